@@ -1,6 +1,6 @@
 //! The other end of the agent's socket: how one that clones asks for what only the process itself can do.
 
-use crate::error::{During, Error, Phase};
+use crate::error::{During, Error, Operation, Phase};
 use crate::refusal::{NoAgent, Refusal};
 use cloner_agent::abi::{Ask, Block, MAGIC, Reply, Request, Slot, Timer, VERSION};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
@@ -67,7 +67,7 @@ impl Control {
     /// Connects to the agent of process `pid`.
     pub fn connect(pid: u32) -> Result<Self, Error> {
         let phase = Phase::Prepare;
-        let path = socket_path(pid).during(phase, "cannot use the directory of control sockets")?;
+        let path = socket_path(pid).during(phase, Operation::FindAgents)?;
         Self::connect_at(&path, pid)
     }
 
@@ -91,9 +91,8 @@ impl Control {
     /// Greets the agent at the other end of `stream`.
     pub fn from_stream(stream: UnixStream) -> Result<Self, Error> {
         let phase = Phase::Prepare;
-        stream.set_read_timeout(Some(ANSWER_LIMIT)).during(phase, "cannot set a timeout")?;
-        let (reply, fds) =
-            exchange(&stream, Ask::Hello, Request::default()).during(phase, "the agent does not answer")?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT)).during(phase, Operation::AskAgent)?;
+        let (reply, fds) = exchange(&stream, Ask::Hello, Request::default()).during(phase, Operation::AskAgent)?;
         if reply.version != VERSION {
             return Err(Error::refused(phase, Refusal::AgentVersion { theirs: reply.version, own: VERSION }));
         }
@@ -167,14 +166,14 @@ impl Control {
     /// Stops all threads, for one of the purposes in [`cloner_agent::abi`]. When this control goes away, they go on.
     pub fn park(&self, purpose: u32) -> Result<Parked<'_>, Error> {
         let request = Request { arg: purpose, ..Request::default() };
-        let (reply, _) = exchange(&self.stream, Ask::Park, request).during(Phase::Cut, "the agent does not answer")?;
+        let (reply, _) = exchange(&self.stream, Ask::Park, request).during(Phase::Cut, Operation::AskAgent)?;
         if reply.status < 0 {
             let cause = io::Error::from_raw_os_error(-reply.status);
-            let what = match reply.tid {
-                0 => "the process does not allow a cut now".to_owned(),
-                tid => format!("thread {tid} could not be stopped"),
+            let operation = match reply.tid {
+                0 => Operation::Stop,
+                tid => Operation::StopThread(tid),
             };
-            return Err(Error::Failed { phase: Phase::Cut, what, cause: Some(cause) });
+            return Err(Error::System { phase: Phase::Cut, operation, cause });
         }
         Ok(Parked { control: self, released: false })
     }
@@ -275,11 +274,30 @@ impl Drop for Parked<'_> {
     }
 }
 
-/// The error of asking a process that is not there any more.
-fn ended(error: io::Error) -> io::Error {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+/// The process that was asked has not answered in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "process {pid} has not answered within {} s; if it is stopped (T in ps), let it go on with kill -CONT {pid}",
+    limit.as_secs()
+)]
+pub struct Silent {
+    /// Its id, as seen from here.
+    pub pid: i32,
+    /// How long it was waited for.
+    pub limit: Duration,
+}
+
+/// What an error of the socket to the agent says of the process. A time limit that has passed looks to the system as
+/// if there were nothing to read yet.
+fn of_process(error: io::Error, stream: &UnixStream) -> io::Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
     match error.kind() {
         BrokenPipe | ConnectionReset | UnexpectedEof => io::Error::new(BrokenPipe, "the process has ended"),
+        WouldBlock | TimedOut => {
+            let peer = nix::sys::socket::getsockopt(stream, nix::sys::socket::sockopt::PeerCredentials);
+            let limit = stream.read_timeout().ok().flatten().unwrap_or(ANSWER_LIMIT);
+            peer.map_or(error, |peer| io::Error::new(TimedOut, Silent { pid: peer.pid(), limit }))
+        }
         _ => error,
     }
 }
@@ -291,7 +309,7 @@ pub fn has_ended(error: &io::Error) -> bool {
 }
 
 fn exchange(stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
-    try_exchange(stream, ask, request).map_err(ended)
+    try_exchange(stream, ask, request).map_err(|error| of_process(error, stream))
 }
 
 fn try_exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
@@ -338,5 +356,17 @@ mod tests {
         agent.join().unwrap();
         assert!(said(std::process::id()).contains(&NoAgent::Closed.to_string()));
         assert!(said(i32::MAX as u32).contains("there is no such process"));
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_named_with_the_time_and_what_to_do() {
+        let (stream, _agent) = UnixStream::pair().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let error = exchange(&stream, Ask::Hello, Request::default()).unwrap_err();
+        let pid = std::process::id();
+        let limit = stream.read_timeout().unwrap().unwrap();
+        let silent = Silent { pid: pid as i32, limit };
+        assert_eq!(error.get_ref().and_then(|inner| inner.downcast_ref::<Silent>()), Some(&silent));
+        assert!(error.to_string().ends_with(&format!("kill -CONT {pid}")), "{error}");
     }
 }

@@ -1,9 +1,13 @@
 //! What can go wrong, and in which phase of a clone.
 
+use crate::image::state::Reply;
 use crate::refusal::Refusal;
+use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The phases of a clone, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -43,6 +47,83 @@ impl fmt::Display for Phase {
     }
 }
 
+/// What could not be done, in words that follow on "cannot".
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Operation {
+    /// The directory of control sockets is missing, or not this user's alone.
+    #[error("use the directory of control sockets")]
+    FindAgents,
+    /// A question to the agent in the process.
+    #[error("ask the agent in the process")]
+    AskAgent,
+    /// What the agent keeps of the process.
+    #[error("read the agent's memory")]
+    ReadAgent,
+    /// `/proc` of the process.
+    #[error("read /proc of the process")]
+    ReadProcess,
+    /// Its mappings.
+    #[error("read the maps of the process")]
+    ReadMaps,
+    /// The code that the kernel lends.
+    #[error("read the vdso")]
+    ReadVdso,
+    /// Files, sockets and pipes.
+    #[error("look at the descriptors of the process")]
+    ReadDescriptors,
+    /// Threads, timers, limits.
+    #[error("take the state of the process")]
+    ReadState,
+    /// What the processor and the kernel are.
+    #[error("look at this host")]
+    ReadHost,
+    /// Which pages were written, by the method that was asked for.
+    #[error("track dirty pages as asked for")]
+    TrackDirtyPages,
+    /// Which pages were written.
+    #[error("find dirty pages")]
+    FindDirtyPages,
+    /// Which shared memory the process has.
+    #[error("look at shared memory")]
+    FindShared,
+    /// Its pages.
+    #[error("read shared memory")]
+    ReadShared,
+    /// To the destination.
+    #[error("send shared memory")]
+    SendShared,
+    /// The agent has room for a number of them.
+    #[error("carry more POSIX timers than the agent has room for")]
+    NoteTimers,
+    /// A copy of what is left, so that the process can go on.
+    #[error("have memory for what is left at the cut")]
+    HoldPages,
+    /// To stop one of the threads.
+    #[error("stop thread {0}")]
+    StopThread(u32),
+    /// The embedder does not allow it, or the agent is not ready.
+    #[error("stop the process now")]
+    Stop,
+    /// After it was stopped.
+    #[error("let the process go on")]
+    Resume,
+    /// To the destination.
+    #[error("connect to {0}")]
+    Connect(String),
+    /// To the destination.
+    #[error("send to the destination")]
+    Send,
+    /// A round of memory.
+    #[error("send round {0} to the destination")]
+    SendRound(u32),
+    /// From the destination.
+    #[error("read what the destination answers")]
+    Hear,
+    /// An image to a file.
+    #[error("write {0}")]
+    Write(PathBuf),
+}
+
 /// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -54,16 +135,55 @@ pub enum Error {
         /// All reasons that are known.
         reasons: Vec<Refusal>,
     },
-    /// Something broke.
-    #[error("{phase}: {what}")]
-    Failed {
+    /// The system, or the process that was asked, has failed.
+    #[error("{phase}: cannot {operation}")]
+    System {
         /// Where.
         phase: Phase,
         /// What was being done.
-        what: String,
+        operation: Operation,
         /// What the system said.
         #[source]
-        cause: Option<io::Error>,
+        cause: io::Error,
+    },
+    /// A thread that is stopped still uses a processor.
+    #[error("{phase}: thread {tid} does not come to rest within {} s", limit.as_secs())]
+    Restless {
+        /// Where.
+        phase: Phase,
+        /// The thread.
+        tid: i32,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// Rounds of memory do not become smaller, and the caller wants no long cut.
+    #[error(
+        "{phase}: memory changes faster than it can be sent: {} MiB are left after {round_count} rounds",
+        left_bytes >> 20
+    )]
+    Diverges {
+        /// Where.
+        phase: Phase,
+        /// Bytes that were written during the last round.
+        left_bytes: u64,
+        /// Rounds until then.
+        round_count: u32,
+    },
+    /// The destination has failed, and says why.
+    #[error("{phase}: {told}")]
+    Destination {
+        /// What it was doing.
+        phase: Phase,
+        /// What it says.
+        told: Told,
+    },
+    /// The destination says what nobody says at this point.
+    #[error("{phase}: the destination answers out of turn: {reply:?}")]
+    OutOfTurn {
+        /// Where.
+        phase: Phase,
+        /// What it says.
+        reply: Box<Reply>,
     },
 }
 
@@ -72,7 +192,12 @@ impl Error {
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self {
-            Self::Refused { phase, .. } | Self::Failed { phase, .. } => *phase,
+            Self::Refused { phase, .. }
+            | Self::System { phase, .. }
+            | Self::Restless { phase, .. }
+            | Self::Diverges { phase, .. }
+            | Self::Destination { phase, .. }
+            | Self::OutOfTurn { phase, .. } => *phase,
         }
     }
 
@@ -81,30 +206,48 @@ impl Error {
         Self::Refused { phase, reasons: vec![reason] }
     }
 
-    /// A failure that no system call explains.
-    pub fn failed(phase: Phase, what: impl Into<String>) -> Self {
-        Self::Failed { phase, what: what.into(), cause: None }
+    /// Whether another copy of the same process would fail too, as long as it lives.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Refused { reasons, .. } => reasons.iter().any(Refusal::is_lasting),
+            Self::Destination { told, .. } => told.is_lasting,
+            Self::System { .. } | Self::Restless { .. } | Self::Diverges { .. } | Self::OutOfTurn { .. } => false,
+        }
     }
 
     /// Message and causes in one line.
     #[must_use]
     pub fn line(&self) -> String {
         match self {
-            Self::Failed { cause: Some(cause), .. } => format!("{self}: {cause}"),
+            Self::System { cause, .. } => format!("{self}: {cause}"),
             _ => self.to_string(),
         }
     }
+
+    /// What another process is told of it.
+    #[must_use]
+    pub fn told(&self) -> Told {
+        Told { sentence: self.line(), is_lasting: self.is_lasting() }
+    }
+}
+
+/// What a process is told of an error of the system: what another has told this one, if it comes from there.
+#[must_use]
+pub fn told_of(error: &io::Error) -> Told {
+    let heard = error.get_ref().and_then(|inner| inner.downcast_ref::<Told>());
+    heard.cloned().unwrap_or_else(|| Told::passing(error))
 }
 
 /// Adds phase and purpose to an error of the system.
 pub trait During<T> {
-    /// On `Err`: `what` failed in `phase`.
-    fn during(self, phase: Phase, what: impl Into<String>) -> Result<T, Error>;
+    /// On `Err`: `operation` failed in `phase`.
+    fn during(self, phase: Phase, operation: Operation) -> Result<T, Error>;
 }
 
 impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
-    fn during(self, phase: Phase, what: impl Into<String>) -> Result<T, Error> {
-        self.map_err(|error| Error::Failed { phase, what: what.into(), cause: Some(error.into()) })
+    fn during(self, phase: Phase, operation: Operation) -> Result<T, Error> {
+        self.map_err(|cause| Error::System { phase, operation, cause: cause.into() })
     }
 }
 
@@ -123,10 +266,16 @@ mod tests {
             (Refusal::Traced { by: "2".into() }, false),
         ];
         for (reason, is_lasting) in reasons {
-            assert_eq!(reason.is_lasting(), is_lasting);
-            let line = Error::refused(Phase::Prepare, reason).line();
-            assert_eq!(Refusal::is_lasting_in(&line), is_lasting);
-            assert_eq!(Refusal::is_lasting_in(&format!("the source says: {line}")), is_lasting);
+            let told = Error::refused(Phase::Prepare, reason).told();
+            assert_eq!(told.is_lasting, is_lasting);
+            let heard = io::Error::other(told.heard_from("the source"));
+            assert_eq!(told_of(&heard).is_lasting, is_lasting);
+            assert!(told_of(&heard).sentence.starts_with("the source says: prepare: refused: "));
+            let error = Error::Destination { phase: Phase::Prepare, told: told_of(&heard) };
+            assert_eq!(error.is_lasting(), is_lasting);
         }
+        let full = || io::Error::from_raw_os_error(28);
+        assert!(!Err::<(), _>(full()).during(Phase::Transfer, Operation::Send).unwrap_err().is_lasting());
+        assert_eq!(told_of(&full()), Told::passing(full()));
     }
 }

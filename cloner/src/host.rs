@@ -1,5 +1,6 @@
 //! What a host is: processor, kernel, files. Both sides of a clone compare it before anything moves.
 
+use crate::difference::Difference;
 use crate::image::state::{HostFacts, MappedFile, SystemArea};
 use crate::maps::Mapping;
 use nix::errno::Errno;
@@ -41,24 +42,21 @@ pub fn facts() -> io::Result<HostFacts> {
 
 /// What keeps a process from `there` from running `here`.
 #[must_use]
-pub fn differences(there: &HostFacts, here: &HostFacts) -> Vec<String> {
+pub fn differences(there: &HostFacts, here: &HostFacts) -> Vec<Difference> {
     let mut reasons = Vec::new();
     if there.machine != here.machine {
-        reasons.push(format!("the program runs on {}, this is {}", there.machine, here.machine));
+        reasons.push(Difference::Machine { there: there.machine.clone(), here: here.machine.clone() });
     }
     if there.page_size != here.page_size {
-        reasons.push(format!("pages of {} bytes there, of {} here", there.page_size, here.page_size));
+        reasons.push(Difference::PageSize { there: there.page_size, here: here.page_size });
     }
-    let missing: Vec<_> =
-        there.processor_flags.iter().filter(|flag| !here.processor_flags.contains(flag)).map(String::as_str).collect();
+    let missing = there.processor_flags.iter().filter(|flag| !here.processor_flags.contains(flag));
+    let missing: Vec<_> = missing.cloned().collect();
     if !missing.is_empty() {
-        reasons.push(format!("this processor lacks {}", missing.join(", ")));
+        reasons.push(Difference::Processor(missing));
     }
     if there.register_sets != here.register_sets || there.register_places != here.register_places {
-        reasons.push(format!(
-            "the system saves other registers: {:#x} there, {:#x} here",
-            there.register_sets, here.register_sets
-        ));
+        reasons.push(Difference::Registers { there: there.register_sets, here: here.register_sets });
     }
     reasons
 }
@@ -153,7 +151,7 @@ mod tests {
         there.register_sets ^= 1 << 40;
         let reasons = differences(&there, &here);
         assert_eq!(reasons.len(), 4, "{reasons:?}");
-        assert!(reasons[2].contains("fortytwo"));
+        assert_eq!(reasons[2], Difference::Processor(vec!["fortytwo".into()]));
     }
 
     #[test]

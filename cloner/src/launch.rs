@@ -9,6 +9,7 @@
 
 use crate::control::{self, Control};
 use crate::destination;
+use crate::error::told_of;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -67,7 +68,7 @@ pub fn start(pid: Option<u32>, inside: impl FnOnce(Inside) -> io::Error) -> io::
                 Ok(never) => match never {},
                 Err(what) => what,
             };
-            destination::fail(&what.to_string())
+            destination::fail(&told_of(&what))
         }
         ForkResult::Parent { child } => {
             drop((complaints, inside));
@@ -121,7 +122,8 @@ fn fork_as(pid: Option<u32>) -> io::Result<i32> {
     let wanted = [pid as i32];
     // struct clone_args, as in `destination::plan`.
     let arguments = [0, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0, wanted.as_ptr() as u64, 1, 0];
-    // SAFETY: - like fork: no shared memory, no stack of its own; one thread. The C library's cached thread id is not used.
+    // SAFETY: - like fork: no shared memory, no stack of its own; one thread. The C library's cached thread id is not
+    //           used.
     let result = unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), size_of_val(&arguments)) };
     Errno::result(result as i32)
         .map_err(|error| io::Error::other(format!("cannot have process id {pid}: {error} (CAP_CHECKPOINT_RESTORE)")))
@@ -185,9 +187,9 @@ impl Running {
             return Err(io::Error::other(format!("cannot connect to the new process: {error}")));
         }
         told.read_to_end(&mut what)?;
-        if let Some(what) = destination::complaint(&what) {
+        if let Some(told) = destination::complaint(&what) {
             let _ = self.wait();
-            return Err(io::Error::other(what));
+            return Err(io::Error::other(told));
         }
         match pid {
             Some(Ok(pid)) => self.pid = pid,
@@ -205,7 +207,7 @@ impl Running {
     /// Asks the agent of a copy, which answers when all threads are there, and lets them begin.
     pub fn begin(&self) -> io::Result<()> {
         let stream = UnixStream::connect(&self.socket)?;
-        let control = Control::from_stream(stream).map_err(|error| io::Error::other(error.line()))?;
+        let control = Control::from_stream(stream).map_err(|error| io::Error::other(error.told()))?;
         control.begin()
     }
 

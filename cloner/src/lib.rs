@@ -7,6 +7,7 @@
 mod compress;
 pub mod control;
 pub mod destination;
+mod difference;
 pub mod dirty;
 mod error;
 pub mod host;
@@ -22,5 +23,6 @@ pub mod source;
 mod sparse;
 pub mod sys;
 
-pub use error::{During, Error, Phase};
+pub use difference::Difference;
+pub use error::{During, Error, Operation, Phase, told_of};
 pub use refusal::Refusal;

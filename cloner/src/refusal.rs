@@ -1,5 +1,7 @@
 //! Why a process is not copied.
 
+use crate::difference::Difference;
+
 /// A reason, in words that follow on the name of the process.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
@@ -58,9 +60,9 @@ pub enum Refusal {
         /// What it is.
         what: OfDescriptor,
     },
-    /// The destination cannot have it, and says why.
+    /// Its host, or the process that receives it, is unfit.
     #[error("{0}")]
-    ByDestination(String),
+    ByDestination(Difference),
 }
 
 /// Why there is no agent in a process.
@@ -127,12 +129,5 @@ impl Refusal {
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::Seccomp | Self::NoFirstThread | Self::NoAgent { why: NoAgent::Closed, .. })
-    }
-
-    /// The same of what is said of a failure: the other side of a copy hears words.
-    #[must_use]
-    pub fn is_lasting_in(said: &str) -> bool {
-        let closed = NoAgent::Closed.to_string();
-        [Self::Seccomp.to_string(), Self::NoFirstThread.to_string(), closed].iter().any(|reason| said.contains(reason))
     }
 }

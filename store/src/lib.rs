@@ -15,4 +15,4 @@ pub mod names;
 mod store;
 
 pub use manifest::{Manifest, ManifestError, Member};
-pub use store::{Error, Kept, Store};
+pub use store::{Error, Kept, Store, create};

@@ -9,9 +9,17 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
-/// Images hold all that the program has in memory: nobody else may read them.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
+
+/// Makes an empty file for a line, in place of one that is there. It has all that the program has in memory, so nobody
+/// but its owner may read it.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
+}
 
 /// What could not be done, with what.
 #[derive(Debug, thiserror::Error)]
@@ -29,18 +37,20 @@ pub enum Error {
     /// A manifest cannot be used.
     #[error("{path}: {cause}")]
     Manifest {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         cause: ManifestError,
     },
-    /// A file of a line is missing, or not as long as it was.
-    #[error("{path} {what}")]
+    /// A file of a line is not as long as it was.
+    #[error("{path} has {found_bytes} bytes, and had {bytes}")]
     Torn {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
-        what: String,
+        /// Its length when it was written.
+        bytes: u64,
+        /// Its length now.
+        found_bytes: u64,
     },
     /// There is no line of a job.
     #[error("{0} has no checkpoint")]
@@ -49,12 +59,15 @@ pub enum Error {
     #[error("the job of {0} runs already: end it first, or wait until it has ended")]
     Busy(PathBuf),
     /// There are lines of several jobs.
-    #[error("{directory} has checkpoints of several jobs: name one of them: {jobs}")]
+    #[error(
+        "{directory} has checkpoints of several jobs: name one of them: {}",
+        jobs.iter().map(|job| job.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
     Several {
         /// Where.
         directory: PathBuf,
-        /// Their names.
-        jobs: String,
+        /// Their directories.
+        jobs: Vec<PathBuf>,
     },
 }
 
@@ -105,19 +118,23 @@ impl Store {
             (None, _) => Err(Error::Empty(path.to_owned())),
             (Some(last), false) => {
                 jobs.push(last);
-                let names: Vec<_> = jobs.iter().map(|job| job.directory.display().to_string()).collect();
-                Err(Error::Several { directory: path.to_owned(), jobs: names.join(", ") })
+                let jobs = jobs.into_iter().map(|job| job.directory).collect();
+                Err(Error::Several { directory: path.to_owned(), jobs })
             }
         }
     }
 
-    /// The stores of all jobs below a directory that have a whole line.
+    /// The stores of all jobs below a directory that have a whole line. None where there is no such directory.
     ///
     /// # Errors
-    /// When the directory cannot be listed.
+    /// When the directory is there and cannot be listed.
     pub fn below(path: &Path) -> Result<Vec<Self>, Error> {
         let mut jobs = Vec::new();
-        for entry in fs::read_dir(path).doing("list", path)?.flatten() {
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(jobs),
+            entries => entries.doing("list", path)?,
+        };
+        for entry in entries.flatten() {
             let is_job = entry.file_name().to_str().is_some_and(|name| {
                 name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
             });
@@ -209,9 +226,7 @@ impl Store {
         manifest.files = files(&partial)?;
         let path = partial.join(MANIFEST);
         let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
-        let mut file = File::options();
-        let file = file.write(true).create(true).truncate(true).mode(FILE_MODE).open(&path);
-        let written = file.and_then(|mut file| {
+        let written = create(&path).and_then(|mut file| {
             file.write_all(&bytes)?;
             file.sync_all()
         });
@@ -280,19 +295,20 @@ impl Store {
             let path = directory.join(name);
             let found = fs::metadata(&path).doing("look at", &path)?.len();
             if found != *len {
-                return Err(Error::Torn { path, what: format!("has {found} bytes, and had {len}") });
+                return Err(Error::Torn { path, bytes: *len, found_bytes: found });
             }
         }
         Ok(Kept { directory, manifest })
     }
 
-    /// The newest line that can be opened, and why newer ones cannot.
+    /// The newest line that can be opened, of those before `bound` if one is given, and why newer ones cannot.
     ///
     /// # Errors
     /// When there is none: why the newest cannot be opened.
-    pub fn newest(&self) -> Result<(Kept, Vec<Error>), Error> {
+    pub fn newest(&self, bound: Option<Generation>) -> Result<(Kept, Vec<Error>), Error> {
         let mut unfit = Vec::new();
-        for generation in self.generations()? {
+        let is_meant = |generation: &Generation| bound.is_none_or(|bound| *generation < bound);
+        for generation in self.generations()?.into_iter().filter(is_meant) {
             match self.open(generation) {
                 Ok(kept) => return Ok((kept, unfit)),
                 Err(error) => unfit.push(error),

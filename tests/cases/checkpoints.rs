@@ -3,7 +3,7 @@
 
 use crate::while_computing;
 use redrt_tests::{Ended, Job, Program, Random, Running, compile, compile_case};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -24,6 +24,27 @@ fn until(degree: u16, transport: &str, store: &TempDir) -> Job {
         "asked",
         store,
     )
+}
+
+/// What lets the processes of `until` go on to their ends: a file.
+struct Stop(TempDir);
+
+impl Stop {
+    fn path(&self) -> PathBuf {
+        self.0.path().join("stop")
+    }
+
+    fn give(&self) {
+        std::fs::write(self.path(), "").expect("the directory is there");
+    }
+}
+
+/// A job of `until` that computes, and where its checkpoints are.
+fn computing(degree: u16) -> (Running, TempDir, Stop) {
+    let (store, stop) = (store(), Stop(store()));
+    let job = until(degree, "auto", &store).arguments(&[&stop.path().display().to_string()]).limit(LIMIT).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    (job, store, stop)
 }
 
 fn checkpoint(job: &Running) {
@@ -93,14 +114,11 @@ fn with_replicas_a_job_goes_back_when_all_of_one_rank_are_lost() {
 
 #[test]
 fn a_job_that_was_saved_and_ended_is_resumed_where_it_was() {
-    let (store, directory) = (store(), store());
-    let stop = directory.path().join("stop");
-    let begin = until(1, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
-    begin.wait_until("computing", |job| job.output().contains("computing"));
+    let (begin, store, stop) = computing(1);
     begin.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", begin.errors()));
     let first = begin.wait().ended_with(75).said("to be resumed");
     assert_eq!(first.out, "computing\n", "{first}");
-    std::fs::write(&stop, "").expect("the directory is there");
+    stop.give();
     let second = resume(store.path()).run().ended_well().said("goes on from checkpoint 1");
     let mut lines: Vec<_> = second.out.lines().collect();
     lines.sort_unstable();
@@ -114,14 +132,11 @@ fn resume(store: &Path) -> Job {
 #[test]
 fn a_job_that_was_lost_with_its_redrun_is_resumed() {
     for degree in [1, 2] {
-        let (store, directory) = (store(), store());
-        let stop = directory.path().join("stop");
-        let begin = until(degree, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
-        begin.wait_until("computing", |job| job.output().contains("computing"));
+        let (begin, store, stop) = computing(degree);
         checkpoint(&begin);
         begin.signal(libc::SIGKILL);
         assert_ne!(begin.wait().code, Some(0));
-        std::fs::write(&stop, "").expect("the directory is there");
+        stop.give();
         let second = resume(store.path()).run().ended_well();
         assert_eq!(second.out.lines().filter(|line| line.ends_with(": right")).count(), 3, "{second}");
     }
@@ -261,15 +276,12 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_job_goes_on() {
 
 #[test]
 fn a_torn_image_is_passed_over_and_told() {
-    let (store, directory) = (store(), store());
-    let stop = directory.path().join("stop");
-    let begin = until(1, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
-    begin.wait_until("computing", |job| job.output().contains("computing"));
+    let (begin, store, stop) = computing(1);
     checkpoint(&begin);
     checkpoint(&begin);
     begin.signal(libc::SIGKILL);
     let _ = begin.wait();
-    std::fs::write(&stop, "").expect("the directory is there");
+    stop.give();
     let of_job =
         std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it is there").path();
     let image = of_job.join("line-2/1.0.image");
@@ -284,14 +296,11 @@ fn a_torn_image_is_passed_over_and_told() {
 
 #[test]
 fn a_job_that_runs_is_not_resumed_a_second_time() {
-    let (store, directory) = (store(), store());
-    let stop = directory.path().join("stop");
-    let begin = until(1, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
-    begin.wait_until("computing", |job| job.output().contains("computing"));
+    let (begin, store, stop) = computing(1);
     checkpoint(&begin);
     let second = resume(store.path()).run().ended_with(2).said("runs already");
     assert_eq!(second.err.lines().count(), 1, "{second}");
-    std::fs::write(&stop, "").expect("the directory is there");
+    stop.give();
     is_right(begin.wait());
 }
 
@@ -304,10 +313,44 @@ fn what_cannot_be_resumed_is_one_line_and_exit_code_2() {
         (vec![store.path().display().to_string()], "has no checkpoint"),
         (vec![store.path().display().to_string(), "./app".into()], "leave out ./app"),
         (vec!["12ab".into(), "-n".into(), "3".into()], "leave out -n"),
+        // Nor is there the directory in which it is looked for.
+        (vec!["12ab".into()], "no job like this has a checkpoint in"),
     ] {
         let ended = Job::resume_with(&words).run().ended_with(2);
         assert!(ended.err.contains(line) && ended.err.trim_end().lines().count() == 1, "{words:?}: {ended}");
     }
+}
+
+/// Stops the first thread of a process, and with it all others, until it is dropped.
+struct Frozen(i32);
+
+impl Frozen {
+    fn new(id: i32) -> Self {
+        // SAFETY: - a signal to another process touches no memory of this one.
+        unsafe { libc::kill(id, libc::SIGSTOP) };
+        Self(id)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // SAFETY: - a signal to another process touches no memory of this one.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+    }
+}
+
+#[test]
+fn a_process_that_is_stopped_is_named_when_no_checkpoint_can_be_taken_of_it() {
+    let (job, _store, stop) = computing(1);
+    let id = job.pid_of("1.0");
+    let frozen = Frozen::new(id);
+    let why = job.redctl(&["checkpoint"]).expect_err("it cannot be saved");
+    assert!(why.contains("1.0 on ") && why.contains(&format!("process {id} has not answered within ")), "{why}");
+    assert!(why.contains(&format!("kill -CONT {id}")), "{why}");
+    drop(frozen);
+    checkpoint(&job);
+    stop.give();
+    is_right(job.wait());
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use redrt_tests::{Job, Program, Random, compile_source};
 
 #[test]
-fn files_are_right_whoever_dies() {
+fn files_are_right_after_any_loss() {
     for name in ["files", "datareps"] {
-        right_whoever_dies(Program::named(name).expect("a test program"));
+        right_after_any_loss(Program::named(name).expect("a test program"));
     }
 }
 
 /// Kills before each of many sends, of the replica that writes and of one that does not.
-fn right_whoever_dies(program: Program) {
+fn right_after_any_loss(program: Program) {
     let alone = Job::of(&program).run().ended_well();
     let mut random = Random::from_environment();
     for (transport, degree) in [("shm", 2), ("tcp", 2), ("shm", 3)] {

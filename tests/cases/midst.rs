@@ -28,7 +28,7 @@ enum Victim {
 
 /// A replica is lost; while its copy is made, at a random moment, somebody else is. Each time redundancy comes back.
 #[test]
-fn whoever_dies_while_a_copy_is_made_redundancy_comes_back() {
+fn redundancy_comes_back_after_any_loss_while_a_copy_is_made() {
     let mut random = Random::from_environment();
     let rounds = number("REDRT_ROUNDS", 12);
     let job = Job::new(3, &compile("until")).degree(3).environment("UNTIL_MIB", "24");

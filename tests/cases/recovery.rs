@@ -169,7 +169,7 @@ const TRACED: &str = r#"
     }"#;
 
 #[test]
-fn the_reason_of_a_refused_clone_is_told_whoever_is_heard_first() {
+fn the_reason_of_a_refused_clone_is_told_by_the_side_that_is_heard_first() {
     let (directory, program) = compile_source(TRACED);
     let stop = directory.path().join("stop");
     let job = Job::new(2, &program).degree(2).options(&["--spares", "1"]);

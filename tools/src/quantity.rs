@@ -1,13 +1,59 @@
 //! Times and sizes on the command line: a number with a unit. And times in answers.
 
+use std::fmt;
+
+/// What an option takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// See [`seconds`].
+    Time,
+    /// See [`bytes`].
+    Size,
+    /// See [`layout`].
+    Layout,
+    /// See [`loss`].
+    Loss,
+    /// See [`share`].
+    Share,
+    /// See [`number`].
+    Number,
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time => f.write_str("a time like 90s, 10min, 1.5h, 20d or 5y"),
+            Self::Size => f.write_str("a size like 4096, 200MB or 1.5GiB"),
+            Self::Layout => write!(f, "HOSTSxRANKS, like 64x16, with {RANK_COUNT_MAX} ranks at most"),
+            Self::Loss => f.write_str("RANK@TIME, like 1@2.5s"),
+            Self::Share => f.write_str("a share from 0 to 1"),
+            Self::Number => f.write_str("a number of at least 0"),
+        }
+    }
+}
+
+/// A word that is not what an option takes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{text:?} is not {wanted}")]
+pub struct NotAQuantity {
+    /// The word.
+    pub text: String,
+    /// What was wanted.
+    pub wanted: Wanted,
+}
+
+fn or_not<T>(found: Option<T>, text: &str, wanted: Wanted) -> Result<T, NotAQuantity> {
+    found.ok_or_else(|| NotAQuantity { text: text.to_owned(), wanted })
+}
+
 /// `90`, `1.5h`, `5y`: seconds. A year has 365.25 days.
 ///
 /// # Errors
 /// Says what is accepted.
-pub fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, NotAQuantity> {
     const UNITS: [(&str, f64); 7] =
         [("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("y", 31_557_600.0)];
-    quantity(text, &UNITS).ok_or_else(|| format!("{text:?} is not a time like 90s, 10min, 1.5h, 20d or 5y"))
+    or_not(quantity(text, &UNITS), text, Wanted::Time)
 }
 
 /// Seconds in the unit that people would say them in.
@@ -27,7 +73,7 @@ pub fn seconds_text(value: f64) -> String {
 ///
 /// # Errors
 /// Says what is accepted.
-pub fn bytes(text: &str) -> Result<f64, String> {
+pub fn bytes(text: &str) -> Result<f64, NotAQuantity> {
     const UNITS: [(&str, f64); 8] = [
         ("KiB", 1024.0),
         ("MiB", 1_048_576.0),
@@ -38,7 +84,7 @@ pub fn bytes(text: &str) -> Result<f64, String> {
         ("GB", 1e9),
         ("TB", 1e12),
     ];
-    quantity(text, &UNITS).ok_or_else(|| format!("{text:?} is not a size like 4096, 200MB or 1.5GiB"))
+    or_not(quantity(text, &UNITS), text, Wanted::Size)
 }
 
 /// A finite number that is not negative, without a unit the number itself.
@@ -56,40 +102,38 @@ const RANK_COUNT_MAX: u32 = 1 << 17;
 ///
 /// # Errors
 /// Says what is accepted.
-pub fn layout(text: &str) -> Result<(u32, u32), String> {
+pub fn layout(text: &str) -> Result<(u32, u32), NotAQuantity> {
     let parsed = text.split_once('x').and_then(|(hosts, each)| Some((hosts.parse().ok()?, each.parse().ok()?)));
     let fits = |(hosts, each): &(u32, u32)| {
         *hosts > 0 && *each > 0 && hosts.checked_mul(*each).is_some_and(|ranks| ranks <= RANK_COUNT_MAX)
     };
-    parsed
-        .filter(fits)
-        .ok_or_else(|| format!("{text:?} is not HOSTSxRANKS, like 64x16, with {RANK_COUNT_MAX} ranks at most"))
+    or_not(parsed.filter(fits), text, Wanted::Layout)
 }
 
 /// `1@2.5s`: a rank, and when it loses a replica, in seconds.
 ///
 /// # Errors
 /// Says what is accepted.
-pub fn loss(text: &str) -> Result<(u32, f64), String> {
+pub fn loss(text: &str) -> Result<(u32, f64), NotAQuantity> {
     let parsed = text.split_once('@').and_then(|(rank, at)| Some((rank.parse().ok()?, seconds(at).ok()?)));
-    parsed.ok_or_else(|| format!("{text:?} is not RANK@TIME, like 1@2.5s"))
+    or_not(parsed, text, Wanted::Loss)
 }
 
 /// A share from 0 to 1.
 ///
 /// # Errors
 /// Says what is accepted.
-pub fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, NotAQuantity> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
-    value.ok_or_else(|| format!("{text:?} is not a share from 0 to 1"))
+    or_not(value, text, Wanted::Share)
 }
 
 /// A number of at least 0.
 ///
 /// # Errors
 /// Says what is accepted.
-pub fn number(text: &str) -> Result<f64, String> {
-    quantity(text, &[]).ok_or_else(|| format!("{text:?} is not a number of at least 0"))
+pub fn number(text: &str) -> Result<f64, NotAQuantity> {
+    or_not(quantity(text, &[]), text, Wanted::Number)
 }
 
 #[cfg(test)]
@@ -112,11 +156,11 @@ mod tests {
     #[test]
     fn what_is_no_quantity_is_refused() {
         for text in ["", "h", "-1s", "nan", "inf", "1e999", "3 weeks", "1,5h"] {
-            assert!(seconds(text).unwrap_err().contains("is not a time"), "{text}");
+            assert!(seconds(text).unwrap_err().to_string().contains("is not a time"), "{text}");
         }
         assert!(bytes("1XB").is_err());
         for text in ["3", "@1s", "-1@1s", "1@x", "1@-1s"] {
-            assert!(loss(text).unwrap_err().contains("is not RANK@TIME"), "{text}");
+            assert!(loss(text).unwrap_err().to_string().contains("is not RANK@TIME"), "{text}");
         }
         for text in ["64", "0x16", "64x0", "x", "65536x65536", "-1x2"] {
             assert!(layout(text).is_err(), "{text}");

@@ -12,42 +12,69 @@ const AUXILIARY_WORDS_MAX: usize = 512;
 /// The highest number of a descriptor: room is needed above it.
 const DESCRIPTOR_MAX: i32 = 1 << 30;
 
+/// What cannot be in the state of a process.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Impossible {
+    /// Its first thread has another id than the process, or it has none.
+    #[error("the first thread of the image is not the process")]
+    FirstThread,
+    /// Memory that the kernel maps (vdso and the like).
+    #[error("{0} is of another size here, or lies where it cannot")]
+    SystemArea(String),
+    /// A thread would have no memory for what it begins with.
+    #[error("thread {0} has no memory for its stack")]
+    ThreadStack(u32),
+    /// Nor would the agent.
+    #[error("the agent has no memory for its stack")]
+    AgentStack,
+    /// More than a kernel passes to a program.
+    #[error("the auxiliary vector has {0} words")]
+    Auxiliary(usize),
+    /// A number twice, too high or out of order, or a standard stream there is not.
+    #[error("descriptor {0} is out of order, or unknown")]
+    Descriptor(i32),
+}
+
+impl From<Impossible> for io::Error {
+    fn from(error: Impossible) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
 /// Checks what would be noticed too late otherwise. `own`: what the kernel maps here. `pid`: of this process.
 ///
 /// # Errors
-/// `InvalidData`, with what cannot be.
-pub fn check_state(state: &ProcessState, layout: &Layout, own: &[SystemArea], pid: u32) -> io::Result<()> {
-    let wrong = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidData, text.to_owned()));
+/// The first thing that cannot be.
+pub fn check_state(state: &ProcessState, layout: &Layout, own: &[SystemArea], pid: u32) -> Result<(), Impossible> {
     if state.threads.first().is_none_or(|first| first.tid != pid) {
-        return wrong("the first thread of the image is not the process");
+        return Err(Impossible::FirstThread);
     }
     if let Some(area) = state.system_areas.iter().find(|area| !fits(area, layout, own)) {
-        return wrong(&format!("{} is of another size here, or lies where it cannot", area.name));
+        return Err(Impossible::SystemArea(area.name.clone()));
     }
     let has_stack = |thread: &&crate::image::state::ThreadState| {
         let from = thread.frame.checked_sub(BELOW_FRAME_BYTES);
         from.is_some_and(|from| is_mapped(layout, from, BELOW_FRAME_BYTES)) && is_mapped(layout, thread.slot, 8)
     };
     if let Some(thread) = state.threads.iter().find(|thread| !has_stack(thread)) {
-        return wrong(&format!("thread {} has no memory for its stack", thread.tid));
+        return Err(Impossible::ThreadStack(thread.tid));
     }
     let stack = state.agent.stack.checked_sub(BELOW_FRAME_BYTES);
     if stack.is_none_or(|from| !is_mapped(layout, from, BELOW_FRAME_BYTES)) {
-        return wrong("the agent has no memory for its stack");
+        return Err(Impossible::AgentStack);
     }
     if state.auxiliary.len() > AUXILIARY_WORDS_MAX {
-        return wrong("the auxiliary vector is too long");
+        return Err(Impossible::Auxiliary(state.auxiliary.len()));
     }
     check_descriptors(state)
 }
 
-fn check_descriptors(state: &ProcessState) -> io::Result<()> {
+fn check_descriptors(state: &ProcessState) -> Result<(), Impossible> {
     let mut last = -1;
     for descriptor in &state.descriptors {
         let is_known = !matches!(descriptor.open, Open::Standard(3..));
         if !(last + 1..=DESCRIPTOR_MAX).contains(&descriptor.fd) || !is_known {
-            let text = format!("descriptor {} is out of order, or unknown", descriptor.fd);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            return Err(Impossible::Descriptor(descriptor.fd));
         }
         last = descriptor.fd;
     }
@@ -110,7 +137,7 @@ mod tests {
         }
     }
 
-    fn checked(state: &ProcessState) -> io::Result<()> {
+    fn checked(state: &ProcessState) -> Result<(), Impossible> {
         check_state(state, &layout(), &[vdso(0x9000)], PID)
     }
 
@@ -145,24 +172,25 @@ mod tests {
 
     #[test]
     fn states_that_cannot_be_are_refused() {
-        let edits: [fn(&mut ProcessState); 9] = [
-            |state| state.threads.clear(),
-            |state| state.threads[0].tid = 12,
-            |state| state.threads[1].frame = 8,
-            |state| state.threads[1].slot = u64::MAX,
-            |state| state.agent.stack = 0,
-            |state| state.auxiliary = vec![0; 100_000],
-            |state| state.system_areas[0].end = 0,
-            |state| state.descriptors[2].fd = i32::MAX,
-            |state| state.descriptors[0].open = Open::Standard(3),
+        type Edit = fn(&mut ProcessState);
+        let edits: [(Edit, Impossible); 9] = [
+            (|state| state.threads.clear(), Impossible::FirstThread),
+            (|state| state.threads[0].tid = 12, Impossible::FirstThread),
+            (|state| state.threads[1].frame = 8, Impossible::ThreadStack(12)),
+            (|state| state.threads[1].slot = u64::MAX, Impossible::ThreadStack(12)),
+            (|state| state.agent.stack = 0, Impossible::AgentStack),
+            (|state| state.auxiliary = vec![0; 100_000], Impossible::Auxiliary(100_000)),
+            (|state| state.system_areas[0].end = 0, Impossible::SystemArea("[vdso]".into())),
+            (|state| state.descriptors[2].fd = i32::MAX, Impossible::Descriptor(i32::MAX)),
+            (|state| state.descriptors[0].open = Open::Standard(3), Impossible::Descriptor(0)),
         ];
-        for (number, edit) in edits.into_iter().enumerate() {
+        for (edit, why) in edits {
             let mut state = sound();
             edit(&mut state);
-            assert!(checked(&state).is_err(), "edit {number}");
+            assert_eq!(checked(&state), Err(why));
         }
         let overlapping = ProcessState { system_areas: vec![vdso(0x6000)], ..sound() };
-        assert!(checked(&overlapping).is_err());
+        assert_eq!(checked(&overlapping), Err(Impossible::SystemArea("[vdso]".into())));
     }
 
     proptest! {

@@ -11,7 +11,9 @@ pub mod memory;
 pub mod plan;
 pub mod receive;
 
+use crate::difference::Difference;
 use crate::dirty::Watched;
+use crate::error::told_of;
 use crate::host;
 use crate::image::digest::{object_page_hash, page_hash};
 use crate::image::frame::Kind;
@@ -22,6 +24,7 @@ use crate::sys::restorer;
 use cloner_agent::abi::Block;
 use memory::Memory;
 use receive::Input;
+use redrt_wire::no_image::Told;
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
@@ -30,16 +33,19 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Where complaints go: one line, and the process ends.
 static COMPLAINTS: AtomicI32 = AtomicI32::new(2);
 const FAILED: i32 = 72;
-/// Begins a complaint that is text; others are a step of the restorer.
-const TEXT_MARK: char = '!';
+/// Begin a complaint that is text; others are a step of the restorer.
+const PASSING_MARK: u8 = b'!';
+const LASTING_MARK: u8 = b'#';
 
-/// A complaint as text; `None` when there is none.
+/// What a complaint says; `None` when there is none.
 #[must_use]
-pub fn complaint(bytes: &[u8]) -> Option<String> {
+pub fn complaint(bytes: &[u8]) -> Option<Told> {
     match bytes {
         [] => None,
-        [b'!', text @ ..] => Some(String::from_utf8_lossy(text).into_owned()),
-        _ => Some(bytes.try_into().map_or_else(|_| "the restorer failed".into(), restorer::explain)),
+        [mark @ (PASSING_MARK | LASTING_MARK), text @ ..] => {
+            Some(Told { sentence: String::from_utf8_lossy(text).into_owned(), is_lasting: *mark == LASTING_MARK })
+        }
+        _ => Some(Told::passing(bytes.try_into().map_or_else(|_| "the restorer failed".into(), restorer::explain))),
     }
 }
 
@@ -82,11 +88,12 @@ pub fn complain_no_more() {
 }
 
 /// Says what is wrong and ends the process, with all its threads.
-pub fn fail(what: &str) -> ! {
+pub fn fail(told: &Told) -> ! {
     let fd = COMPLAINTS.load(Ordering::SeqCst);
     // SAFETY: - the descriptor is open until the process ends.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    let _ = nix::unistd::write(fd, format!("{TEXT_MARK}{what}").as_bytes());
+    let mark = if told.is_lasting { LASTING_MARK } else { PASSING_MARK };
+    let _ = nix::unistd::write(fd, &[&[mark][..], told.sentence.as_bytes()].concat());
     // SAFETY: - ends the process without running anything of it.
     unsafe { libc::_exit(FAILED) }
 }
@@ -95,7 +102,7 @@ pub fn fail(what: &str) -> ! {
 pub fn receive(receiver: Receiver) -> ! {
     complain_to(&receiver.complaints);
     let Err(error) = try_receive(receiver);
-    fail(&error.to_string())
+    fail(&told_of(&error))
 }
 
 fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
@@ -139,16 +146,20 @@ fn begin(inputs: &mut [Input], answers: &mut Option<FrameWriter<Box<dyn Write>>>
     let identical: Vec<bool> = prologue.files.iter().map(is_identical).collect();
     let Some(answers) = answers else {
         let other = prologue.files.iter().zip(&identical).filter(|(_, same)| !**same);
-        reasons.extend(other.map(|(file, _)| format!("{} is not here, or not what it was", file.path)));
-        return if reasons.is_empty() { Ok(prologue) } else { Err(io::Error::other(reasons.join("; "))) };
+        reasons.extend(other.map(|(file, _)| Difference::File { path: file.path.clone() }));
+        return if reasons.is_empty() { Ok(prologue) } else { Err(unfit(&reasons)) };
     };
     let reply = match reasons.is_empty() {
         true => Reply::Accepted { identical },
-        false => Reply::Refused { reasons: reasons.clone() },
+        false => Reply::Refused(reasons.clone()),
     };
     answers.send_record(Kind::Reply, &reply)?;
     answers.flush()?;
-    if reasons.is_empty() { Ok(prologue) } else { Err(io::Error::other(reasons.join("; "))) }
+    if reasons.is_empty() { Ok(prologue) } else { Err(unfit(&reasons)) }
+}
+
+fn unfit(reasons: &[Difference]) -> io::Error {
+    io::Error::other(reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 fn is_identical(file: &MappedFile) -> bool {
@@ -156,20 +167,20 @@ fn is_identical(file: &MappedFile) -> bool {
 }
 
 /// What makes this host, or this process, unfit for the copy.
-fn differences(prologue: &Prologue, stream_count: usize) -> io::Result<Vec<String>> {
+fn differences(prologue: &Prologue, stream_count: usize) -> io::Result<Vec<Difference>> {
     let mut reasons = Vec::new();
     if prologue.version != IMAGE_VERSION {
-        reasons.push(format!("the image has version {}, this program {IMAGE_VERSION}", prologue.version));
+        reasons.push(Difference::Version { there: prologue.version, here: IMAGE_VERSION });
     }
     if prologue.stream_count as usize != stream_count {
-        reasons.push(format!("the image has {} streams, {stream_count} are here", prologue.stream_count));
+        reasons.push(Difference::Streams { there: prologue.stream_count, here: stream_count });
     }
     if prologue.pid != std::process::id() {
-        reasons.push(format!("process id {} could not be had", prologue.pid));
+        reasons.push(Difference::ProcessId(prologue.pid));
     }
     reasons.extend(host::differences(&prologue.host, &host::facts()?));
     if host::own_vdso_hash()? != prologue.vdso_hash {
-        reasons.push(format!("the kernel lends other code (vdso) than {}", prologue.host.release));
+        reasons.push(Difference::Vdso { release: prologue.host.release.clone() });
     }
     Ok(reasons)
 }
@@ -298,7 +309,8 @@ fn mark(
         return Err(io::Error::other("the agent's memory is not in the image"));
     };
     let block = *at as *mut Block;
-    // SAFETY: - a part of one piece: mapped and writable, as long as a block; nothing else refers to it. Any bytes are a block.
+    // SAFETY: - a part of one piece: mapped and writable, as long as a block; nothing else refers to it. Any bytes are
+    //           a block.
     let block = unsafe { &mut *block };
     if block.magic != cloner_agent::abi::MAGIC {
         return Err(io::Error::other("the agent's memory in the image is not an agent's"));

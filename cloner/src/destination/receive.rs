@@ -4,10 +4,12 @@
 //! next layout. So a later round never loses against an earlier one.
 
 use super::memory::Memory;
+use crate::error::told_of;
 use crate::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};
 use crate::image::state::Layout;
 use crate::image::stream::FrameReader;
 use crate::net::STALL_LIMIT;
+use redrt_wire::no_image::Told;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -36,16 +38,19 @@ pub fn rounds(mut inputs: Vec<Input>, memory: &RwLock<Memory>) -> io::Result<(In
 
 /// One stream that fails must not leave others waiting for it: the process says so and ends.
 fn or_exit<T>(result: io::Result<T>) -> T {
-    result.unwrap_or_else(|error| super::fail(&format!("receiving the image: {}", reason(&error))))
+    result.unwrap_or_else(|error| {
+        let Told { sentence, is_lasting } = reason(&error);
+        super::fail(&Told { sentence: format!("receiving the image: {sentence}"), is_lasting })
+    })
 }
 
 /// Why nothing can be received. A time limit that has passed looks to the system as if there were nothing to read yet.
-fn reason(error: &io::Error) -> String {
+fn reason(error: &io::Error) -> Told {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("the source has sent nothing for {} s", STALL_LIMIT.as_secs())
+            Told::passing(format!("the source has sent nothing for {} s", STALL_LIMIT.as_secs()))
         }
-        _ => error.to_string(),
+        _ => told_of(error),
     }
 }
 
@@ -125,8 +130,8 @@ fn pages(input: &mut Input, header: &Header, memory: &RwLock<Memory>, buffer: &m
     let memory = memory.read().expect("no thread panics");
     let parts = place(&memory, header.address, u64::from(header.raw_len))?;
     if let ([(at, len)], Encoding::Plain) = (&parts[..], header.encoding) {
-        // SAFETY: - a part of a piece: mapped, readable and writable. In this round no other frame has these pages, and between rounds
-        //           nobody reads. Nothing of this process refers to it.
+        // SAFETY: - a part of a piece: mapped, readable and writable. In this round no other frame has these pages, and
+        //           between rounds nobody reads. Nothing of this process refers to it.
         let place = unsafe { std::slice::from_raw_parts_mut(*at as *mut u8, *len as usize) };
         return input.payload(header, place);
     }
@@ -166,8 +171,8 @@ mod tests {
     #[test]
     fn a_source_that_stands_still_is_named_as_the_reason() {
         for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut] {
-            assert_eq!(reason(&kind.into()), "the source has sent nothing for 20 s");
+            assert_eq!(reason(&kind.into()).sentence, "the source has sent nothing for 20 s");
         }
-        assert_eq!(reason(&io::Error::other("a page is damaged")), "a page is damaged");
+        assert_eq!(reason(&io::Error::other("a page is damaged")).sentence, "a page is damaged");
     }
 }

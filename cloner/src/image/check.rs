@@ -16,17 +16,39 @@ pub struct Facts {
     pub bytes: u64,
 }
 
+/// Why a file is not an image that was written.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotAnImage {
+    /// Another version of this program has written it.
+    #[error("the image has version {there}, this program {IMAGE_VERSION}")]
+    Version {
+        /// Its version.
+        there: u32,
+    },
+    /// Its parts are sound each, and do not belong together.
+    #[error("the image is not the one that was written")]
+    Changed,
+    /// A frame that only a destination or another place in the stream has.
+    #[error("a frame of {0:?} does not belong into an image")]
+    Misplaced(Kind),
+}
+
+impl From<NotAnImage> for io::Error {
+    fn from(error: NotAnImage) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
 /// Reads an image of one stream to its end.
 ///
 /// # Errors
 /// When it cannot be read, or is not what was written: which of its parts is not.
 pub fn check(input: impl Read) -> io::Result<Facts> {
-    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut reader = FrameReader::new(input);
     let header = reader.expect(Kind::Prologue)?;
     let prologue: Prologue = reader.record(&header)?;
     if prologue.version != IMAGE_VERSION {
-        return Err(wrong(format!("the image has version {}, this program {IMAGE_VERSION}", prologue.version)));
+        return Err(NotAnImage::Version { there: prologue.version }.into());
     }
     let mut memory = vec![0; PAGES_BYTES_MAX.max(RECORD_BYTES_MAX) as usize];
     loop {
@@ -39,12 +61,12 @@ pub fn check(input: impl Read) -> io::Result<Facts> {
             Kind::Final => {
                 let end: Final = reader.record(&header)?;
                 if end.stream_hashes != [digest] {
-                    return Err(wrong("the image is not the one that was written".into()));
+                    return Err(NotAnImage::Changed.into());
                 }
                 reader.expect(Kind::Commit)?;
                 return Ok(Facts { program: prologue.program, pid: prologue.pid, bytes: reader.received_bytes() });
             }
-            other => return Err(wrong(format!("a frame of {other:?} does not belong into an image"))),
+            other => return Err(NotAnImage::Misplaced(other).into()),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What is carried besides the contents of memory. Written with postcard.
 
+use crate::difference::Difference;
 use crate::ranges::RangeSet;
+use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the image.
-pub const IMAGE_VERSION: u32 = 4;
+pub const IMAGE_VERSION: u32 = 5;
 
 /// Who is to be copied, and what both hosts must have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -357,10 +359,7 @@ pub enum Reply {
         identical: Vec<bool>,
     },
     /// Not here, for these reasons.
-    Refused {
-        /// Each names what it is about.
-        reasons: Vec<String>,
-    },
+    Refused(Vec<Difference>),
     /// The whole image is here and right.
     Staged,
     /// The copy runs.
@@ -369,10 +368,7 @@ pub enum Reply {
         pid: u32,
     },
     /// It went wrong.
-    Failed {
-        /// What.
-        what: String,
-    },
+    Failed(Told),
 }
 
 #[cfg(test)]

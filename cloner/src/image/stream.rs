@@ -1,6 +1,7 @@
 //! Frames through a byte stream, with a running digest of everything that went through.
 
 use super::frame::{FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, Kind};
+use redrt_wire::no_image::Told;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, Read, Write};
@@ -71,9 +72,10 @@ impl<W: Write> FrameWriter<W> {
     }
 
     /// Says that nothing more follows, and why.
-    pub fn give_up(&mut self, why: &str) -> io::Result<()> {
-        let room = why.floor_char_boundary(GIVEN_UP_BYTES_MAX as usize - 16);
-        self.send_record(Kind::GivenUp, &&why[..room])?;
+    pub fn give_up(&mut self, told: &Told) -> io::Result<()> {
+        let mut told = told.clone();
+        told.sentence.truncate(told.sentence.floor_char_boundary(GIVEN_UP_BYTES_MAX as usize - 16));
+        self.send_record(Kind::GivenUp, &told)?;
         self.flush()
     }
 
@@ -111,7 +113,8 @@ impl<R: Read> FrameReader<R> {
         &mut self.inner
     }
 
-    /// Takes a header. The payload must be taken next. Fails with the sender's words when it has given up.
+    /// Takes a header. The payload must be taken next. Fails with what the sender tells ([`Told`]) when it has given
+    /// up.
     pub fn header(&mut self) -> io::Result<Header> {
         let mut head = [0; HEADER_BYTES];
         self.inner.read_exact(&mut head)?;
@@ -119,10 +122,8 @@ impl<R: Read> FrameReader<R> {
         self.digest.write(&head);
         self.received_bytes += (head.len() as u64) + u64::from(header.wire_len);
         if header.kind == Kind::GivenUp {
-            let why: String = self.record(&header)?;
-            // They come from another host, and may go to a terminal.
-            let why = why.replace(char::is_control, " ");
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, format!("the source says: {why}")));
+            let told: Told = self.record(&header)?;
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, told.heard_from("the source")));
         }
         Ok(header)
     }
@@ -168,6 +169,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 mod tests {
     use super::super::state::{Final, Layout, Prologue, Reply};
     use super::*;
+    use crate::difference::Difference;
+    use crate::error::told_of;
     use proptest::prelude::*;
 
     fn drain(bytes: &[u8]) -> io::Result<()> {
@@ -190,7 +193,7 @@ mod tests {
         writer.send_record(Kind::Layout, &Layout::default()).unwrap();
         writer.send(&Header::new(Kind::Pages, 4096, 0, &[3; 4096]), &[3; 4096]).unwrap();
         writer.send_mark(Kind::Fresh, 8192, 4096).unwrap();
-        writer.send_record(Kind::Reply, &Reply::Refused { reasons: vec!["x".into()] }).unwrap();
+        writer.send_record(Kind::Reply, &Reply::Refused(vec![Difference::ProcessId(7)])).unwrap();
         writer.send_mark(Kind::RoundEnd, 0, 1).unwrap();
         writer.inner
     }
@@ -209,10 +212,12 @@ mod tests {
         let told = |why: &str| {
             let mut writer = FrameWriter::new(Vec::new());
             writer.send_mark(Kind::RoundEnd, 0, 0).unwrap();
-            writer.give_up(why).unwrap();
+            writer.give_up(&Told { sentence: why.into(), is_lasting: true }).unwrap();
             let mut reader = FrameReader::new(&writer.inner[..]);
             reader.expect(Kind::RoundEnd).unwrap();
-            reader.expect(Kind::Layout).unwrap_err().to_string()
+            let told = told_of(&reader.expect(Kind::Layout).unwrap_err());
+            assert!(told.is_lasting);
+            told.sentence
         };
         assert_eq!(
             told("prepare: refused: process 2 traces it"),

@@ -21,7 +21,7 @@ pub use precopy::Converging;
 
 use crate::control::Control;
 use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
-use crate::error::{During, Error, Phase};
+use crate::error::{During, Error, Operation, Phase};
 use crate::host;
 use crate::image::frame::{Encoding, Kind};
 use crate::image::state::{Final, IMAGE_VERSION, Layout, MappedFile, ProcessState, Prologue, Reply};
@@ -34,6 +34,7 @@ use advice::{Advice, Reading};
 use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
 use objects::Objects;
+use redrt_wire::no_image::Told;
 use send::{Cost, Memory, Output, Piece, Sending, Snapshot};
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -175,7 +176,7 @@ pub struct Subject {
 
 /// Asks the agent whom it belongs to.
 pub fn subject(control: &Control) -> Result<Subject, Error> {
-    let (_, block) = control.block().during(Phase::Prepare, "cannot read the agent's memory")?;
+    let (_, block) = control.block().during(Phase::Prepare, Operation::ReadAgent)?;
     Ok(Subject { pid: block.pid })
 }
 
@@ -194,8 +195,8 @@ pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn 
     if let Err(error) = &outcome {
         // The destination would else see that the streams end, and its words might be the ones that are told. If it is
         // the one that has failed, it does not listen any more.
-        let why = error.line();
-        outputs.iter_mut().for_each(|output| drop(output.give_up(&why)));
+        let told = error.told();
+        outputs.iter_mut().for_each(|output| drop(output.give_up(&told)));
     }
     outcome
 }
@@ -279,13 +280,13 @@ impl<'a> Source<'a> {
     ) -> Result<Self, Error> {
         let phase = Phase::Prepare;
         let steps = Steps::begin();
-        control.reset().during(phase, "the agent does not answer")?;
-        let (_, block) = control.block().during(phase, "cannot read the agent's memory")?;
+        control.reset().during(phase, Operation::AskAgent)?;
+        let (_, block) = control.block().during(phase, Operation::ReadAgent)?;
         let excluded = block.excluded[..block.excluded_count as usize].to_vec();
         let mappings = read_maps(control, phase)?;
-        let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
-        let found = descriptors::gather(control, options.close_unsupported, false)
-            .during(phase, "cannot look at descriptors")?;
+        let mut reasons = refusals(control).during(phase, Operation::ReadProcess)?;
+        let found =
+            descriptors::gather(control, options.close_unsupported, false).during(phase, Operation::ReadDescriptors)?;
         reasons.extend(found.refusals);
         let files = mapped_files(&mappings);
         let assumed: Files = files.iter().zip(0..).map(|(file, index)| (file.path.clone(), index)).collect();
@@ -297,8 +298,8 @@ impl<'a> Source<'a> {
             version: IMAGE_VERSION,
             pid: block.pid,
             program: control.proc_link("exe").unwrap_or_default(),
-            host: host::facts().during(phase, "cannot look at this host")?,
-            vdso_hash: vdso_hash(control, &mappings).during(phase, "cannot read the vdso")?,
+            host: host::facts().during(phase, Operation::ReadHost)?,
+            vdso_hash: vdso_hash(control, &mappings).during(phase, Operation::ReadVdso)?,
             extended_state: control.extended_state,
             stream_count: outputs.len() as u32,
             files,
@@ -306,23 +307,22 @@ impl<'a> Source<'a> {
         outputs[0]
             .send_record(Kind::Prologue, &prologue)
             .and_then(|()| outputs[0].flush())
-            .during(phase, "cannot send to the destination")?;
+            .during(phase, Operation::Send)?;
         let identical = match &mut answers {
             None => vec![true; prologue.files.len()],
             Some(answers) => match reply(answers, phase)? {
                 Reply::Accepted { identical } if identical.len() == prologue.files.len() => identical,
-                Reply::Refused { reasons } => {
+                Reply::Refused(reasons) => {
                     let reasons = reasons.into_iter().map(Refusal::ByDestination).collect();
                     return Err(Error::Refused { phase, reasons });
                 }
-                other => return Err(unexpected(phase, &other)),
+                other => return Err(unexpected(phase, other)),
             },
         };
         let files = assumed.into_iter().filter(|(_, index)| identical[*index as usize]).collect();
-        let smaps = control.proc_file("smaps").during(phase, "cannot read the process's maps")?;
+        let smaps = control.proc_file("smaps").during(phase, Operation::ReadMaps)?;
         let reading = Reading::begin(smaps, mappings);
-        let tracker =
-            dirty::tracker(options.method, control).during(phase, "dirty pages cannot be found as asked for")?;
+        let tracker = dirty::tracker(options.method, control).during(phase, Operation::TrackDirtyPages)?;
         let _ = events;
         Ok(Self {
             control,
@@ -356,7 +356,7 @@ impl<'a> Source<'a> {
     /// Looks at maps and pages.
     fn look(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
         let (mappings, plan) = self.look_at_maps(phase)?;
-        let mut look = self.tracker.look(&plan.watched, &plan.unfit, clear).during(phase, "cannot find dirty pages")?;
+        let mut look = self.tracker.look(&plan.watched, &plan.unfit, clear).during(phase, Operation::FindDirtyPages)?;
         let whole: RangeSet = plan.whole.iter().copied().collect();
         look.populated = look.populated.union(&whole);
         Ok(Picture { mappings, plan, look })
@@ -387,7 +387,7 @@ impl<'a> Source<'a> {
             }
             Ok::<(), std::io::Error>(())
         };
-        send().during(phase, "cannot send to the destination")
+        send().during(phase, Operation::Send)
     }
 
     fn end_round(&mut self, last: bool, phase: Phase) -> Result<(), Error> {
@@ -395,7 +395,7 @@ impl<'a> Source<'a> {
             output
                 .send_mark(Kind::RoundEnd, 0, u64::from(last))
                 .and_then(|()| output.flush())
-                .during(phase, "cannot send to the destination")?;
+                .during(phase, Operation::Send)?;
         }
         Ok(())
     }
@@ -411,16 +411,16 @@ impl<'a> Source<'a> {
     fn cut_and_finish(mut self, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
         let phase = Phase::Cut;
         let timers = self.control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
-        self.control.reset().during(phase, "the agent does not answer")?;
+        self.control.reset().during(phase, Operation::AskAgent)?;
         for timer in &timers {
-            self.control.note_timer(timer).during(phase, "more POSIX timers than can be carried")?;
+            self.control.note_timer(timer).during(phase, Operation::NoteTimers)?;
         }
         let expected = self.look(phase, false)?;
-        self.advice = self.final_advice(&expected.mappings).during(phase, "cannot read the process's maps")?;
+        self.advice = self.final_advice(&expected.mappings).during(phase, Operation::ReadMaps)?;
         let (pieces, _) = self.news(&expected);
         let expected_bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
         let room = Snapshot::prepare((expected_bytes + expected_bytes / 2 + (8 << 20)).min(SNAPSHOT_BYTES_MAX))
-            .during(phase, "no memory for what is left at the cut")?;
+            .during(phase, Operation::HoldPages)?;
         self.steps.note("before the cut");
 
         let control = self.control;
@@ -429,8 +429,8 @@ impl<'a> Source<'a> {
         self.steps.note("cut: stop threads");
         events(Event::Stopped);
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
-            .during(phase, "cannot look at descriptors")?;
-        let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
+            .during(phase, Operation::ReadDescriptors)?;
+        let mut reasons = refusals(control).during(phase, Operation::ReadProcess)?;
         reasons.append(&mut found.refusals);
         if !reasons.is_empty() {
             return Err(Error::Refused { phase, reasons });
@@ -438,8 +438,8 @@ impl<'a> Source<'a> {
         self.steps.note("cut: descriptors");
         let open = std::mem::take(&mut found.objects);
         let (_, mut plan) = self.look_at_maps(phase)?;
-        objects::add_open(&mut plan, &open).during(phase, "cannot look at shared memory")?;
-        let parts = objects::parts(control, &plan, &open).during(phase, "cannot look at shared memory")?;
+        objects::add_open(&mut plan, &open).during(phase, Operation::FindShared)?;
+        let parts = objects::parts(control, &plan, &open).during(phase, Operation::FindShared)?;
         // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at
         // when all questions have been asked.
         self.steps.note("cut: shared memory");
@@ -447,14 +447,13 @@ impl<'a> Source<'a> {
         self.steps.note("cut: come to rest");
         let mut picture = self.look(phase, false)?;
         self.steps.note("cut: look at pages");
-        objects::add_open(&mut picture.plan, &open).during(phase, "cannot look at shared memory")?;
-        let mut state =
-            state::gather(control, &picture.mappings, found).during(phase, "cannot take the state of the process")?;
+        objects::add_open(&mut picture.plan, &open).during(phase, Operation::FindShared)?;
+        let mut state = state::gather(control, &picture.mappings, found).during(phase, Operation::ReadState)?;
         let thread_count = state.threads.len();
         self.steps.note("cut: state");
         if self.options.verify_memory {
             let all = send::pieces(&picture.look.populated, &areas_of(&picture.plan.watched));
-            let shared = objects::hash(control, &parts, &open).during(phase, "cannot read shared memory")?;
+            let shared = objects::hash(control, &parts, &open).during(phase, Operation::ReadShared)?;
             state.memory_hash = Some(send::hash_memory(&control.memory, &all).wrapping_add(shared));
         }
         let (pieces, fresh) = self.news(&picture);
@@ -467,15 +466,15 @@ impl<'a> Source<'a> {
             held = Some(parked);
             None
         } else {
-            shared = self.objects.changes(control, &parts, &open).during(phase, "cannot read shared memory")?;
+            shared = self.objects.changes(control, &parts, &open).during(phase, Operation::ReadShared)?;
             let mut snapshot = Snapshot::take(&control.memory, &pieces, room, self.outputs.len())
-                .during(phase, "no memory for what is left at the cut")?;
+                .during(phase, Operation::HoldPages)?;
             if let Some(bit) = self.options.flipped_bit {
                 snapshot.flip(bit);
             }
             self.steps.note("cut: copy pages");
             events(Event::Copied);
-            parked.release().during(phase, "the process cannot go on")?;
+            parked.release().during(phase, Operation::Resume)?;
             self.steps.note("cut: go on");
             downtime = begin.elapsed();
             Some(snapshot)
@@ -486,19 +485,19 @@ impl<'a> Source<'a> {
         self.begin_round(&picture, &fresh, phase)?;
         let output = &mut self.outputs[0];
         if wait {
-            self.objects.send(control, &parts, &open, output).during(phase, "cannot send shared memory")?;
+            self.objects.send(control, &parts, &open, output).during(phase, Operation::SendShared)?;
         } else {
-            shared.send(output).during(phase, "cannot send to the destination")?;
+            shared.send(output).during(phase, Operation::Send)?;
         }
         let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
         let job =
             Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
-        send::send(&job, self.outputs, &mut || {}).during(phase, "cannot send to the destination")?;
+        send::send(&job, self.outputs, &mut || {}).during(phase, Operation::Send)?;
         if !self.options.moves
             && let Some(parked) = held.take()
         {
             events(Event::Copied);
-            parked.release().during(phase, "the process cannot go on")?;
+            parked.release().during(phase, Operation::Resume)?;
             downtime = begin.elapsed();
         }
         self.end_round(true, phase)?;
@@ -529,7 +528,7 @@ impl<'a> Source<'a> {
         output
             .send_record(Kind::Final, &Final { state, stream_hashes })
             .and_then(|()| output.flush())
-            .during(phase, "cannot send to the destination")
+            .during(phase, Operation::Send)
     }
 
     fn wait_for_copy(&mut self, events: &mut dyn FnMut(Event)) -> Result<Option<u32>, Error> {
@@ -538,22 +537,19 @@ impl<'a> Source<'a> {
         if let Some(answers) = &mut self.answers {
             match reply(answers, phase)? {
                 Reply::Staged => self.steps.note("destination verifies"),
-                other => return Err(unexpected(phase, &other)),
+                other => return Err(unexpected(phase, other)),
             }
         }
         let output = &mut self.outputs[0];
-        output
-            .send_mark(Kind::Commit, 0, 0)
-            .and_then(|()| output.flush())
-            .during(phase, "cannot send to the destination")?;
+        output.send_mark(Kind::Commit, 0, 0).and_then(|()| output.flush()).during(phase, Operation::Send)?;
         let Some(answers) = &mut self.answers else { return Ok(None) };
         let phase = Phase::Finish;
         events(Event::Phase(phase));
         match take_reply(answers, phase)? {
             Reply::Running { pid } => Ok(Some(pid)),
             // It is the copy that could not be made.
-            Reply::Failed { what } => Err(complaint(Phase::Restore, &what)),
-            other => Err(unexpected(phase, &other)),
+            Reply::Failed(told) => Err(complaint(Phase::Restore, told)),
+            other => Err(unexpected(phase, other)),
         }
     }
 }
@@ -561,22 +557,22 @@ impl<'a> Source<'a> {
 /// What the destination says; that it has failed is an error of this phase.
 fn reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Result<Reply, Error> {
     match take_reply(answers, phase)? {
-        Reply::Failed { what } => Err(complaint(phase, &what)),
+        Reply::Failed(told) => Err(complaint(phase, told)),
         reply => Ok(reply),
     }
 }
 
 fn take_reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Result<Reply, Error> {
     let header = answers.expect(Kind::Reply);
-    header.and_then(|header| answers.record(&header)).during(phase, "the destination does not answer")
+    header.and_then(|header| answers.record(&header)).during(phase, Operation::Hear)
 }
 
-fn complaint(phase: Phase, what: &str) -> Error {
-    Error::failed(phase, format!("the destination says: {what}"))
+fn complaint(phase: Phase, told: Told) -> Error {
+    Error::Destination { phase, told: told.heard_from("the destination") }
 }
 
-fn unexpected(phase: Phase, reply: &Reply) -> Error {
-    Error::failed(phase, format!("the destination answers out of turn: {reply:?}"))
+fn unexpected(phase: Phase, reply: Reply) -> Error {
+    Error::OutOfTurn { phase, reply: Box::new(reply) }
 }
 
 fn areas_of(watched: &[Watched]) -> Vec<(u64, u64, bool)> {
@@ -584,7 +580,7 @@ fn areas_of(watched: &[Watched]) -> Vec<(u64, u64, bool)> {
 }
 
 fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
-    control.proc_text("maps").and_then(|text| maps::parse(&text)).during(phase, "cannot read the process's maps")
+    control.proc_text("maps").and_then(|text| maps::parse(&text)).during(phase, Operation::ReadMaps)
 }
 
 /// Waits until all threads sleep, the agent's too. A thread that has said that it is parked, or has answered, still
@@ -596,10 +592,10 @@ fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
         stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
     };
     let begin = Instant::now();
-    for tid in control.proc_numbers("task").during(phase, "cannot list the process's threads")? {
+    for tid in control.proc_numbers("task").during(phase, Operation::ReadProcess)? {
         while !sleeps(tid) {
             if begin.elapsed() > REST_MAX {
-                return Err(Error::failed(phase, format!("thread {tid} does not come to rest")));
+                return Err(Error::Restless { phase, tid, limit: REST_MAX });
             }
             std::thread::yield_now();
         }

@@ -1,7 +1,7 @@
 //! Rounds of sending while the program runs, and when to end them.
 
 use super::{Event, Source, descriptors, objects, send};
-use crate::error::{During, Error, Phase};
+use crate::error::{During, Error, Operation, Phase};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -61,21 +61,21 @@ impl Source<'_> {
                 if self.tracker.needs_stop() { Some(self.control.park(self.options.purpose())?) } else { None };
             let mut picture = self.look(phase, true)?;
             if let Some(parked) = parked {
-                parked.release().during(phase, "the process cannot go on")?;
+                parked.release().during(phase, Operation::Resume)?;
             }
             let (pieces, fresh) = self.news(&picture);
             let bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
             let begin = Instant::now();
             let found = descriptors::gather(self.control, true, false);
-            let open = found.during(phase, "cannot look at descriptors")?.objects;
-            objects::add_open(&mut picture.plan, &open).during(phase, "cannot look at shared memory")?;
+            let open = found.during(phase, Operation::ReadDescriptors)?.objects;
+            objects::add_open(&mut picture.plan, &open).during(phase, Operation::FindShared)?;
             self.begin_round(&picture, &fresh, phase)?;
             if self.round_count == 1 {
                 // Once, so that what has changed until the cut is all that is left.
                 let parts = objects::parts(self.control, &picture.plan, &open);
-                let parts = parts.during(phase, "cannot look at shared memory")?;
+                let parts = parts.during(phase, Operation::FindShared)?;
                 let sent = self.objects.send(self.control, &parts, &open, &mut self.outputs[0]);
-                sent.during(phase, "cannot send shared memory")?;
+                sent.during(phase, Operation::SendShared)?;
             }
             self.cost.done_bytes.store(0, Ordering::Relaxed);
             let (round, cost) = (self.round_count, &self.cost);
@@ -87,8 +87,7 @@ impl Source<'_> {
             let huge = |block| !sent.contains(block) && reading.allows_huge(block);
             let memory = send::Memory::Live(&self.control.memory);
             let job = send::Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost, huge: &huge };
-            send::send(&job, self.outputs, &mut tick)
-                .during(phase, format!("cannot send round {round} to the destination"))?;
+            send::send(&job, self.outputs, &mut tick).during(phase, Operation::SendRound(round))?;
             self.end_round(false, phase)?;
             self.sent = picture.look.populated;
             let elapsed = begin.elapsed();
@@ -102,11 +101,7 @@ impl Source<'_> {
                 Next::Round => {}
                 Next::Cut => return Ok(()),
                 Next::GiveUp if self.options.must_converge => {
-                    let text = format!(
-                        "memory changes faster than it can be sent: {} MiB are left after {round} rounds",
-                        dirty_bytes >> 20
-                    );
-                    return Err(Error::failed(phase, text));
+                    return Err(Error::Diverges { phase, left_bytes: dirty_bytes, round_count: round });
                 }
                 Next::GiveUp => return Ok(()),
             }

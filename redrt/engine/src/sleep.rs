@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_alone_on_a_core_yields_longer() {
+    fn a_process_alone_on_its_core_yields_longer() {
         let count = Cell::new(0);
         let others_run = || {
             count.set(count.get() + 1);

@@ -222,7 +222,7 @@ mod tests {
 
     /// Each part is done once, and a thread that waits for the end sees all of them.
     #[test]
-    fn parts_are_done_once_by_whoever_has_time() {
+    fn parts_are_done_once_by_any_member_that_has_time() {
         const TOTAL: u64 = 3;
         loom::model(|| {
             let work =

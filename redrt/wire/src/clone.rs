@@ -24,6 +24,7 @@
 //! whatever went before.
 
 use crate::card::Card;
+use crate::no_image::NoImage;
 use redrt_types::{Incarnation, ReplicaId};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -103,12 +104,7 @@ pub enum CloneStep {
         pid: i32,
     },
     /// There is no copy.
-    Failed {
-        /// Why.
-        what: String,
-        /// Another copy of the same process would fail too.
-        is_lasting: bool,
-    },
+    Failed(NoImage),
 }
 
 /// A round of memory.

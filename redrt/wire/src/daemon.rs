@@ -19,6 +19,7 @@ use crate::card::Card;
 use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
 use crate::control::{FromAgent, Options};
 use crate::dynamic::{Answer, Origin};
+use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::line::{Generation, LineOrder, LineStep, Restore};
 use crate::trace::Sending;
@@ -179,26 +180,6 @@ impl Launch {
             Err(LaunchError::PositionMissing)
         } else {
             Ok(())
-        }
-    }
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Exit {
-    /// It exited with this status.
-    Status(i32),
-    /// It was killed by this signal.
-    Signal(i32),
-}
-
-impl Exit {
-    /// The exit code a shell would report.
-    #[must_use]
-    pub fn code(self) -> i32 {
-        match self {
-            Self::Status(status) => status,
-            Self::Signal(signal) => 128 + signal,
         }
     }
 }

@@ -7,12 +7,14 @@ use crate::control::{
     CopyPlace, Determinism, Files, FromAgent, OnSdc, Options, Passive, Protocol, SharedMemory, ToAgent, Transport,
     Verification, Welcome, WelcomeError,
 };
-use crate::daemon::{Abi, Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
+use crate::daemon::{Abi, Application, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
 use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
+use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::line::{Compression, Generation, LineOrder, LineStep, Restore};
+use crate::no_image::{NoImage, Told};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
 use crate::secret::Secret;
@@ -195,7 +197,9 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
         CloneStep::Stopped(position()),
         CloneStep::Sent(Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() }),
         CloneStep::Running { pid: 7 },
-        CloneStep::Failed { what: "why".into(), is_lasting: true },
+        CloneStep::Failed(NoImage::Helper(Told { sentence: "why".into(), is_lasting: true })),
+        CloneStep::Failed(NoImage::CopyEnded(Exit::Signal(9))),
+        CloneStep::Failed(NoImage::NotHere(ReplicaId::new(1, 0))),
     ];
     steps.into_iter().map(|step| FromDaemon::Clone { id: CloneId(5), step })
 }
@@ -221,7 +225,8 @@ fn line_steps() -> impl Iterator<Item = FromDaemon> {
         LineStep::Stopped(position()),
         LineStep::Copied,
         LineStep::Saved(Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() }),
-        LineStep::Failed { what: "why".into(), is_lasting: true },
+        LineStep::Failed(NoImage::NoHelper(Told::passing("why"))),
+        LineStep::Failed(NoImage::EarlierImage),
     ];
     let replica = ReplicaId::new(1, 0);
     steps.into_iter().map(move |step| FromDaemon::Line { generation: Generation(7), replica, step })

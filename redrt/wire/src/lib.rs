@@ -1,7 +1,8 @@
 //! The control plane's wire format: how `redrun`, `redrtd` and the agent in each application process talk.
 //!
 //! `control` and `daemon` list the messages, `card` says how processes find each other, `tree` how messages of many
-//! hosts travel together, `scrub` what is said of memory, `dynamic` of jobs that jobs start, `fault` what is injected.
+//! hosts travel together, `scrub` what is said of memory, `dynamic` of jobs that jobs start, `fault` what is injected,
+//! `no_image` why a process was not copied or saved.
 //! `frame` cuts a byte stream into messages. `auth` proves to both ends of a connection that the other knows the job's
 //! `secret` before anything else is read, and `seal` encrypts what follows. Decoders return errors, never panic,
 //! and never allocate more than a frame's stated, bounded length. Application payloads do not travel here.
@@ -16,11 +17,13 @@ pub mod daemon;
 pub mod deadline;
 pub mod dynamic;
 pub mod event;
+pub mod exit;
 pub mod fault;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
 pub mod line;
+pub mod no_image;
 pub mod profile;
 pub mod scrub;
 pub mod seal;

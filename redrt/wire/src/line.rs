@@ -21,6 +21,7 @@
 //! any answer, `Abandon` follows whatever went before.
 
 use crate::clone::{Cost, Position, Progress};
+use crate::no_image::NoImage;
 use redrt_types::ReplicaId;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -83,12 +84,7 @@ pub enum LineStep {
     /// The image is on the disk.
     Saved(Cost),
     /// There is no image.
-    Failed {
-        /// Why.
-        what: String,
-        /// Another image of the same process would fail too.
-        is_lasting: bool,
-    },
+    Failed(NoImage),
 }
 
 /// From which line processes are started, in place of the program.

@@ -240,7 +240,7 @@ fn arbiters_name_who_went_wrong_since_they_were_made_and_nobody_else() {
 
 /// Nobody is named on the word of one side, whatever the four say: every majority has votes of both.
 #[test]
-fn whoever_is_named_is_contradicted_by_both_sides() {
+fn a_named_culprit_is_contradicted_by_both_sides() {
     for code in 0..4_usize.pow(4) {
         let claims = [0, 1, 2, 3].map(|place| [None, Some(1), Some(2), Some(3)][code / 4_usize.pow(place) % 4]);
         let Some(first) = claims.iter().flatten().next() else { continue };

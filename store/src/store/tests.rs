@@ -55,7 +55,7 @@ fn what_was_committed_is_opened_again() {
     let store = Store::of_job(parent.path(), 0xabc);
     assert_eq!((store.next().unwrap(), store.generations().unwrap()), (Generation(1), vec![]));
     let kept = taken(&store, 1);
-    let (opened, unfit) = store.newest().unwrap();
+    let (opened, unfit) = store.newest(None).unwrap();
     assert_eq!((opened.manifest, unfit.len()), (kept.manifest, 0));
     assert_eq!(opened.directory, kept.directory);
     assert_eq!(store.next().unwrap(), Generation(2));
@@ -87,7 +87,7 @@ fn a_line_that_was_not_committed_is_never_found() {
     let store = Store::of_job(parent.path(), 1);
     let directory = store.begin(Generation(1)).unwrap();
     fs::write(directory.join(MANIFEST), manifest(1).to_bytes().unwrap()).unwrap();
-    assert!(matches!(store.newest(), Err(Error::Empty(_))));
+    assert!(matches!(store.newest(None), Err(Error::Empty(_))));
     // Nor by the number of one that is being written again.
     assert!(fs::read_dir(store.begin(Generation(1)).unwrap()).unwrap().next().is_none());
 }
@@ -99,7 +99,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     taken(&store, 1);
     let directory = taken(&store, 2).directory;
     let said = |store: &Store| {
-        let (kept, unfit) = store.newest().unwrap();
+        let (kept, unfit) = store.newest(None).unwrap();
         (kept.manifest.generation.0, unfit.iter().map(ToString::to_string).collect::<String>())
     };
     fs::write(directory.join("0.0.image"), vec![7; 99]).unwrap();
@@ -108,6 +108,9 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     assert!(said(&store).1.contains("Failed to look at"), "{:?}", said(&store));
     fs::write(directory.join("0.0.image"), vec![7; 100]).unwrap();
     assert_eq!(said(&store), (2, String::new()));
+    // One that is whole, and does not become processes, is not taken again.
+    assert_eq!(store.newest(Some(Generation(2))).unwrap().0.manifest.generation, Generation(1));
+    assert!(matches!(store.newest(Some(Generation(1))), Err(Error::Empty(_))));
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
@@ -146,7 +149,7 @@ fn the_store_of_a_job_is_found_by_its_own_name_or_that_of_the_directory_above_it
     taken(&other, 1);
     assert!(matches!(Store::find(parent.path()), Err(Error::Several { .. })));
     assert_eq!(Store::find(other.directory()).unwrap().directory(), other.directory());
-    assert!(matches!(Store::find(&parent.path().join("nothing")), Err(Error::Disk { .. })));
+    assert!(matches!(Store::find(&parent.path().join("nothing")), Err(Error::Empty(_))));
 }
 
 #[test]
@@ -156,4 +159,10 @@ fn nobody_else_can_read_a_line() {
     let kept = taken(&Store::of_job(parent.path(), 1), 1);
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!((mode(&kept.directory), mode(&kept.directory.join(MANIFEST))), (0o700, 0o600));
+}
+
+#[test]
+fn where_there_is_no_directory_there_are_no_lines() {
+    let parent = tempfile::tempdir().unwrap();
+    assert!(Store::below(&parent.path().join("nothing")).unwrap().is_empty());
 }

@@ -2,7 +2,8 @@
 
 use super::{Coordinator, EndReason, Output, Process, Report, SIGTERM};
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::exit::Exit;
 use redrt_wire::line::Generation;
 use std::time::Duration;
 

@@ -20,6 +20,7 @@
 mod determinism;
 mod ending;
 mod evidence;
+mod failure;
 mod health;
 mod hearing;
 mod injection;
@@ -40,6 +41,7 @@ mod stall;
 
 pub use determinism::{Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
+pub use failure::{CloneFailure, LineFailure, NotHeld, OutputFailure, StayReason, StoreFailure};
 pub use injection::{Random, RandomKills, TimedKill};
 pub use line::{
     LineSettings, LineWatch, NoLines, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, Schedule, StoreNews, TakenLine,
@@ -59,7 +61,8 @@ use injection::Injector;
 use pace::PaceWatch;
 use process::{Phase, Process};
 use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, VirtualRank};
-use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::exit::Exit;
 use replica_output::mismatch::Finding;
 use scrub::ScrubWatch;
 use slowness::SlownessWatch;
@@ -179,8 +182,8 @@ impl Coordinator {
             Input::Interrupted(signal) => self.interrupted(now, signal),
             Input::SpawnedFailed { code } => self.end(EndReason::SpawnedFailed { code }, Some(code), now + KILL_GRACE),
             Input::OutputClosed => self.end(EndReason::OutputClosed, Some(OUTPUT_CLOSED_CODE), now + KILL_GRACE),
-            Input::OutputFailed { what } => {
-                self.end(EndReason::OutputFailed { what }, Some(OUTPUT_FAILED_CODE), now + KILL_GRACE);
+            Input::OutputFailed(failure) => {
+                self.end(EndReason::OutputFailed(failure), Some(OUTPUT_FAILED_CODE), now + KILL_GRACE);
             }
         }
         self.pass_time(now);

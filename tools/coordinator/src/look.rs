@@ -2,8 +2,8 @@
 
 use super::{Coordinator, Phase, Redundancy};
 use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
-use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Coverage, Statistics};
+use redrt_wire::exit::Exit;
 use redrt_wire::profile::ProcessProfile;
 
 impl Coordinator {

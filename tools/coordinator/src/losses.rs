@@ -4,7 +4,8 @@ use super::{
     Coordinator, EndReason, KILL_GRACE, Loss, Output, Phase, Process, Report, RetireReason, SIGKILL, StreamEnd,
 };
 use redrt_types::{ReplicaId, ReplicaSet};
-use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::exit::Exit;
 use std::time::Duration;
 
 impl Coordinator {
@@ -158,7 +159,8 @@ impl Coordinator {
         self.vacate(replica);
     }
 
-    /// Whether it is a copy without the script that started its program, and a sibling has that: the sibling's end counts.
+    /// Whether it is a copy without the script that started its program, and a sibling has that: the sibling's end
+    /// counts.
     pub(super) fn ends_before_script(&self, replica: ReplicaId) -> bool {
         let of = |other: ReplicaId| &self.processes[self.world().process(other).0 as usize];
         let has_script = |process: &Process| !process.lacks_script && !process.lost && !process.is_vacant;

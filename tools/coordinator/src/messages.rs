@@ -1,12 +1,13 @@
 //! What the coordinator is told, and what it wants done.
 
-use super::Report;
 use super::injection::{RandomKills, TimedKill};
 use super::line::{LineSettings, StoreNews, TakenLine};
+use super::{OutputFailure, Report};
 use redrt_types::{Kinship, ReplicaId, View, VirtualRank, World};
 use redrt_wire::clone::{CloneId, CloneStep, Newcomer, Progress};
 use redrt_wire::control::{FromAgent, OnSdc};
-use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::exit::Exit;
 use redrt_wire::line::{Generation, LineStep};
 use replica_output::mismatch::Finding;
 use spare_pool::{PlaceNews, PlaceOrder};
@@ -145,10 +146,7 @@ pub enum Input {
     /// Nobody reads the standard output of the job any more.
     OutputClosed,
     /// What the job prints could not be written.
-    OutputFailed {
-        /// What, and why.
-        what: String,
-    },
+    OutputFailed(OutputFailure),
     /// Nothing but time has passed.
     Tick,
 }

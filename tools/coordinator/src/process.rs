@@ -2,8 +2,8 @@
 
 use redrt_types::{Incarnation, ReplicaId, ViewNumber};
 use redrt_wire::card::Card;
-use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Coverage, Statistics};
+use redrt_wire::exit::Exit;
 use redrt_wire::profile::ProcessProfile;
 
 /// How far a process has come.

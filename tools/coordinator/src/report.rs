@@ -3,11 +3,11 @@
 use super::recovery::{Arbitration, Purpose, Recovered, Unproven};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
-use super::{Laggard, SlowHost};
+use super::{CloneFailure, Laggard, LineFailure, NotHeld, OutputFailure, SlowHost, StayReason};
 use attribution::Conclusion;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
-use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Action, Event, Mismatch};
+use redrt_wire::exit::Exit;
 use redrt_wire::line::Generation;
 use replica_output::mismatch::OutputMismatch;
 use std::time::Duration;
@@ -131,10 +131,7 @@ pub enum EndReason {
     /// The reader of standard output has gone.
     OutputClosed,
     /// What the job prints could not be written.
-    OutputFailed {
-        /// What, and why.
-        what: String,
-    },
+    OutputFailed(OutputFailure),
 }
 
 /// Why a replica is ended while its siblings go on.
@@ -241,7 +238,7 @@ pub enum Report {
         /// The number that it would have had.
         generation: Generation,
         /// Why.
-        why: String,
+        why: LineFailure,
     },
     /// Nothing came of it; it is tried again.
     CloneFailed {
@@ -252,7 +249,7 @@ pub enum Report {
         /// Where to; empty when the copy had its place already.
         host: String,
         /// Why.
-        what: String,
+        why: CloneFailure,
     },
     /// There is no host for a copy; said once for each loss.
     NoSpare {
@@ -280,7 +277,7 @@ pub enum Report {
         /// The replica.
         replica: ReplicaId,
         /// Why.
-        why: String,
+        why: StayReason,
     },
     /// The degree of ranks is to change.
     Degree {
@@ -315,7 +312,7 @@ pub enum Report {
         /// Of which.
         rank: VirtualRank,
         /// Why.
-        why: String,
+        why: NotHeld,
     },
     /// Two replicas differ, and those that stand ready are asked.
     Disputed(Box<Mismatch>),

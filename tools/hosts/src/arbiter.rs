@@ -8,6 +8,7 @@
 use super::TICKS;
 use redrt_wire::daemon::Sign;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// An observer: a host's daemon, or the root itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,9 +28,44 @@ pub enum Verdict {
     Dead {
         /// The host.
         host: u32,
-        /// Why, in words.
-        why: String,
+        /// How that is known.
+        why: Death,
     },
+}
+
+/// How it is known that a host is dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Death {
+    /// Its kernel refuses connections to its daemon.
+    DaemonEnded,
+    /// Those who watch it do not hear it.
+    Silent {
+        /// `redrun` is one of them.
+        to_root: bool,
+        /// Number of other hosts that are.
+        host_count: usize,
+    },
+}
+
+impl Death {
+    fn silence(silent_to: &BTreeSet<Who>) -> Self {
+        let to_root = silent_to.contains(&Who::Root);
+        Self::Silent { to_root, host_count: silent_to.len() - usize::from(to_root) }
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Silent { to_root, host_count } = self else { return f.write_str("its daemon has ended") };
+        let root = to_root.then(|| "redrun".to_owned());
+        let hosts = match host_count {
+            0 => None,
+            1 => Some("another host".to_owned()),
+            count => Some(format!("{count} other hosts")),
+        };
+        let both: Vec<_> = root.into_iter().chain(hosts).collect();
+        write!(f, "it does not answer {}", both.join(" nor "))
+    }
 }
 
 /// Of one host that is not beyond doubt.
@@ -123,7 +159,7 @@ impl Arbiter {
         let mut watching: BTreeSet<_> = Self::neighbours(&self.ring, host).into_iter().map(Who::Host).collect();
         watching.insert(self.above(host));
         if sign == Sign::Gone {
-            return vec![self.bury(host, "its daemon has ended".into())];
+            return vec![self.bury(host, Death::DaemonEnded)];
         }
         // Who watches it no more, or not yet, has no say.
         if !watching.contains(&by) {
@@ -144,7 +180,7 @@ impl Arbiter {
             doubt.silent_to.insert(by);
             doubt.heard_by.remove(&by);
             if doubt.silent_to.len() >= 2 || watching.len() == 1 {
-                let why = silence(&doubt.silent_to);
+                let why = Death::silence(&doubt.silent_to);
                 return vec![self.bury(host, why)];
             }
         }
@@ -175,38 +211,34 @@ impl Arbiter {
             let is_heard = !doubt.heard_by.is_empty();
             let patience = if is_heard { 2 * TICKS } else { TICKS - super::SUSPECT_TICKS };
             if doubt.ticks >= patience && !(is_heard && reachable(*host)) {
-                overdue.push((*host, silence(&doubt.silent_to)));
+                overdue.push((*host, Death::silence(&doubt.silent_to)));
             }
             true
         });
         overdue.into_iter().map(|(host, why)| self.bury(host, why)).collect()
     }
 
-    fn bury(&mut self, host: u32, why: String) -> Verdict {
+    fn bury(&mut self, host: u32, why: Death) -> Verdict {
         self.remove(host);
         Verdict::Dead { host, why }
     }
-}
-
-/// In words who does not hear a host.
-fn silence(silent_to: &BTreeSet<Who>) -> String {
-    let root = silent_to.contains(&Who::Root).then(|| "redrun".to_owned());
-    let daemons = silent_to.iter().filter(|who| **who != Who::Root).count();
-    let daemons = match daemons {
-        0 => None,
-        1 => Some("another host".to_owned()),
-        count => Some(format!("{count} other hosts")),
-    };
-    let both: Vec<_> = root.into_iter().chain(daemons).collect();
-    format!("it does not answer {}", both.join(" nor "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn dead(host: u32, why: &str) -> Verdict {
-        Verdict::Dead { host, why: why.into() }
+    /// Of a host that this many others do not hear, `redrun` among them or not.
+    fn silent(host: u32, to_root: bool, host_count: usize) -> Verdict {
+        Verdict::Dead { host, why: Death::Silent { to_root, host_count } }
+    }
+
+    #[test]
+    fn how_a_death_is_known_is_told_in_words() {
+        let told = |to_root, host_count| Death::Silent { to_root, host_count }.to_string();
+        assert_eq!(told(true, 1), "it does not answer redrun nor another host");
+        assert_eq!(told(false, 2), "it does not answer 2 other hosts");
+        assert_eq!(Death::DaemonEnded.to_string(), "its daemon has ended");
     }
 
     #[test]
@@ -217,7 +249,7 @@ mod tests {
         // The same again is no second observer, nor is one who does not watch it.
         assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent).len(), 2);
         assert_eq!(arbiter.observed(Who::Host(3), 1, Sign::Silent), []);
-        assert_eq!(arbiter.observed(Who::Host(2), 1, Sign::Silent), [dead(1, "it does not answer 2 other hosts")]);
+        assert_eq!(arbiter.observed(Who::Host(2), 1, Sign::Silent), [silent(1, false, 2)]);
         assert_eq!(arbiter.ring(), [0, 2, 3]);
         // What the dead say does not count.
         assert_eq!(arbiter.observed(Who::Host(1), 0, Sign::Gone), []);
@@ -236,7 +268,7 @@ mod tests {
     #[test]
     fn a_host_that_answers_for_its_daemon_is_believed_at_once() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
-        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Gone), [dead(1, "its daemon has ended")]);
+        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Gone), [Verdict::Dead { host: 1, why: Death::DaemonEnded }]);
     }
 
     #[test]
@@ -244,10 +276,10 @@ mod tests {
         let mut arbiter = Arbiter::new(vec![0, 1]);
         arbiter.observed(Who::Root, 1, Sign::Silent);
         let verdicts: Vec<_> = (0..TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
-        assert_eq!(verdicts, [dead(1, "it does not answer redrun")]);
+        assert_eq!(verdicts, [silent(1, true, 0)]);
         // And at once if nobody else watches.
         let mut arbiter = Arbiter::new(vec![0]);
-        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent), [dead(0, "it does not answer redrun")]);
+        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent), [silent(0, true, 0)]);
     }
 
     #[test]
@@ -266,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_asked_early_need_not_be_waited_for() {
+    fn an_observer_that_was_asked_early_need_not_be_waited_for() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
         assert_eq!(arbiter.observed(Who::Root, 1, Sign::Quiet), [Verdict::Probe(Who::Host(0), 1)]);
         arbiter.observed(Who::Host(0), 1, Sign::Alive);
@@ -281,7 +313,7 @@ mod tests {
         arbiter.observed(Who::Root, 1, Sign::Silent);
         arbiter.observed(Who::Host(0), 1, Sign::Alive);
         let verdicts: Vec<_> = (0..2 * TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
-        assert_eq!(verdicts, [dead(1, "it does not answer redrun")]);
+        assert_eq!(verdicts, [silent(1, true, 0)]);
     }
 
     #[test]

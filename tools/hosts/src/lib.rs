@@ -26,7 +26,7 @@ pub mod shape;
 #[cfg(test)]
 mod sim;
 
-pub use arbiter::{Arbiter, Verdict, Who};
+pub use arbiter::{Arbiter, Death, Verdict, Who};
 pub use observer::{Duty, Observer};
 pub use refusals::Refusals;
 
@@ -35,7 +35,7 @@ pub const TICKS: u32 = 20;
 /// Ticks without a beat after which the other observers of a host are asked, so that their answers are there when they
 /// are needed.
 pub const QUIET_TICKS: u32 = 8;
-/// As often is said again that a host is silent.
+/// Ticks after which an observer repeats that a host is silent.
 pub const REPEAT_TICKS: u32 = 5;
 /// Ticks without a beat after which a host is suspected.
 pub const SUSPECT_TICKS: u32 = 17;

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_speaks_of_a_neighbour_never_heard_but_of_whoever_is_attached_here() {
+    fn a_neighbour_never_heard_is_not_reported_but_a_host_attached_here_is() {
         let mut observer = Observer::new(true);
         observer.watch([3, 5], [5, 7]);
         let duties = ticks(&mut observer, SUSPECT_TICKS);

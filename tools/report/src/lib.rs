@@ -10,7 +10,7 @@ mod words;
 
 pub use line::line;
 pub use record::record;
-pub use words::{drain_command, exit_text, in_words, share_text, signal_name, time_text};
+pub use words::{drain_command, in_words, line_failure, share_text, time_text};
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,15 @@
 //! What the user reads.
 
 use crate::output;
-use crate::words::{drain_command, in_words, refusal_text, signal_name, time_text};
+use crate::words::{drain_command, in_words, line_failure, refusal_text, time_text};
 use coordinator::Stall;
 use coordinator::scrub::{self, Difference};
 use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use coordinator::{EndReason, Loss, Report, RetireReason};
 use coordinator::{Laggard, SlowHost};
 use redrt_types::ReplicaId;
-use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Evidence, Mismatch};
+use redrt_wire::exit::Exit;
 use say::Severity;
 use std::fmt;
 use std::time::Duration;
@@ -32,13 +32,14 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
         Report::CloneBegun { replica, source, host, .. } => {
             (Severity::Note, format!("cloning {source} to {host} as {replica}"))
         }
-        Report::CloneFailed { replica, source, host, what } => {
+        Report::CloneFailed { replica, source, host, why } => {
             let place = if host.is_empty() { String::new() } else { format!(" to {host}") };
-            (Severity::Warning, format!("cloning {source}{place} as {replica} failed: {what}"))
+            (Severity::Warning, format!("cloning {source}{place} as {replica} failed: {why}"))
         }
         // Lines that are taken at an interval are not news.
         Report::LineTaken { .. } => return None,
         Report::LineFailed { generation, why } => {
+            let why = line_failure(why, host);
             (Severity::Warning, format!("checkpoint {generation} was not taken: {why}"))
         }
         Report::NoSpare { replica, purpose, why } => (Severity::Warning, no_spare_line(*replica, *purpose, why)),
@@ -291,7 +292,7 @@ struct Cause<'a>(&'a Loss);
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.exit, self.0.greeted) {
-            (Exit::Signal(signal), _) => write!(f, "killed by {}", signal_name(signal)),
+            (exit @ Exit::Signal(_), _) => write!(f, "killed by {exit}"),
             (Exit::Status(status), true) => write!(f, "exited with status {status} before MPI_Finalize"),
             (Exit::Status(status), false) => write!(f, "exited with status {status}"),
         }
@@ -366,7 +367,7 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             format!("a job that this one has spawned ended with exit code {code}; ending the job")
         }
         EndReason::Interrupted { signal } => {
-            format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
+            format!("{}: asking all processes to end (once more to kill them)", Exit::Signal(*signal))
         }
         EndReason::TimedOut { timeout } => format!("the job exceeded its {} s; ending it", timeout.as_secs_f64()),
         EndReason::Stalled { stall, have_differed } => stall_line(stall, *have_differed),
@@ -401,7 +402,9 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         ),
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
-        EndReason::OutputFailed { what } => format!("{what}; ending the job (--on-output-error=wait would hold it up)"),
+        EndReason::OutputFailed(failure) => {
+            format!("{failure}; ending the job (--on-output-error=wait would hold it up)")
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! What the audit log keeps.
 
 use crate::output;
-use crate::words::{drain_command, refusal_text};
+use crate::words::{drain_command, line_failure, refusal_text};
 use coordinator::scrub::{self, Difference};
 use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use coordinator::{EndReason, Loss, Report, RetireReason};
 use coordinator::{Laggard, SlowHost};
 use redrt_types::ReplicaId;
-use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Evidence, Mismatch, Vote};
+use redrt_wire::exit::Exit;
 use serde_json::{Value, json};
 
 /// The name and fields of the audit record.
@@ -26,15 +26,17 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         Report::CopyHeld { replica, source } => {
             ("held", json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host(*replica) }))
         }
-        Report::NotHeld { rank, why } => ("not-held", json!({ "rank": rank.0, "why": why })),
+        Report::NotHeld { rank, why } => ("not-held", json!({ "rank": rank.0, "why": why.to_string() })),
         Report::Disputed(mismatch) => ("dispute", mismatch_record(mismatch, host)),
         Report::Arbitrated(arbitration) => ("arbitration", arbitration_record(arbitration, host)),
         Report::CopyRuns { replica, pid } => {
             ("copy-runs", json!({ "replica": replica.to_string(), "host": host(*replica), "pid": pid }))
         }
-        Report::CloneFailed { replica, source, host, what } => (
+        Report::CloneFailed { replica, source, host, why } => (
             "clone-failed",
-            json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": what }),
+            json!({
+                "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": why.to_string(),
+            }),
         ),
         Report::LineTaken { generation, stopped, elapsed, bytes } => (
             "checkpoint",
@@ -44,7 +46,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             }),
         ),
         Report::LineFailed { generation, why } => {
-            ("checkpoint-failed", json!({ "generation": generation.0, "why": why }))
+            ("checkpoint-failed", json!({ "generation": generation.0, "why": line_failure(why, host) }))
         }
         Report::NoSpare { replica, why, .. } => ("no-spare", json!({ "replica": replica.to_string(), "why": why })),
         Report::Leaving { replica, to } => {
@@ -52,7 +54,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         }
         Report::Left { replica } => ("left", json!({ "replica": replica.to_string(), "host": host(*replica) })),
         Report::Stays { replica, why } => {
-            ("stays", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+            ("stays", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why.to_string() }))
         }
         Report::Degree { degree, rank_count } => ("degree", json!({ "degree": degree, "ranks": rank_count })),
         Report::HostFree { host } => ("host-free", json!({ "host": host })),
@@ -308,7 +310,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         }
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
-        EndReason::OutputFailed { what } => ("output-failed", json!({ "what": what })),
+        EndReason::OutputFailed(failure) => ("output-failed", json!({ "what": failure.to_string() })),
     }
 }
 

@@ -9,7 +9,7 @@ fn told(report: &Report) -> String {
 }
 
 #[test]
-fn whoever_goes_is_told_of_with_its_host_and_the_reason() {
+fn a_replica_that_goes_is_told_of_with_its_host_and_the_reason() {
     let (by, peer) = (ReplicaId::new(0, 0), ReplicaId::new(1, 1));
     let refusal = || Refusal { by: Some(by), peer: Some(peer), what: "sent rubbish".into() };
     let retired = told(&Report::Retired { replica: peer, reason: RetireReason::Refused(refusal()) });

@@ -1,7 +1,7 @@
 //! Parts of sentences.
 
-use coordinator::Refusal;
-use redrt_wire::daemon::Exit;
+use coordinator::{LineFailure, Refusal};
+use redrt_types::ReplicaId;
 use sdc_detect::{Difference, Element};
 use std::time::Duration;
 
@@ -30,22 +30,10 @@ pub fn refusal_text(refusal: &Refusal) -> String {
     }
 }
 
-/// How a process ended, in words.
+/// Why no line was taken, with the hosts of those that are named. `host` names the host of a replica.
 #[must_use]
-pub fn exit_text(exit: Exit) -> String {
-    match exit {
-        Exit::Signal(signal) => signal_name(signal),
-        Exit::Status(status) => format!("status {status}"),
-    }
-}
-
-/// `signal 11 (SIGSEGV)`.
-#[must_use]
-pub fn signal_name(signal: i32) -> String {
-    match nix::sys::signal::Signal::try_from(signal) {
-        Ok(name) => format!("signal {signal} ({})", name.as_str()),
-        Err(_) => format!("signal {signal}"),
-    }
+pub fn line_failure(why: &LineFailure, host: &dyn Fn(ReplicaId) -> String) -> String {
+    why.told(&|replica| format!("{replica} on {}", host(replica)))
 }
 
 /// The command that takes a host out of Slurm's hands. Names are quoted for a shell.

@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, CompressionChoice};
 use super::{Job, UsageError, assemble_with, protect};
+use crate::quantity;
 use coordinator::Schedule;
 use line_store::{Manifest, Store};
 use redrt_types::View;
@@ -37,14 +38,10 @@ pub fn usual_directory() -> PathBuf {
         .map_or_else(|| DIRECTORY_USUAL.into(), PathBuf::from)
 }
 
-/// A time such as `90`, `90s`, `10min`, `1.5h` or `1d`.
+/// A time such as `90`, `90s`, `10min`, `1.5h` or `1d`, which is not 0.
 fn parse_time(text: &str) -> Option<Duration> {
-    const UNITS: [(&str, f64); 7] =
-        [("min", 60.0), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0), ("", 1.0)];
-    let (number, factor) =
-        UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)))?;
-    let seconds: f64 = number.parse().ok()?;
-    Duration::try_from_secs_f64(seconds * factor).ok().filter(|time| !time.is_zero())
+    let seconds = quantity::seconds(text).ok()?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero())
 }
 
 pub(super) fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
@@ -187,7 +184,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     let store = find_store(text, &checkpoint.directory).map_err(wrong)?;
     // Before it is looked for: a job that runs would go on to a newer one.
     let lock = store.lock().map_err(|error| wrong(error.into()))?;
-    let (kept, unfit) = store.newest().map_err(|error| wrong(error.into()))?;
+    let (kept, unfit) = store.newest(None).map_err(|error| wrong(error.into()))?;
     let own = env!("CARGO_PKG_VERSION");
     if kept.manifest.program_version != own {
         return Err(wrong(ResumeError::Version { written: kept.manifest.program_version, own }));

@@ -5,7 +5,7 @@ use super::secret;
 use cloner::control::Control;
 use cloner::net;
 use cloner::source::{self, Event, Report, Sink};
-use cloner::{During, Phase};
+use cloner::{During, Operation, Phase};
 use indicatif::{ProgressBar, ProgressStyle};
 use say::Console;
 use serde_json::json;
@@ -19,7 +19,7 @@ pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
     let subject = source::subject(&control)?;
     let sink = net::connect(&options.destination, &secret, subject.pid, options.streams)
         .and_then(Sink::over)
-        .during(Phase::Prepare, format!("cannot connect to {}", options.destination))?;
+        .during(Phase::Prepare, Operation::Connect(options.destination.clone()))?;
     let report = clone(&control, &options.clone, options.moves, sink, console)?;
     if let Some(pid) = report.pid
         && !options.clone.quiet
@@ -42,16 +42,15 @@ pub fn save(options: &Save, console: &Console) -> anyhow::Result<i32> {
     let directory = options.file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(std::path::Path::new("."));
     let name = options.file.display();
-    let file = tempfile::NamedTempFile::new_in(directory).during(Phase::Prepare, format!("cannot write {name}"))?;
+    let writing = || Operation::Write(options.file.clone());
+    let file = tempfile::NamedTempFile::new_in(directory).during(Phase::Prepare, writing())?;
     let output: File = file.as_file().try_clone()?;
     let sink = Sink { outputs: vec![Box::new(output)], answers: None };
     let report = clone(&control, &options.clone, false, sink, console)?;
-    file.as_file().sync_all().during(Phase::Finish, format!("cannot write {name}"))?;
-    file.persist(&options.file).map_err(|error| error.error).during(Phase::Finish, format!("cannot write {name}"))?;
+    file.as_file().sync_all().during(Phase::Finish, writing())?;
+    file.persist(&options.file).map_err(|error| error.error).during(Phase::Finish, writing())?;
     // The name is kept by the directory, which a loss of power would leave without it (fsync(2)).
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .during(Phase::Finish, format!("cannot write {name} to disk"))?;
+    File::open(directory).and_then(|directory| directory.sync_all()).during(Phase::Finish, writing())?;
     if !options.clone.quiet {
         console.plain(&format!("process {} saved in {name}; {}", options.pid, summary(&report)));
     }

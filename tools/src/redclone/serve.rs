@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Streams of one image arrive within this.
 const GATHERING_LIMIT: Duration = Duration::from_secs(10);
-/// As many images may be gathering streams at once.
+/// Maximum number of images whose streams are being gathered.
 const SESSION_COUNT_MAX: usize = 256;
 
 struct Gathering {
@@ -223,7 +223,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
         Ok(running) => running,
         Err(error) => {
             // The source may be the one that has gone.
-            let told = answers.send_record(Kind::Reply, &Reply::Failed { what: error.to_string() });
+            let told = answers.send_record(Kind::Reply, &Reply::Failed(cloner::told_of(&error)));
             let _ = told.and_then(|()| answers.flush());
             first.shut_down();
             console.warning(&format!("no copy: {error}"));

@@ -64,13 +64,7 @@ impl Which {
     fn stores(&self) -> Result<Vec<Store>> {
         match &self.which {
             Some(which) => self.one(which).map(|store| vec![store]),
-            None => {
-                let directory = self.directory();
-                if !directory.exists() {
-                    return Ok(Vec::new());
-                }
-                Ok(Store::below(&directory)?)
-            }
+            None => Ok(Store::below(&self.directory())?),
         }
     }
 

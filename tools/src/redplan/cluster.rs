@@ -25,14 +25,23 @@ fn traffic(path: &Path) -> Result<Traffic> {
     serde_json::from_slice(&bytes).with_context(failed)
 }
 
+/// A word of a file of racks.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {word:?} is not the number of a host, 0 to {last}")]
+struct NoSuchHost {
+    line: usize,
+    word: String,
+    last: u32,
+}
+
 /// Racks by host: lines of a rack's name and numbers of hosts.
-fn racks(text: &str, hosts: u32) -> Result<Vec<u32>, String> {
+fn racks(text: &str, hosts: u32) -> Result<Vec<u32>, NoSuchHost> {
     let mut racks: Vec<u32> = (0..hosts).collect();
     // Numbers beyond those of hosts are racks that were named.
     for (number, line) in text.lines().enumerate() {
         let words = line.split('#').next().unwrap_or("").split_whitespace().skip(1);
         for word in words {
-            let wrong = || format!("line {}: {word:?} is not the number of a host, 0 to {}", number + 1, hosts - 1);
+            let wrong = || NoSuchHost { line: number + 1, word: word.to_owned(), last: hosts - 1 };
             let host: u32 = word.parse().ok().filter(|host| *host < hosts).ok_or_else(wrong)?;
             racks[host as usize] = hosts + number as u32;
         }
@@ -50,7 +59,7 @@ pub(super) fn answer(arguments: &Cluster) -> Result<Answer> {
     if let Some(path) = &arguments.racks {
         let failed = || format!("Failed to read {}", path.display());
         let text = std::fs::read_to_string(path).with_context(failed)?;
-        layout.racks = racks(&text, hosts).map_err(UsageError).with_context(failed)?;
+        layout.racks = racks(&text, hosts).map_err(|error| UsageError(error.to_string())).with_context(failed)?;
     }
     // What is measured is checked before it is scaled, for that counts on it.
     let wrong = |error: planner::clusters::TrafficError| UsageError(format!("--hosts {hosts}x{per_host}: {error}"));
@@ -129,7 +138,7 @@ mod tests {
     #[test]
     fn racks_are_read_by_line_and_others_are_their_own() {
         assert_eq!(racks("left 0 1 # near the door\n\nright 2\n", 4).unwrap(), [4, 4, 6, 3]);
-        assert!(racks("left 0 9", 4).unwrap_err().contains("line 1: \"9\""));
+        assert!(racks("left 0 9", 4).unwrap_err().to_string().contains("line 1: \"9\""));
         assert!(racks("left host", 4).is_err());
     }
 }

@@ -40,16 +40,16 @@ impl Picture {
     /// Writes the file.
     pub(super) fn draw(&self, path: &Path) -> Result<()> {
         let failed = || format!("Failed to draw {}", path.display());
-        let text = self.text().map_err(|error| anyhow!("{error}")).with_context(failed)?;
+        let text = self.text().with_context(failed)?;
         // Written here, since the backend says nothing of a disk that is full.
         std::fs::write(path, text).with_context(failed)
     }
 
-    fn text(&self) -> Result<String, String> {
+    fn text(&self) -> Result<String> {
         let mut text = String::new();
         {
             let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-            self.draw_on(&area).map_err(|error| error.to_string())?;
+            self.draw_on(&area).map_err(|error| anyhow!("{error}"))?;
         }
         Ok(text)
     }

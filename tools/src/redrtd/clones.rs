@@ -1,20 +1,23 @@
 //! The daemon's part in clones: helpers that receive and send images, and what is told of them.
 
 use super::child::{Child, Kind, Read};
-use super::copying::{Reply, Task, Word};
+use super::copying::{Reply, Task, Word, heard};
 use super::{Daemon, LaunchedJob};
-use anyhow::{Context, Result};
-use cloner::Refusal;
-use control_network::link::{Link, Received};
+use anyhow::Result;
+use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::signal::Signal;
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};
 use redrt_wire::control::{CopyPlace, FromAgent, ToAgent};
 use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::event::Event;
+use redrt_wire::exit::Exit;
 use redrt_wire::fault::ProcessFault;
+use redrt_wire::no_image::{NoImage, Told};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 
 /// A helper that sends an image.
 pub struct Sender {
@@ -69,33 +72,36 @@ impl Daemon {
             }
         };
         if let Err(error) = outcome {
-            self.fail(id, format!("{error:#}"));
+            self.fail(id, error);
         }
         Ok(())
     }
 
-    fn fail(&mut self, id: CloneId, what: String) {
-        self.tell(&FromDaemon::Clone { id, step: failed(what) });
+    fn fail(&mut self, id: CloneId, why: NoImage) {
+        self.tell(&FromDaemon::Clone { id, step: CloneStep::Failed(why) });
     }
 
-    fn job(&self) -> Result<&LaunchedJob> {
-        self.job.as_ref().context("there is no job yet")
+    pub(super) fn job(&self) -> Result<&LaunchedJob, NoImage> {
+        self.job.as_ref().ok_or(NoImage::NoJob)
     }
 
-    fn receive_copy(&mut self, id: CloneId, newcomer: Newcomer) -> Result<()> {
+    fn receive_copy(&mut self, id: CloneId, newcomer: Newcomer) -> Result<(), NoImage> {
         let job = self.job()?;
-        anyhow::ensure!(job.launch.world.contains(newcomer.replica), "there is no place {}", newcomer.replica);
+        if !job.launch.world.contains(newcomer.replica) {
+            return Err(NoImage::NoPlace(newcomer.replica));
+        }
         let secret = self.post.secret().of_images();
-        let mut child = job.prepared.receive(&job.launch, newcomer.replica, secret, self.post.address())?;
+        let started = job.prepared.receive(&job.launch, newcomer.replica, secret, self.post.address());
+        let mut child = started.map_err(no_helper)?;
         child.copy = Some(Copy { id, incarnation: newcomer.incarnation, has_failed: false });
-        self.adopt(child)
+        self.adopt(child).map_err(no_helper)
     }
 
-    fn send_copy(&mut self, id: CloneId, newcomer: Newcomer, destination: SocketAddr) -> Result<()> {
+    fn send_copy(&mut self, id: CloneId, newcomer: Newcomer, destination: SocketAddr) -> Result<(), NoImage> {
         let source = newcomer.source;
-        let number = self.number_of.get(&source).with_context(|| format!("replica {source} is not here"))?;
+        let number = self.number_of.get(&source).ok_or(NoImage::NotHere(source))?;
         let program = self.children[*number].program.filter(|_| self.children[*number].exit.is_none());
-        let pid = program.with_context(|| format!("replica {source} has ended"))?.as_raw();
+        let pid = program.ok_or(NoImage::SourceEnded(source))?.as_raw();
         let job = self.job()?;
         let verifies = job.launch.options.verifies_clones;
         let secret = self.post.secret().of_images();
@@ -105,13 +111,14 @@ impl Daemon {
             _ => None,
         });
         let task = Task::Send { secret, pid, destination, verifies, flipped_bit };
-        let (child, link) = self.job()?.prepared.send(&task)?;
+        let (child, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
         if let Some(asked) = fault {
             let fault = "a bit of what is copied at the cut flipped".to_owned();
             let event = FromAgent::Event(Event::Injected { replica: source, asked, fault });
             self.tell(&FromDaemon::Agent { replica: source, message: event });
         }
-        self.epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, Kind::Sender.token(id.0 as usize)))?;
+        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Sender.token(id.0 as usize));
+        self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
         self.senders.insert(id, Sender { child, link, source, is_done: false });
         Ok(())
     }
@@ -141,103 +148,88 @@ impl Daemon {
 
     /// What the helper that is a child's parent has said.
     pub(super) fn helper_ready(&mut self, number: usize) {
-        loop {
-            let child = &mut self.children[number];
-            let (replica, copy) = (child.replica, child.copy);
-            let Some(helper) = &mut child.helper else { return };
-            let received = helper.receive();
-            while let Ok(Some(reply)) = self.children[number].helper.as_mut().map_or(Ok(None), Link::next_message) {
-                match (reply, copy) {
-                    (Reply::Running { pid }, copy) => {
-                        self.children[number].program = Some(nix::unistd::Pid::from_raw(pid));
-                        match copy {
-                            None => self.tell(&FromDaemon::Started { replica, pid }),
-                            Some(Copy { id, .. }) => {
-                                self.tell(&FromDaemon::Clone { id, step: CloneStep::Running { pid } });
-                            }
+        let child = &mut self.children[number];
+        let (replica, copy) = (child.replica, child.copy);
+        let Some(helper) = &mut child.helper else { return };
+        let (replies, has_ended) = heard(helper);
+        for reply in replies {
+            match (reply, copy) {
+                (Reply::Running { pid }, copy) => {
+                    self.children[number].program = Some(nix::unistd::Pid::from_raw(pid));
+                    match copy {
+                        None => self.tell(&FromDaemon::Started { replica, pid }),
+                        Some(Copy { id, .. }) => {
+                            self.tell(&FromDaemon::Clone { id, step: CloneStep::Running { pid } });
                         }
                     }
-                    (Reply::Listening(address), Some(Copy { id, .. })) => {
-                        self.tell(&FromDaemon::Clone { id, step: CloneStep::Listening(address) });
-                    }
-                    (Reply::Failed(message), None) => self.tell(&FromDaemon::NotStarted { replica, message }),
-                    (Reply::Failed(what), Some(_)) => self.copy_failed(number, what),
-                    // Nothing else is said by these helpers.
-                    _ => {}
                 }
-            }
-            match received {
-                Ok(Received::Bytes) => {}
-                Ok(Received::Nothing) => return,
-                Ok(Received::End) | Err(_) => {
-                    if let Some(helper) = self.children[number].helper.take() {
-                        let _ = self.epoll.delete(helper.fd());
-                    }
-                    return;
+                (Reply::Listening(address), Some(Copy { id, .. })) => {
+                    self.tell(&FromDaemon::Clone { id, step: CloneStep::Listening(address) });
                 }
+                (Reply::Failed(told), None) => {
+                    self.tell(&FromDaemon::NotStarted { replica, message: told.sentence });
+                }
+                (Reply::Failed(told), Some(_)) => self.copy_failed(number, NoImage::Helper(told)),
+                // Nothing else is said by these helpers.
+                _ => {}
             }
+        }
+        if has_ended && let Some(helper) = self.children[number].helper.take() {
+            let _ = self.epoll.delete(helper.fd());
         }
     }
 
     /// There will be no copy in this child: says so once.
-    pub(super) fn copy_failed(&mut self, number: usize, what: String) {
+    pub(super) fn copy_failed(&mut self, number: usize, why: NoImage) {
         let Some(copy) = &mut self.children[number].copy else { return };
         let id = copy.id;
         if !std::mem::replace(&mut copy.has_failed, true) {
-            self.fail(id, what);
+            self.fail(id, why);
         }
     }
 
     /// What a helper that sends an image has said.
     pub(super) fn sender_ready(&mut self, number: usize) {
         let id = CloneId(number as u64);
-        loop {
-            let Some(sender) = self.senders.get_mut(&id) else { return };
-            let received = sender.link.receive();
-            while let Some(sender) = self.senders.get_mut(&id) {
-                let Ok(Some(reply)) = sender.link.next_message::<Reply>() else { break };
-                if sender.is_done {
-                    continue;
+        let Some(sender) = self.senders.get_mut(&id) else { return };
+        let (replies, has_ended) = heard(&mut sender.link);
+        for reply in replies {
+            let Some(sender) = self.senders.get_mut(&id).filter(|sender| !sender.is_done) else { break };
+            sender.is_done = matches!(reply, Reply::Sent(_) | Reply::Failed(_));
+            let step = match reply {
+                Reply::Progress(progress) => CloneStep::Progress(progress),
+                Reply::Ready => CloneStep::Ready,
+                Reply::Stopped { unread, is_below_script } => {
+                    CloneStep::Stopped(self.take_position(id, unread, is_below_script))
                 }
-                let step = match reply {
-                    Reply::Progress(progress) => CloneStep::Progress(progress),
-                    Reply::Ready => CloneStep::Ready,
-                    Reply::Stopped { unread, is_below_script } => {
-                        CloneStep::Stopped(self.take_position(id, unread, is_below_script))
-                    }
-                    Reply::Sent(cost) => {
-                        sender.is_done = true;
-                        CloneStep::Sent(cost)
-                    }
-                    Reply::Failed(what) => {
-                        sender.is_done = true;
-                        failed(what)
-                    }
-                    Reply::Running { .. } | Reply::Listening(_) | Reply::Copied => continue,
-                };
-                self.tell(&FromDaemon::Clone { id, step });
-            }
-            match received {
-                Ok(Received::Bytes) => {}
-                Ok(Received::Nothing) => return,
-                Ok(Received::End) | Err(_) => return self.sender_ended(id),
-            }
+                Reply::Sent(cost) => CloneStep::Sent(cost),
+                Reply::Failed(told) => CloneStep::Failed(NoImage::Helper(told)),
+                Reply::Running { .. } | Reply::Listening(_) | Reply::Copied => continue,
+            };
+            self.tell(&FromDaemon::Clone { id, step });
+        }
+        if has_ended {
+            self.sender_ended(id);
         }
     }
 
     fn sender_ended(&mut self, id: CloneId) {
         let Some(Sender { child, link, is_done, .. }) = self.senders.remove(&id) else { return };
-        let status = self.end_helper(child, &link);
+        let exit = self.end_helper(child, &link);
         if !is_done {
-            self.fail(id, format!("the helper that sends the image ended: {status}"));
+            self.fail(id, NoImage::HelperEnded(exit));
         }
     }
 
     /// A helper has closed its connection, or says nothing that can be understood. How it ended.
-    pub(super) fn end_helper(&self, mut helper: std::process::Child, link: &Link<UnixStream>) -> String {
+    pub(super) fn end_helper(&self, mut helper: std::process::Child, link: &Link<UnixStream>) -> Exit {
         let _ = self.epoll.delete(link.fd());
         let _ = helper.kill();
-        helper.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+        // That its end cannot be heard of any more changes nothing: it was killed a moment ago.
+        helper.wait().map_or(Exit::Signal(Signal::SIGKILL as i32), |status| match status.signal() {
+            Some(signal) => Exit::Signal(signal),
+            None => Exit::Status(status.code().unwrap_or_default()),
+        })
     }
 
     /// The source of a clone is stopped: everything that it has printed is taken from its pipe, and it may go on.
@@ -289,8 +281,9 @@ impl Daemon {
     }
 }
 
-fn failed(what: String) -> CloneStep {
-    CloneStep::Failed { is_lasting: Refusal::is_lasting_in(&what), what }
+/// The daemon itself lacks something.
+pub(super) fn no_helper(error: anyhow::Error) -> NoImage {
+    NoImage::NoHelper(Told::passing(format!("{error:#}")))
 }
 
 fn is_copy(child: &Child, id: CloneId) -> bool {

@@ -2,14 +2,14 @@
 
 use super::Daemon;
 use super::child::Kind;
-use super::copying::{Reply, Task, Word};
-use anyhow::{Context, Result};
-use cloner::Refusal;
-use control_network::link::{Link, Received};
+use super::clones::no_helper;
+use super::copying::{Reply, Task, Word, heard};
+use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::FromDaemon;
 use redrt_wire::line::{Compression, Generation, LineOrder, LineStep, image_path, memory_path};
+use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -52,9 +52,8 @@ impl Daemon {
             let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
             let image = image_path(directory, replica);
             let task = Task::Save { pid, image, memory: memory.take(), compression };
-            if let Err(error) = self.start_saver(number, generation, &task) {
-                let step = failed(format!("{error:#}"));
-                self.tell(&FromDaemon::Line { generation, replica, step });
+            if let Err(why) = self.start_saver(number, generation, &task) {
+                self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
             }
         }
     }
@@ -63,11 +62,13 @@ impl Daemon {
         self.job.as_ref().is_some_and(|job| job.shared_memory.is_some())
     }
 
-    fn start_saver(&mut self, number: usize, generation: Generation, task: &Task) -> Result<()> {
-        anyhow::ensure!(!self.savers.contains_key(&number), "an earlier image of it is still being written");
-        let job = self.job.as_ref().context("there is no job yet")?;
-        let (helper, link) = job.prepared.send(task)?;
-        self.epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, Kind::Saver.token(number)))?;
+    fn start_saver(&mut self, number: usize, generation: Generation, task: &Task) -> Result<(), NoImage> {
+        if self.savers.contains_key(&number) {
+            return Err(NoImage::EarlierImage);
+        }
+        let (helper, link) = self.job()?.prepared.send(task).map_err(no_helper)?;
+        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Saver.token(number));
+        self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
         self.savers.insert(number, Saver { helper, link, generation, is_done: false });
         Ok(())
     }
@@ -82,42 +83,36 @@ impl Daemon {
     /// What a helper that saves an image has said.
     pub(super) fn saver_ready(&mut self, number: usize) {
         let replica = self.children[number].replica;
-        loop {
-            let Some(saver) = self.savers.get_mut(&number) else { return };
-            let (generation, received) = (saver.generation, saver.link.receive());
-            while let Some(saver) = self.savers.get_mut(&number) {
-                let Ok(Some(reply)) = saver.link.next_message::<Reply>() else { break };
-                if saver.is_done {
-                    continue;
+        let Some(saver) = self.savers.get_mut(&number) else { return };
+        let generation = saver.generation;
+        let (replies, has_ended) = heard(&mut saver.link);
+        for reply in replies {
+            let Some(saver) = self.savers.get_mut(&number).filter(|saver| !saver.is_done) else { break };
+            saver.is_done = matches!(reply, Reply::Sent(_) | Reply::Failed(_));
+            let step = match reply {
+                Reply::Progress(progress) => LineStep::Progress(progress),
+                Reply::Ready => LineStep::Ready,
+                Reply::Stopped { unread, is_below_script } => {
+                    LineStep::Stopped(self.position(number, unread, is_below_script))
                 }
-                saver.is_done = matches!(reply, Reply::Sent(_) | Reply::Failed(_));
-                let step = match reply {
-                    Reply::Progress(progress) => LineStep::Progress(progress),
-                    Reply::Ready => LineStep::Ready,
-                    Reply::Stopped { unread, is_below_script } => {
-                        LineStep::Stopped(self.position(number, unread, is_below_script))
-                    }
-                    Reply::Copied => LineStep::Copied,
-                    Reply::Sent(cost) => LineStep::Saved(cost),
-                    Reply::Failed(what) => failed(what),
-                    Reply::Running { .. } | Reply::Listening(_) => continue,
-                };
-                self.tell(&FromDaemon::Line { generation, replica, step });
-            }
-            match received {
-                Ok(Received::Bytes) => {}
-                Ok(Received::Nothing) => return,
-                Ok(Received::End) | Err(_) => return self.saver_ended(number),
-            }
+                Reply::Copied => LineStep::Copied,
+                Reply::Sent(cost) => LineStep::Saved(cost),
+                Reply::Failed(told) => LineStep::Failed(NoImage::Helper(told)),
+                Reply::Running { .. } | Reply::Listening(_) => continue,
+            };
+            self.tell(&FromDaemon::Line { generation, replica, step });
+        }
+        if has_ended {
+            self.saver_ended(number);
         }
     }
 
     fn saver_ended(&mut self, number: usize) {
         let Some(Saver { helper, link, generation, is_done }) = self.savers.remove(&number) else { return };
-        let status = self.end_helper(helper, &link);
+        let exit = self.end_helper(helper, &link);
         if !is_done {
             let replica = self.children[number].replica;
-            let step = failed(format!("the helper that writes the image ended: {status}"));
+            let step = LineStep::Failed(NoImage::HelperEnded(exit));
             self.tell(&FromDaemon::Line { generation, replica, step });
         }
     }
@@ -143,8 +138,4 @@ impl Daemon {
         self.give_place(number, incarnation, true);
         self.children[number].greeted = true;
     }
-}
-
-fn failed(what: String) -> LineStep {
-    LineStep::Failed { is_lasting: Refusal::is_lasting_in(&what), what }
 }

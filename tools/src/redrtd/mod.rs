@@ -39,6 +39,7 @@ use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
 use redrt_wire::line::image_path;
+use redrt_wire::no_image::NoImage;
 use redrt_wire::secret::Secret;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -506,7 +507,7 @@ impl Daemon {
             child.input = None;
             self.drop_agent(number);
             self.helper_ready(number);
-            self.copy_failed(number, format!("the copy has ended: {}", job_report::exit_text(exit)));
+            self.copy_failed(number, NoImage::CopyEnded(exit));
             return Ok(());
         }
         child.drain_deadline = Some(Instant::now() + DRAIN_GRACE);

@@ -8,14 +8,16 @@ mod launch;
 mod watching;
 
 use crate::plan::HostPlan;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use control_network::door::Refusal;
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::launcher::{self, Starting};
 use control_network::session::Session;
 use host_watch::shape;
-use host_watch::{Arbiter, Observer, Refusals, Who};
+use host_watch::{Arbiter, Death, Observer, Refusals, Who};
+use redrt_types::ReplicaId;
 use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon};
+use redrt_wire::frame::FrameError;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Down, Question, Up};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -41,8 +43,8 @@ pub enum News {
     Dead {
         /// The host.
         host: u32,
-        /// Why, in words.
-        why: String,
+        /// Why.
+        why: HostLoss,
     },
     /// A connection of a host broke, and it came back by another way.
     Reattached(u32),
@@ -64,7 +66,32 @@ pub enum News {
     /// `redctl` asks.
     Asked(LinkId, Question),
     /// The job cannot be started.
-    Failed(String),
+    Failed(anyhow::Error),
+}
+
+/// Why a host is not part of the job any more.
+#[derive(Debug, thiserror::Error)]
+pub enum HostLoss {
+    /// Those who watch it say so.
+    #[error("{0}")]
+    Dead(Death),
+    /// Its daemon is not what it should be.
+    #[error("its daemon sent what cannot be read: {0}")]
+    Unreadable(FrameError),
+    /// The job has no such replica.
+    #[error("its daemon speaks of a replica {0}")]
+    NoReplica(ReplicaId),
+    /// The replica is on another host.
+    #[error("its daemon speaks of replica {0}, which is not there")]
+    NotItsReplica(ReplicaId),
+    /// This program did not run, and what was noticed after that may follow from it.
+    #[error("redrun stood still for {:.1} s, so that the daemons gave it up ({noticed})", stood.as_secs_f64())]
+    StoodStill {
+        /// For how long.
+        stood: Duration,
+        /// What was noticed.
+        noticed: Box<HostLoss>,
+    },
 }
 
 /// What is known of one host.
@@ -262,7 +289,7 @@ impl Fleet {
                         _ => format!("a daemon that connects: {error:#}"),
                     };
                     if !self.complete {
-                        self.news.push_back(News::Failed(message));
+                        self.news.push_back(News::Failed(anyhow!(message)));
                     }
                     return self.lose_link(link);
                 }
@@ -311,11 +338,11 @@ impl Fleet {
         match redrt_wire::frame::decode_body::<FromDaemon>(body) {
             Ok(FromDaemon::HostFailed { host, message }) => {
                 let name = self.plan.hosts.get(host as usize).map_or("?", |_| self.name(host));
-                self.news.push_back(News::Failed(format!("host {name}: {message}")));
+                self.news.push_back(News::Failed(anyhow!("host {name}: {message}")));
             }
             Ok(FromDaemon::Observed { host: other, sign }) => self.observed(Who::Host(host), other, sign),
             Ok(message) => self.news.push_back(News::Message(host, message)),
-            Err(error) => self.bury(host, format!("its daemon sent what cannot be read: {error}")),
+            Err(error) => self.bury(host, HostLoss::Unreadable(error)),
         }
     }
 
@@ -341,7 +368,7 @@ impl Fleet {
                 self.members[attach.host as usize].dead = true;
                 return self.news.push_back(News::NotJoined { host: attach.host, why });
             }
-            return self.news.push_back(News::Failed(format!("host {}: {why}", attach.name)));
+            return self.news.push_back(News::Failed(anyhow!("host {}: {why}", attach.name)));
         }
         let host = attach.host;
         if role == Role::New {

@@ -7,7 +7,7 @@ use crate::cli::checkpoint::Checkpoint;
 use crate::plan::{HostPlan, PlannedHost};
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
-use coordinator::{Coordinator, Input, LineSettings, RESUME_CODE, Report, StoreNews, TakenLine};
+use coordinator::{Coordinator, Input, LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
 use line_store::{Kept, Manifest, Member, Store};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
@@ -18,7 +18,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// So much of standard input is kept to be given again. With more the job cannot go back.
+/// Maximum number of bytes of standard input kept to be given again. With more the job cannot go back.
 const INPUT_BYTES_MAX: usize = 64 << 20;
 
 /// What the thread is to do.
@@ -32,7 +32,9 @@ enum Work {
 enum Done {
     Begun(Generation, PathBuf),
     Committed(Box<Kept>),
-    Failed(Generation, String),
+    Failed(Generation, StoreFailure),
+    /// What there was of it is gone, or is removed with the next one.
+    Dropped,
 }
 
 /// See the module.
@@ -115,19 +117,18 @@ fn work_on(store: &Store, work: Work, lock: Option<&mut Option<File>>) -> Done {
     match work {
         Work::Begin(generation) => match begin(store, generation, lock) {
             Ok(directory) => Done::Begun(generation, directory),
-            Err(error) => Done::Failed(generation, error.to_string()),
+            Err(error) => Done::Failed(generation, StoreFailure::NoPlace(error.to_string())),
         },
         Work::Commit(manifest) => {
             let generation = manifest.generation;
             match store.commit(*manifest) {
                 Ok(kept) => Done::Committed(Box::new(kept)),
-                Err(error) => Done::Failed(generation, error.to_string()),
+                Err(error) => Done::Failed(generation, StoreFailure::NotKept(error.to_string())),
             }
         }
         Work::Drop(generation) => {
-            // What is left of it is removed with the next one.
             let _ = store.drop_partial(generation);
-            Done::Failed(generation, String::new())
+            Done::Dropped
         }
     }
 }
@@ -172,10 +173,10 @@ impl Shell<'_> {
                     }
                     self.handle(Input::Store { generation, news: StoreNews::Committed });
                 }
-                Done::Failed(_, what) if what.is_empty() => {}
-                Done::Failed(generation, what) => {
-                    self.handle(Input::Store { generation, news: StoreNews::Failed { what } });
+                Done::Failed(generation, why) => {
+                    self.handle(Input::Store { generation, news: StoreNews::Failed(why) });
                 }
+                Done::Dropped => {}
             }
         }
     }
@@ -184,7 +185,10 @@ impl Shell<'_> {
     pub(super) fn answer_about_line(&mut self, report: &Report) {
         let answer = match report {
             Report::LineTaken { .. } => String::new(),
-            Report::LineFailed { generation, why } => format!("checkpoint {generation} was not taken: {why}"),
+            Report::LineFailed { generation, why } => {
+                let why = job_report::line_failure(why, &|replica| self.host_name(replica));
+                format!("checkpoint {generation} was not taken: {why}")
+            }
             _ => return,
         };
         for link in std::mem::take(&mut self.line_waiters) {
@@ -272,12 +276,14 @@ impl Shell<'_> {
     /// The newest line cannot be loaded.
     fn take_older_line(&mut self) -> Result<()> {
         let Some(lines) = &mut self.lines else { return Ok(()) };
-        let unfit = lines.newest.take().map(|kept| kept.manifest.generation);
-        let older = lines.store.generations()?.into_iter().filter(|generation| Some(*generation) < unfit);
-        let opened = older.map(|generation| lines.store.open(generation)).find_map(Result::ok);
+        let unloadable = lines.newest.take().map(|kept| kept.manifest.generation);
+        let opened = lines.store.newest(unloadable);
         // What was read since then is not known.
         lines.input_since[0] = lines.input_since[0].take().filter(|since| since.is_empty());
-        let kept = opened.context("there is no older checkpoint to go back to")?;
+        let (kept, unfit) = opened.context("there is no older checkpoint to go back to")?;
+        for error in unfit {
+            self.console.warning(&format!("a checkpoint is passed over: {error}"));
+        }
         self.console.plain(&format!("trying checkpoint {}", kept.manifest.generation));
         lines.newest = Some(Box::new(kept));
         Ok(())

@@ -40,7 +40,7 @@ use audit_log::recorder::Recorder;
 use background_worker::Bell;
 use control_network::hub::LinkId;
 use coordinator::{Coordinator, Input, LineSettings, OUTPUT_FAILED_CODE, Output, Settings, StreamEnd};
-use fleet::{Fleet, News};
+use fleet::{Fleet, HostLoss, News};
 use injections::Injections;
 use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -343,12 +343,12 @@ impl<'a> Shell<'a> {
             News::Complete => self.launch()?,
             News::Message(host, message) => match message.replica() {
                 Some(replica) if !self.job.world.contains(replica) => {
-                    self.fleet.bury(host, format!("its daemon speaks of a replica {replica}"));
+                    self.fleet.bury(host, HostLoss::NoReplica(replica));
                 }
                 // What it says of one that has found another home, or is given up, comes too late to matter.
                 Some(replica) if self.host(replica) != Some(host) && self.job.is_cloneable => {}
                 Some(replica) if self.host(replica) != Some(host) => {
-                    self.fleet.bury(host, format!("its daemon speaks of replica {replica}, which is not there"));
+                    self.fleet.bury(host, HostLoss::NotItsReplica(replica));
                 }
                 _ => self.hear(host, message),
             },
@@ -381,12 +381,12 @@ impl<'a> Shell<'a> {
                     self.fleet.answer(link, answer);
                 }
             }
-            News::Failed(message) => bail!("{message}"),
+            News::Failed(error) => return Err(error),
         }
         Ok(())
     }
 
-    fn lose_host(&mut self, host: u32, why: String) -> Result<()> {
+    fn lose_host(&mut self, host: u32, why: HostLoss) -> Result<()> {
         let name = self.fleet.name(host).to_owned();
         if !self.is_launched() {
             bail!("host {name}: {why} before the job had started");
@@ -395,7 +395,7 @@ impl<'a> Shell<'a> {
         let replicas = self.job.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
         self.spares.host_lost(host, &name);
         self.lost_host = Some(name.clone());
-        self.handle(Input::DaemonLost { host: name, why, replicas });
+        self.handle(Input::DaemonLost { host: name, why: why.to_string(), replicas });
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Write
 use crate::cli::Job;
 use anyhow::{Context, Result};
 use background_worker::Bell;
+use coordinator::OutputFailure;
 use redrt_types::{Kinship, ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
 use replica_output::lines::LineCutter;
@@ -34,9 +35,9 @@ pub enum OutputTrouble {
     /// Nobody reads standard output any more.
     Closed,
     /// This could not be written, and is lost.
-    Failed(String),
+    Failed(OutputFailure),
     /// This cannot be written now, and is tried again.
-    Waits(String),
+    Waits(OutputFailure),
     /// It can be written again.
     GoesOn(String),
     /// The file system of this takes nothing.
@@ -246,7 +247,7 @@ impl Outputs {
             Some((trouble, files.writer.name(at), false))
         });
         if let Some((trouble, name, is_error)) = self.standard.poll_trouble().or(from_files) {
-            let failed = |error: io::Error| format!("Failed to write {name}: {error}");
+            let failed = |error: io::Error| OutputFailure { name: name.to_owned(), cause: error.to_string() };
             return match trouble {
                 // Nobody to read the errors is no reason to stop.
                 Trouble::Closed(_) if is_error => self.poll_trouble(),

@@ -3,7 +3,7 @@
 use super::Shell;
 use super::output::OutputTrouble;
 use anyhow::{Context, Result};
-use coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, Report};
+use coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::{Stream, ToDaemon};
 use serde_json::json;
@@ -88,13 +88,13 @@ impl Shell<'_> {
     fn output_trouble(&mut self, trouble: OutputTrouble) {
         match trouble {
             OutputTrouble::Closed => self.lose_output(OUTPUT_CLOSED_CODE, Input::OutputClosed, None),
-            OutputTrouble::Failed(what) => {
-                let input = Input::OutputFailed { what: what.clone() };
-                self.lose_output(OUTPUT_FAILED_CODE, input, Some(what));
+            OutputTrouble::Failed(failure) => {
+                let input = Input::OutputFailed(failure.clone());
+                self.lose_output(OUTPUT_FAILED_CODE, input, Some(failure));
             }
-            OutputTrouble::Waits(what) => {
-                self.record("output-waits", &json!({ "what": what }));
-                let line = format!("{what}; the job is held up until it can be written (--on-output-error=wait)");
+            OutputTrouble::Waits(failure) => {
+                self.record("output-waits", &json!({ "what": failure.to_string() }));
+                let line = format!("{failure}; the job is held up until it can be written (--on-output-error=wait)");
                 self.console.warning(&line);
             }
             OutputTrouble::GoesOn(name) => {
@@ -110,14 +110,14 @@ impl Shell<'_> {
         }
     }
 
-    fn lose_output(&mut self, code: i32, input: Input, what: Option<String>) {
+    fn lose_output(&mut self, code: i32, input: Input, failure: Option<OutputFailure>) {
         self.lost_output = self.lost_output.or(Some(code));
         // Between the end of the last process and that of the job nothing is taken any more.
         if self.exit_code.is_none() && !self.coordinator.is_finished() {
             self.handle(input);
-        } else if let Some(what) = what {
-            self.record("output-failed", &json!({ "what": what }));
-            self.console.error(&format!("{what}; not everything that the job printed is there"));
+        } else if let Some(failure) = failure {
+            self.record("output-failed", &json!({ "what": failure.to_string() }));
+            self.console.error(&format!("{failure}; not everything that the job printed is there"));
         }
     }
 

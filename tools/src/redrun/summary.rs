@@ -5,12 +5,12 @@ use super::{profile, redundancy};
 use anyhow::Result;
 use audit_log::chain::Head;
 use coordinator::{Coordinator, EndReason, Purpose, Report};
-use job_report::{signal_name, time_text};
+use job_report::time_text;
 use planner::profile::Profile;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::Cost;
-use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Statistics};
+use redrt_wire::exit::Exit;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -212,8 +212,7 @@ impl<'a> Summary<'a> {
             self.elapsed.as_secs_f64(),
             self.code
         )];
-        let lost: Vec<_> =
-            self.lost.iter().map(|(replica, exit)| format!("{replica} ({})", exit_text(*exit))).collect();
+        let lost: Vec<_> = self.lost.iter().map(|(replica, exit)| format!("{replica} ({exit})")).collect();
         if !lost.is_empty() {
             let more = lost.len().saturating_sub(LOST_NAMES_MAX);
             let rest = if more > 0 { format!(", and {more} more") } else { String::new() };
@@ -301,7 +300,8 @@ impl<'a> Summary<'a> {
         )
     }
 
-    /// What is known where no process has told of a message. Processes tell at their ends, and these may have been ended.
+    /// What is known where no process has told of a message. Processes tell at their ends, and these may have been
+    /// ended.
     fn without_messages(&self) -> Option<String> {
         let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
         let statistics = || self.coordinator.statistics();
@@ -415,13 +415,6 @@ fn counted(count: u64, thing: &str) -> String {
         (1, _) => format!("1 {thing}"),
         (_, true) => format!("{count} {thing}es"),
         _ => format!("{count} {thing}s"),
-    }
-}
-
-fn exit_text(exit: Exit) -> String {
-    match exit {
-        Exit::Status(status) => format!("status {status}"),
-        Exit::Signal(signal) => signal_name(signal),
     }
 }
 

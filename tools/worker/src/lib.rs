@@ -190,7 +190,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn whoever_gives_work_never_waits_and_sees_what_is_not_done() {
+    fn giving_work_never_waits_and_shows_what_is_not_done() {
         let (go, may_go) = channel::<()>();
         let worker = Worker::start("test", bell().unwrap(), 0, move |inbox: &Inbox<u32, u32>| {
             while let Some(work) = inbox.next() {

@@ -4,7 +4,7 @@
 //! ```text
 //!  Resting ──due, asked──▶ Opening ──▶ Copying ──all ready──▶ Quieting ─▶ Stopping ─▶ Taking ──all copied──▶ Writing
 //!     ▲                     store        the program runs      │  nobody sends, then nobody runs           runs again
-//!     │                                                        └─ a loss, or late ─▶ given up                  │ all saved
+//!     │                                                        └─ a loss, or late ─▶ given up        all saved │
 //!     └───────────────────────────── committed ◀── Committing (store) ◀────────────────────────────────────────┘
 //! ```
 //! [`LineWatch`] is that machine. It is told the processes once, at the begin of an attempt: who joins or is lost
@@ -15,7 +15,7 @@ mod taking;
 
 pub use taking::{NoLines, RESUME_CODE, StoreNews};
 
-use crate::Report;
+use crate::{LineFailure, Report};
 use redrt_types::{ReplicaId, View, World};
 use redrt_wire::clone::{Cost, Position};
 use redrt_wire::line::{Generation, LineOrder, LineStep};
@@ -29,7 +29,7 @@ pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const REST_FIRST: Duration = Duration::from_secs(1);
 /// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(300);
-/// As often a job is started again from one line. A program that fails by itself fails there each time.
+/// Maximum number of times a job is started again from one line. A program that fails by itself fails each time.
 pub const RESTARTS_MAX: u32 = 3;
 
 /// When lines are taken.
@@ -121,7 +121,7 @@ enum Next {
     /// All is on the disk: the store is to keep it.
     Commit,
     /// Nothing comes of it.
-    GiveUp(String),
+    GiveUp(LineFailure),
 }
 
 /// See the module.
@@ -259,7 +259,7 @@ impl LineWatch {
         let attempt = self.attempt.as_mut().filter(|attempt| attempt.generation == generation)?;
         let fits = match step {
             LineStep::Progress(_) => return None,
-            LineStep::Failed { what, .. } => return Some(Next::GiveUp(format!("{replica}: {what}"))),
+            LineStep::Failed(why) => return Some(Next::GiveUp(LineFailure::NoImage { replica, why })),
             LineStep::Ready => attempt.stage == Stage::Copying,
             LineStep::Stopped(position) => {
                 attempt.positions.insert(replica, position);
@@ -272,7 +272,7 @@ impl LineWatch {
             }
         };
         if !fits {
-            return Some(Next::GiveUp(format!("{replica} answered out of turn")));
+            return Some(Next::GiveUp(LineFailure::OutOfTurn(replica)));
         }
         attempt.awaited.remove(&replica);
         attempt.awaited.is_empty().then(|| attempt.advance(now))
@@ -294,15 +294,13 @@ impl LineWatch {
             Stage::Writing => hosts_too && replicas.iter().any(|replica| attempt.awaited.contains(replica)),
             Stage::Committing => false,
         };
-        let named = replicas.first().map_or_else(String::new, ToString::to_string);
-        is_void.then(|| Next::GiveUp(format!("{named} was lost meanwhile")))
+        is_void.then(|| Next::GiveUp(LineFailure::Lost(replicas.first().copied())))
     }
 
     fn late(&self, now: Duration) -> Option<Next> {
         let attempt = self.attempt.as_ref().filter(|_| self.is_stopping())?;
-        let awaited = attempt.awaited.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let is_late = now >= attempt.since + STOP_TIME_MAX;
-        is_late.then(|| Next::GiveUp(format!("{awaited} did not stop within {} s", STOP_TIME_MAX.as_secs())))
+        is_late.then(|| Next::GiveUp(LineFailure::Late(attempt.awaited.iter().copied().collect())))
     }
 
     /// The line is kept. What is to be told of it, and `true` if the job is to end with it.

@@ -1,9 +1,10 @@
 //! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
 
 use super::{Next, Stage};
-use crate::{Coordinator, EndReason, KILL_GRACE, Loss, Output, Report};
+use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, StoreFailure};
 use redrt_types::ReplicaId;
-use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::exit::Exit;
 use redrt_wire::line::{Generation, LineOrder, LineStep};
 use std::time::Duration;
 
@@ -18,10 +19,7 @@ pub enum StoreNews {
     /// It is kept.
     Committed,
     /// It is not.
-    Failed {
-        /// Why.
-        what: String,
-    },
+    Failed(StoreFailure),
 }
 
 /// No line can be taken of this job.
@@ -134,10 +132,10 @@ impl Coordinator {
         let Some(line) = &mut self.line else { return };
         match news {
             StoreNews::Opened => line.opened(now, generation),
-            StoreNews::Failed { what } if line.under_way() == Some(generation) => {
-                self.follow(now, Next::GiveUp(what));
+            StoreNews::Failed(why) if line.under_way() == Some(generation) => {
+                self.follow(now, Next::GiveUp(LineFailure::Store(why)));
             }
-            StoreNews::Failed { .. } => {}
+            StoreNews::Failed(_) => {}
             StoreNews::Committed => {
                 let Some((report, stops)) = line.committed(now, generation) else { return };
                 self.report(report);

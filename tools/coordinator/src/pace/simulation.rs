@@ -102,7 +102,7 @@ fn too_little_patience_is_found() {
 }
 
 #[test]
-fn whoever_stops_or_loops_is_found_in_time() {
+fn a_replica_that_stops_or_loops_is_found_in_time() {
     for seed in 0..120 {
         let fault = if seed % 2 == 0 { Fault::Stopped } else { Fault::Loops };
         let when = 1_000 + seed * 7_919 % 900_000;

@@ -2,11 +2,12 @@
 
 use super::missing::{Missing, Seat};
 use super::{Purpose, Recovered, Recovery};
-use crate::{Coordinator, Exit, Output, Phase, Process, Report};
+use crate::{CloneFailure, Coordinator, Exit, NotHeld, Output, Phase, Process, Report};
 use redrt_types::{Admission, CutNumber, ReplicaId, VirtualRank};
 use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position};
 use redrt_wire::daemon::ToDaemon;
+use redrt_wire::no_image::NoImage;
 use spare_pool::PlaceOrder;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -134,7 +135,7 @@ impl Coordinator {
                 continue;
             }
             if lost.contains(&attempt.newcomer.source) {
-                given_up.push((*id, Some("its source was lost")));
+                given_up.push((*id, Some(CloneFailure::SourceLost)));
             }
             if let Stage::Pinning { missing, .. } = &mut attempt.stage {
                 missing.retain(|replica| !lost.contains(replica));
@@ -142,7 +143,7 @@ impl Coordinator {
         }
         for (id, why) in given_up {
             match why {
-                Some(why) => self.give_up(now, id, why, false),
+                Some(why) => self.give_up(now, id, &why, false),
                 None => self.forget(id),
             }
         }
@@ -156,7 +157,7 @@ impl Coordinator {
     }
 
     /// Copies that were to be put on this host will not be.
-    pub(super) fn give_up_on_host(&mut self, now: Duration, host: u32, why: &str) {
+    pub(super) fn give_up_on_host(&mut self, now: Duration, host: u32, why: &CloneFailure) {
         let Some(recovery) = &self.recovery else { return };
         let concerned = |attempt: &Attempt| attempt.host == host && attempt.stage != Stage::Joining;
         let concerned = recovery.attempts.iter().filter(|(_, attempt)| concerned(attempt));
@@ -167,11 +168,11 @@ impl Coordinator {
 
     /// An attempt ends without a copy in the view; tells everybody who has done something for it. `blame` is what its
     /// host is blamed for.
-    pub(super) fn withdraw(&mut self, now: Duration, id: CloneId, blame: Option<&str>) -> Option<Attempt> {
+    pub(super) fn withdraw(&mut self, now: Duration, id: CloneId, blame: Option<&CloneFailure>) -> Option<Attempt> {
         let attempt = self.recovery.as_mut()?.attempts.remove(&id)?;
         let number = attempt.number;
         match blame {
-            Some(why) => self.place(PlaceOrder::Failed { number, why: why.to_owned() }),
+            Some(why) => self.place(PlaceOrder::Failed { number, why: why.to_string() }),
             None if attempt.stage != Stage::Joining => self.place(PlaceOrder::Release(number)),
             None => {}
         }
@@ -187,7 +188,7 @@ impl Coordinator {
     }
 
     /// An attempt has failed; another follows after a rest.
-    pub(super) fn give_up(&mut self, now: Duration, id: CloneId, why: &str, blames_host: bool) {
+    pub(super) fn give_up(&mut self, now: Duration, id: CloneId, why: &CloneFailure, blames_host: bool) {
         let Some(attempt) = self.withdraw(now, id, blames_host.then_some(why)) else { return };
         let Some(recovery) = &mut self.recovery else { return };
         let failure_count = attempt.missing.failure_count + 1;
@@ -200,16 +201,16 @@ impl Coordinator {
         let host = recovery.name(attempt.host).to_owned();
         // What cannot be copied is tried again and again, and that it cannot be is said once.
         if is_for_arbitration {
-            return self.tell_not_held(replica.rank, why);
+            return self.tell_not_held(replica.rank, NotHeld::Clone(why.clone()));
         }
-        self.report(Report::CloneFailed { replica, source, host, what: why.to_owned() });
+        self.report(Report::CloneFailed { replica, source, host, why: why.clone() });
         if gives_up {
             self.cancel_move_for(replica, why);
         }
     }
 
     /// An attempt has failed, and so would every other one from the same source.
-    fn give_up_source(&mut self, now: Duration, id: CloneId, why: &str) {
+    fn give_up_source(&mut self, now: Duration, id: CloneId, why: NoImage) {
         let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
         let (newcomer, source, wanted) = (attempt.newcomer.replica, attempt.newcomer.source, attempt.missing.source);
         let life = self.view.member(source).map(|member| (source, member.incarnation));
@@ -217,9 +218,9 @@ impl Coordinator {
             recovery.unfit.extend(life);
         }
         if !self.is_hopeless(newcomer.rank, wanted) {
-            return self.give_up(now, id, why, false);
+            return self.give_up(now, id, &CloneFailure::NoImage(why), false);
         }
-        self.give_up(now, id, &format!("{why}; this is not tried again"), false);
+        self.give_up(now, id, &CloneFailure::Hopeless(why.clone()), false);
         // Places for others of its rank are of no use either.
         let Some(recovery) = &mut self.recovery else { return };
         let of_rank = recovery.missing.iter_mut().filter(|(place, missing)| {
@@ -227,7 +228,7 @@ impl Coordinator {
         });
         let seats: Vec<_> = of_rank.map(|(_, missing)| std::mem::replace(&mut missing.seat, Seat::None)).collect();
         seats.into_iter().for_each(|seat| self.give_seat_back(seat));
-        self.cancel_move_for(newcomer, why);
+        self.cancel_move_for(newcomer, &CloneFailure::NoImage(why));
     }
 
     pub(super) fn give_up_late_pins(&mut self, now: Duration) {
@@ -237,7 +238,7 @@ impl Coordinator {
             _ => None,
         });
         for id in late.collect::<Vec<_>>() {
-            self.give_up(now, id, "a process does not answer", false);
+            self.give_up(now, id, &CloneFailure::Silent, false);
         }
     }
 
@@ -247,7 +248,7 @@ impl Coordinator {
         let Some(attempt) = recovery.attempts.get_mut(&id) else {
             let cost = match step {
                 CloneStep::Sent(cost) => Some(cost),
-                CloneStep::Failed { .. } => None,
+                CloneStep::Failed(_) => None,
                 _ => return,
             };
             if let Some(untold) = recovery.untold.get_mut(&id).filter(|untold| untold.source_host == host) {
@@ -288,22 +289,19 @@ impl Coordinator {
                 self.admit_when_complete(now, id);
             }
             (CloneStep::Sent(cost), _) if is_source => attempt.cost = Some(cost),
-            (CloneStep::Failed { .. }, Stage::Joining) if is_source && !is_destination => {
-                attempt.source_has_ended = true
-            }
-            (CloneStep::Failed { what, .. }, Stage::Joining) if is_destination => {
+            (CloneStep::Failed(_), Stage::Joining) if is_source && !is_destination => attempt.source_has_ended = true,
+            (CloneStep::Failed(why), Stage::Joining) if is_destination => {
                 // It ended before it was known here that it has its place.
                 let (replica, source) = (newcomer.replica, newcomer.source);
-                self.report(Report::CloneFailed { replica, source, host: String::new(), what });
+                let why = CloneFailure::NoImage(why);
+                self.report(Report::CloneFailed { replica, source, host: String::new(), why });
                 self.handle_end_of_newcomer(now, replica);
             }
-            (CloneStep::Failed { what, is_lasting }, stage)
-                if stage != Stage::Joining && (is_source || is_destination) =>
-            {
-                if is_lasting {
-                    return self.give_up_source(now, id, &what);
+            (CloneStep::Failed(why), stage) if stage != Stage::Joining && (is_source || is_destination) => {
+                if why.is_lasting() {
+                    return self.give_up_source(now, id, why);
                 }
-                self.give_up(now, id, &what, is_destination && !is_source);
+                self.give_up(now, id, &CloneFailure::NoImage(why), is_destination && !is_source);
             }
             // Out of turn: it is about what has been given up already, or changes nothing.
             _ => {}
@@ -389,7 +387,7 @@ impl Coordinator {
         }
         let (source, is_to_judge) = (attempt.newcomer.source, attempt.missing.purpose == Purpose::Arbitration);
         if !self.view.is_live(source) || !self.process(source).counts() {
-            return self.give_up(now, id, "its source was lost", false);
+            return self.give_up(now, id, &CloneFailure::SourceLost, false);
         }
         if is_to_judge {
             self.hold(id);

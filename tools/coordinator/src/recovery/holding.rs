@@ -1,7 +1,7 @@
 //! Of each rank with two replicas, a copy of either stands ready, to judge when the two differ (`redrun --arbitrate`).
 //!
 //! ```text
-//!  missing ─▶ … ─▶ cutting ─▶ held ──── two differ ────▶ joining ─▶ in step ─▶ a verdict ─▶ one stays, if its sibling is to go
+//!  missing ─▶ … ─▶ cutting ─▶ held ──── two differ ─▶ joining ─▶ in step ─▶ a verdict ─▶ one may stay
 //!     ▲                        │ after the interval, its source is lost, it is in the way
 //!     └────────────────────────┘
 //! ```
@@ -16,7 +16,7 @@ use super::Recovery;
 use super::attempt::{Attempt, Stage};
 use super::judging::Case;
 use super::missing::{Missing, Seat};
-use crate::{Coordinator, Phase, Report};
+use crate::{Coordinator, NotHeld, Phase, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::CloneId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,10 +207,10 @@ impl Coordinator {
     }
 
     /// Says once of a rank that no copy of it stands ready.
-    pub(super) fn tell_not_held(&mut self, rank: VirtualRank, why: &str) {
+    pub(super) fn tell_not_held(&mut self, rank: VirtualRank, why: NotHeld) {
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
         if holding.is_some_and(|holding| holding.told.insert(rank)) {
-            self.report(Report::NotHeld { rank, why: why.to_owned() });
+            self.report(Report::NotHeld { rank, why });
         }
     }
 
@@ -219,25 +219,25 @@ impl Coordinator {
         let Some(recovery) = &self.recovery else { return false };
         let first = recovery.attempts.values().find(|attempt| attempt.is_to_judge());
         let Some(rank) = first.map(|attempt| attempt.newcomer.replica.rank) else { return false };
-        self.drop_held(now, rank, "its places are needed for replicas that were lost");
+        self.drop_held(now, rank, NotHeld::PlacesNeeded);
         true
     }
 
     /// A process cannot go on while copies of its rank stand ready.
     pub(crate) fn hindered(&mut self, now: Duration, replica: ReplicaId) {
-        self.drop_held(now, replica.rank, "its program has come to what all replicas of it must agree on, a receive that is cancelled or a file system");
+        self.drop_held(now, replica.rank, NotHeld::MustAgree);
     }
 
     /// Standard input came: who was copied before would lack it.
     pub fn input_passed(&mut self, now: Duration) {
         self.latest = now;
         if self.held().any(|(replica, _)| replica.rank == VirtualRank(0)) {
-            self.drop_held(now, VirtualRank(0), "it reads standard input, and some came after it was copied");
+            self.drop_held(now, VirtualRank(0), NotHeld::InputCame);
         }
     }
 
     /// Copies of a rank that stand ready, or are made to, do so no more for a while.
-    pub(super) fn drop_held(&mut self, now: Duration, rank: VirtualRank, why: &str) {
+    pub(super) fn drop_held(&mut self, now: Duration, rank: VirtualRank, why: NotHeld) {
         let Some(recovery) = &mut self.recovery else { return };
         let Some(holding) = &mut recovery.holding else { return };
         let places = recovery.attempts.values().filter(|attempt| attempt.is_to_judge());

@@ -1,7 +1,7 @@
 //! What becomes of two replicas that differ, where copies of them stand ready.
 //!
 //! ```text
-//!  a receiver waits ─▶ case: a copy that is held is let in ─▶ a receiver's verdict ─▶ all in step ─▶ culprit and superfluous copies go
+//!  a receiver waits ─▶ case: a held copy is let in ─▶ a receiver's verdict ─▶ all in step ─▶ surplus ones go
 //!                        └── nobody is left to judge or to ask, or they do not come to it ──▶ open
 //! ```
 //! Who judges is not decided here: the receivers compare votes (`quiesce`, arbitration). Here is decided who is asked,
@@ -10,7 +10,7 @@
 use super::attempt::{Attempt, Stage};
 use super::holding::Holding;
 use super::leaving::Move;
-use crate::{Coordinator, Report, RetireReason};
+use crate::{Coordinator, NotHeld, Report, RetireReason};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::{Finding, Mismatch};
 use std::collections::BTreeSet;
@@ -114,7 +114,7 @@ impl Coordinator {
     fn note_difference(&mut self, now: Duration, rank: VirtualRank) {
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
         if holding.is_some_and(|holding| holding.differing.insert(rank)) {
-            self.drop_held(now, rank, "its replicas differ, and nobody knows which one is right");
+            self.drop_held(now, rank, NotHeld::Undecided);
         }
     }
 

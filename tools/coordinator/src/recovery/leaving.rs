@@ -8,7 +8,7 @@ use super::Purpose;
 use super::attempt::Stage;
 use super::missing::Seat;
 use super::wish::{Wish, WishError};
-use crate::{Coordinator, Output, Report};
+use crate::{CloneFailure, Coordinator, Output, Report, StayReason};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use spare_pool::PlaceOrder;
@@ -157,7 +157,7 @@ impl Coordinator {
         let seats: Vec<_> = seats.map(|missing| std::mem::replace(&mut missing.seat, Seat::None)).collect();
         self.place(PlaceOrder::Close(name));
         seats.into_iter().for_each(|seat| self.give_seat_back(seat));
-        self.give_up_on_host(now, host, "its host is to become free");
+        self.give_up_on_host(now, host, &CloneFailure::HostLeaves);
         self.cancel_moves_to(host);
     }
 
@@ -310,12 +310,12 @@ impl Coordinator {
         let replicas: Vec<_> =
             recovery.leaving.iter().filter(|(_, going)| to_host(going)).map(|(replica, _)| *replica).collect();
         for replica in replicas {
-            self.stay(replica, "that host cannot be used any more");
+            self.stay(replica, StayReason::HostUnfit);
         }
     }
 
     /// The copy that was to be in this place has failed too often: the one that was to be moved stays.
-    pub(super) fn cancel_move_for(&mut self, place: ReplicaId, why: &str) {
+    pub(super) fn cancel_move_for(&mut self, place: ReplicaId, why: &CloneFailure) {
         let Some(recovery) = &self.recovery else { return };
         let only = recovery.missing.get(&place).and_then(|missing| missing.only);
         let is_its = |replica: &ReplicaId, going: &Move| {
@@ -324,16 +324,16 @@ impl Coordinator {
         let mover =
             recovery.leaving.iter().find(|(replica, going)| is_its(replica, going)).map(|(replica, _)| *replica);
         if let Some(replica) = mover {
-            self.stay(replica, why);
+            self.stay(replica, StayReason::Clone(why.clone()));
         }
     }
 
-    fn stay(&mut self, replica: ReplicaId, why: &str) {
+    fn stay(&mut self, replica: ReplicaId, why: StayReason) {
         let now = self.latest;
         if let Some(recovery) = &mut self.recovery {
             recovery.leaving.remove(&replica);
         }
-        self.report(Report::Stays { replica, why: why.to_owned() });
+        self.report(Report::Stays { replica, why });
         self.plan(now, replica.rank, Purpose::Move, None);
     }
 

@@ -2,7 +2,7 @@
 
 use super::attempt::{Attempt, Stage};
 use super::{Purpose, Recovery};
-use crate::{Coordinator, Output, Phase, Report};
+use crate::{CloneFailure, Coordinator, NotHeld, Output, Phase, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{CloneId, CloneOrder, Newcomer};
 use spare_pool::{PlaceNews, PlaceOrder};
@@ -187,8 +187,7 @@ impl Coordinator {
                 let missing = recovery.missing.get_mut(&replica).expect("it was just found");
                 let purpose = missing.purpose;
                 if purpose == Purpose::Arbitration {
-                    let why = if why.is_empty() { "there is no place".to_owned() } else { why.join("; ") };
-                    return self.tell_not_held(replica.rank, &why);
+                    return self.tell_not_held(replica.rank, NotHeld::NoPlace(why));
                 }
                 if self.make_room(now) {
                     return;
@@ -223,7 +222,7 @@ impl Coordinator {
                 self.report(Report::PlaceLost { replica, why: why.to_owned() });
                 self.leave_place(now, number);
             }
-            (Some(id), None) => self.give_up(now, id, why, false),
+            (Some(id), None) => self.give_up(now, id, &CloneFailure::PlaceLost(why.to_owned()), false),
             (None, None) => {}
         }
     }

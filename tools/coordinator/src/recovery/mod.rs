@@ -30,7 +30,7 @@ pub use leaving::Move;
 pub use proof::Unproven;
 pub use wish::{Wish, WishError};
 
-use super::{Coordinator, Output};
+use super::{CloneFailure, Coordinator, Output};
 use attempt::{Attempt, PIN_TIME_MAX, Stage, Untold};
 use holding::Holding;
 use missing::{Missing, Seat};
@@ -232,7 +232,7 @@ impl Coordinator {
         }
         let world = &self.settings.world;
         recovery.places.retain(|replica, _| recovery.host_of[world.process(*replica).0 as usize] != number);
-        self.give_up_on_host(now, number, "its host was lost");
+        self.give_up_on_host(now, number, &CloneFailure::HostLost);
         self.tell_recovered(|untold| untold.source_host == number);
         self.cancel_moves_to(number);
     }

@@ -12,7 +12,7 @@
 use super::attempt::{Proof, Stage};
 use super::{Purpose, Recovery};
 use crate::scrub::Vouching;
-use crate::{Coordinator, Report};
+use crate::{CloneFailure, Coordinator, Report};
 use redrt_types::ReplicaId;
 use redrt_wire::clone::CloneId;
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl Coordinator {
                 Vouching::Open => Some(Unproven::Late(PROOF_TIME_MAX)),
                 Vouching::Alone if wanted.is_none() && self.has_vouched_sibling(source, round) => {
                     self.distrust(source);
-                    self.give_up(now, id, "no replica of another lineage has the memory that its source has", false);
+                    self.give_up(now, id, &CloneFailure::Contradicted, false);
                     continue;
                 }
                 Vouching::Alone => Some(Unproven::Contradicted),

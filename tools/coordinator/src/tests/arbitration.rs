@@ -96,7 +96,7 @@ fn where_it_stays_open_the_copies_leave() {
 }
 
 #[test]
-fn whoever_dies_meanwhile_the_case_ends() {
+fn a_case_ends_after_any_loss_meanwhile() {
     for (victim, rest) in [("0.0", "0.1 0.2"), ("0.1", "0.0 0.3"), ("0.2", "0.0 0.1"), ("0.3", "0.0 0.1")] {
         let mut table = held();
         table.disputed("1.0");

@@ -1,7 +1,7 @@
 //! Lines: when they are taken, what makes them void, and going back to one.
 
 use super::*;
-use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreNews};
+use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreFailure, StoreNews};
 use redrt_wire::line::{Generation, LineOrder, LineStep};
 
 fn table(degrees: &[u16], schedule: Schedule) -> StepTable {
@@ -153,7 +153,8 @@ fn processes_that_do_not_stop_in_time_are_let_go() {
         assert!(deadline <= table.now + STOP_TIME_MAX);
         table.now += STOP_TIME_MAX;
         let said = table.lines([Input::Tick]);
-        assert_eq!(said, "abandon, drop 1, failed: 0.0, 1.0 did not stop within 10 s", "{steps}");
+        let why = "0.0, 1.0 did not stop within 10 s: what is stopped (T in ps) goes on with kill -CONT";
+        assert_eq!(said, format!("abandon, drop 1, failed: {why}"), "{steps}");
         // Another follows.
         table.now += Duration::from_secs(1);
         assert_eq!(table.lines([Input::Tick]), "open 2");
@@ -355,7 +356,7 @@ impl Saved {
                     self.generation = generation.0;
                     // The store may refuse.
                     let news = match self.random.u8(0..8) {
-                        0 => StoreNews::Failed { what: "full".into() },
+                        0 => StoreNews::Failed(StoreFailure::NoPlace("full".into())),
                         _ => {
                             self.order(&LineOrder::Begin { directory: "/".into(), compression: Default::default() });
                             StoreNews::Opened
@@ -377,7 +378,7 @@ impl Saved {
                     assert!(taken.positions.iter().flatten().count() > 0);
                     let generation = taken.generation;
                     let news = match self.random.u8(0..8) {
-                        0 => StoreNews::Failed { what: "full".into() },
+                        0 => StoreNews::Failed(StoreFailure::NotKept("full".into())),
                         _ => {
                             self.committed = generation.0;
                             StoreNews::Committed

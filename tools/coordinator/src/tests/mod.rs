@@ -18,6 +18,7 @@ use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
 use redrt_wire::control::{FromAgent, OnSdc, Passive};
 use redrt_wire::event::{Action, Event, Statistics};
+use redrt_wire::no_image::{NoImage, Told};
 use redrt_wire::scrub::Scrub;
 use spare_pool::{JobId, Request};
 use spare_pool::{PlaceNews, Places};
@@ -140,8 +141,10 @@ impl StepTable {
             "stopped" => CloneStep::Stopped(Position { output_bytes: 7, ..Position::default() }),
             "running" => CloneStep::Running { pid: 3 },
             "sent" => CloneStep::Sent(Cost { stopped_ns: 5, ..Cost::default() }),
-            "failed" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source), is_lasting: false },
-            "refused" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source), is_lasting: true },
+            "failed" | "refused" => CloneStep::Failed(NoImage::Helper(Told {
+                sentence: format!("no copy of {}", newcomer.source),
+                is_lasting: verb == "refused",
+            })),
             other => panic!("no such step: {other}"),
         };
         vec![Input::Clone { host, id, step }]

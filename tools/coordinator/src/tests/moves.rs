@@ -207,7 +207,7 @@ fn degrees_are_raised_and_lowered() {
 }
 
 #[test]
-fn whoever_shares_a_host_goes_first() {
+fn replicas_that_share_a_host_go_first() {
     // 0.0 and 0.2 are on a.
     let mut table = recovering(&[3]);
     assert_eq!(table.wish(Wish::Degree { degree: 2, ranks: vec![VirtualRank(0)] }, None), "kill 0.2");

@@ -29,7 +29,7 @@ fn after_refusals(degrees: &[u16], refusals: &[(&str, Option<&str>)]) -> (Vec<St
 }
 
 #[test]
-fn whoever_sends_rubbish_goes_if_its_rank_can_do_without_it() {
+fn a_sender_of_rubbish_goes_if_its_rank_can_do_without_it() {
     let retired = |degrees: &[u16], refusals: &[(&str, Option<&str>)]| {
         let (retired, end) = after_refusals(degrees, refusals);
         assert_eq!(end, None);

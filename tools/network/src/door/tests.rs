@@ -47,7 +47,7 @@ fn stranger(from: [u8; 4], to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn whoever_knows_a_secret_comes_in_under_its_number_and_their_name() {
+fn a_client_that_knows_a_secret_comes_in_under_its_number_and_its_name() {
     let mut door = door(&[1, 2], 4);
     let address = door.address();
     for (number, key) in [(0, 1), (1, 2)] {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::no_image::Told;
 use redrt_wire::secret::Secret;
 use serde::de::DeserializeOwned;
 
@@ -36,7 +37,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         Reply::Ready,
         Reply::Stopped { unread: vec![1; 40], is_below_script: true },
         Reply::Sent(Cost::default()),
-        Reply::Failed("why".into()),
+        Reply::Failed(Told { sentence: "why".into(), is_lasting: true }),
     ];
     [
         tasks.iter().map(encode).collect(),
@@ -83,6 +84,21 @@ proptest! {
         let messages = &messages()[direction];
         let bytes = damage.done_to(which.get::<Vec<u8>>(messages));
         prop_assert!(read_as(direction, &bytes, step) <= 1);
+    }
+}
+
+#[test]
+fn a_lasting_refusal_is_told_as_such_through_all_that_is_said_around_it() {
+    let lasting = || cloner::Error::refused(cloner::Phase::Prepare, cloner::Refusal::Seccomp);
+    let heard = std::io::Error::other(lasting().told().heard_from("the source"));
+    let errors = [
+        (anyhow::Error::new(lasting()).context("Failed to write an image"), true),
+        (anyhow::Error::new(heard).context("no copy"), true),
+        (anyhow::anyhow!("it runs under a seccomp filter"), false),
+    ];
+    for (error, is_lasting) in errors {
+        let told = super::told(&error);
+        assert_eq!((told.is_lasting, told.sentence.contains("seccomp")), (is_lasting, true), "{error:#}");
     }
 }
 

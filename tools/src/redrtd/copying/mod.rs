@@ -22,10 +22,12 @@ use anyhow::{Context, Result, bail};
 use cloner::Phase;
 use cloner::control::Control;
 use cloner::source::{self, Event, Options, Report};
+use control_network::link::{Link, Received};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
 use redrt_wire::line::Compression;
+use redrt_wire::no_image::Told;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -128,7 +130,28 @@ pub enum Reply {
     /// The copy runs, or its image is on the disk.
     Sent(Cost),
     /// Nothing came of it.
-    Failed(String),
+    Failed(Told),
+}
+
+/// Takes all that a helper has said, and whether it says nothing more: it has closed its connection, or what it says
+/// cannot be read.
+pub fn heard(link: &mut Link<UnixStream>) -> (Vec<Reply>, bool) {
+    let mut replies = Vec::new();
+    loop {
+        let received = link.receive();
+        loop {
+            match link.next_message() {
+                Ok(Some(reply)) => replies.push(reply),
+                Ok(None) => break,
+                Err(_) => return (replies, true),
+            }
+        }
+        match received {
+            Ok(Received::Bytes) => {}
+            Ok(Received::Nothing) => return (replies, false),
+            Ok(Received::End) | Err(_) => return (replies, true),
+        }
+    }
 }
 
 /// The helper's end of the connection to the daemon.
@@ -205,6 +228,15 @@ fn cost(report: &Report) -> Cost {
     }
 }
 
+/// What the daemon is told of an error: all of its causes, and whether one of them is lasting.
+fn told(error: &anyhow::Error) -> Told {
+    let is_lasting = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<cloner::Error>() {
+        Some(error) => error.is_lasting(),
+        None => cause.downcast_ref::<std::io::Error>().is_some_and(|error| cloner::told_of(error).is_lasting),
+    };
+    Told { sentence: format!("{error:#}"), is_lasting: error.chain().any(is_lasting) }
+}
+
 /// Does what the daemon asks for; the exit code of the helper.
 pub fn help() -> Result<i32> {
     // The program that a helper holds looks for a parent of this name.
@@ -232,7 +264,7 @@ pub fn help() -> Result<i32> {
         Ok(()) => Ok(0),
         Err(error) => {
             // If it is not heard, the daemon sees that this process ends.
-            let _ = daemon.say(&Reply::Failed(format!("{error:#}")));
+            let _ = daemon.say(&Reply::Failed(told(&error)));
             Ok(1)
         }
     }

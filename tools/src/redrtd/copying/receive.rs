@@ -3,7 +3,7 @@
 use super::super::spawn::{CONTROL_FD, SHARED_MEMORY_FD};
 use super::{Daemon, Reply, hold};
 use crate::redclone::standard;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use cloner::destination::{Receiver, receive as receive_image};
 use cloner::image::frame::Kind;
 use cloner::image::state::Reply as Answer;
@@ -57,10 +57,10 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
         Ok(running) => running,
         Err(error) => {
             // The source may be the one that has gone.
-            let told = answers.send_record(Kind::Reply, &Answer::Failed { what: error.to_string() });
+            let told = answers.send_record(Kind::Reply, &Answer::Failed(cloner::told_of(&error)));
             let _ = told.and_then(|()| answers.flush());
             first.shut_down();
-            bail!("no copy: {error}");
+            return Err(error).context("no copy");
         }
     };
     // That the source does not hear of it changes nothing here.

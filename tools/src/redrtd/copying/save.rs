@@ -8,17 +8,13 @@ use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
 use cloner::source::{self, Event, Options, Sink};
 use redrt_wire::line::Compression;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Frames of records are small, those of memory have a MiB.
 const BUFFER_BYTES: usize = 1 << 18;
-
-/// Images hold all that the program has in memory: nobody else may read them.
-const MODE: u32 = 0o600;
 
 /// How a process is saved.
 pub struct Saving {
@@ -68,8 +64,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
 }
 
 fn create(path: &Path) -> Result<File> {
-    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path);
-    opened.with_context(|| format!("Failed to write {}", path.display()))
+    line_store::create(path).with_context(|| format!("Failed to write {}", path.display()))
 }
 
 /// The memory of this host, which the daemon has left open.

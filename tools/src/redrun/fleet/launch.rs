@@ -2,7 +2,7 @@
 
 use super::{Fleet, News};
 use crate::plan::Launcher;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use control_network::launcher::{self, DaemonArguments};
 use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
@@ -56,7 +56,7 @@ impl Fleet {
             let hosts = below.map(|host| (host, name(host))).collect();
             match self.remote() {
                 Ok(remote) => self.send(host, &ToDaemon::Grow(Growth { hosts, remote })),
-                Err(error) => self.news.push_back(News::Failed(format!("{error:#}"))),
+                Err(error) => self.news.push_back(News::Failed(error)),
             }
         }
         if self.members.iter().all(|member| member.attach.is_some()) {
@@ -80,12 +80,12 @@ impl Fleet {
                 Some(_) => format!("redrtd ended before it connected: {why}"),
                 None => format!("srun could not start the daemons: {why}"),
             };
-            return self.news.push_back(News::Failed(message));
+            return self.news.push_back(News::Failed(anyhow!(message)));
         }
         drop(failed);
         if self.progress_at.elapsed() > PROGRESS_TIME_MAX {
             let message = self.too_late();
-            self.news.push_back(News::Failed(message));
+            self.news.push_back(News::Failed(anyhow!(message)));
         }
     }
 

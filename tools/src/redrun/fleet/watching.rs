@@ -1,6 +1,6 @@
 //! Who of the hosts is still there: the beats of this program, what it hears itself and what the daemons say.
 
-use super::{Fleet, News, Role};
+use super::{Fleet, HostLoss, News, Role};
 use host_watch::{Duty, TICKS, Verdict, Who};
 use redrt_wire::daemon::{Sign, ToDaemon, Watch};
 use redrt_wire::tree::Down;
@@ -74,11 +74,11 @@ impl Fleet {
     }
 
     /// Why a host is given up: what this program did itself shortly before comes first.
-    fn true_reason(&self, why: String) -> String {
-        let recent = self.stood_still.filter(|(at, _)| at.elapsed() < STANDSTILL_FELT);
-        recent.map_or(why.clone(), |(_, late)| {
-            format!("redrun stood still for {:.1} s, so that the daemons gave it up ({why})", late.as_secs_f64())
-        })
+    fn true_reason(&self, why: HostLoss) -> HostLoss {
+        match self.stood_still.filter(|(at, _)| at.elapsed() < STANDSTILL_FELT) {
+            Some((_, stood)) => HostLoss::StoodStill { stood, noticed: Box::new(why) },
+            None => why,
+        }
     }
 
     pub(super) fn observed_here(&mut self, duty: Duty) {
@@ -107,13 +107,13 @@ impl Fleet {
                     }
                 }
                 Verdict::Probe(Who::Host(by), host) => self.send(by, &ToDaemon::Probe { host }),
-                Verdict::Dead { host, why } => self.bury(host, why),
+                Verdict::Dead { host, why } => self.bury(host, HostLoss::Dead(why)),
             }
         }
     }
 
     /// The host is not part of the job any more. If it is alive nevertheless it is told so.
-    pub fn bury(&mut self, host: u32, why: String) {
+    pub fn bury(&mut self, host: u32, why: HostLoss) {
         let way = self.way(host);
         let member = &mut self.members[host as usize];
         if std::mem::replace(&mut member.dead, true) {

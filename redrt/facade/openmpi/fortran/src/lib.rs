@@ -1,7 +1,7 @@
 //! Open MPI's Fortran procedures over redrt: `libmpi_mpifh.so.40`, for programs that use `mpif.h` or the module `mpi`.
 //!
-//! Open MPI's own library behind `mpi_f08` calls the procedures `ompi_..._f`, which are here too. The procedures are generated from
-//! `redrt/table` (`mpi_table::render_fortran_library`).
+//! Open MPI's own library behind `mpi_f08` calls the procedures `ompi_..._f`, which are here too. The procedures are
+//! generated from `redrt/table` (`mpi_table::render_fortran_library`).
 #![allow(
     missing_docs,
     unused_variables,
@@ -63,18 +63,20 @@ unsafe extern "C" {
 }
 
 fn peers(comm: Comm) -> usize {
-    // SAFETY: - the façade's function; the handle is looked up.
-    unsafe { redrt_fortran_peers(comm, 0) }
+    peer_count(comm, 0)
 }
 
 fn sources(comm: Comm) -> usize {
-    // SAFETY: - as above.
-    unsafe { redrt_fortran_peers(comm, 1) }
+    peer_count(comm, 1)
 }
 
 fn destinations(comm: Comm) -> usize {
-    // SAFETY: - as above.
-    unsafe { redrt_fortran_peers(comm, 2) }
+    peer_count(comm, 2)
+}
+
+fn peer_count(comm: Comm, which: c_int) -> usize {
+    // SAFETY: - the façade defines it with this signature; any handle may be passed, for it is looked up.
+    unsafe { redrt_fortran_peers(comm, which) }
 }
 
 /// Statuses have one layout in C and Fortran.
