@@ -194,16 +194,99 @@ fn a_cycle_is_found() {
     assert!(cycle(&imports(&[("a", "b"), ("b", "c"), ("c", "b")])).is_some());
 }
 
-/// The files below a directory.
-fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(directory).expect("it can be listed").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            files_below(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
+/// The number that ends this text, with its unit: in bytes, seconds or pieces.
+fn number_at_end(text: &str) -> u64 {
+    let mut words = text.trim().rsplit(' ').map(|word| word.replace(',', ""));
+    let mut next = || words.next().unwrap_or_default();
+    let last = next();
+    let (number, factor) = match &*last {
+        "KiB" => (next(), 1 << 10),
+        "MiB" => (next(), 1 << 20),
+        "bytes" | "s" => (next(), 1),
+        _ => (last, 1),
+    };
+    number.parse::<u64>().unwrap_or_else(|_| panic!("no number before a constant: …{text}")) * factor
+}
+
+/// The value of a constant, of which a source says it in numbers alone. Where it is another one in simulations, the
+/// one that is not.
+fn constant(source: &str, name: &str) -> Option<u64> {
+    let after = source.split(&format!("const {name}: ")).nth(1)?;
+    let said = after.split(';').next()?.split_once('=')?.1;
+    let said = said.rsplit_once("else {").map_or(said, |(_, usual)| usual.trim_end().trim_end_matches('}'));
+    let said = said.trim().trim_start_matches("Duration::from_secs(").trim_end_matches(')');
+    said.split('*').try_fold(1, |product, factor| {
+        let mut parts = factor.split("<<").map(|part| part.trim().replace('_', "").parse::<u64>().ok());
+        let first = parts.next()??;
+        Some(product * parts.try_fold(first, |value, shift| Some(value << shift?))?)
+    })
+}
+
+/// A cell without the numbers that need no constant, and each number with the constant that is linked behind it.
+fn numbers_of(cell: &str) -> (String, Vec<(u64, String, String)>) {
+    let (mut rest, mut found) = (cell.to_owned(), Vec::new());
+    for part in ["r = 1", "r ≥ 2", "rank 0"] {
+        rest = rest.replace(part, "");
+    }
+    let mut left = String::new();
+    while let Some((before, after)) = rest.split_once(" ([`") {
+        let (link, behind) = after.split_once("))").expect("a link ends");
+        let (name, path) = link.split_once("`](").expect("a name and a path");
+        found.push((number_at_end(before), name.to_owned(), path.to_owned()));
+        left += before.trim_end_matches(|c: char| c != ' ').trim_end().trim_end_matches(|c: char| c != ' ');
+        rest = behind.to_owned();
+    }
+    (left + &rest, found)
+}
+
+#[test]
+fn each_limit_in_the_table_of_queues_is_the_constant_in_the_code() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let section = text.split("\n## Queues and what bounds them\n").nth(1).expect("a section on queues");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let mut count = 0;
+    for row in section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Queue")) {
+        let cells: Vec<_> = row.split('|').collect();
+        let (left, numbers) = numbers_of(cells[2]);
+        assert!(!left.contains(|c: char| c.is_ascii_digit()), "a number that nothing checks: {left}");
+        for (number, name, path) in numbers {
+            let source = std::fs::read_to_string(root().join(&path)).unwrap_or_else(|why| panic!("{path}: {why}"));
+            let value = constant(&source, &name).unwrap_or_else(|| panic!("no value of {name} in {path}"));
+            assert_eq!(number, value, "{name} in {path}, of:{}", cells[1]);
+            count += 1;
         }
     }
+    assert!(count > 30, "only {count} limits were found");
+}
+
+#[test]
+fn limits_are_read_as_they_are_written() {
+    let source = "const A: usize = 64 << 20;\npub const B: Duration = Duration::from_secs(20);\nconst C: u64 = 1_000 * 2;\n\
+                  const D: usize = if cfg!(test) { 2 } else { 64 };\nconst E: usize = A;\n";
+    let values = ["A", "B", "C", "D", "E", "F"].map(|name| constant(source, name));
+    assert_eq!(values, [Some(64 << 20), Some(20), Some(2000), Some(64), None, None]);
+    let (left, found) = numbers_of(" at r = 1 4,096 KiB ([`A`](a.rs)) of each, 7 ([`B`](b.rs)) at once, or 3 ");
+    let found: Vec<_> = found.iter().map(|(number, name, path)| (*number, &**name, &**path)).collect();
+    assert_eq!(found, [(4096 << 10, "A", "a.rs"), (7, "B", "b.rs")]);
+    assert!(left.contains('3') && !left.contains('7') && !left.contains('4'), "{left}");
+}
+
+/// Comments are read beside code: no line of them is longer than one of code may be (`rustfmt.toml`).
+#[test]
+fn no_line_of_a_comment_is_longer_than_120_characters() {
+    let mut files = Vec::new();
+    for (directory, _) in crates().values() {
+        sources(&directory.join("src"), &mut files);
+    }
+    assert!(files.len() > 500, "only {} files were found", files.len());
+    let mut long = Vec::new();
+    for path in &files {
+        let text = std::fs::read_to_string(path).expect("it is text");
+        let lines = text.lines().zip(1..).filter(|(line, _)| line.trim_start().starts_with("//"));
+        let lines = lines.filter(|(line, _)| line.chars().count() > 120);
+        long.extend(lines.map(|(_, number)| format!("{}:{number}", path.display())));
+    }
+    assert!(long.is_empty(), "{}", long.join(", "));
 }
 
 /// What the library does below a call is not the program's doing. Its allocator reads a clock now and then: outside of
@@ -211,7 +294,7 @@ fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn each_function_that_programs_call_marks_that_the_library_works() {
     let mut files = Vec::new();
-    files_below(&root().join("redrt/src"), &mut files);
+    sources(&root().join("redrt/src"), &mut files);
     let mut count = 0;
     for path in files {
         let text = std::fs::read_to_string(&path).expect("it is text");
