@@ -15,6 +15,17 @@ use std::fmt::Write;
 /// The line of the page from which on it is not written here.
 pub const KEPT_FROM: &str = "<!-- measured by other commands -->";
 
+/// What the page has, above everything that was measured.
+const SUMMARY: &str = "\
+In short:
+
+- Tables beside Open MPI and MPICH: messages and collectives, whole programs, starting, memory.
+- Then what only redrt has: the cost of replicas, of comparing, of copies and checkpoints, and what grows with what.
+- Figures are of one machine, and of the hour in which they were taken; libraries ran in turn, and medians are shown.
+- The last column of a comparison is redrt's time over that of the best peer: less than 1 is faster.
+- Where cores are shared, means are shown and the scheduler decides most of them; compare rows, not tables.
+";
+
 /// All that was measured.
 pub struct Report {
     machine: Machine,
@@ -62,7 +73,7 @@ impl Report {
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        writeln!(text, "# Benchmarks\n")?;
+        writeln!(text, "# Benchmarks\n\n{SUMMARY}")?;
         writeln!(text, "Written by this command, up to what other commands have measured; do not edit:\n")?;
         writeln!(text, "    cargo run --release -p redrt-benches -- --markdown docs/benchmarks.md\n")?;
         if self.effort.quick {
