@@ -1,7 +1,7 @@
 //! Prints what the hot paths cost: `cargo run --release -p quiesce --example cost`.
 
 use quiesce::matching::{MatchQueues, Order, Pattern};
-use quiesce::{Config, Frame, Output, PayloadKey, Protocol, Replica, Verification};
+use quiesce::{Arrival, Config, Frame, MessageId, PayloadKey, Protocol, Replica, Verification};
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, Tag, View, VirtualRank, World};
 use std::hint::black_box;
 use std::time::Instant;
@@ -54,7 +54,8 @@ fn protocol() {
     let digest = Digest(0x1234);
     let mut sender = machine(0);
     measure("send at r = 2, its share of acknowledgements included", 1_000_000, |number| {
-        let sequence = sender.send(VirtualRank(1), context, envelope, digest, PayloadKey(number));
+        let outbound = sender.send(VirtualRank(1), context, envelope, digest, PayloadKey(number));
+        let sequence = black_box(outbound).sequence;
         if sequence.0 % 16 == 15 {
             let upto = sequence.next();
             sender.handle(ReplicaId::new(1, 0), Frame::Ack { context, upto }).expect("it is sound");
@@ -66,10 +67,9 @@ fn protocol() {
     let (supplier, other) = (ReplicaId::new(0, 0), ReplicaId::new(0, 1));
     measure("receive at r = 2: offer, payload, digest, verdict", 1_000_000, |number| {
         let sequence = SeqNum(number);
-        receiver
-            .handle(supplier, Frame::Offer { context, sequence, envelope, digest, core: None })
-            .expect("it is sound");
-        let Some(Output::Arrived { message, .. }) = receiver.poll_output() else { panic!("it is new") };
+        let arrival = receiver.handle(supplier, Frame::Offer { context, sequence, envelope, digest, core: None });
+        assert_eq!(arrival, Ok(Arrival::New { is_agreed: true }));
+        let message = MessageId { sender: supplier.rank, context, sequence };
         receiver.payload_received(supplier, message, digest);
         receiver.handle(other, Frame::Digest { context, sequence, digest, core: None }).expect("it is sound");
         drain(&mut receiver);

@@ -68,6 +68,7 @@ impl Outbox {
         self.fetches.shrink_to_fit();
     }
 
+    #[inline]
     pub(crate) fn next(&self) -> SeqNum {
         SeqNum(self.base + self.log.len() as u64)
     }
@@ -88,10 +89,18 @@ impl Outbox {
                 message.unacked.remove(ReplicaIndex(index as u16));
             }
         }
-        released.extend(message.let_go(awaited));
+        if let Some(gone) = message.let_go(awaited) {
+            released.push(gone);
+        }
         self.log.push_back(message);
         self.trim();
         sequence
+    }
+
+    /// Those of `replicas` that have not said that they need nothing at this position.
+    #[inline]
+    pub(crate) fn wanting(&self, sequence: SeqNum, replicas: ReplicaSet) -> impl Iterator<Item = ReplicaIndex> {
+        replicas.iter().filter(move |index| sequence.0 >= self.cursors[usize::from(index.0)].from)
     }
 
     /// Positions that may be transmitted to a replica which resumes at `bookmark`.
@@ -327,24 +336,40 @@ impl Inbox {
     }
 
     /// Marks a message settled and moves the window; returns the message's length.
+    #[inline]
     pub(crate) fn settle(&mut self, sequence: SeqNum) -> u64 {
         let slot = &mut self.slots[(sequence.0 - self.base) as usize];
         self.unacked_count += 1;
         let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
         self.unacked_bytes = self.unacked_bytes.saturating_add(length_bytes);
         if sequence.0 > self.base {
-            let (is_agreed, place) = (slot.is_agreed, slot.place);
-            *slot = Slot { phase: Phase::Settled, is_agreed, place, ..Slot::default() };
-            self.ahead.push(sequence);
+            self.settle_ahead(sequence);
             return length_bytes;
         }
         self.slots.pop_front();
         self.base += 1;
+        if self.slots.front().is_some_and(|slot| slot.phase == Phase::Settled) {
+            self.pass_settled();
+        }
+        length_bytes
+    }
+
+    /// Marks a message settled before earlier ones are.
+    #[inline(never)]
+    fn settle_ahead(&mut self, sequence: SeqNum) {
+        let slot = &mut self.slots[(sequence.0 - self.base) as usize];
+        let (is_agreed, place) = (slot.is_agreed, slot.place);
+        *slot = Slot { phase: Phase::Settled, is_agreed, place, ..Slot::default() };
+        self.ahead.push(sequence);
+    }
+
+    /// Moves the window to the first message that is not settled.
+    #[inline(never)]
+    fn pass_settled(&mut self) {
         while self.slots.front().is_some_and(|slot| slot.phase == Phase::Settled) {
             self.slots.pop_front();
             self.base += 1;
         }
-        length_bytes
     }
 
     /// Lists everything that is settled ahead to be acknowledged again, for someone who has not heard it. Returns

@@ -309,10 +309,14 @@ impl Decisions {
     }
 
     /// Leader: sends the buffered decisions to the followers.
+    #[inline]
     pub(crate) fn announce(&mut self, outputs: &mut VecDeque<Output>) {
-        if self.announced == self.count || self.role != Role::Leader {
-            return;
+        if self.announced != self.count && self.role == Role::Leader {
+            self.announce_new(outputs);
         }
+    }
+
+    fn announce_new(&mut self, outputs: &mut VecDeque<Output>) {
         for follower in self.siblings().without(self.silent).iter() {
             let frame = Frame::Decisions { first: self.announced, items: self.items_from(self.announced) };
             self.transmit(follower, frame, outputs);

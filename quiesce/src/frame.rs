@@ -6,7 +6,7 @@
 
 use crate::outcome::{DecisionItem, DecisionKey, StreamId};
 use crate::view::Service;
-use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, ViewNumber, VirtualRank};
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaSet, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::Vote;
 use serde::{Deserialize, Serialize};
 
@@ -125,10 +125,48 @@ pub struct MessageId {
     pub sequence: SeqNum,
 }
 
-/// What the engine is to do. Outputs are in order; `Transmit`s to one process must keep that order on the wire.
+/// A message that is sent: its number, and what goes out at once, before anything that is asked for by an [`Output`].
+/// Both sets are empty while the message waits for a decision to become stable.
 ///
-/// `Arrived`, `Again` and `Shadow` come only while the `Offer` they speak of is being handled, at most one for each.
-/// When there is none, the offer is a duplicate: its bytes are dropped, its rendezvous is not answered.
+/// It is handed back and not put into the queue of outputs, because every message comes this way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outbound {
+    /// Position on the channel.
+    pub sequence: SeqNum,
+    /// Replicas of the receiver that get an [`Frame::Offer`].
+    pub offer_to: ReplicaSet,
+    /// Replicas of the receiver that get a [`Frame::Digest`].
+    pub digest_to: ReplicaSet,
+}
+
+/// What the engine is to do with the frame that it has handed over, before anything that is asked for by an
+/// [`Output`].
+///
+/// It is handed back and not put into the queue of outputs, because every message comes this way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// Nothing. If the frame is an `Offer` it is a duplicate: its bytes are dropped, its rendezvous is not answered.
+    Nothing,
+    /// The `Offer` is a new logical message: keep it, give it to matching if it is agreed, and its payload, when
+    /// complete and hashed, to `payload_received`. The payload comes with this offer, or is to be pulled from its
+    /// sender.
+    New {
+        /// Whether matching gets it now. If not, [`Output::Agreed`] follows.
+        is_agreed: bool,
+    },
+    /// The `Offer` is a message that arrived before and whose payload is still wanted: its supplier was lost before the
+    /// payload was complete, or the payload or its envelope was corrupt. Take payload and envelope from this offer; what
+    /// another replica still sends of it is void.
+    Again {
+        /// What the engine calls the message: see `Replica::set_place`.
+        place: u32,
+    },
+    /// All-to-all protocol: the `Offer` is a further copy of a message. Take its payload, hash it, drop it and call
+    /// `shadow_received`.
+    Shadow,
+}
+
+/// What the engine is to do. Outputs are in order; `Transmit`s to one process must keep that order on the wire.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Send a frame, possibly to this process itself. With a payload, the frame is an `Offer`: send the bytes with it
@@ -141,18 +179,6 @@ pub enum Output {
         /// The payload of an `Offer`.
         payload: Option<PayloadKey>,
     },
-    /// The `Offer` being handled is a new logical message: keep it, give it to matching if it is agreed, and its
-    /// payload, when complete and hashed, to `payload_received`.
-    Arrived {
-        /// The message.
-        message: MessageId,
-        /// What to match on.
-        envelope: Envelope,
-        /// The supplier: the payload comes with this offer, or is to be pulled from there.
-        from: ReplicaId,
-        /// Whether matching gets it now. If not, `Agreed` follows.
-        is_agreed: bool,
-    },
     /// The envelope of a message that has arrived is vouched for, and those before it on its channel are: give it to
     /// matching, with the envelope of the last offer that was taken of it.
     Agreed {
@@ -160,29 +186,6 @@ pub enum Output {
         message: MessageId,
         /// What the engine calls it: see `Replica::set_place`.
         place: u32,
-    },
-    /// The `Offer` being handled is a message that arrived before and whose payload is still wanted: its supplier was
-    /// lost before the payload was complete, or the payload or its envelope was corrupt. Take the payload
-    /// from this offer; what another replica still sends of it is void.
-    Again {
-        /// The message.
-        message: MessageId,
-        /// The envelope as this supplier has it.
-        envelope: Envelope,
-        /// The new supplier.
-        from: ReplicaId,
-        /// What the engine calls the message: see `Replica::set_place`.
-        place: u32,
-    },
-    /// All-to-all protocol: the `Offer` being handled is a further copy of a message. Take its payload, hash it, drop
-    /// it and call `payload_received`.
-    Shadow {
-        /// The message.
-        message: MessageId,
-        /// The envelope of the copy.
-        envelope: Envelope,
-        /// Whose copy it is.
-        from: ReplicaId,
     },
     /// The message may be delivered; at most once for each. In `Verification::Strict` its verdict is in.
     Verified {

@@ -61,19 +61,26 @@ impl<T> Channels<T> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: ChannelKey) -> Option<&mut T> {
-        self.find(key)?;
-        Some(&mut self.all[self.last].1)
+        let at = self.find(key)?;
+        self.all.get_mut(at).map(|(_, channel)| channel)
     }
 
     /// The channel, made if need be.
     #[inline]
     pub(crate) fn get_or_insert_with(&mut self, key: ChannelKey, make: impl FnOnce() -> T) -> &mut T {
-        if self.find(key).is_none() {
-            self.last = self.all.len();
-            self.index.insert(key, self.last as u32);
-            self.all.push((key, make()));
-        }
-        &mut self.all[self.last].1
+        let at = match self.find(key) {
+            Some(at) => at,
+            None => self.insert(key, make()),
+        };
+        &mut self.all[at].1
+    }
+
+    #[cold]
+    fn insert(&mut self, key: ChannelKey, channel: T) -> usize {
+        self.last = self.all.len();
+        self.index.insert(key, self.last as u32);
+        self.all.push((key, channel));
+        self.last
     }
 
     /// The channels that were made since this was asked last.
@@ -99,11 +106,18 @@ impl<T> Channels<T> {
     }
 
     #[inline]
-    fn find(&mut self, key: ChannelKey) -> Option<()> {
-        if self.all.get(self.last).is_none_or(|(last, _)| *last != key) {
-            self.last = *self.index.get(&key)? as usize;
+    fn find(&mut self, key: ChannelKey) -> Option<usize> {
+        match self.all.get(self.last) {
+            Some((last, _)) if *last == key => Some(self.last),
+            _ => self.look_up(key),
         }
-        Some(())
+    }
+
+    /// Not inlined: who finds the last one again needs none of the registers that this takes.
+    #[inline(never)]
+    fn look_up(&mut self, key: ChannelKey) -> Option<usize> {
+        self.last = *self.index.get(&key)? as usize;
+        Some(self.last)
     }
 }
 

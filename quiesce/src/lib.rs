@@ -27,7 +27,7 @@ pub mod view;
 
 pub use decision::Lookup;
 pub use error::{Breach, ProtocolError};
-pub use frame::{Action, Finding, Frame, MessageId, MismatchReport, Output, PayloadKey};
+pub use frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Outbound, Output, PayloadKey};
 #[cfg(any(test, feature = "mutation"))]
 pub use mutation::Mutation;
 pub use outcome::{DecisionItem, DecisionKey, Outcome, StreamId};

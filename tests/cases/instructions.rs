@@ -16,14 +16,14 @@ const MESSAGES: u64 = 8 * 32;
 const LIMITS: [(&str, u16, u64); 10] = [
     ("isend", 1, 575),
     ("send", 1, 600),
-    ("irecv", 1, 470),
-    ("waitall", 1, 745),
+    ("irecv", 1, 460),
+    ("waitall", 1, 730),
     ("recv", 1, 1_470),
-    ("isend", 2, 2_440),
-    ("send", 2, 2_460),
+    ("isend", 2, 1_935),
+    ("send", 2, 1_975),
     ("irecv", 2, 670),
     ("waitall", 2, 4_510),
-    ("recv", 2, 3_290),
+    ("recv", 2, 3_150),
 ];
 
 /// Instructions in the measured function, of each process that was in it.

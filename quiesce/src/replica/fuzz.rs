@@ -5,7 +5,7 @@
 //! sound replica could have sent.
 
 use super::*;
-use crate::frame::{MessageId, PayloadKey};
+use crate::frame::{MessageId, Outbound, PayloadKey};
 use crate::outcome::StreamId;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -141,8 +141,18 @@ impl Job {
                 let envelope =
                     Envelope { source: machine.me.rank.0, tag: Tag(1), length_bytes: u64::from(length_bytes) };
                 self.promises[place].payloads.insert(key);
-                machine.send(to, ContextId(u64::from(context % 3)), envelope, Digest(7), key);
-                self.carry_out(place, None);
+                let (context, digest) = (ContextId(u64::from(context % 3)), Digest(7));
+                let Outbound { sequence, offer_to, digest_to } = machine.send(to, context, envelope, digest, key);
+                assert!(offer_to.intersection(digest_to).is_empty());
+                for index in offer_to.iter() {
+                    let frame = Frame::Offer { context, sequence, envelope, digest, core: None };
+                    self.transmit(place, ReplicaId { rank: to, index }, frame);
+                }
+                for index in digest_to.iter() {
+                    let frame = Frame::Digest { context, sequence, digest, core: None };
+                    self.transmit(place, ReplicaId { rank: to, index }, frame);
+                }
+                self.carry_out(place);
             }
             Operation::Deliver { link, damage } => self.deliver(link, damage),
             Operation::DeliverAll { link } => {
@@ -167,13 +177,13 @@ impl Job {
                 let Some(machine) = &mut self.machines[place] else { return };
                 machine.cast_ballot(key, agrees);
                 let _ = machine.count_ballots(key);
-                self.carry_out(place, None);
+                self.carry_out(place);
             }
             Operation::Flush { place } => {
                 let place = self.place(place);
                 let Some(machine) = &mut self.machines[place] else { return };
                 machine.flush();
-                self.carry_out(place, None);
+                self.carry_out(place);
             }
             Operation::Lose { place } => self.lose(self.world.replica(ProcessIndex(self.place(place) as u32))),
             Operation::Pin { place } => {
@@ -197,7 +207,7 @@ impl Job {
             machine.decide(key, if stream == 0 { Outcome::NotReady } else { Outcome::Index(3) });
         }
         *index += 1;
-        self.carry_out(place, None);
+        self.carry_out(place);
     }
 
     fn link(&self, number: u8) -> Option<(ProcessIndex, ProcessIndex)> {
@@ -246,7 +256,10 @@ impl Job {
         let from = self.world.replica(from);
         let Some(machine) = self.machines[place].as_mut().filter(|machine| !machine.is_joining()) else { return };
         let is_of_a_channel = matches!(frame, Frame::Offer { .. } | Frame::Digest { .. } | Frame::Fetch { .. });
-        let offer = matches!(frame, Frame::Offer { .. }).then_some(from);
+        let offered = match frame {
+            Frame::Offer { context, sequence, .. } => Some(MessageId { sender: from.rank, context, sequence }),
+            _ => None,
+        };
         self.promises[place].frames += match &frame {
             Frame::Decisions { items, .. } | Frame::DecisionSync { items, .. } => 1 + items.len() as u64,
             _ => 1,
@@ -255,41 +268,51 @@ impl Job {
         if is_of_a_channel && handled.is_err() {
             assert!(machine.outputs.is_empty(), "a frame was refused and heeded");
         }
-        self.carry_out(place, offer);
-        self.blame(handled);
+        let arrival = handled.as_ref().ok().copied().filter(|arrival| *arrival != Arrival::Nothing);
+        if let Some(arrival) = arrival {
+            self.take_offer(place, from, offered.expect("only offers are worth a payload"), arrival);
+        }
+        self.carry_out(place);
+        self.blame(handled.map(|_| ()));
         let Some(machine) = &self.machines[place] else { return };
         let frames = self.promises[place].frames;
         assert!(machine.unsettled_count() as u64 <= frames, "memory for what nobody sent");
         assert!(machine.decision_count() <= frames + self.asked.values().sum::<u64>());
     }
 
-    /// Does what a machine asks for, and checks that it may. `offer` is who sent the offer in hand.
-    fn carry_out(&mut self, place: usize, mut offer: Option<ReplicaId>) {
+    fn transmit(&mut self, place: usize, to: ReplicaId, frame: Frame) {
+        assert!(self.world.contains(to));
+        let link = (ProcessIndex(place as u32), self.world.process(to));
+        self.links.entry(link).or_default().push_back(frame);
+    }
+
+    /// Does what a machine wants done with an offer, and checks that it may.
+    fn take_offer(&mut self, place: usize, from: ReplicaId, message: MessageId, arrival: Arrival) {
+        let machine = self.machines[place].as_mut().expect("it has spoken");
+        let promises = &mut self.promises[place];
+        match arrival {
+            Arrival::Nothing => return,
+            Arrival::New { is_agreed } => {
+                assert!(promises.arrived.insert(message), "{message:?} arrives twice");
+                assert!(!is_agreed || promises.agreed.insert(message), "{message:?} is matched twice");
+            }
+            Arrival::Again { .. } => {
+                assert!(promises.arrived.contains(&message) && !promises.verified.contains(&message));
+            }
+            Arrival::Shadow => return machine.shadow_received(from, message, Digest(7)),
+        }
+        machine.payload_received(from, message, Digest(7));
+    }
+
+    /// Does what a machine asks for, and checks that it may.
+    fn carry_out(&mut self, place: usize) {
         while let Some(output) = self.machines[place].as_mut().and_then(Replica::poll_output) {
-            let machine = self.machines[place].as_mut().expect("it has spoken");
             let promises = &mut self.promises[place];
             match output {
                 Output::Transmit { to, frame, payload } => {
-                    assert!(self.world.contains(to));
                     assert_eq!(matches!(frame, Frame::Offer { .. }), payload.is_some());
                     assert!(payload.is_none_or(|key| promises.payloads.contains(&key)), "a released payload is sent");
-                    let link = (ProcessIndex(place as u32), self.world.process(to));
-                    self.links.entry(link).or_default().push_back(frame);
-                }
-                Output::Arrived { message, from, is_agreed, .. } => {
-                    assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
-                    assert!(promises.arrived.insert(message), "{message:?} arrives twice");
-                    assert!(!is_agreed || promises.agreed.insert(message), "{message:?} is matched twice");
-                    machine.payload_received(from, message, Digest(7));
-                }
-                Output::Again { message, from, .. } => {
-                    assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
-                    assert!(promises.arrived.contains(&message) && !promises.verified.contains(&message));
-                    machine.payload_received(from, message, Digest(7));
-                }
-                Output::Shadow { message, from, .. } => {
-                    assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
-                    machine.shadow_received(from, message, Digest(7));
+                    self.transmit(place, to, frame);
                 }
                 Output::Agreed { message, .. } => {
                     assert!(promises.arrived.contains(&message), "{message:?} is matched before it arrives");
@@ -337,7 +360,7 @@ impl Job {
         for place in 0..self.machines.len() {
             let Some(machine) = &mut self.machines[place] else { continue };
             let told = tell(machine);
-            self.carry_out(place, None);
+            self.carry_out(place);
             self.blame(told);
         }
     }
@@ -366,7 +389,7 @@ impl Job {
         if let Some(original) = &mut self.machines[source] {
             original.flush();
         }
-        self.carry_out(source, None);
+        self.carry_out(source);
         let Some(mut copy) = self.machines[source].clone() else { return };
         copy.take_place(newcomer);
         self.machines[place] = Some(copy);
@@ -485,7 +508,7 @@ fn every_breach_names_its_sender() {
     let mut machine = Replica::new(config(sender));
     machine.send(VirtualRank(0), context, envelope, Digest(0), PayloadKey(0));
     let fetch = Frame::Fetch { context, sequence: SeqNum(0) };
-    assert_eq!(machine.handle(leader, fetch.clone()), Ok(()));
+    assert_eq!(machine.handle(leader, fetch.clone()), Ok(Arrival::Nothing));
     machine.handle(leader, Frame::AckOne { context, sequence: SeqNum(0) }).unwrap();
     assert!(machine.handle(leader, fetch).unwrap_err().to_string().contains("has acknowledged"));
     let mut machine = Replica::new(config(follower));

@@ -1,7 +1,7 @@
 //! The replication machine of one process: sends, frames and views in; frames, arrivals, verdicts and releases out.
 //!
 //! ```text
-//!  engine: send ──► log ──► Transmit Offer/Digest        handle(Offer) ──► Arrived ──► matching
+//!  engine: send ──► log ──► Outbound: Offer, Digest      handle(Offer) ──► Arrival ──► matching
 //!                    │  (held until decisions stable)     payload_received ─► vote ─► Verified ──► completion
 //!                    └◄── Ack ◄───────────────────────────────────────────────┘  │
 //!                    └──► Release                                    Mismatch ◄──┘
@@ -29,7 +29,7 @@ mod tests;
 use crate::channel::{Inbox, Outbox, Released};
 use crate::decision::{Decisions, Lookup};
 use crate::error::ProtocolError;
-use crate::frame::{Frame, Output};
+use crate::frame::{Arrival, Frame, Output};
 use crate::hashable_map::{ChannelKey, Channels};
 use crate::mutation::Mutation;
 use crate::outcome::{DecisionKey, Outcome, StreamId};
@@ -295,21 +295,23 @@ impl Replica {
         self.held.len()
     }
 
-    /// A frame has come. Frames of replicas that are not live in the view are ignored. An `Offer` that is worth its
-    /// payload produces `Arrived`, `Again` or `Shadow` before this returns.
+    /// A frame has come. Frames of replicas that are not live in the view are ignored. What is handed back is done first,
+    /// then what outputs ask for.
     ///
     /// # Errors
     /// When a sound replica would not have sent it. The machine goes on as if the frame had not come; what its sender
     /// owes is then missing for good, so a view without it must follow.
-    pub fn handle(&mut self, from: ReplicaId, frame: Frame) -> Result<(), ProtocolError> {
+    #[inline]
+    pub fn handle(&mut self, from: ReplicaId, frame: Frame) -> Result<Arrival, ProtocolError> {
         if !self.is_live(from) {
-            return Ok(());
+            return Ok(Arrival::Nothing);
         }
         let blame = |breach| ProtocolError { by: from, breach };
         match frame {
             Frame::Offer { context, sequence, envelope, digest, core } => {
-                self.handle_offer(from, context, sequence, envelope, (digest, core)).map_err(blame)?;
+                let arrival = self.handle_offer(from, context, sequence, envelope, (digest, core)).map_err(blame)?;
                 self.meet(from.rank);
+                return Ok(arrival);
             }
             Frame::Digest { context, sequence, digest, core } => {
                 self.handle_digest(from, context, sequence, (digest, core)).map_err(blame)?;
@@ -318,10 +320,10 @@ impl Replica {
             Frame::Ack { context, upto } => self.handle_ack(from, context, upto),
             Frame::AckOne { context, sequence } => self.handle_ack_one(from, context, sequence),
             Frame::Resume { service, bookmarks, .. } => self.handle_resume(from, service, &bookmarks),
-            Frame::Fetch { context, sequence } => return self.handle_fetch(from, context, sequence).map_err(blame),
-            _ => return self.handle_sphere(from, frame),
+            Frame::Fetch { context, sequence } => self.handle_fetch(from, context, sequence).map_err(blame)?,
+            _ => self.handle_sphere(from, frame)?,
         }
-        Ok(())
+        Ok(Arrival::Nothing)
     }
 
     /// Frames about decisions, from a sibling.
@@ -420,10 +422,12 @@ impl Replica {
         self.outputs.pop_front()
     }
 
+    #[inline]
     fn is_live(&self, replica: ReplicaId) -> bool {
         self.live.get(replica.rank.0 as usize).is_some_and(|live| live.contains(replica.index))
     }
 
+    #[inline]
     fn live(&self, rank: VirtualRank) -> ReplicaSet {
         self.live[rank.0 as usize]
     }
@@ -438,7 +442,11 @@ impl Replica {
     }
 
     /// Reports payloads that nobody needs any more.
+    #[inline]
     fn release(&mut self) {
+        if self.released.is_empty() {
+            return;
+        }
         let keeps_sends_open = self.has(Mutation::DetachSkipped);
         for released in self.released.drain(..) {
             match released {

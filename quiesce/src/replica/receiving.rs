@@ -3,11 +3,13 @@
 use super::{Replica, Verification};
 use crate::channel::{Inbox, Phase, Slot};
 use crate::error::Breach;
-use crate::frame::{Action, Finding, Frame, MessageId, MismatchReport, Output};
+use crate::frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Output};
 use crate::hashable_map::ChannelKey;
 use crate::mutation::Mutation;
 use crate::view::Protocol;
-use redrt_types::{ContextId, Digest, Envelope, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, VirtualRank};
+use redrt_types::{
+    ContextId, Digest, Envelope, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank,
+};
 use sdc_detect::Verdict;
 
 /// Acknowledgements are batched up to this many messages of a channel …
@@ -25,7 +27,7 @@ impl Replica {
         sequence: SeqNum,
         envelope: Envelope,
         (digest, core): (Digest, Option<u16>),
-    ) -> Result<(), Breach> {
+    ) -> Result<Arrival, Breach> {
         let message = MessageId { sender: from.rank, context, sequence };
         let awaits_majority = self.awaits_majority(from.rank);
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
@@ -35,7 +37,7 @@ impl Replica {
             return Err(Breach::OfferOutOfOrder { context, sequence, expected: arrived });
         }
         let far_ahead = |end| Breach::FarAhead { context, sequence, end };
-        let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
+        let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(Arrival::Nothing) };
         // With the payload of each copy to hash, a vote is final only when that has been done.
         let is_final = self.protocol == Protocol::Hash;
         let is_new_vote = !slot.tally.claimed().contains(from.index);
@@ -51,30 +53,25 @@ impl Replica {
                 inbox.arrived += 1;
                 if !awaits_majority {
                     inbox.matched += u64::from(is_next);
-                    self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed: is_next });
-                    return Ok(());
+                    return Ok(Arrival::New { is_agreed: is_next });
                 }
                 // One that is outvoted is fetched from another when its payload is here, and can be compared with the
                 // right one.
-                let is_agreed = self.agrees_on_arrival(message, from.index);
-                self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed });
+                Ok(Arrival::New { is_agreed: self.agrees_on_arrival(message, from.index) })
             }
             Phase::Wanted { .. } | Phase::Withheld { .. } => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
                 let place = slot.place;
                 slot.envelope = Some(envelope);
-                self.outputs.push_back(Output::Again { message, envelope, from, place });
                 self.agree(message);
+                Ok(Arrival::Again { place })
             }
             Phase::Incomplete { .. } | Phase::Complete { .. } => {
-                if !is_final && is_new_vote {
-                    self.outputs.push_back(Output::Shadow { message, envelope, from });
-                }
                 self.evaluate(message);
+                Ok(if !is_final && is_new_vote { Arrival::Shadow } else { Arrival::Nothing })
             }
-            Phase::Settled => {}
+            Phase::Settled => Ok(Arrival::Nothing),
         }
-        Ok(())
     }
 
     pub(super) fn handle_digest(
@@ -84,6 +81,7 @@ impl Replica {
         sequence: SeqNum,
         (digest, core): (Digest, Option<u16>),
     ) -> Result<(), Breach> {
+        let is_ignored = self.has(Mutation::KinshipIgnored);
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let far_ahead = |end| Breach::FarAhead { context, sequence, end };
         let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
@@ -95,7 +93,8 @@ impl Replica {
             _ => !slot.is_agreed,
         };
         if is_judged {
-            self.evaluate(MessageId { sender: from.rank, context, sequence });
+            let conclusion = conclusion(slot, &self.live, &self.view, from.rank, is_ignored);
+            self.conclude(MessageId { sender: from.rank, context, sequence }, conclusion);
         }
         Ok(())
     }
@@ -108,9 +107,10 @@ impl Replica {
         }
     }
 
-    /// The payload that `from` sent for this message (announced as `Arrived` or `Again`) is complete in memory, and
+    /// The payload that `from` sent for this message ([`Arrival::New`] or [`Arrival::Again`]) is complete in memory, and
     /// this is its digest. Void when another supplier has been named since.
     pub fn payload_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
+        let is_ignored = self.has(Mutation::KinshipIgnored);
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
         };
@@ -127,7 +127,8 @@ impl Replica {
             let place = slot.place;
             self.outputs.push_back(Output::Verified { message, place });
         }
-        self.evaluate(message);
+        let conclusion = conclusion(slot, &self.live, &self.view, message.sender, is_ignored);
+        self.conclude(message, conclusion);
     }
 
     /// The payload of a message that has arrived, and is not agreed, comes only when it is matched.
@@ -135,7 +136,7 @@ impl Replica {
         self.agree(message);
     }
 
-    /// The payload of a further copy (announced as `Shadow`) has been hashed and dropped.
+    /// The payload of a further copy ([`Arrival::Shadow`]) has been hashed and dropped.
     pub fn shadow_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
@@ -154,34 +155,43 @@ impl Replica {
     /// Acts on what is known of a message: gives it to matching once its envelope is agreed, and on the verdict, if it
     /// is complete and the verdict is in.
     pub(super) fn evaluate(&mut self, message: MessageId) {
-        let live = self.live(message.sender);
-        let unrelated = Kinship::default();
         let is_ignored = self.has(Mutation::KinshipIgnored);
-        let kinship = if is_ignored { &unrelated } else { self.view.kinship(message.sender) };
-        let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
-            return;
-        };
-        let Phase::Complete { supplier, computed } = slot.phase else { return self.agree(message) };
-        if slot.tally.claim(supplier) != Some(computed) {
-            // Known without the others: nobody should wait for their votes to ask again.
-            return self.correct_transport(message, supplier, computed);
+        if let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) {
+            let conclusion = conclusion(slot, &self.live, &self.view, message.sender, is_ignored);
+            self.conclude(message, conclusion);
         }
-        match slot.tally.verdict(computed, supplier, live, kinship) {
-            None if slot.is_agreed => {}
-            None => self.agree(message),
-            Some(Verdict::Unanimous) => self.settle(message),
-            Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
+    }
+
+    /// Does what follows for a message that is not settled.
+    #[inline(always)]
+    fn conclude(&mut self, message: MessageId, conclusion: Conclusion) {
+        match conclusion {
+            Conclusion::Open => {}
+            Conclusion::Agreeable => self.agree(message),
+            Conclusion::Unanimous => self.settle(message),
+            Conclusion::NotAsClaimed { supplier, computed } => self.correct_transport(message, supplier, computed),
+            Conclusion::Differing { supplier, computed, verdict } => {
+                self.judge_differing(message, supplier, computed, *verdict);
+            }
+        }
+    }
+
+    #[cold]
+    fn judge_differing(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest, verdict: Verdict) {
+        match verdict {
+            Verdict::Unanimous => self.settle(message),
+            Verdict::ReplicaCorrupt { culprits, agreed } => {
                 self.correct_replica(message, supplier, computed, &culprits, agreed);
             }
-            Some(Verdict::Undecidable) if self.is_left_to_arbiters(message) => {
+            Verdict::Undecidable if self.is_left_to_arbiters(message) => {
                 self.dispute(message, supplier, computed);
                 self.agree(message);
             }
-            Some(Verdict::Undecidable) if self.judges_a_sibling() => {
+            Verdict::Undecidable if self.judges_a_sibling() => {
                 self.report(message, supplier, computed, Finding::Undecidable, None, Action::Withheld);
                 self.slot(message).phase = Phase::Withheld { supplier, computed };
             }
-            Some(Verdict::TransportCorrupt | Verdict::Undecidable) => self.take_one_side(message, supplier, computed),
+            Verdict::TransportCorrupt | Verdict::Undecidable => self.take_one_side(message, supplier, computed),
         }
     }
 
@@ -290,9 +300,7 @@ impl Replica {
         let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         let slot = inbox.slot(message.sequence).expect("it is not settled yet");
         if !slot.is_agreed {
-            // There is nothing better to be had than what has come.
-            self.match_agreed(message);
-            return self.settle(message);
+            return self.settle_unagreed(message);
         }
         let (verified, place) = (slot.verified, slot.place);
         if slot.tally.final_votes().intersection(live).len() >= 2 {
@@ -313,6 +321,14 @@ impl Replica {
         if is_due || length_bytes >= ACK_PROMPT_BYTES {
             self.acknowledge(channel(message));
         }
+    }
+
+    /// There is nothing better to be had than what has come.
+    #[cold]
+    #[inline(never)]
+    fn settle_unagreed(&mut self, message: MessageId) {
+        self.match_agreed(message);
+        self.settle(message);
     }
 
     /// Acknowledges what has settled on all channels.
@@ -377,6 +393,38 @@ impl Replica {
 
     pub(super) fn inbox(&mut self, channel: ChannelKey) -> &mut Inbox {
         self.inboxes.get_mut(channel).expect("the channel was listed")
+    }
+}
+
+/// What follows from what is known of a message that is not settled.
+enum Conclusion {
+    /// Nothing: votes are missing.
+    Open,
+    /// Its envelope may be agreed on.
+    Agreeable,
+    /// All have sent the same.
+    Unanimous,
+    /// The payload is not what its supplier says that it has sent. Known without the others: nobody should wait for
+    /// their votes to ask again.
+    NotAsClaimed { supplier: ReplicaIndex, computed: Digest },
+    /// All votes that count are there, and they differ.
+    Differing { supplier: ReplicaIndex, computed: Digest, verdict: Box<Verdict> },
+}
+
+/// `is_ignored`: copies weigh as much as others; see [`Mutation::KinshipIgnored`].
+#[inline(always)]
+fn conclusion(slot: &Slot, live: &[ReplicaSet], view: &View, sender: VirtualRank, is_ignored: bool) -> Conclusion {
+    let (live, unrelated) = (live[sender.0 as usize], Kinship::default());
+    let kinship = if is_ignored { &unrelated } else { view.kinship(sender) };
+    let Phase::Complete { supplier, computed } = slot.phase else { return Conclusion::Agreeable };
+    if slot.tally.claim(supplier) != Some(computed) {
+        return Conclusion::NotAsClaimed { supplier, computed };
+    }
+    match slot.tally.verdict(computed, supplier, live, kinship) {
+        None if slot.is_agreed => Conclusion::Open,
+        None => Conclusion::Agreeable,
+        Some(Verdict::Unanimous) => Conclusion::Unanimous,
+        Some(verdict) => Conclusion::Differing { supplier, computed, verdict: Box::new(verdict) },
     }
 }
 

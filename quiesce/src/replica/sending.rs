@@ -3,16 +3,18 @@
 use super::{Held, Replica};
 use crate::channel::{Logged, Outbox};
 use crate::error::Breach;
-use crate::frame::{Frame, Output, PayloadKey};
+use crate::frame::{Frame, Outbound, Output, PayloadKey};
 use crate::hashable_map::ChannelKey;
 use crate::mutation::Mutation;
 use crate::view::Service;
-use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaSet, SeqNum, VirtualRank};
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, VirtualRank, World};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 impl Replica {
     /// Sends a message to all replicas of a virtual rank (this one's own rank included, then also to this process).
-    /// The engine keeps the payload until [`Output::Release`]; it may be asked for more than once, or never.
+    /// The engine keeps the payload until [`Output::Release`]; it may be asked for more than once, or never. What is
+    /// handed back goes out first, then what outputs ask for.
     pub fn send(
         &mut self,
         to: VirtualRank,
@@ -20,11 +22,12 @@ impl Replica {
         envelope: Envelope,
         digest: Digest,
         payload: PayloadKey,
-    ) -> SeqNum {
+    ) -> Outbound {
         self.decisions.announce(&mut self.outputs);
         let needed = self.decisions.count();
         let held = self.decisions.stable() < needed && !self.has(Mutation::OutputCommitSkipped);
-        let mut unacked = self.live(to).union(self.pinned[to.0 as usize]);
+        let (live, pinned) = (self.live(to), self.pinned[to.0 as usize]);
+        let mut unacked = live.union(pinned);
         if self.has(Mutation::ReleasedEarly) {
             unacked = unacked.intersection(ReplicaSet::only(self.me.index));
         }
@@ -32,30 +35,27 @@ impl Replica {
         self.counters.bytes_sent += envelope.length_bytes;
         self.counters.retained_bytes += envelope.length_bytes;
         self.counters.retained_bytes_max = self.counters.retained_bytes_max.max(self.counters.retained_bytes);
-        let channel = (to, context);
-        let degree = self.world.degree(to);
-        let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(degree));
+        let (channel, world) = ((to, context), &self.world);
+        let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(world.degree(to)));
         let logged = Logged { envelope, digest, payload: Some(payload), unacked, held, is_detached: false };
-        let awaited = self.pinned[to.0 as usize].without(self.live[to.0 as usize]);
         let sequence = outbox.next();
+        let mut outbound = Outbound { sequence, offer_to: ReplicaSet::EMPTY, digest_to: ReplicaSet::EMPTY };
         if held {
             self.held.push_back(Held { needed, channel, sequence });
-            outbox.push(logged, awaited, &mut self.released);
         } else {
-            // Transmitted before it is logged, so that the common path looks the channel up once.
-            transmit_to_all(
-                &self.services[self.world.process(ReplicaId { rank: to, index: Default::default() }).0 as usize..],
-                outbox,
-                channel,
-                sequence,
-                &logged,
-                self.live[to.0 as usize],
-                &mut self.outputs,
-            );
-            outbox.push(logged, awaited, &mut self.released);
+            let services = &self.services[first_process(world, to)..];
+            for index in outbox.wanting(sequence, live) {
+                match services[usize::from(index.0)] {
+                    Service::None => {}
+                    Service::Digests => outbound.digest_to.insert(index),
+                    Service::Payload => outbound.offer_to.insert(index),
+                }
+            }
+            answer_fetches(outbox, channel, sequence, &logged, &mut self.outputs);
         }
+        outbox.push(logged, pinned.without(live), &mut self.released);
         self.release();
-        sequence
+        outbound
     }
 
     /// Transmits the sends whose decisions have become stable.
@@ -65,7 +65,7 @@ impl Replica {
         {
             self.held.pop_front();
             let live = self.live(channel.0);
-            let first = self.world.process(ReplicaId { rank: channel.0, index: Default::default() }).0 as usize;
+            let first = first_process(&self.world, channel.0);
             let outbox = self.outboxes.get_mut(channel).expect("a held send has its channel");
             if let Some(logged) = outbox.get_mut(sequence) {
                 logged.held = false;
@@ -139,7 +139,13 @@ impl Replica {
     }
 }
 
-/// Transmits a message to each live replica of the receiver: what it asked for, unless it has said that it needs
+/// Number of the first process of a rank.
+#[inline]
+fn first_process(world: &World, rank: VirtualRank) -> usize {
+    world.process(ReplicaId { rank, index: ReplicaIndex(0) }).0 as usize
+}
+
+/// Transmits a message that was held to each live replica of the receiver: what it asked for, unless it has said that it needs
 /// nothing. `services` starts with the receiver's first replica.
 fn transmit_to_all(
     services: &[Service],
@@ -148,16 +154,24 @@ fn transmit_to_all(
     sequence: SeqNum,
     logged: &Logged,
     live: ReplicaSet,
-    outputs: &mut std::collections::VecDeque<Output>,
+    outputs: &mut VecDeque<Output>,
 ) {
-    for index in live.iter() {
-        if sequence.0 >= outbox.cursors[usize::from(index.0)].from {
-            let to = ReplicaId { rank: channel.0, index };
-            if let Some(output) = serve(services[usize::from(index.0)], to, channel, sequence, logged) {
-                outputs.push_back(output);
-            }
-        }
+    for index in outbox.wanting(sequence, live) {
+        let to = ReplicaId { rank: channel.0, index };
+        outputs.extend(serve(services[usize::from(index.0)], to, channel, sequence, logged));
     }
+    answer_fetches(outbox, channel, sequence, logged, outputs);
+}
+
+/// Offers a message that can be transmitted to those who have asked for it before.
+#[inline]
+fn answer_fetches(
+    outbox: &mut Outbox,
+    channel: ChannelKey,
+    sequence: SeqNum,
+    logged: &Logged,
+    outputs: &mut VecDeque<Output>,
+) {
     if !outbox.fetches.is_empty() {
         outbox.fetches.retain(|(index, wanted)| {
             let is_this = *wanted == sequence;

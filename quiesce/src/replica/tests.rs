@@ -1,7 +1,7 @@
 //! One machine by itself, its partners played by the test: what a frame does.
 
 use super::*;
-use crate::frame::{Action, Finding, MessageId, PayloadKey};
+use crate::frame::{Action, Finding, MessageId, Outbound, PayloadKey};
 use crate::outcome::{DecisionItem, StreamId};
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, Tag};
 
@@ -40,7 +40,7 @@ fn transmit(to: (u32, u16), frame: Frame) -> Output {
     Output::Transmit { to: ReplicaId::new(to.0, to.1), frame, payload: None }
 }
 
-fn send(replica: &mut Replica, key: u64) -> SeqNum {
+fn send(replica: &mut Replica, key: u64) -> Outbound {
     replica.send(VirtualRank(1), CONTEXT, envelope(8), GOOD, PayloadKey(key))
 }
 
@@ -56,10 +56,12 @@ fn copy(replica: ReplicaId, source: u16) -> Admission {
 #[test]
 fn payload_goes_to_the_own_plane_and_a_digest_to_the_other() {
     let mut sender = replica((0, 1), 2);
-    send(&mut sender, 5);
-    let payload = Some(PayloadKey(5));
-    let own = Output::Transmit { to: ReplicaId::new(1, 1), frame: offer(0, GOOD), payload };
-    assert_eq!(outputs(&mut sender), [transmit((1, 0), digest(0, GOOD)), own]);
+    let [other, own] = [0, 1].map(|index| ReplicaSet::only(ReplicaIndex(index)));
+    for number in 0..2 {
+        let outbound = send(&mut sender, 5 + number);
+        assert_eq!(outbound, Outbound { sequence: SeqNum(number), offer_to: own, digest_to: other });
+    }
+    assert_eq!(outputs(&mut sender), []);
 }
 
 #[test]
@@ -114,14 +116,10 @@ fn receiver_asks_the_next_supplier_and_absorbs_what_it_has() {
     assert_eq!(outputs(&mut receiver), [transmit((0, 1), resume)]);
     receiver.handle(lost, offer(2, GOOD)).unwrap();
     assert_eq!(outputs(&mut receiver), [], "the lost are not heard");
-    receiver.handle(next, offer(0, GOOD)).unwrap();
-    assert_eq!(outputs(&mut receiver), [Output::Verified { message: message(0), place: 0 }], "it had the payload");
-    receiver.handle(next, offer(1, GOOD)).unwrap();
-    assert_eq!(
-        outputs(&mut receiver),
-        [Output::Again { message: message(1), envelope: envelope(8), from: next, place: 0 }],
-        "its payload was not complete"
-    );
+    assert_eq!(receiver.handle(next, offer(0, GOOD)), Ok(Arrival::Nothing), "it had the payload");
+    assert_eq!(outputs(&mut receiver), [Output::Verified { message: message(0), place: 0 }]);
+    let arrival = receiver.handle(next, offer(1, GOOD)).unwrap();
+    assert_eq!(arrival, Arrival::Again { place: 0 }, "its payload was not complete");
     receiver.payload_received(lost, message(1), BAD);
     assert_eq!(outputs(&mut receiver), [], "what the lost sent of it is void");
 }
@@ -139,11 +137,10 @@ fn outvoted_payload_is_fetched_from_who_agrees_and_its_sender_named_once() {
     assert_eq!((report.finding, report.culprit), (Finding::ReplicaCorrupt, Some(first)));
     assert_eq!((report.action, report.votes.len()), (Action::Refetched, 3));
     assert_eq!(*fetch, transmit((0, 1), Frame::Fetch { context: CONTEXT, sequence: SeqNum(0) }));
-    receiver.handle(second, offer(0, GOOD)).unwrap();
+    assert_eq!(receiver.handle(second, offer(0, GOOD)), Ok(Arrival::Again { place: 0 }));
     receiver.payload_received(second, message(0), GOOD);
-    let again = Output::Again { message: message(0), envelope: envelope(8), from: second, place: 0 };
     let agreed = Output::Agreed { message: message(0), place: 0 };
-    assert_eq!(outputs(&mut receiver), [again, agreed, Output::Verified { message: message(0), place: 0 }]);
+    assert_eq!(outputs(&mut receiver), [agreed, Output::Verified { message: message(0), place: 0 }]);
 }
 
 #[test]
@@ -193,14 +190,16 @@ fn acknowledgements_are_batched_and_flushed() {
 fn send_waits_until_its_decisions_are_stable() {
     let mut leader = replica((0, 0), 2);
     leader.decide(thread(0), Outcome::Flag(true));
-    send(&mut leader, 0);
+    let held = Outbound { sequence: SeqNum(0), offer_to: ReplicaSet::EMPTY, digest_to: ReplicaSet::EMPTY };
+    assert_eq!(send(&mut leader, 0), held);
     let items = vec![DecisionItem { key: thread(0), repeat: 1, outcome: Outcome::Flag(true) }];
     assert_eq!(outputs(&mut leader), [transmit((0, 1), Frame::Decisions { first: 0, items })]);
     assert_eq!(leader.held_count(), 1);
     leader.handle(ReplicaId::new(0, 1), Frame::DecisionAck { upto: 1 }).unwrap();
     assert_eq!(outputs(&mut leader).len(), 2, "payload and digest go out");
-    send(&mut leader, 1);
-    assert_eq!(outputs(&mut leader).len(), 2, "nothing new was decided");
+    let Outbound { offer_to, digest_to, .. } = send(&mut leader, 1);
+    assert_eq!((offer_to.len(), digest_to.len()), (1, 1), "nothing new was decided");
+    assert_eq!(outputs(&mut leader), []);
 }
 
 #[test]
@@ -340,10 +339,8 @@ fn a_payload_of_one_that_was_lost_is_not_taken_for_its_copys() {
     for index in [1, 2] {
         receiver.handle(ReplicaId::new(0, index), digest(0, GOOD)).unwrap();
     }
-    receiver.handle(ReplicaId::new(0, 0), offer(0, GOOD)).unwrap();
-    let found = outputs(&mut receiver);
-    let again = Output::Again { message: message(0), envelope: envelope(8), from: ReplicaId::new(0, 0), place: 0 };
-    assert!(found.contains(&again), "{found:?}");
+    assert_eq!(receiver.handle(ReplicaId::new(0, 0), offer(0, GOOD)), Ok(Arrival::Again { place: 0 }));
+    outputs(&mut receiver);
     receiver.payload_received(ReplicaId::new(0, 0), message(0), GOOD);
     let found = outputs(&mut receiver);
     assert!(found.contains(&Output::Verified { message: message(0), place: 0 }), "{found:?}");

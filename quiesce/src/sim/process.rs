@@ -5,7 +5,7 @@ use super::broken::Broken;
 use super::program::{Instruction, LARGE_BYTES};
 use crate::decision::Lookup;
 use crate::error::ProtocolError;
-use crate::frame::{Frame, MessageId, MismatchReport, Output, PayloadKey};
+use crate::frame::{Arrival, Frame, MessageId, MismatchReport, Outbound, Output, PayloadKey};
 use crate::hashable_map::HashableMap;
 use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken};
 use crate::outcome::{DecisionKey, Outcome, StreamId};
@@ -208,7 +208,7 @@ impl Process {
     pub(super) fn begin_epoch(&mut self, peer: ReplicaId, epoch: u32) {
         self.epochs.insert(peer, epoch);
         self.replica.reset(peer);
-        self.drain(None);
+        self.drain();
     }
 
     /// Another process has taken a place, to which there is no connection yet.
@@ -229,9 +229,18 @@ impl Process {
         }
         match packet {
             Packet::Frame { frame, eager, handle } => {
-                let handled = self.replica.handle(from, frame);
-                self.note(handled);
-                self.drain(Some((from, eager, handle)));
+                let offered = match frame {
+                    Frame::Offer { context, sequence, envelope, .. } => {
+                        Some((MessageId { sender: from.rank, context, sequence }, envelope))
+                    }
+                    _ => None,
+                };
+                let arrival = self.replica.handle(from, frame);
+                let arrival = self.note(arrival).unwrap_or(Arrival::Nothing);
+                if let Some((message, envelope)) = offered {
+                    self.take_offer(arrival, message, envelope, (from, eager, handle));
+                }
+                self.drain();
             }
             Packet::Pull { message, handle, shadow } => {
                 if let Some((payload, envelope)) = self.payloads.get(&handle).copied() {
@@ -253,20 +262,24 @@ impl Process {
             incoming.payload = Some(payload);
             self.replica.payload_received(from, message, digest);
         }
-        self.drain(None);
+        self.drain();
     }
 
     pub(super) fn apply_view(&mut self, view: View) {
         let applied = self.replica.apply_view(view);
         self.note(applied);
-        self.drain(None);
+        self.drain();
     }
 
     /// No replica of the simulator sends what is refused.
-    fn note(&mut self, handled: Result<(), ProtocolError>) {
-        if let Err(error) = handled {
-            let by = self.me();
-            self.failure.get_or_insert(Broken::Refused { by, error });
+    fn note<T>(&mut self, handled: Result<T, ProtocolError>) -> Option<T> {
+        let by = self.me();
+        match handled {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.failure.get_or_insert(Broken::Refused { by, error });
+                None
+            }
         }
     }
 
@@ -277,7 +290,7 @@ impl Process {
 
     pub(super) fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
         self.replica.set_pins(awaited, ready);
-        self.drain(None);
+        self.drain();
     }
 
     /// A copy of this process for another place of its sphere.
@@ -301,7 +314,7 @@ impl Process {
 
     pub(super) fn flush(&mut self) {
         self.replica.flush();
-        self.drain(None);
+        self.drain();
     }
 
     pub(super) fn send(&mut self, to: u32, context: ContextId, tag: Tag, length_bytes: u64, payload: u64) {
@@ -313,13 +326,15 @@ impl Process {
         self.payloads.insert(key, (payload, envelope));
         self.sends_open += usize::from(length_bytes >= LARGE_BYTES);
         let digest = digest(tag, length_bytes, payload);
-        let sequence = self.replica.send(VirtualRank(to), context, envelope, digest, key);
+        let outbound = self.replica.send(VirtualRank(to), context, envelope, digest, key);
+        let Outbound { sequence, .. } = outbound;
+        self.put_out(VirtualRank(to), context, (envelope, digest, key), outbound);
         if is_corrupt {
             self.corrupted = Some(MessageId { sender: VirtualRank(to), context, sequence });
         }
         let is_log_corrupt = self.corrupt_log == Some(self.sent.len());
         self.sent.push((VirtualRank(to), context, sequence.0, payload));
-        self.drain(None);
+        self.drain();
         if is_log_corrupt && let Some((kept, _)) = self.payloads.get_mut(&key) {
             *kept ^= 1 << 20;
             self.log_corrupted = Some(MessageId { sender: VirtualRank(to), context, sequence });
@@ -333,7 +348,7 @@ impl Process {
         if let Posted::Matched(taken) = posted {
             self.pair(context, request, taken);
         }
-        self.drain(None);
+        self.drain();
         request
     }
 
@@ -346,7 +361,7 @@ impl Process {
         let request = self.requests.len();
         self.requests.push(Request::default());
         self.pair(context, request, taken);
-        self.drain(None);
+        self.drain();
         Some(request)
     }
 
@@ -358,20 +373,20 @@ impl Process {
         let mut matched = Vec::new();
         self.queues.get_mut(&context).expect("all contexts exist").thaw(request, &mut matched);
         self.pair_all(context, matched);
-        self.drain(None);
+        self.drain();
     }
 
     pub(super) fn cancel(&mut self, context: ContextId, request: usize) -> bool {
         let mut matched = Vec::new();
         let done = self.queues.get_mut(&context).expect("all contexts exist").cancel(request, &mut matched);
         self.pair_all(context, matched);
-        self.drain(None);
+        self.drain();
         done
     }
 
     pub(super) fn cast_ballot(&mut self, index: u64, agrees: bool) {
         self.replica.cast_ballot(DecisionKey { stream: StreamId::Thread(0), index }, agrees);
-        self.drain(None);
+        self.drain();
     }
 
     pub(super) fn count_ballots(&self, index: u64) -> Option<bool> {
@@ -388,7 +403,7 @@ impl Process {
 
     pub(super) fn decide(&mut self, index: u64, outcome: Outcome) {
         self.replica.decide(DecisionKey { stream: StreamId::Thread(0), index }, outcome);
-        self.drain(None);
+        self.drain();
     }
 
     /// Source, tag and payload of a receive that is complete.
@@ -420,29 +435,59 @@ impl Process {
         }
     }
 
-    /// Does what the machine asks for. `offer` is what came with the frame in hand.
-    fn drain(&mut self, offer: Option<(ReplicaId, Option<u64>, Option<PayloadKey>)>) {
+    /// Puts out what goes at once of a message that is sent.
+    fn put_out(
+        &mut self,
+        to: VirtualRank,
+        context: ContextId,
+        (envelope, digest, key): (Envelope, Digest, PayloadKey),
+        Outbound { sequence, offer_to, digest_to }: Outbound,
+    ) {
+        for index in offer_to.union(digest_to).iter() {
+            let to = ReplicaId { rank: to, index };
+            if offer_to.contains(index) {
+                self.transmit(to, Frame::Offer { context, sequence, envelope, digest, core: None }, Some(key));
+            } else {
+                self.transmit(to, Frame::Digest { context, sequence, digest, core: None }, None);
+            }
+        }
+    }
+
+    /// Does what the machine wants done with an offer. `brought` is who has sent it, and what came with it.
+    fn take_offer(
+        &mut self,
+        arrival: Arrival,
+        message: MessageId,
+        envelope: Envelope,
+        brought: (ReplicaId, Option<u64>, Option<PayloadKey>),
+    ) {
+        match arrival {
+            Arrival::Nothing => {}
+            Arrival::New { is_agreed } => {
+                self.arrived(message, envelope, brought.0, is_agreed);
+                self.payload_offered(message, envelope, brought, false);
+            }
+            Arrival::Again { place } => {
+                let token = self.token(message, place);
+                let incoming = &mut self.incoming[token];
+                incoming.envelope = envelope;
+                incoming.supplier = brought.0;
+                incoming.payload = None;
+                incoming.announced = None;
+                self.payload_offered(message, envelope, brought, false);
+            }
+            Arrival::Shadow => self.payload_offered(message, envelope, brought, true),
+        }
+    }
+
+    /// Does what the machine asks for.
+    fn drain(&mut self) {
         while let Some(output) = self.replica.poll_output() {
             match output {
                 Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
-                Output::Arrived { message, envelope, from, is_agreed } => {
-                    self.arrived(message, envelope, from, is_agreed);
-                    self.payload_offered(message, envelope, offer.expect("an offer is in hand"), false);
-                }
-                Output::Again { message, envelope, from, .. } => {
-                    let incoming = &mut self.incoming[self.by_message[&message]];
-                    incoming.envelope = envelope;
-                    incoming.supplier = from;
-                    incoming.payload = None;
-                    incoming.announced = None;
-                    self.payload_offered(message, envelope, offer.expect("an offer is in hand"), false);
-                }
                 Output::Agreed { message, place } => {
                     let token = self.token(message, place);
                     self.agreed(token);
-                }
-                Output::Shadow { message, envelope, .. } => {
-                    self.payload_offered(message, envelope, offer.expect("an offer is in hand"), true);
                 }
                 Output::Verified { message, place } => {
                     let token = self.token(message, place);

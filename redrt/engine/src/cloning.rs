@@ -186,7 +186,7 @@ impl Engine {
         self.landings = Landings::default();
         self.messages.retain(|_, message| !message.is_shadow);
         for (_, message) in &mut self.messages {
-            (message.landing, message.pulled_from) = (None, None);
+            message.pull = None;
             if matches!(message.data, Data::Remote(..) | Data::Landing(_)) {
                 message.data = Data::Awaited;
             }

@@ -24,7 +24,7 @@ pub(super) struct Compared {
     suppliers: [ReplicaId; 2],
     tag: i32,
     difference: Difference,
-    suspect: Suspect,
+    suspect: Box<Suspect>,
 }
 
 /// The processor this thread runs on, as headers have it.
@@ -65,12 +65,8 @@ impl Engine {
         }
         let bytes = bytes[..bytes.len().min(SUSPECT_BYTES_MAX)].into();
         // Several replicas may be reported for one payload.
-        self.messages[key].suspect.get_or_insert(Suspect {
-            view: report.view,
-            supplier: report.supplier,
-            element,
-            bytes,
-        });
+        let suspect = || Box::new(Suspect { view: report.view, supplier: report.supplier, element, bytes });
+        self.messages[key].suspect.get_or_insert_with(suspect);
         (element, None)
     }
 

@@ -48,12 +48,20 @@ pub struct Message {
     pub verified: bool,
     /// A further copy, fetched only to be compared.
     pub is_shadow: bool,
-    /// Where its payload is arriving.
-    pub landing: Option<LandingId>,
+    /// Where its payload is arriving. Few have one, and all are moved, so it is kept elsewhere.
+    pub pull: Option<Box<Pull>>,
     /// Its payload as it was when it was found to be wrong, until the right one has come.
-    pub suspect: Option<Suspect>,
-    /// From whom, and to which address.
-    pub pulled_from: Option<(ProcessIndex, usize)>,
+    pub suspect: Option<Box<Suspect>>,
+}
+
+/// A payload that was asked for.
+pub struct Pull {
+    /// Where it arrives.
+    pub landing: LandingId,
+    /// From whom.
+    pub from: ProcessIndex,
+    /// The address of the landing.
+    pub start: usize,
 }
 
 impl Message {
@@ -63,6 +71,7 @@ impl Message {
     }
 
     /// A message with no payload yet.
+    #[inline]
     pub fn new(context: ContextIndex, source: u32, tag: i32, length: u64) -> Self {
         Self {
             context,
@@ -75,9 +84,8 @@ impl Message {
             id: None,
             verified: false,
             is_shadow: false,
-            landing: None,
+            pull: None,
             suspect: None,
-            pulled_from: None,
         }
     }
 }

@@ -39,7 +39,9 @@ impl Payload {
     #[must_use]
     pub fn into_owned(self) -> Self {
         match self {
-            Self::User { .. } => Self::Owned(self.bytes().into()),
+            Self::User { length: 0, .. } => Self::Owned(Box::default()),
+            // SAFETY: - `user` was promised that the bytes stay readable and unchanged.
+            Self::User { start, length } => Self::Owned(unsafe { std::slice::from_raw_parts(start, length) }.into()),
             own => own,
         }
     }

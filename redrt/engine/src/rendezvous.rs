@@ -2,7 +2,7 @@
 //! sender pushes fragments.
 
 use super::Engine;
-use super::message::Data;
+use super::message::{Data, Pull};
 use super::outgoing::{Outgoing, OutgoingId};
 use super::refusal::Fault;
 use super::replication::Whole;
@@ -59,8 +59,7 @@ impl Engine {
         //           outlive the landing, which is removed when the payload is complete or given up.
         let landing = unsafe { self.landings.insert(start, length, key, from) };
         self.messages[key].data = Data::Landing(staged);
-        self.messages[key].landing = Some(landing);
-        self.messages[key].pulled_from = Some((from, start as usize));
+        self.messages[key].pull = Some(Box::new(Pull { landing, from, start: start as usize }));
         let grant = Grant { offer: rendezvous.offer, landing: landing.0, length: rendezvous.length };
         self.links.send(from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
     }
@@ -142,9 +141,8 @@ impl Engine {
     /// Bytes of a landing have arrived.
     pub(super) fn landed(&mut self, landing: LandingId, count: usize) {
         if let Some(key) = self.landings.advance(landing, count) {
-            self.messages[key].landing = None;
-            let (from, start) = self.messages[key].pulled_from.expect("it has a landing");
-            self.payload_in_place(key, from, start as *mut u8, None);
+            let pull = self.messages[key].pull.take().expect("it has a landing");
+            self.payload_in_place(key, pull.from, pull.start as *mut u8, None);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Binds the engine to the replication protocol (`quiesce`): carries out what the machine says, tells it what happens.
 //!
 //! ```text
-//!   send ──▶ digest ──▶ Replica::send ──▶ Transmit: payload to those this replica supplies, digests to the others
-//!   frame ─▶ Replica::handle ──▶ Arrived: matching, payload into place ──▶ payload_received ──▶ Verified: completes
+//!   send ──▶ digest ──▶ Replica::send ──▶ Outbound: payload to those this replica supplies, digests to the others
+//!   frame ─▶ Replica::handle ──▶ Arrival: matching, payload into place ──▶ payload_received ──▶ Verified: completes
 //!                            └─▶ Release: the payload is no longer needed; a large send completes
 //! ```
 //! A message has a record from its arrival until it is both verified and delivered, because its payload may have to be
@@ -21,7 +21,7 @@ use super::reading::Readings;
 use super::send::{EAGER_BYTES_MAX, SendArguments, Sent};
 use super::{Engine, has_faults};
 use quiesce::matching::{Match, Order};
-use quiesce::{Frame, Output, PayloadKey, Replica, StreamId};
+use quiesce::{Frame, Outbound, Output, PayloadKey, Replica, StreamId};
 use redrt_transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use redrt_transport::memory;
 use redrt_transport::network::Source;
@@ -158,8 +158,27 @@ fn set_sequence(header: &mut Header, sequence: SeqNum) {
     header.index = (sequence.0 >> 32) as u16;
 }
 
+/// The header of a message; that of one whose payload stays here has another kind.
+#[inline(always)]
+fn offer_header(context: ContextId, sequence: SeqNum, envelope: Envelope, core: u16) -> Header {
+    let mut header = Header::new(Kind::Eager, context.0);
+    (header.flags, header.core) = (FLAG_DIGEST, core);
+    (header.tag, header.source) = (envelope.tag.0, envelope.source);
+    set_sequence(&mut header, sequence);
+    header
+}
+
+#[inline(always)]
+fn digest_header(context: ContextId, sequence: SeqNum, core: u16) -> Header {
+    let mut header = Header::new(Kind::Digest, context.0);
+    (header.flags, header.core) = (FLAG_DIGEST, core);
+    set_sequence(&mut header, sequence);
+    header
+}
+
 impl Engine {
     /// Whether any virtual rank of the world has more than one replica.
+    #[inline]
     pub fn is_replicated(&self) -> bool {
         self.replication.is_some()
     }
@@ -218,14 +237,15 @@ impl Engine {
         named.into_iter().map(one).collect()
     }
 
+    #[inline]
     pub(super) fn replication(&mut self) -> &mut Replication {
         self.replication.as_mut().expect("the world is replicated")
     }
 
     pub(super) fn send_replicated(&mut self, arguments: SendArguments) -> Sent {
-        let eager = arguments.is_short();
+        let length = arguments.payload.len();
+        let eager = arguments.is_short(length);
         let SendArguments { context, source, to, tag, payload, element, .. } = arguments;
-        let length = payload.len();
         if let Some(traffic) = &mut self.traffic {
             traffic.note(to, length);
         }
@@ -234,13 +254,17 @@ impl Engine {
         let id = self.keep(payload, element, Some(to), eager);
         let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
         let context = ContextId(context);
-        let sequence = self.replication().replica.send(to, context, envelope, digest, PayloadKey(id.0));
-        self.replication().sum_up(to, context, sequence, digest);
+        let replication = self.replication();
+        let outbound = replication.replica.send(to, context, envelope, digest, PayloadKey(id.0));
+        let sequence = outbound.sequence;
+        replication.sum_up(to, context, sequence, digest);
         if let Some(traces) = &mut self.traces {
             traces.note(Sending { to, context, sequence });
         }
+        self.put_out((to, context), envelope, digest, id, outbound);
         self.carry_out();
-        if let Some(outgoing) = self.outgoing.get_mut(id)
+        if has_faults()
+            && let Some(outgoing) = self.outgoing.get_mut(id)
             && let Some(payload) = self.runtime.corrupt_kept(&outgoing.payload)
         {
             outgoing.payload = payload;
@@ -249,6 +273,28 @@ impl Engine {
         let waits = !eager || self.outgoing.is_crowded();
         let is_needed = waits && self.outgoing.get(id).is_some_and(|outgoing| !outgoing.detached);
         if is_needed { Sent::Pending(id) } else { Sent::Complete }
+    }
+
+    /// Transmits what goes out at once of a message that is sent.
+    #[inline(always)]
+    fn put_out(
+        &mut self,
+        (rank, context): (VirtualRank, ContextId),
+        envelope: Envelope,
+        digest: Digest,
+        id: OutgoingId,
+        outbound: Outbound,
+    ) {
+        let Outbound { sequence, offer_to, digest_to } = outbound;
+        let core = evidence::core();
+        for index in offer_to.iter() {
+            let process = self.world.process(ReplicaId { rank, index });
+            self.transmit_offer(process, offer_header(context, sequence, envelope, core), digest, id);
+        }
+        for index in digest_to.iter() {
+            let process = self.world.process(ReplicaId { rank, index });
+            self.links.send(process, digest_header(context, sequence, core), Some(digest.0), &[]);
+        }
     }
 
     /// Does what the machine says.
@@ -283,9 +329,6 @@ impl Engine {
             }
             Output::Decided { .. } => self.requests.completions += 1,
             Output::BecameLeader => self.lead(),
-            Output::Arrived { .. } | Output::Again { .. } | Output::Shadow { .. } => {
-                unreachable!("offers are handled by handle_offer")
-            }
         }
     }
 
@@ -313,19 +356,11 @@ impl Engine {
         match frame {
             Frame::Offer { context, sequence, envelope, digest, .. } => {
                 let id = OutgoingId(payload.expect("an offer has a payload").0);
-                let mut header = Header::new(Kind::Eager, context.0);
-                header.flags = FLAG_DIGEST;
-                header.tag = envelope.tag.0;
-                header.source = envelope.source;
-                header.core = evidence::core();
-                set_sequence(&mut header, sequence);
+                let header = offer_header(context, sequence, envelope, evidence::core());
                 self.transmit_offer(process, header, digest, id);
             }
             Frame::Digest { context, sequence, digest, .. } => {
-                let mut header = Header::new(Kind::Digest, context.0);
-                header.flags = FLAG_DIGEST;
-                header.core = evidence::core();
-                set_sequence(&mut header, sequence);
+                let header = digest_header(context, sequence, evidence::core());
                 self.links.send(process, header, Some(digest.0), &[]);
             }
             Frame::Ack { context, upto } => {

@@ -62,10 +62,10 @@ impl Engine {
             _ => from == Some(process),
         };
         let shadows = self.messages.iter().filter(|(_, message)| message.is_shadow);
-        let void = shadows.filter(|(_, message)| is_void(&message.data, message.pulled_from.map(|(from, _)| from)));
+        let void = shadows.filter(|(_, message)| is_void(&message.data, message.pull.as_ref().map(|pull| pull.from)));
         for key in void.map(|(key, _)| key).collect::<Vec<_>>() {
-            if let Some(landing) = self.messages.remove(key).landing {
-                self.landings.remove(landing);
+            if let Some(pull) = self.messages.remove(key).pull {
+                self.landings.remove(pull.landing);
             }
         }
         let peer = self.world.replica(process);

@@ -43,10 +43,11 @@ pub enum Sent {
 }
 
 impl SendArguments {
-    /// Whether the payload goes with its offer where ranks are replicated, and is copied for that.
+    /// Whether the payload, of this length in bytes, goes with its offer where ranks are replicated, and is copied for
+    /// that.
     #[inline]
-    pub fn is_short(&self) -> bool {
-        self.payload.len() <= EAGER_BYTES_MAX && !self.synchronous
+    pub fn is_short(&self, length: usize) -> bool {
+        length <= EAGER_BYTES_MAX && !self.synchronous
     }
 }
 

@@ -39,6 +39,7 @@ impl ReplicaSet {
 
     /// Number of replicas.
     #[must_use]
+    #[inline]
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
@@ -83,6 +84,7 @@ impl ReplicaSet {
     }
 
     /// The members, by index.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = ReplicaIndex> {
         let mut left = self.0;
         std::iter::from_fn(move || {

@@ -2,13 +2,13 @@
 
 use super::super::message::{Data, Message};
 use super::super::refusal::Fault;
-use super::super::request::Operation;
+use super::super::request::{Operation, RequestId};
 use super::super::{Engine, has_faults};
 use super::{MORE, PROTOCOL_BYTES_MAX};
 use quiesce::matching::Arrived;
-use quiesce::{Frame, MessageId, Output};
+use quiesce::{Arrival, Frame, MessageId};
 use redrt_transport::frame::{Header, Kind, NO_CORE, Rendezvous};
-use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, SeqNum, Tag};
+use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag};
 use sdc_detect::{Element, digest};
 
 /// The payload of an offer that is being handled.
@@ -67,29 +67,35 @@ impl Engine {
     ) -> Result<(), Fault> {
         let replica = self.world.replica(from);
         let (context, sequence) = (ContextId(header.context), sequence_of(header));
-        let frame = match kind {
-            Kind::Eager => return self.handle_offer(from, header, digest, Offered::Eager(body)),
+        match kind {
+            Kind::Eager => self.handle_offer(from, header, digest, Offered::Eager(body)),
             Kind::Offer => {
                 let rendezvous = Rendezvous::from_bytes(body).ok_or(Fault::Undecodable)?;
-                return self.handle_offer(from, header, digest, Offered::Remote(rendezvous));
+                self.handle_offer(from, header, digest, Offered::Remote(rendezvous))
             }
             Kind::Digest => {
                 let core = core_of(header);
-                Frame::Digest { context, sequence, digest: Digest(digest), core }
+                self.heed(replica, Frame::Digest { context, sequence, digest: Digest(digest), core })
             }
-            Kind::Ack => Frame::Ack { context, upto: sequence },
-            Kind::AckOne => Frame::AckOne { context, sequence },
+            Kind::Ack => self.heed(replica, Frame::Ack { context, upto: sequence }),
+            Kind::AckOne => self.heed(replica, Frame::AckOne { context, sequence }),
             Kind::Protocol => match self.collect_parts(from, header, digest, body)? {
-                Some(frame) => frame,
-                None => return Ok(()),
+                Some(frame) => self.heed(replica, frame),
+                None => Ok(()),
             },
-            Kind::Whereabouts => return self.handle_whereabouts(from, header, body),
-            Kind::Moved => return Err(Fault::Misplaced(kind)),
+            Kind::Whereabouts => self.handle_whereabouts(from, header, body),
+            Kind::Moved => Err(Fault::Misplaced(kind)),
             Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
-        };
-        let handled = self.replication().replica.handle(replica, frame);
+        }
+    }
+
+    /// Hands the machine a frame that is no offer. Inlined, so that no frame is made of the short ones.
+    #[inline(always)]
+    fn heed(&mut self, from: ReplicaId, frame: Frame) -> Result<(), Fault> {
+        let handled = self.replication().replica.handle(from, frame);
         self.carry_out();
-        Ok(handled?)
+        handled?;
+        Ok(())
     }
 
     /// A wrong decision would send this replica another way than its siblings, and nobody would see why. So a frame
@@ -126,27 +132,22 @@ impl Engine {
             Offered::Remote(rendezvous) => rendezvous.length,
         };
         let envelope = Envelope { source: header.source, tag: Tag(header.tag), length_bytes };
-        let frame = Frame::Offer {
-            context: ContextId(header.context),
-            sequence: sequence_of(header),
-            envelope,
-            digest: Digest(digest),
-            core: core_of(header),
-        };
+        let (context, sequence) = (ContextId(header.context), sequence_of(header));
+        let (digest, core) = (Digest(digest), core_of(header));
         let replica = self.world.replica(from);
-        let handled = self.replication().replica.handle(replica, frame);
-        while let Some(output) = self.replication().replica.poll_output() {
-            match output {
-                Output::Arrived { message, is_agreed, .. } => {
-                    let element = Element::from_number(header.element);
-                    self.arrived(message, (envelope, element, is_agreed), from, offered);
-                }
-                Output::Again { message, place, .. } => self.again(message, place, envelope, from, offered),
-                Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
-                other => self.act(other),
+        let id = MessageId { sender: replica.rank, context, sequence };
+        let frame = Frame::Offer { context, sequence, envelope, digest, core };
+        match self.replication().replica.handle(replica, frame)? {
+            Arrival::Nothing => {}
+            Arrival::New { is_agreed } => {
+                let element = Element::from_number(header.element);
+                self.arrived(id, (envelope, element, is_agreed), from, offered);
             }
+            Arrival::Again { place } => self.again(id, place, envelope, from, offered),
+            Arrival::Shadow => self.shadow(id, envelope, from, offered),
         }
-        Ok(handled?)
+        self.carry_out();
+        Ok(())
     }
 
     fn arrived(
@@ -159,21 +160,19 @@ impl Engine {
         let context = self.contexts.index(id.context.0);
         let key = self.messages.vacant_key();
         let Envelope { source, tag, length_bytes } = envelope;
-        let mut message = Message::new(context, source, tag.0, length_bytes);
-        (message.id, message.element) = (Some(id), element);
         let arrived = is_agreed.then(|| self.contexts.get(context).queues.arrive(source, tag, key));
-        if let Some(Arrived::Matched { receive, .. }) = arrived {
-            message.receive = Some(receive);
-        }
-        self.messages.insert(message);
+        let (receive, decided) = match arrived {
+            Some(Arrived::Matched { receive, decided }) => (Some(receive), decided),
+            Some(Arrived::Queued) | None => (None, None),
+        };
+        let data = self.place_offered(receive, from, offered);
+        let message = Message::new(context, source, tag.0, length_bytes);
+        self.messages.insert(Message { element, data, receive, id: Some(id), ..message });
         // More messages than that would need more memory than there is.
         self.replication().replica.set_place(id, key as u32);
-        if let Some(Arrived::Matched { decided, .. }) = arrived {
-            self.record_match(context, decided, source);
-        }
-        let awaits_match = !is_agreed && matches!(offered, Offered::Remote(_));
-        self.take_payload(key, from, offered);
-        if awaits_match {
+        self.record_match(context, decided, source);
+        self.payload_offered(id, key, tag.0, from, offered);
+        if !is_agreed && matches!(offered, Offered::Remote(_)) {
             self.replication().replica.payload_awaits_match(id);
         }
     }
@@ -188,26 +187,27 @@ impl Engine {
         }
     }
 
-    /// Takes the payload that an offer brings, or where it can be had, for a message with a record.
-    fn take_payload(&mut self, key: usize, from: ProcessIndex, offered: Offered) {
+    /// Where the payload of an offer is from now on: one that came with it is put into the buffer of its receive, if
+    /// there is one.
+    fn place_offered(&mut self, receive: Option<RequestId>, from: ProcessIndex, offered: Offered) -> Data {
+        match (offered, receive) {
+            (Offered::Remote(rendezvous), _) => Data::Remote(from, rendezvous),
+            (Offered::Eager(bytes), Some(receive)) => {
+                self.copy_to(receive, bytes);
+                Data::Placed
+            }
+            (Offered::Eager(bytes), None) => Data::Bytes(bytes.into()),
+        }
+    }
+
+    /// A message has a record, which says where its payload is: has that compared, or pulled if somebody receives it.
+    fn payload_offered(&mut self, id: MessageId, key: usize, tag: i32, from: ProcessIndex, offered: Offered) {
         match offered {
-            Offered::Remote(rendezvous) => {
-                self.messages[key].data = Data::Remote(from, rendezvous);
+            Offered::Eager(bytes) => self.payload_complete(id, key, &Whole { from, tag, bytes, hashed: None }),
+            Offered::Remote(_) => {
                 if self.messages[key].receive.is_some() {
                     self.pull(key);
                 }
-            }
-            Offered::Eager(bytes) => {
-                let message = &mut self.messages[key];
-                match message.receive {
-                    Some(receive) => {
-                        message.data = Data::Placed;
-                        self.copy_to(receive, bytes);
-                    }
-                    None => message.data = Data::Bytes(bytes.into()),
-                }
-                let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
-                self.payload_complete(id, key, &Whole { from, tag, bytes, hashed: None });
             }
         }
     }
@@ -232,10 +232,11 @@ impl Engine {
         // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told
         // of it is put right.
         (self.messages[key].tag, self.messages[key].length) = (envelope.tag.0, envelope.length_bytes);
-        if let Some(landing) = self.messages[key].landing.take() {
-            self.landings.remove(landing);
+        if let Some(pull) = self.messages[key].pull.take() {
+            self.landings.remove(pull.landing);
         }
-        self.take_payload(key, from, offered);
+        self.messages[key].data = self.place_offered(self.messages[key].receive, from, offered);
+        self.payload_offered(id, key, envelope.tag.0, from, offered);
     }
 
     fn shadow(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {

@@ -37,7 +37,7 @@ pub(super) fn begin(comm: &Comm, arguments: SendArguments) -> Result {
     attachment.reserve(bytes)?;
     let mut engine = engine::cell().lock();
     // Whether a short message was acknowledged differs between replicas, and whether the buffer has room must not.
-    let counts = !engine.is_replicated() || !arguments.is_short();
+    let counts = !engine.is_replicated() || !arguments.is_short(arguments.payload.len());
     if let pending @ Sent::Pending(_) = engine.send(arguments)
         && counts
     {
