@@ -17,14 +17,39 @@ static long resident(void)
     return resident * 4096;
 }
 
-static void once(const char *what, int rank)
+/* Messages of both kinds, with the other process. */
+static void used(MPI_Comm comm, int partner)
 {
     int one = 1, sum;
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+    MPI_Sendrecv(&one, 1, MPI_INT, partner, 0, &sum, 1, MPI_INT, partner, 0, comm, MPI_STATUS_IGNORE);
+}
+
+static void once(const char *what, int rank)
+{
+    static MPI_Comm between = MPI_COMM_NULL;
+    int one = 1;
+    MPI_Comm made;
     if (!strcmp(what, "communicator")) {
-        MPI_Comm made;
         MPI_Comm_dup(MPI_COMM_WORLD, &made);
-        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, made);
-        MPI_Sendrecv(&one, 1, MPI_INT, 1 - rank, 0, &sum, 1, MPI_INT, 1 - rank, 0, made, MPI_STATUS_IGNORE);
+        used(made, 1 - rank);
+        MPI_Comm_free(&made);
+    } else if (!strcmp(what, "group")) {
+        MPI_Group all;
+        MPI_Comm_group(MPI_COMM_WORLD, &all);
+        MPI_Comm_create_group(MPI_COMM_WORLD, all, 1, &made);
+        MPI_Group_free(&all);
+        used(made, 1 - rank);
+        MPI_Comm_free(&made);
+    } else if (!strcmp(what, "intercommunicator")) {
+        MPI_Intercomm_create(MPI_COMM_SELF, 0, MPI_COMM_WORLD, 1 - rank, 1, &made);
+        used(made, 0);
+        MPI_Comm_free(&made);
+    } else if (!strcmp(what, "merged")) {
+        if (between == MPI_COMM_NULL)
+            MPI_Intercomm_create(MPI_COMM_SELF, 0, MPI_COMM_WORLD, 1 - rank, 1, &between);
+        MPI_Intercomm_merge(between, rank, &made);
+        used(made, 1 - rank);
         MPI_Comm_free(&made);
     } else if (!strcmp(what, "file")) {
         MPI_File file;
@@ -34,6 +59,9 @@ static void once(const char *what, int rank)
         MPI_Win window;
         char *memory;
         MPI_Win_allocate(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1 - rank, 0, window);
+        MPI_Put(&one, 1, MPI_INT, 1 - rank, 0, 1, MPI_INT, window);
+        MPI_Win_unlock(1 - rank, window);
         MPI_Win_free(&window);
     }
 }

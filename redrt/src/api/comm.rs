@@ -161,8 +161,8 @@ pub fn comm_create_group(comm: CommHandle, group: GroupHandle, tag: c_int, newco
     if members.is_empty() {
         return newcomm.set(CommHandle::NULL);
     }
-    let context = parent.group_context(&members, tag as u64);
-    newcomm.set(handle_of(parent.with_context(context, &members)))
+    let new = parent.group_context(&members, tag as u64)?;
+    newcomm.set(handle_of(parent.with_context(new, &members)))
 }
 
 /// Colour and key of every member.

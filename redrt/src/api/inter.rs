@@ -104,7 +104,7 @@ pub fn intercomm_create(
         fail!(MPI_ERR_COMM, "{} is an intercommunicator", local.label());
     }
     local.member(local_leader)?;
-    let chosen = local.next_context(INTER_DETAIL);
+    let chosen = local.next_half()?;
     let is_leader = local.rank as c_int == local_leader;
     let leaders = if is_leader {
         let peer = comm::resolve(peer_comm)?;
@@ -136,7 +136,7 @@ pub fn intercomm_create(
         false => local.members.iter().map(|member| u64::from(member.0)).collect(),
         true => dynamic::members_as_words(local.peers(), local_leader as usize)?,
     };
-    let heard = exchange(&[&[chosen], &members[..]].concat())?;
+    let heard = exchange(&[&[chosen.context], &members[..]].concat())?;
     let Some((theirs, remote)) = heard.split_first() else {
         fail!(MPI_ERR_COMM, "the leader of the other group said nothing");
     };
@@ -144,8 +144,7 @@ pub fn intercomm_create(
     if let Some(both) = remote.iter().find(|member| local.members.contains(member)) {
         fail!(MPI_ERR_COMM, "rank {both} of MPI_COMM_WORLD is in both groups");
     }
-    let context = comm::bridge_context(chosen, *theirs);
-    newintercomm.set(handle_of(local.bridge(context, &local.members, &remote)))
+    newintercomm.set(handle_of(local.bridge(chosen.with_other_half(*theirs), &local.members, &remote)))
 }
 
 fn is_replicated() -> bool {
@@ -179,8 +178,8 @@ pub fn comm_create_from_group(
 ) -> Result {
     let (world, members) = (comm::resolve(CommHandle::WORLD)?, members_of(group)?);
     info::resolve_hints(info)?;
-    let context = world.group_context(&members, tag_of(stringtag)? ^ FROM_GROUP_DETAIL);
-    let made = world.with_context(context, &members);
+    let new = world.group_context(&members, tag_of(stringtag)? ^ FROM_GROUP_DETAIL)?;
+    let made = world.with_context(new, &members);
     if let (Some(made), Some(session)) = (&made, group::resolve(group)?.session()) {
         let _ = made.session.set(session::resolve(session)?);
     }
@@ -201,7 +200,7 @@ pub fn intercomm_create_from_groups(
     let (world, members) = (comm::resolve(CommHandle::WORLD)?, members_of(local_group)?);
     info::resolve_hints(info)?;
     let tag = tag_of(stringtag)?;
-    let own = world.group_context(&members, tag ^ FROM_GROUPS_DETAIL);
+    let own = world.group_context(&members, tag ^ FROM_GROUPS_DETAIL)?;
     let Some(local) = world.with_context(own, &members) else {
         fail!(MPI_ERR_GROUP, "this process is not in the local group");
     };
@@ -216,8 +215,8 @@ pub fn intercomm_create_from_groups(
     }
     // The same for both sides.
     let all = if members < remote { [&members[..], &remote] } else { [&remote[..], &members] }.concat();
-    let context = world.group_context(&all, tag ^ FROM_GROUPS_DETAIL);
-    finish(world.bridge(context, &members, &remote), errhandler, newintercomm)
+    let new = world.group_context(&all, tag ^ FROM_GROUPS_DETAIL)?;
+    finish(world.bridge(new, &members, &remote), errhandler, newintercomm)
 }
 
 const FROM_GROUP_DETAIL: u64 = 1 << 40;
@@ -227,14 +226,14 @@ const FROM_GROUPS_DETAIL: u64 = 1 << 41;
 pub fn intercomm_merge(intercomm: CommHandle, high: c_int, newintracomm: Output<CommHandle>) -> Result {
     let comm = comm::resolve(intercomm)?;
     let remote = remote(&comm)?;
+    comm.reclaim()?;
     let mine = u64::from(high != 0);
     let theirs = agree(&comm, &[mine])?.first().copied().unwrap_or(0);
     // With the same wish, any order that both sides see.
     let first = (mine, contact::identity(comm.members[0])) < (theirs, contact::identity(remote[0]));
     let (low, top) = if first { (&comm.members, remote) } else { (remote, &comm.members) };
     let members: Vec<_> = low.iter().chain(top.iter()).copied().collect();
-    let context = comm.next_context(MERGE_DETAIL);
-    newintracomm.set(handle_of(comm.with_context(context, &members)))
+    newintracomm.set(handle_of(comm.with_context(comm.next_context(MERGE_DETAIL), &members)))
 }
 
 /// `MPI_Comm_create` on an intercommunicator (§7.4.2): the two groups that the two sides choose.
@@ -243,9 +242,9 @@ pub fn create(comm: &Comm, members: &[VirtualRank]) -> Result<Option<Arc<Comm>>>
     let place = |member: &VirtualRank| comm.members.iter().position(|other| other == member).map(|rank| rank as u64);
     let mine: Vec<_> = members.iter().filter_map(place).collect();
     let remote = remote(comm)?;
+    comm.reclaim()?;
     let theirs: Vec<_> = agree(comm, &mine)?.iter().filter_map(|rank| remote.get(*rank as usize).copied()).collect();
-    let context = comm.next_context(INTER_DETAIL);
-    Ok(comm.bridge(context, members, &theirs))
+    Ok(comm.bridge(comm.next_context(INTER_DETAIL), members, &theirs))
 }
 
 /// `MPI_Comm_split` on an intercommunicator (§7.4.2): members of both sides with the same colour.
@@ -255,6 +254,7 @@ pub fn split(comm: &Comm, color: c_int, key: c_int) -> Result<Option<Arc<Comm>>>
     }
     const BYTES: usize = 8;
     let remote = remote(comm)?;
+    comm.reclaim()?;
     let (mut own, mut other) = (Scratch::new(BYTES * comm.size()), Scratch::new(BYTES * remote.len()));
     let parts = |whole: redrt_transport::memory::Region, count: usize| -> Vec<_> {
         (0..count).map(|rank| whole.part(rank * BYTES, BYTES)).collect()
@@ -280,9 +280,9 @@ pub fn split(comm: &Comm, color: c_int, key: c_int) -> Result<Option<Arc<Comm>>>
         chosen.into_iter().map(|(_, rank)| members[rank]).collect()
     };
     let (local_group, remote_group) = (chosen(&own, &comm.members), chosen(&other, remote));
-    let context = comm.next_context(u64::from(color as u32));
+    let new = comm.next_context(u64::from(color as u32));
     if color == MPI_UNDEFINED {
         return Ok(None);
     }
-    Ok(comm.bridge(context, &local_group, &remote_group))
+    Ok(comm.bridge(new, &local_group, &remote_group))
 }

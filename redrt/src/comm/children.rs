@@ -10,20 +10,36 @@
 //!                  MPI_Comm_free     agreed in a later call
 //!                                    that makes a communicator
 //! ```
-//! Members free at different times, and exchange nothing when they do. A call that all members make says for each open
-//! number whether it is over, once there are many. That must not depend on timing, since all replicas of a rank must
-//! say the same: it is what the program has done, not what has arrived.
+//! Members free at different times, and exchange nothing when they do. A call that makes a communicator says for each
+//! open number whether it is over, once there are many. That must not depend on timing, since all replicas of a rank
+//! must say the same: it is what the program has done, not what has arrived.
+//!
+//! Not all members of a communicator take part in each such call. Those that do have a series of numbers of their own:
+//! they make the same calls in the same order, so each knows which numbers are open.
 //!
 //! The trap is a communicator that is freed while others that were made of it, or its requests, are still used. Its
-//! contexts, and those derived from them, are in use then. So a number is over when all below it is, and never if the
-//! program had requests under way.
+//! contexts, and those derived from them, are in use then. So a number is over when all below it is, in every series,
+//! and never if the program had requests under way.
 
 use redrt_process::lock;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// As many numbers are given before members agree which are over: a word of bits. Few in simulations, so that short
 /// programs get there.
 const FEW: usize = if cfg!(any(test, feature = "simulation")) { 2 } else { 64 };
+
+/// Who makes communicators together. Their calls are in one order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Series {
+    /// All members, of both groups if there are two.
+    All,
+    /// All members, who each time choose with another group what an intercommunicator is known by. The numbers of the
+    /// other group are not known here: a pair comes again when both groups have found their half over.
+    Halves,
+    /// Some members with a tag, or of another group too: a hash of who they are.
+    Group(u64),
+}
 
 /// What one communicator has given numbers to.
 pub struct Children {
@@ -34,12 +50,28 @@ pub struct Children {
 
 /// A number that a communicator has, and whose it was.
 pub struct Origin {
-    pub family: Arc<Children>,
+    family: Arc<Children>,
+    series: Series,
+    number: u64,
+}
+
+/// What the members of a series are to agree on.
+pub struct Agreement {
+    /// How many they had before.
     pub number: u64,
+    /// Which open numbers are over here, as bits.
+    pub over: Vec<u64>,
 }
 
 #[derive(Default)]
 struct Numbers {
+    series: BTreeMap<Series, Ledger>,
+    /// The communicator itself is freed.
+    is_freed: bool,
+}
+
+/// The numbers of a series.
+struct Ledger {
     next: u64,
     /// Given, and not known to be over at all members, in the order in which they were given.
     open: Vec<Open>,
@@ -47,10 +79,7 @@ struct Numbers {
     free: Vec<u64>,
     /// Members agree when this many are open.
     agree_at: usize,
-    /// Something was made that has no number here: its contexts are in use for ever, as far as is known.
-    has_others: bool,
-    /// The communicator itself is freed.
-    is_freed: bool,
+    agreement_count: u64,
 }
 
 struct Open {
@@ -61,27 +90,21 @@ struct Open {
 impl Children {
     /// None yet, of a communicator whose own number is from there.
     pub fn new(origin: Option<Origin>) -> Self {
-        Self { numbers: Mutex::new(Numbers { agree_at: FEW, ..Numbers::default() }), origin }
+        Self { numbers: Mutex::default(), origin }
     }
 
     /// A number that is not given again.
-    pub fn next(&self) -> u64 {
-        let mut numbers = lock(&self.numbers);
-        numbers.has_others = true;
-        numbers.first_use()
+    pub fn next(&self, series: Series) -> u64 {
+        lock(&self.numbers).ledger(series).first_use()
     }
 
     /// A number that is given again when its communicator is over at all members.
-    pub fn lend(self: &Arc<Self>) -> Origin {
+    pub fn lend(self: &Arc<Self>, series: Series) -> Origin {
         let mut numbers = lock(&self.numbers);
-        let number = numbers.free.pop().unwrap_or_else(|| numbers.first_use());
-        numbers.open.push(Open { number, is_over: false });
-        Origin { family: self.clone(), number }
-    }
-
-    /// Something was made that has no number.
-    pub fn note_others(&self) {
-        lock(&self.numbers).has_others = true;
+        let ledger = numbers.ledger(series);
+        let number = ledger.free.pop().unwrap_or_else(|| ledger.first_use());
+        ledger.open.push(Open { number, is_over: false });
+        Origin { family: self.clone(), series, number }
     }
 
     /// Whether it matters to anybody that the communicator is over.
@@ -100,48 +123,74 @@ impl Children {
         }
     }
 
-    /// Which open numbers are over here, as bits, if all members are to agree on that now.
-    pub fn due(&self) -> Option<Vec<u64>> {
+    /// What members of a series have to agree on now, if they have to.
+    pub fn due(&self, series: Series) -> Option<Agreement> {
         let numbers = lock(&self.numbers);
-        let is_due = numbers.free.is_empty() && numbers.open.len() >= numbers.agree_at;
+        let ledger = numbers.series.get(&series)?;
+        let is_due = ledger.free.is_empty() && ledger.open.len() >= ledger.agree_at;
         let word = |open: &[Open]| open.iter().rev().fold(0, |word, one| word << 1 | u64::from(one.is_over));
-        is_due.then(|| numbers.open.chunks(u64::BITS as usize).map(word).collect())
+        let over = || ledger.open.chunks(u64::BITS as usize).map(word).collect();
+        is_due.then(|| Agreement { number: ledger.agreement_count, over: over() })
     }
 
     /// These are over at all members.
-    pub fn take_back(&self, agreed: &[u64]) {
+    pub fn take_back(&self, series: Series, agreed: &[u64]) {
         let mut numbers = lock(&self.numbers);
+        let ledger = numbers.ledger(series);
         let is_agreed = |at: usize| agreed[at / u64::BITS as usize] >> (at % u64::BITS as usize) & 1 == 1;
         let (mut at, mut freed) = (0, Vec::new());
-        numbers.open.retain(|open| {
+        ledger.open.retain(|open| {
             let goes = is_agreed(at);
             freed.extend(goes.then_some(open.number));
             at += 1;
             !goes
         });
-        numbers.free = freed;
+        ledger.free = freed;
+        ledger.agreement_count += 1;
         // As many again have to be made before the next time.
-        numbers.agree_at = FEW.max(2 * numbers.open.len());
+        ledger.agree_at = FEW.max(2 * ledger.open.len());
+    }
+
+    /// The hashes of groups that have made something.
+    pub fn groups(&self) -> Vec<u64> {
+        let group = |series: &Series| match series {
+            Series::Group(group) => Some(*group),
+            Series::All | Series::Halves => None,
+        };
+        lock(&self.numbers).series.keys().filter_map(group).collect()
     }
 }
 
 impl Numbers {
-    fn first_use(&mut self) -> u64 {
-        self.next += 1;
-        self.next - 1
+    fn ledger(&mut self, series: Series) -> &mut Ledger {
+        let none = || Ledger { next: 0, open: Vec::new(), free: Vec::new(), agree_at: FEW, agreement_count: 0 };
+        self.series.entry(series).or_insert_with(none)
     }
 
     /// Whether neither the communicator nor what was made of it is used any more.
     fn is_over(&self) -> bool {
-        self.is_freed && !self.has_others && self.open.iter().all(|open| open.is_over)
+        self.is_freed && self.series.values().flat_map(|ledger| &ledger.open).all(|open| open.is_over)
+    }
+}
+
+impl Ledger {
+    fn first_use(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
     }
 }
 
 impl Origin {
+    /// The number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// What has the number is over here, or this process is no member of it.
     pub fn end(&self) {
         let mut numbers = lock(&self.family.numbers);
-        if let Some(open) = numbers.open.iter_mut().find(|open| open.number == self.number) {
+        let open = &mut numbers.ledger(self.series).open;
+        if let Some(open) = open.iter_mut().find(|open| open.number == self.number) {
             open.is_over = true;
         }
         let is_over = numbers.is_over();
@@ -156,69 +205,85 @@ impl Origin {
 mod tests {
     use super::*;
 
+    const SERIES: [Series; 3] = [Series::All, Series::Halves, Series::Group(7)];
+
     fn family() -> Arc<Children> {
         Arc::new(Children::new(None))
     }
 
-    fn child(of: &Arc<Children>) -> Arc<Children> {
-        Arc::new(Children::new(Some(of.lend())))
+    fn child(of: &Arc<Children>, series: Series) -> Arc<Children> {
+        Arc::new(Children::new(Some(of.lend(series))))
     }
 
     fn number(of: &Arc<Children>) -> u64 {
-        of.origin.as_ref().expect("it has one").number
+        of.origin.as_ref().expect("it has one").number()
+    }
+
+    fn over(of: &Children, series: Series) -> Option<Vec<u64>> {
+        of.due(series).map(|agreement| agreement.over)
     }
 
     #[test]
     fn numbers_are_given_again_when_all_members_have_freed_and_the_count_of_those_open_is_what_lives() {
-        let members = [family(), family()];
-        let kept = members.each_ref().map(child);
-        let mut largest = 0;
-        for _ in 0..10_000 {
-            let made = members.each_ref().map(child);
-            assert_eq!(number(&made[0]), number(&made[1]));
-            assert_ne!(number(&made[0]), number(&kept[0]));
-            largest = largest.max(number(&made[0]));
-            made.iter().for_each(|one| one.free(false));
-            let due = members.each_ref().map(|one| one.due());
-            if let [Some(one), Some(other)] = due {
-                let agreed: Vec<_> = one.iter().zip(&other).map(|(one, other)| one & other).collect();
-                members.iter().for_each(|member| member.take_back(&agreed));
+        for series in SERIES {
+            let members = [family(), family()];
+            let kept = members.each_ref().map(|member| child(member, series));
+            let (mut largest, mut agreements) = (0, 0);
+            for _ in 0..10_000 {
+                let made = members.each_ref().map(|member| child(member, series));
+                assert_eq!(number(&made[0]), number(&made[1]));
+                assert_ne!(number(&made[0]), number(&kept[0]));
+                largest = largest.max(number(&made[0]));
+                made.iter().for_each(|one| one.free(false));
+                let due = members.each_ref().map(|one| one.due(series));
+                if let [Some(one), Some(other)] = due {
+                    assert_eq!((one.number, other.number), (agreements, agreements));
+                    agreements += 1;
+                    let agreed: Vec<_> = one.over.iter().zip(&other.over).map(|(one, other)| one & other).collect();
+                    members.iter().for_each(|member| member.take_back(series, &agreed));
+                }
             }
+            assert!(largest <= 2 * FEW as u64, "{largest}");
         }
-        assert!(largest <= 2 * FEW as u64, "{largest}");
     }
 
     #[test]
     fn what_one_member_still_has_is_not_given_again() {
-        let members = [family(), family()];
-        let made = members.each_ref().map(child);
-        made[0].free(false);
-        let _others = members.each_ref().map(child);
-        let agreed = members[0].due().expect("there are two")[0] & members[1].due().expect("there are two")[0];
-        assert_eq!(agreed, 0);
-        members.iter().for_each(|member| member.take_back(&[agreed]));
-        assert_eq!(members.each_ref().map(|member| number(&child(member))), [2, 2]);
+        for series in SERIES {
+            let members = [family(), family()];
+            let made = members.each_ref().map(|member| child(member, series));
+            made[0].free(false);
+            let _others = members.each_ref().map(|member| child(member, series));
+            let said = members.each_ref().map(|member| over(member, series).expect("there are two")[0]);
+            assert_eq!(said[0] & said[1], 0);
+            members.iter().for_each(|member| member.take_back(series, &[0]));
+            assert_eq!(members.each_ref().map(|member| number(&child(member, series))), [2, 2]);
+        }
     }
 
     #[test]
-    fn a_number_is_over_when_all_below_it_is() {
-        let world = family();
-        let (parent, other) = (child(&world), child(&world));
-        let grandchild = child(&parent);
-        parent.free(false);
-        other.free(true);
-        assert_eq!(world.due(), Some(vec![0]));
-        grandchild.free(false);
-        assert_eq!(world.due(), Some(vec![1]), "the other had requests under way");
+    fn a_number_is_over_when_all_below_it_is_in_every_series() {
+        for series in SERIES {
+            let world = family();
+            let (parent, other) = (child(&world, Series::All), child(&world, Series::All));
+            let grandchild = child(&parent, series);
+            parent.free(false);
+            other.free(true);
+            assert_eq!(over(&world, Series::All), Some(vec![0]));
+            grandchild.free(false);
+            assert_eq!(over(&world, Series::All), Some(vec![1]), "the other had requests under way");
+        }
     }
 
     #[test]
-    fn what_made_others_without_numbers_is_never_over() {
+    fn series_are_apart() {
         let world = family();
-        let (one, other) = (child(&world), child(&world));
-        one.note_others();
-        other.next();
-        [one, other].iter().for_each(|child| child.free(false));
-        assert_eq!(world.due(), Some(vec![0]));
+        let made = SERIES.map(|series| child(&world, series));
+        assert_eq!(made.each_ref().map(number), [0; 3]);
+        made[2].free(false);
+        let _more = SERIES.map(|series| child(&world, series));
+        assert_eq!(SERIES.map(|series| over(&world, series)), [Some(vec![0]), Some(vec![0]), Some(vec![1])]);
+        assert_eq!(world.groups(), [7]);
+        assert!(world.due(Series::Group(8)).is_none());
     }
 }

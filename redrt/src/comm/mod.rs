@@ -16,6 +16,7 @@ use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
 use crate::coll::board;
 use crate::coll::gather::allgather;
+use crate::coll::inter;
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, HandleTable, Held};
 use crate::mutation::{self, Mutation};
@@ -25,7 +26,7 @@ use crate::objects::info::Info;
 use crate::objects::session::Session;
 use crate::runtime;
 use check::Checks;
-use children::{Children, Origin};
+use children::{Agreement, Children, Origin, Series};
 use redrt_engine::contact::{self, Identity};
 use redrt_engine::request::{Operation, Request};
 use redrt_engine::tasks::block_on;
@@ -67,7 +68,6 @@ pub struct Comm {
     /// How many partitioned operations were made: whether it sends, with whom, and with which tag.
     partitioned: Mutex<HashMap<(bool, c_int, c_int), u64>>,
     children: Arc<Children>,
-    groups: Mutex<HashMap<u64, u64>>,
     collectives: AtomicU32,
     nonblocking: Nonblocking,
     persistent: AtomicU64,
@@ -158,7 +158,6 @@ impl Comm {
             session: OnceLock::new(),
             partitioned: Mutex::default(),
             children: Arc::new(Children::new(None)),
-            groups: Mutex::default(),
             collectives: AtomicU32::new(0),
             nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
             persistent: AtomicU64::new(0),
@@ -316,45 +315,83 @@ impl Comm {
     }
 
     /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
-    pub fn next_context(&self, detail: u64) -> u64 {
-        self.child_context(self.children.next(), detail)
+    pub fn next_context(&self, detail: u64) -> NewContext {
+        let (number, origin) = self.next_number(Series::All);
+        NewContext { context: self.child_context(number, detail), origin }
+    }
+
+    /// What the members choose for the context of the next intercommunicator that they make with another group.
+    pub fn next_half(&self) -> Result<NewContext> {
+        self.agree(Series::Halves, |_| self.peers())?;
+        let (number, origin) = self.next_number(Series::Halves);
+        Ok(NewContext { context: self.child_context(number, HALF_DETAIL), origin })
+    }
+
+    /// The context of the next communicator that exactly `members` make of this one with `tag`. They all call it, and
+    /// may wait for each other.
+    pub fn group_context(&self, members: &[VirtualRank], tag: u64) -> Result<NewContext> {
+        let group = members.iter().fold(mix(self.context, tag), |hash, member| mix(hash, self.name_of(*member)));
+        let me = self.members[self.rank as usize];
+        if let Some(rank) = members.iter().position(|member| *member == me) {
+            let (context, members) = (agreement_context(group), members.into());
+            let tag = |number: u64| (number & 0x3fff_ffff) as i32;
+            let peers = |number| Peers { context, tag: tag(number), rank, members, across: None, table: None };
+            self.agree(Series::Group(group), peers)?;
+        }
+        let (number, origin) = self.next_number(Series::Group(group));
+        Ok(NewContext { context: mix(mix(group, number), GROUP_DETAIL) & !COLLECTIVE, origin })
     }
 
     fn child_context(&self, number: u64, detail: u64) -> u64 {
         mix(mix(self.context, number), detail) & !COLLECTIVE
     }
 
-    /// The same for a communicator whose number may be used again when all have freed it. Without replicas that saves
-    /// nothing, and the two groups of an intercommunicator agree on nothing by the way.
-    fn lend_context(&self, detail: u64) -> (u64, Option<Origin>) {
-        let is_replicated = runtime::job().is_some_and(|job| job.welcome.world.is_replicated());
-        if !is_replicated || self.remote.is_some() {
-            return (self.next_context(detail), None);
+    /// In a replicated world a number is used again when all have freed what was made with it. Without replicas that
+    /// saves nothing.
+    fn next_number(&self, series: Series) -> (u64, Option<Origin>) {
+        if runtime::job().is_some_and(|job| job.welcome.world.is_replicated()) {
+            let origin = self.children.lend(series);
+            (origin.number(), Some(origin))
+        } else {
+            (self.children.next(series), None)
         }
-        let origin = self.children.lend();
-        (self.child_context(origin.number, detail), Some(origin))
     }
 
-    /// Agrees with the other members which communicators that were made of this one all have freed, when there are
-    /// many. To be called by all of them, before they make another, where they may wait for each other.
+    /// Agrees with the other members, of both groups if there are two, which communicators that were made of this one
+    /// all have freed, when there are many. To be called by all of them, before they make another, where they may wait
+    /// for each other.
     pub fn reclaim(&self) -> Result {
-        let Some(mine) = self.children.due() else { return Ok(()) };
+        self.agree(Series::All, |_| self.peers())
+    }
+
+    /// The same of a series, whose members are those of `peers` for an agreement with this number.
+    fn agree(&self, series: Series, peers: impl FnOnce(u64) -> Peers) -> Result {
+        let Some(Agreement { number, over }) = self.children.due(series) else { return Ok(()) };
         if mutation::is_planted(Mutation::ContextReusedEarly) {
-            self.children.take_back(&mine);
+            self.children.take_back(series, &over);
             return Ok(());
         }
-        let bytes = mine.len() * size_of::<u64>();
-        let mut scratch = Scratch::new(bytes * self.size());
+        let (peers, bytes) = (peers(number), size_of_val(&over[..]));
+        let (count, across) = (peers.size(), peers.across.clone());
+        let others_count = across.as_ref().map_or(0, |across| across.size());
+        let mut scratch = Scratch::new(bytes * (count + others_count));
         let all = scratch.region();
-        let pieces: Vec<_> = (0..self.size()).map(|rank| all.part(rank * bytes, bytes)).collect();
-        pieces[self.rank as usize].with_bytes_mut(|bytes| {
+        let pieces: Vec<_> = (0..count + others_count).map(|place| all.part(place * bytes, bytes)).collect();
+        let (own, others) = pieces.split_at(count);
+        let mine = own[peers.rank];
+        mine.with_bytes_mut(|bytes| {
             bytes
                 .chunks_exact_mut(size_of::<u64>())
-                .zip(&mine)
+                .zip(&over)
                 .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
         });
-        block_on(allgather(self.peers(), None, pieces.clone()))?;
-        let mut agreed = mine;
+        block_on(async {
+            if let Some(across) = &across {
+                inter::alltoall(across, vec![mine], others.to_vec()).await?;
+            }
+            allgather(peers, None, own.to_vec()).await
+        })?;
+        let mut agreed = over;
         for piece in &pieces {
             piece.with_bytes(|bytes| {
                 let words =
@@ -362,26 +399,16 @@ impl Comm {
                 agreed.iter_mut().zip(words).for_each(|(agreed, word)| *agreed &= word);
             });
         }
-        self.children.take_back(&agreed);
+        self.children.take_back(series, &agreed);
         Ok(())
-    }
-
-    /// The context of the next communicator that exactly `members` make of this one with `tag`.
-    pub fn group_context(&self, members: &[VirtualRank], tag: u64) -> u64 {
-        self.children.note_others();
-        let group = members.iter().fold(mix(self.context, tag), |hash, member| mix(hash, self.name_of(*member)));
-        let mut groups = lock(&self.groups);
-        let number = groups.entry(group).or_insert(0);
-        *number += 1;
-        mix(mix(group, *number), GROUP_DETAIL) & !COLLECTIVE
     }
 
     /// A communicator of the same members, without attributes.
     pub fn duplicate(&self, attached: Arc<Attached>) -> Arc<Self> {
-        let (context, origin) = self.lend_context(DUPLICATE_DETAIL);
-        let context = if mutation::is_planted(Mutation::ContextShared) { self.context } else { context };
+        let new = self.next_context(DUPLICATE_DETAIL);
+        let context = if mutation::is_planted(Mutation::ContextShared) { self.context } else { new.context };
         let mut comm = Self::new(context, self.rank, self.members.clone(), attached);
-        comm.children = Arc::new(Children::new(origin));
+        comm.children = new.into_children();
         comm.topology = self.topology.clone();
         comm.session.clone_from(&self.session);
         comm.remote.clone_from(&self.remote);
@@ -389,12 +416,14 @@ impl Comm {
         register(comm)
     }
 
-    /// An intercommunicator of this process's group and another.
-    pub fn bridge(&self, context: u64, local: &[VirtualRank], remote: &[VirtualRank]) -> Option<Arc<Self>> {
+    /// An intercommunicator of this process's group and another; `None` when this process is not of the group, or the
+    /// other one is empty.
+    pub fn bridge(&self, new: NewContext, local: &[VirtualRank], remote: &[VirtualRank]) -> Option<Arc<Self>> {
         let me = self.members[self.rank as usize];
         let rank = local.iter().position(|member| *member == me).filter(|_| !remote.is_empty())? as u32;
         let attached = Arc::new(Attached::with_errhandler(self.attached.errhandler()));
-        let mut comm = Self::new(context, rank, local.into(), attached);
+        let mut comm = Self::new(new.context, rank, local.into(), attached);
+        comm.children = new.into_children();
         comm.remote = Some(remote.into());
         comm.is_mixed |= remote.iter().any(|member| contact::is_foreign(*member));
         Some(register(comm))
@@ -409,28 +438,23 @@ impl Comm {
         topology: Option<Topology>,
     ) -> Result<Option<Arc<Self>>> {
         self.reclaim()?;
-        let (context, origin) = self.lend_context(detail);
-        let Some(mut comm) = self.part(context, members, topology) else {
-            origin.iter().for_each(Origin::end);
-            return Ok(None);
-        };
-        comm.children = Arc::new(Children::new(origin));
-        Ok(Some(register(comm)))
+        Ok(self.part(self.next_context(detail), members, topology))
     }
 
     /// A communicator of some members with a given context; `None` when this process is not one of them.
-    pub fn with_context(&self, context: u64, members: &[VirtualRank]) -> Option<Arc<Self>> {
-        self.part(context, members, None).map(register)
+    pub fn with_context(&self, new: NewContext, members: &[VirtualRank]) -> Option<Arc<Self>> {
+        self.part(new, members, None)
     }
 
-    fn part(&self, context: u64, members: &[VirtualRank], topology: Option<Topology>) -> Option<Self> {
+    fn part(&self, new: NewContext, members: &[VirtualRank], topology: Option<Topology>) -> Option<Arc<Self>> {
         let me = self.members[self.rank as usize];
         let rank = members.iter().position(|member| *member == me)? as u32;
         let attached = Arc::new(Attached::with_errhandler(self.attached.errhandler()));
-        let mut comm = Self::new(context, rank, members.into(), attached);
+        let mut comm = Self::new(new.context, rank, members.into(), attached);
+        comm.children = new.into_children();
         comm.topology = topology;
         comm.session.clone_from(&self.session);
-        Some(comm)
+        Some(register(comm))
     }
 
     /// Whether the program has begun what it has not asked the outcome of, sends aside: those have their place in the
@@ -453,8 +477,46 @@ const WINDOW_DETAIL: u64 = u64::MAX - 4;
 const PARTITIONED_DETAIL: u64 = u64::MAX - 5;
 const PARTING_DETAIL: u64 = u64::MAX - 6;
 const CHECK_DETAIL: u64 = u64::MAX - 7;
+const HALF_DETAIL: u64 = u64::MAX - 8;
+const AGREEMENT_DETAIL: u64 = u64::MAX - 9;
 /// How many contexts with messages a window has.
 const WINDOW_CONTEXTS: u64 = 4;
+
+/// The context of a communicator that is about to be made. If it is not made here, it is over here.
+pub struct NewContext {
+    /// The context.
+    pub context: u64,
+    origin: Option<Origin>,
+}
+
+impl NewContext {
+    /// One that was chosen elsewhere, and is not used again.
+    pub fn given(context: u64) -> Self {
+        Self { context, origin: None }
+    }
+
+    /// Of an intercommunicator for which the other group has chosen `other`.
+    pub fn with_other_half(mut self, other: u64) -> Self {
+        self.context = bridge_context(self.context, other);
+        self
+    }
+
+    /// The communicator is made: what will be made of it.
+    fn into_children(mut self) -> Arc<Children> {
+        Arc::new(Children::new(self.origin.take()))
+    }
+}
+
+impl Drop for NewContext {
+    fn drop(&mut self) {
+        self.origin.iter().for_each(Origin::end);
+    }
+}
+
+/// The context in which a group agrees on what is over.
+fn agreement_context(group: u64) -> u64 {
+    mix(group, AGREEMENT_DETAIL) | COLLECTIVE
+}
 
 fn register(comm: Comm) -> Arc<Comm> {
     let comm = Arc::new(comm);
@@ -529,6 +591,7 @@ pub fn label_of_context(context: u64) -> String {
             || (0..NONBLOCKING_COUNT).any(nonblocking)
             || (0..comm.persistent.load(Ordering::Relaxed)).any(persistent)
             || comm.checks_in(context)
+            || comm.children.groups().into_iter().any(|group| agreement_context(group) == context)
     };
     all().find(|comm| has(comm)).map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
 }
@@ -564,14 +627,14 @@ mod tests {
         let (one, other) = (make(0), make(2));
         let mut seen = std::collections::HashSet::new();
         for detail in 0..1000 {
-            let context = one.next_context(detail);
-            assert_eq!(context, other.next_context(detail));
+            let context = one.next_context(detail).context;
+            assert_eq!(context, other.next_context(detail).context);
             assert!(seen.insert(context));
         }
         let pair = [VirtualRank(0), VirtualRank(2)];
         for _ in 0..10 {
-            let context = one.group_context(&pair, 5);
-            assert_eq!(context, other.group_context(&pair, 5));
+            let [context, same] = [&one, &other].map(|comm| comm.group_context(&pair, 5).unwrap().context);
+            assert_eq!(context, same);
             assert!(seen.insert(context));
         }
     }

@@ -23,7 +23,7 @@ pub use learn::own_contact;
 
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_OTHER};
 use crate::coll::{Outcome, Peers, bcast, gather};
-use crate::comm::{self, Comm};
+use crate::comm::{self, Comm, NewContext};
 use crate::error::{Error, Result};
 use crate::fail;
 use learn::learn;
@@ -111,7 +111,7 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
             if let Some(both) = remote.iter().find(|member| comm.members.contains(member)) {
                 fail!(MPI_ERR_COMM, "rank {both} is in both groups");
             }
-            let made = comm.bridge(context, &comm.members, &remote);
+            let made = comm.bridge(NewContext::given(context), &comm.members, &remote);
             made.map(|made| (made, note)).ok_or_else(|| Error::new(MPI_ERR_COMM, "the other group is empty"))
         }
         Ok(Told::Failed { code, message }) => Err(Error::new(code, message)),

@@ -3,35 +3,39 @@
 use super::mpi::{self, mpi};
 use super::{Member, collectives, messages, same};
 use crate::exports::*;
-use crate::handle::CommHandle;
+use crate::handle::{CommHandle, GroupHandle};
 use quiesce::sim::random::Random;
 use std::ffi::c_int;
 
-/// Makes some, by duplication or by color, uses them and frees them, in any order.
+/// Makes some, of all members or a part, uses them and frees them, in any order.
 pub fn made_and_freed(member: &mut Member) {
     let mut made = Vec::new();
     for _ in 0..1 + member.common.below(6) {
-        let (way, seed) = (member.common.below(3), member.common.number());
+        let (way, seed) = (member.common.below(5), member.common.number());
         let colors = 1 + seed as usize % 3;
-        let mut part = match way {
-            0 => duplicate(member, seed),
-            _ => split(member, colors, seed),
+        let part = match way {
+            0 => Some(duplicate(member, seed)),
+            1 | 2 => Some(split(member, colors, seed)),
+            3 => grouped(member, colors, seed),
+            _ => merged(member, seed),
         };
-        if way == 0 {
-            crossed(member, &part, seed);
-        }
-        match member.common.below(3) {
-            0 => collectives::blocking(&mut part),
-            1 => messages::named(&mut part),
-            _ => messages::from_any(&mut part),
-        }
-        member.output.append(&mut part.output);
-        // Members of different parts of one split may free at different times.
-        let (is_early, is_same) = (member.common.chance(50), member.common.chance(50));
-        if is_early && (way == 0 || is_same || member.rank.is_multiple_of(colors)) {
-            mpi!(call_comm_free(&raw mut part.comm));
-        } else {
-            made.push(part.comm);
+        let (use_of, is_early, is_same) = (member.common.below(3), member.common.chance(50), member.common.chance(50));
+        if let Some(mut part) = part {
+            if part.size == member.size {
+                crossed(member, &part, seed);
+            }
+            match use_of {
+                0 => collectives::blocking(&mut part),
+                1 => messages::named(&mut part),
+                _ => messages::from_any(&mut part),
+            }
+            member.output.append(&mut part.output);
+            // Members of different parts of one split may free at different times.
+            if is_early && (way == 0 || is_same || member.rank.is_multiple_of(colors)) {
+                mpi!(call_comm_free(&raw mut part.comm));
+            } else {
+                made.push(part.comm);
+            }
         }
         // The one that it was made from is not disturbed.
         collectives::blocking(member);
@@ -41,15 +45,17 @@ pub fn made_and_freed(member: &mut Member) {
     }
 }
 
-/// Messages of both are under way at once, with one tag, and received in another order than they were sent in.
+/// Messages of both are under way at once, with one tag, and received in another order than they were sent in. Both
+/// have the same members.
 fn crossed(member: &Member, part: &Member, seed: u64) {
-    let (rank, size) = (member.rank, member.size);
-    let (to, source) = ((rank + 1) % size, (rank + size - 1) % size);
-    let [first, second] = [seed, !seed].map(|operation| Member::words(operation, rank, 3));
-    let mut sends = [mpi::isend(member.comm, &first, to, 1), mpi::isend(part.comm, &second, to, 1)];
-    for (comm, operation) in [(part.comm, !seed), (member.comm, seed)] {
+    let sent = |of: &Member, operation: u64| Member::words(operation, of.rank, 3);
+    let next = |of: &Member| (of.rank + 1) % of.size;
+    let (first, second) = (sent(member, seed), sent(part, !seed));
+    let mut sends = [mpi::isend(member.comm, &first, next(member), 1), mpi::isend(part.comm, &second, next(part), 1)];
+    for (of, operation) in [(part, !seed), (member, seed)] {
+        let source = (of.rank + of.size - 1) % of.size;
         let mut words = vec![0; 3];
-        mpi::receive(comm, &mut words, source as c_int, 1);
+        mpi::receive(of.comm, &mut words, source as c_int, 1);
         same(&words, &Member::words(operation, source, 3), "a message of another communicator");
     }
     mpi::wait_all(&mut sends);
@@ -72,4 +78,51 @@ fn split(member: &Member, colors: usize, seed: u64) -> Member {
     mpi!(call_comm_size(comm, &raw mut found_size));
     assert_eq!((found_rank as usize, found_size as usize), (rank, members.len()));
     Member { comm, rank, size: members.len(), common: Random::new(seed), output: Vec::new() }
+}
+
+/// Of the ranks that are multiples of `step`, without the others.
+fn grouped(member: &Member, step: usize, seed: u64) -> Option<Member> {
+    let members: Vec<_> = (0..member.size).step_by(step).map(|rank| rank as c_int).collect();
+    let rank = members.iter().position(|rank| *rank == member.rank as c_int)?;
+    let (mut all, mut group, mut comm) = (GroupHandle::NULL, GroupHandle::NULL, CommHandle::NULL);
+    mpi!(call_comm_group(member.comm, &raw mut all));
+    mpi!(call_group_incl(all, members.len() as c_int, members.as_ptr(), &raw mut group));
+    mpi!(call_comm_create_group(member.comm, group, (seed % 2) as c_int, &raw mut comm));
+    mpi!(call_group_free(&raw mut group));
+    mpi!(call_group_free(&raw mut all));
+    Some(Member { comm, rank, size: members.len(), common: Random::new(seed), output: Vec::new() })
+}
+
+/// Of two groups, the even and the odd ranks, which meet a few times and become one.
+fn merged(member: &Member, seed: u64) -> Option<Member> {
+    if member.size < 2 {
+        return None;
+    }
+    let side = member.rank % 2;
+    let [mine, theirs] =
+        [side, 1 - side].map(|side| -> Vec<usize> { (0..member.size).rev().filter(|rank| rank % 2 == side).collect() });
+    let mut own = split(member, 2, seed);
+    let mut comm = CommHandle::NULL;
+    let meetings = 1 + seed / 7 % 4;
+    for meeting in 0..meetings {
+        let mut inter = CommHandle::NULL;
+        mpi!(call_intercomm_create(own.comm, 0, member.comm, theirs[0] as c_int, 5, &raw mut inter));
+        // One side may have a member more.
+        if let Some(partner) = theirs.get(own.rank) {
+            let out = Member::words(seed ^ meeting, member.rank, 3);
+            let mut send = [mpi::isend(inter, &out, own.rank, 1)];
+            let mut words = vec![0; 3];
+            mpi::receive(inter, &mut words, own.rank as c_int, 1);
+            same(&words, &Member::words(seed ^ meeting, *partner, 3), "a message between two groups");
+            mpi::wait_all(&mut send);
+        }
+        if meeting + 1 == meetings {
+            mpi!(call_intercomm_merge(inter, side as c_int, &raw mut comm));
+        }
+        mpi!(call_comm_free(&raw mut inter));
+    }
+    mpi!(call_comm_free(&raw mut own.comm));
+    let before = if side == 0 { 0 } else { theirs.len() };
+    let rank = before + mine.iter().position(|rank| *rank == member.rank).expect("it is on its side");
+    Some(Member { comm, rank, size: member.size, common: Random::new(seed), output: Vec::new() })
 }
