@@ -3,7 +3,8 @@
 use super::apply::Reach;
 use super::direct::{Control, Direct, Part};
 use super::epoch::Latest;
-use super::memory::{Block, Mapping, Memory};
+use super::kept;
+use super::memory::{Block, Mapping, Memory, Shared};
 use super::origin::Origin;
 use super::server::{Served, serve};
 use super::{Exposed, Facts, REMOVED, WINDOWS, Window};
@@ -12,7 +13,7 @@ use crate::abi::{
     MPI_WIN_FLAVOR_CREATE, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED, MPI_WIN_SEPARATE, MPI_WIN_UNIFIED,
 };
 use crate::coll;
-use crate::comm::cards::{Card, exchange};
+use crate::comm::cards::{self, exchange};
 use crate::comm::{self, Comm, seat};
 use crate::error::{Error, Result};
 use crate::handle::WinHandle;
@@ -105,8 +106,15 @@ fn check_verification(comm: &Comm) -> Result {
 pub fn remove(window: &Window) {
     WINDOWS.remove(window.handle().0);
     REMOVED.fetch_add(1, Ordering::Relaxed);
+    if let Some(direct) = &window.direct {
+        let is_lent = window.flavor == MPI_WIN_FLAVOR_CREATE;
+        direct.retire(if is_lent { 0 } else { window.facts.size as usize });
+    }
     let _ = comm::remove(window.comm.handle());
 }
+
+/// What a member says of its part, and in the last word ([`KEPT`]) what it has kept of an earlier window.
+type Card = cards::Card<5>;
 
 struct Furnished {
     memory: Memory,
@@ -154,7 +162,7 @@ fn no_memory(size: u64) -> Error {
 
 /// What all members expose. If one has failed, all do.
 fn tell(comm: &Comm, size: u64, unit: c_int, has_memory: bool) -> Result<Vec<Exposed>> {
-    let cards = exchange(comm, [size, unit as u64, u64::from(has_memory), 0])?;
+    let cards = exchange(comm, [size, unit as u64, u64::from(has_memory), 0, 0])?;
     if let Some(rank) = cards.iter().position(|card| card[2] == 0) {
         let message = format!("rank {rank} of {} has no memory for its part of the window", comm.label());
         return Err(Error::new(MPI_ERR_NO_MEM, message));
@@ -178,7 +186,8 @@ fn may_reach(comm: &Comm) -> bool {
 fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished> {
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };
     let probe = if near.is_some() { seat::probe() } else { 0 };
-    let cards = exchange(comm, [size, unit as u64, start as u64, probe])?;
+    let kept = if near.is_some() { kept::take(&comm.members, true) } else { None };
+    let cards = exchange(comm, [size, unit as u64, start as u64, probe, number_of(&kept)])?;
     let served = || {
         let members = exposed(&cards, |_| None);
         Furnished::served(Memory::Lent, start, size, unit, MPI_WIN_FLAVOR_CREATE, members)
@@ -187,13 +196,14 @@ fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished
         return Ok(served());
     };
     let reads_all = processes.iter().zip(&cards).all(|(member, card)| seat::can_read(member, card[3]));
-    let Ok(mapping) = map_shared(comm, Control::bytes(cards.len()) as u64, reads_all) else { return Ok(served()) };
+    let head = Control::bytes(cards.len()) as u64;
+    let Ok(memory) = memory_of_all(comm, kept, &cards, head, Some(reads_all)) else { return Ok(served()) };
     let part = |(rank, (member, card)): (usize, (&Member, &Card))| match rank == comm.rank as usize {
         true => Part::Mapped(start),
         false => Part::Elsewhere(member.pid, card[2]),
     };
     let parts = processes.iter().zip(&cards).enumerate().map(part).collect();
-    let direct = Direct::new(segment, processes, comm.rank, parts, mapping);
+    let direct = Direct::new(segment, processes, comm.rank, parts, memory);
     Ok(Furnished { direct: Some(direct), ..served() })
 }
 
@@ -216,16 +226,16 @@ fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furni
     if !may_reach(comm) {
         return Ok(None);
     }
-    let near = seat::sharing(comm);
-    let cards = exchange(comm, [size, unit as u64, u64::from(near.is_some()), 0])?;
+    let (near, kept) = (seat::sharing(comm), kept::take(&comm.members, false));
+    let cards = exchange(comm, [size, unit as u64, u64::from(near.is_some()), 0, number_of(&kept)])?;
     let Some((segment, processes)) = near.filter(|_| cards.iter().all(|card| card[2] != 0)) else { return Ok(None) };
     let (offsets, total) = offsets(&cards, Control::bytes(cards.len()) as u64, |_| true)?;
-    let Ok(mapping) = map_shared(comm, total, true) else { return Ok(None) };
-    let place = |rank: usize| mapping.start() + offsets[rank] as usize;
+    let Ok(memory) = memory_of_all(comm, kept, &cards, total, None) else { return Ok(None) };
+    let place = |rank: usize| memory.start() + offsets[rank] as usize;
     let members = exposed(&cards, |rank| Some(place(rank)));
     let start = place(comm.rank as usize);
     let parts = (0..cards.len()).map(|rank| Part::Mapped(place(rank))).collect();
-    let direct = Some(Direct::new(segment, processes, comm.rank, parts, mapping));
+    let direct = Some(Direct::new(segment, processes, comm.rank, parts, memory));
     let flavor = MPI_WIN_FLAVOR_ALLOCATE;
     Ok(Some(Furnished { memory: Memory::Lent, start, size, unit, flavor, members, direct }))
 }
@@ -238,8 +248,9 @@ fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> 
     }
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };
+    let kept = if near.is_some() { kept::take(&comm.members, false) } else { None };
     let wishes = u64::from(apart) + u64::from(near.is_some()) * IS_NEAR;
-    let cards = exchange(comm, [size, unit as u64, u64::from(host), wishes])?;
+    let cards = exchange(comm, [size, unit as u64, u64::from(host), wishes, number_of(&kept)])?;
     if let Some(rank) = cards.iter().position(|card| card[2] != cards[0][2]) {
         let message = format!("rank {rank} of {} is on another host than rank 0", comm.label());
         return Err(Error::new(MPI_ERR_RMA_SHARED, message));
@@ -247,21 +258,45 @@ fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> 
     let near = near.filter(|_| cards.iter().all(|card| card[3] & IS_NEAR != 0));
     let head = if near.is_some() { Control::bytes(cards.len()) as u64 } else { 0 };
     let (offsets, total) = offsets(&cards, head, |card| card[3] & IS_APART != 0)?;
-    let mapping = map_shared(comm, total, true)?;
+    let memory = memory_of_all(comm, kept, &cards, total, None)?;
     // A part by itself without bytes is nowhere; where parts lie side by side it is between its neighbours.
     let is_nowhere = |card: &Card| card[0] == 0 && card[3] & IS_APART != 0;
     let place = |rank: usize| match is_nowhere(&cards[rank]) {
         true => 0,
-        false => mapping.start() + offsets[rank] as usize,
+        false => memory.start() + offsets[rank] as usize,
     };
     let members = exposed(&cards, |rank| Some(place(rank)));
     let (start, flavor) = (place(comm.rank as usize), MPI_WIN_FLAVOR_SHARED);
     let Some((segment, processes)) = near else {
-        return Ok(Furnished::served(Memory::Shared(mapping), start, size, unit, flavor, members));
+        return Ok(Furnished::served(Memory::Shared(memory), start, size, unit, flavor, members));
     };
     let parts = (0..cards.len()).map(|rank| Part::Mapped(place(rank))).collect();
-    let direct = Some(Direct::new(segment, processes, comm.rank, parts, mapping));
+    let direct = Some(Direct::new(segment, processes, comm.rank, parts, memory));
     Ok(Furnished { memory: Memory::Lent, start, size, unit, flavor, members, direct })
+}
+
+/// Which of its words says in the card of a member what it has kept of an earlier window; 0 for nothing.
+const KEPT: usize = 4;
+
+fn number_of(kept: &Option<Shared>) -> u64 {
+    kept.as_ref().map_or(0, Shared::number)
+}
+
+/// Memory of `total` bytes that all members map, all zeros: what they have kept, if that is the same, or new. With
+/// `reads_all` it is for members that copy from and to each other's memory, and says whether this one can.
+fn memory_of_all(
+    comm: &Comm,
+    kept: Option<Shared>,
+    cards: &[Card],
+    total: u64,
+    reads_all: Option<bool>,
+) -> Result<Shared> {
+    let is_everybodys = |kept: &Shared| cards.iter().all(|card| card[KEPT] == kept.number());
+    if let Some(kept) = kept.filter(|kept| kept.length() as u64 >= total && is_everybodys(kept)) {
+        return Ok(kept);
+    }
+    let mapping = map_shared(comm, total, reads_all.unwrap_or(true))?;
+    Ok(Shared::new(mapping, comm.members.clone(), comm.context, reads_all.is_some()))
 }
 
 /// In the card of a member of a shared window: its part begins on a page.
@@ -278,7 +313,7 @@ fn map_shared(comm: &Comm, total: u64, has_use: bool) -> Result<Mapping> {
         Some(Ok(file)) => std::os::fd::AsRawFd::as_raw_fd(file) as u64,
         _ => u64::MAX,
     };
-    let cards = exchange(comm, [u64::from(std::process::id()), fd, 0, 0])?;
+    let cards = exchange(comm, [u64::from(std::process::id()), fd])?;
     let file = match created {
         Some(created) => created,
         None if cards[0][1] == u64::MAX => Err(std::io::ErrorKind::OutOfMemory.into()),
@@ -286,7 +321,7 @@ fn map_shared(comm: &Comm, total: u64, has_use: bool) -> Result<Mapping> {
     };
     let mapped = file.and_then(|file| Ok((Mapping::map(&file, length)?, file)));
     // The file stays open until all have it.
-    let cards = exchange(comm, [u64::from(mapped.is_ok() && has_use), 0, 0, 0])?;
+    let cards = exchange(comm, [u64::from(mapped.is_ok() && has_use)])?;
     let failed = cards.iter().position(|card| card[0] == 0);
     match (mapped, failed) {
         (Err(error), _) => Err(Error::new(MPI_ERR_NO_MEM, format!("memory cannot be shared: {error}"))),

@@ -1,9 +1,11 @@
 //! The memory behind a window: the program's, of our own, or shared by the processes of a host.
 
 use crate::abi::memory::{allocate, free};
+use redrt_types::VirtualRank;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// Who owns a window's memory. It is only held until the window is freed.
 #[expect(dead_code, reason = "held, not looked at")]
@@ -13,7 +15,7 @@ pub enum Memory {
     /// The window.
     Own(Block),
     /// The members of the window, which are on one host.
-    Shared(Mapping),
+    Shared(Shared),
 }
 
 /// Zero bytes that the window gives to the program.
@@ -77,16 +79,48 @@ impl Mapping {
         }
         Ok(Self { start: start.expose_provenance(), length })
     }
-
-    /// Its first byte.
-    pub fn start(&self) -> usize {
-        self.start
-    }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: - mapped by `map`, with this length; the window is being freed, so nobody reaches it any more.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.start), self.length) };
+    }
+}
+
+/// Memory that the members of a window map, and what they know of it.
+#[derive(Clone)]
+pub struct Shared {
+    mapping: Arc<Mapping>,
+    members: Arc<[VirtualRank]>,
+    number: u64,
+    is_for_copies: bool,
+}
+
+impl Shared {
+    /// Memory of these members, who all know it by this number. `is_for_copies`: they can copy from and to each other's
+    /// memory.
+    pub fn new(mapping: Mapping, members: Arc<[VirtualRank]>, number: u64, is_for_copies: bool) -> Self {
+        Self { mapping: Arc::new(mapping), members, number, is_for_copies }
+    }
+
+    /// Its first byte.
+    pub fn start(&self) -> usize {
+        self.mapping.start
+    }
+
+    /// In bytes.
+    pub fn length(&self) -> usize {
+        self.mapping.length
+    }
+
+    /// What all members know it by.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it is of these members, and for copies if that is asked for.
+    pub fn fits(&self, members: &[VirtualRank], for_copies: bool) -> bool {
+        *self.members == *members && (self.is_for_copies || !for_copies)
     }
 }

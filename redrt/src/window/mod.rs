@@ -24,13 +24,14 @@
 //! (`runtime::progress`).
 //!
 //! Where there are no replicas and all members share a host's memory, nothing is asked and nothing served: see
-//! `direct`.
+//! `direct`. The memory of such a window is kept for the next one (`kept`).
 
 mod access;
 pub(crate) mod apply;
 pub(crate) mod create;
 mod direct;
 pub(crate) mod epoch;
+mod kept;
 pub(crate) mod locks;
 pub(crate) mod memory;
 pub(crate) mod order;

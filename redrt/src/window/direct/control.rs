@@ -55,6 +55,19 @@ impl Control {
         Self { start: std::ptr::with_exposed_provenance(start), member_count }
     }
 
+    /// Everything of a member is as it was in the beginning.
+    ///
+    /// # Safety
+    /// No member uses it any more.
+    pub unsafe fn clear(&self, member: u32) {
+        assert!((member as usize) < self.member_count, "member {member} of {}", self.member_count);
+        let stride = stride(self.member_count);
+        let words = std::ptr::with_exposed_provenance_mut::<u8>(self.start.addr() + member as usize * stride);
+        // SAFETY: - in bounds by the assertion.
+        //         - nobody reads or writes there: as promised to this function.
+        unsafe { words.write_bytes(0, stride) };
+    }
+
     fn head(&self, member: u32) -> &Head {
         assert!((member as usize) < self.member_count, "member {member} of {}", self.member_count);
         // SAFETY: - in bounds by the assertion; a multiple of lines from a page on; atomics only.
@@ -93,15 +106,24 @@ impl Control {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn words_are_apart_and_within() {
         for member_count in [1, 3, 17, 256] {
             let bytes = Control::bytes(member_count);
-            let memory = vec![[0u64; PAGE_BYTES / 8]; bytes / PAGE_BYTES + 1];
-            let start = (memory.as_ptr() as usize).next_multiple_of(PAGE_BYTES);
+            let mut memory = vec![[0u64; PAGE_BYTES / 8]; bytes / PAGE_BYTES + 1];
+            let start = (memory.as_mut_ptr() as usize).next_multiple_of(PAGE_BYTES);
             // SAFETY: - a page more than that are there, all zeros, until the end of this round.
             let control = unsafe { Control::new(start, member_count) };
+            control.posts(0, 0).store(7, Ordering::Relaxed);
+            let ticket = control.tickets(0).draw(true);
+            assert!(!control.tickets(0).has_come(control.tickets(0).draw(true)));
+            assert!(control.tickets(0).has_come(ticket));
+            // SAFETY: - nobody else has it.
+            unsafe { control.clear(0) };
+            assert_eq!(control.posts(0, 0).load(Ordering::Relaxed), 0);
+            assert!(control.tickets(0).has_come(control.tickets(0).draw(true)));
             let mut seen = BTreeSet::new();
             let count = member_count as u32;
             for member in 0..count {

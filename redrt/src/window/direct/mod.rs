@@ -25,7 +25,8 @@ mod memory;
 pub use control::Control;
 pub use memory::{Part, Reached};
 
-use super::memory::Mapping;
+use super::kept;
+use super::memory::Shared;
 use crate::coll::barrier::barrier;
 
 use crate::comm::Comm;
@@ -61,7 +62,7 @@ pub struct Direct {
     /// How many completes of each origin have ended an exposure epoch here.
     ended: Box<[AtomicU32]>,
     /// Where the control words are, and the parts of a window that the library has allocated.
-    _mapping: Mapping,
+    memory: Shared,
 }
 
 /// What a member waits for.
@@ -101,15 +102,30 @@ fn counters(count: usize) -> Box<[AtomicU32]> {
 }
 
 impl Direct {
-    /// The window of `members`, of whom this process is number `rank`, with these parts. `mapping` begins with the
-    /// control words.
-    pub fn new(segment: Segment, members: Box<[Member]>, rank: u32, parts: Box<[Part]>, mapping: Mapping) -> Self {
+    /// The window of `members`, of whom this process is number `rank`, with these parts. `memory` begins with the
+    /// control words, and holds zeros.
+    pub fn new(segment: Segment, members: Box<[Member]>, rank: u32, parts: Box<[Part]>, memory: Shared) -> Self {
         let count = members.len();
-        // SAFETY: - the caller has mapped that much, fresh from the kernel; it is kept beside the words.
-        let control = unsafe { Control::new(mapping.start(), count) };
+        // SAFETY: - the caller has mapped that much, fresh from the kernel or cleared; it is kept beside the words.
+        let control = unsafe { Control::new(memory.start(), count) };
         let shares_core = engine::cell().lock().shares_core();
         let (started, ended, calls) = (counters(count), counters(count), AtomicU32::new(0));
-        Self { control, parts, members, segment, rank, shares_core, calls, started, ended, _mapping: mapping }
+        Self { control, parts, members, segment, rank, shares_core, calls, started, ended, memory }
+    }
+
+    /// The window is over at all members: its memory is cleared, as far as it is this member's, and kept for the next
+    /// one. `own_bytes` of it are the program's.
+    pub fn retire(&self, own_bytes: usize) {
+        if !kept::is_worth(&self.memory) {
+            return;
+        }
+        // SAFETY: - all members have come to the barrier with which a window is freed, and none uses it after that.
+        unsafe { self.control.clear(self.rank) };
+        if let Some(own) = self.parts[self.rank as usize].mapped().filter(|_| own_bytes > 0) {
+            // SAFETY: - the member's part, which is as long; nobody uses it after the barrier.
+            unsafe { own.write_bytes(0, own_bytes) };
+        }
+        kept::keep(self.memory.clone());
     }
 
     /// A member's part.

@@ -1,0 +1,82 @@
+//! Memory that the members of a window share, kept when the window is freed for the next one of the same members.
+//!
+//! To make such memory takes its members two rounds of messages, and the kernel a file, a mapping in each process and its
+//! pages: for a small window more than all else. So the members of a window agree on memory that another has left, in the
+//! round in which they tell each other sizes.
+//!
+//! ```text
+//!   MPI_Win_free ── barrier ── each member clears its own ──▶ kept ── all have the same? ──▶ the next window
+//!                                                                 └── no ──▶ dropped
+//! ```
+//! The trap: nobody may reach the next window before all have cleared what the last one left. A member tells what it has
+//! kept when that is done, and the others reach the window when they have heard so.
+//!
+//! Little is kept. The pages of a large window take longer than the rounds, and the program may need the memory.
+
+use super::memory::Shared;
+use redrt_process::lock;
+use redrt_types::VirtualRank;
+use std::sync::Mutex;
+
+/// So much is kept, at most: the oldest is dropped.
+const COUNT_MAX: usize = 4;
+
+/// Longer memory is not kept.
+const BYTES_MAX: usize = 256 << 10;
+
+process_local! {
+    /// The latest last.
+    static KEPT: Mutex<Vec<Shared>> = const { Mutex::new(Vec::new()) };
+}
+
+/// Whether it is worth keeping.
+pub fn is_worth(memory: &Shared) -> bool {
+    memory.length() <= BYTES_MAX
+}
+
+/// What the last window of these members has left, if it can be used: `for_copies` where members copy from and to each
+/// other's memory.
+pub fn take(members: &[VirtualRank], for_copies: bool) -> Option<Shared> {
+    let mut kept = lock(&KEPT);
+    let at = kept.iter().rposition(|one| one.fits(members, for_copies))?;
+    Some(kept.remove(at))
+}
+
+/// Keeps memory that its members have cleared.
+pub fn keep(memory: Shared) {
+    let mut kept = lock(&KEPT);
+    if kept.len() == COUNT_MAX {
+        kept.remove(0);
+    }
+    kept.push(memory);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::memory::Mapping;
+
+    fn shared(members: &[u32], number: u64, is_for_copies: bool) -> Shared {
+        let file = Mapping::create(100).unwrap();
+        let members = members.iter().copied().map(VirtualRank).collect();
+        Shared::new(Mapping::map(&file, 100).unwrap(), members, number, is_for_copies)
+    }
+
+    fn taken(members: &[u32], for_copies: bool) -> Option<u64> {
+        let members: Vec<_> = members.iter().copied().map(VirtualRank).collect();
+        take(&members, for_copies).map(|memory| memory.number())
+    }
+
+    #[test]
+    fn the_latest_of_the_same_members_is_taken_once_and_the_oldest_is_dropped() {
+        keep(shared(&[0, 1], 1, false));
+        keep(shared(&[0, 1], 2, true));
+        keep(shared(&[1, 0], 3, true));
+        assert_eq!(taken(&[0, 2], false), None);
+        assert_eq!(taken(&[1, 0], true), Some(3));
+        assert_eq!([taken(&[0, 1], false), taken(&[0, 1], true), taken(&[0, 1], false)], [Some(2), None, Some(1)]);
+        (0..=COUNT_MAX as u64).for_each(|number| keep(shared(&[0], number, false)));
+        let left: Vec<_> = std::iter::from_fn(|| taken(&[0], false)).collect();
+        assert_eq!(left, [4, 3, 2, 1]);
+    }
+}
