@@ -40,6 +40,8 @@ pub enum Mutation {
     CancelByItself,
     /// A line is cut while messages are on their way.
     LineUnquiet,
+    /// What a daemon says in one go with the word that a line goes is not heeded.
+    ReadTogetherLost,
     /// A process that goes on from a line does not say again that it is in `MPI_Finalize`.
     FinalizingOnce,
     /// A job that goes back to a line does not say who is in it.
@@ -49,7 +51,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them.
     #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::BarrierShort,
         Self::BroadcastEarly,
         Self::ReduceChildLost,
@@ -68,6 +70,7 @@ impl Mutation {
         Self::ProbeByItself,
         Self::CancelByItself,
         Self::LineUnquiet,
+        Self::ReadTogetherLost,
         Self::FinalizingOnce,
         Self::ViewUnsaid,
     ];

@@ -38,8 +38,6 @@ struct Stillness {
     held: Held<'static>,
     settled: MutexGuard<'static, ()>,
     closed: MutexGuard<'static, ()>,
-    /// What the daemon has said meanwhile.
-    unheeded: Vec<ToAgent>,
 }
 
 thread_local! {
@@ -99,23 +97,22 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32) -> i32 {
     let held = if is_for_line { engine::cell().hold_for_line() } else { engine::cell().hold() };
     let Some(mut held) = held else { return libc::EBUSY };
     let mut hushed = deaf.hush();
-    let mut unheeded = Vec::new();
-    if is_for_line && let Err(refusal) = come_to_rest(&mut hushed, &mut held, &mut unheeded) {
-        go_on(Stillness { hushed, held, settled: descriptors::settled(), closed, unheeded });
+    if is_for_line && let Err(refusal) = come_to_rest(&mut hushed, &mut held) {
+        go_on(Stillness { hushed, held, settled: descriptors::settled(), closed });
         return refusal;
     }
     clock::note_cut();
     let settled = descriptors::settled();
-    HELD.set(Some(ManuallyDrop::new(Stillness { hushed, held, settled, closed, unheeded })));
+    HELD.set(Some(ManuallyDrop::new(Stillness { hushed, held, settled, closed })));
     0
 }
 
 /// While something that was sent has not reached the other host, it is looked for so often, in milliseconds.
 const ARRIVAL_INTERVAL_MS: i32 = 1;
 
-/// Waits until nothing is on its way between any two processes of the job. What the daemon says besides is kept. Fails
-/// when nothing comes of the line, with the error number that the cloner is told.
-fn come_to_rest(hushed: &mut Hushed, held: &mut Held, unheeded: &mut Vec<ToAgent>) -> Result<(), i32> {
+/// Waits until nothing is on its way between any two processes of the job. What the daemon says besides is put aside.
+/// Fails when nothing comes of the line, with the error number that the cloner is told.
+fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<(), i32> {
     let mut is_quiet = false;
     loop {
         let has_arrived = held.settle();
@@ -132,7 +129,7 @@ fn come_to_rest(hushed: &mut Hushed, held: &mut Held, unheeded: &mut Vec<ToAgent
                 return Ok(());
             }
             Ok(Some(ToAgent::LineGoes(_))) => return Err(libc::ECANCELED),
-            Ok(Some(other)) => unheeded.push(other),
+            Ok(Some(other)) => hushed.put_aside(other),
             Err(_) => return Err(libc::EPIPE),
         }
     }
@@ -145,20 +142,36 @@ unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
 }
 
 fn go_on(stillness: Stillness) {
-    let Stillness { mut hushed, held, settled, closed, mut unheeded } = stillness;
+    let Stillness { hushed, held, settled, closed } = stillness;
     drop((settled, closed));
     held.resume();
-    unheeded.extend(std::iter::from_fn(|| hushed.read_before()));
-    drop(hushed);
+    heed_all(hushed.end());
+}
+
+/// Heeds what the daemon has said while nobody could.
+fn heed_all(said: Vec<ToAgent>) {
     if let Some((job, control)) = job().and_then(|job| Some((job, job.control?))) {
-        unheeded.into_iter().for_each(|message| super::agent::heed(job, control, message));
+        said.into_iter().for_each(|message| super::agent::heed(job, control, message));
     }
+}
+
+/// A simulated process that is held for a line hears that it goes, and goes on. Its daemon says the first `before`
+/// messages before that, and the others in one go with it.
+#[cfg(any(test, feature = "simulation"))]
+pub fn go_on_simulated(mut held: Held<'static>, said: &[ToAgent], before: usize) {
+    let control = job().and_then(|job| job.control).expect("it has a daemon");
+    let mut hushed = control.deafen().hush();
+    let (first, last) = said.split_at(before);
+    first.iter().chain([&ToAgent::LineGoes(true)]).chain(last).for_each(|message| hushed.hear(message));
+    // It goes on the same way when nothing comes of the line.
+    let _ = come_to_rest(&mut hushed, &mut held);
+    held.resume();
+    heed_all(hushed.end());
 }
 
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     let Some(stillness) = HELD.take().map(ManuallyDrop::into_inner) else { return };
-    // What its source was told is of no matter here.
-    let Stillness { mut hushed, mut held, settled, closed, unheeded: _ } = stillness;
+    let Stillness { mut hushed, mut held, settled, closed } = stillness;
     // No other thread runs yet.
     drop((settled, closed));
     if let Err(error) = become_copy(&mut hushed, &mut held) {
@@ -180,6 +193,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     descriptors::next_epoch();
     let before = job().expect("it is in a job");
     cover_descriptors(&before.welcome)?;
+    // What its source was told is of no matter here.
     hushed.begin_anew();
     hushed.send(&FromAgent::Hello)?;
     let place = match hushed.receive()? {

@@ -5,6 +5,8 @@ mod cloning;
 mod finish;
 mod upcalls;
 
+#[cfg(any(test, feature = "simulation"))]
+pub use cloning::go_on_simulated;
 pub use finish::end;
 
 use crate::links::{listening, networks};

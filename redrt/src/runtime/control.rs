@@ -1,5 +1,6 @@
 //! The connection to this host's daemon.
 
+use crate::mutation::{self, Mutation};
 use redrt_wire::control::{FromAgent, ToAgent};
 use redrt_wire::frame::{self, FrameReader};
 use std::io::{self, Read, Write};
@@ -35,6 +36,7 @@ pub struct Hushed<'a> {
     control: &'a Control,
     _writer: MutexGuard<'a, ()>,
     reader: MutexGuard<'a, FrameReader>,
+    put_aside: Vec<ToAgent>,
 }
 
 impl Control {
@@ -148,7 +150,7 @@ impl<'a> Deaf<'a> {
     /// have it by now.
     pub fn hush(self) -> Hushed<'a> {
         let writer = self.control.writer.lock().expect("no thread panics while it sends");
-        Hushed { control: self.control, _writer: writer, reader: self.reader }
+        Hushed { control: self.control, _writer: writer, reader: self.reader, put_aside: Vec::new() }
     }
 }
 
@@ -156,6 +158,7 @@ impl Hushed<'_> {
     /// The descriptor leads to another daemon now: what the last one had begun to say is void.
     pub fn begin_anew(&mut self) {
         *self.reader = FrameReader::default();
+        self.put_aside.clear();
     }
 
     /// Sends one message.
@@ -176,10 +179,68 @@ impl Hushed<'_> {
         if self.control.wait_readable(limit_ms) { self.receive().map(Some) } else { Ok(None) }
     }
 
-    /// The next message that is in the buffer already. The thread that listens waits until the socket is readable, and
-    /// would not see a message that came together with the last one that was received here.
-    pub fn read_before(&mut self) -> Option<ToAgent> {
-        // The thread that listens meets a wrong frame again.
-        self.reader.next().ok().flatten()
+    /// Keeps a message that is to be heeded when others may talk to the daemon again.
+    pub fn put_aside(&mut self, message: ToAgent) {
+        self.put_aside.push(message);
+    }
+
+    /// Others may talk to the daemon again. The caller heeds what it has said meanwhile: what was put aside, and what is
+    /// in the buffer already. The thread that listens waits until the socket is readable, and would not see a message
+    /// that came together with the last one that was received here.
+    #[must_use = "nobody else heeds these messages"]
+    pub fn end(mut self) -> Vec<ToAgent> {
+        let mut unheeded = std::mem::take(&mut self.put_aside);
+        if !mutation::is_planted(Mutation::ReadTogetherLost) {
+            // The thread that listens meets a wrong frame again.
+            unheeded.extend(std::iter::from_fn(|| self.reader.next().ok().flatten()));
+        }
+        unheeded
+    }
+
+    /// What a simulated daemon says is in the buffer, as if it had been read.
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn hear(&mut self, message: &ToAgent) {
+        self.reader.push(&frame::encode(message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(messages: &[ToAgent]) -> String {
+        format!("{messages:?}")
+    }
+
+    #[test]
+    fn what_was_read_together_with_the_last_message_of_a_line_is_heeded_in_order() {
+        let (here, mut daemon) = UnixStream::pair().unwrap();
+        let control = Control::new(here);
+        let said = [ToAgent::Held(true), ToAgent::LineGoes(true), ToAgent::Held(false), ToAgent::Release];
+        let mut bytes: Vec<u8> = said.iter().flat_map(frame::encode).collect();
+        // The last one is torn.
+        let late = bytes.split_off(bytes.len() - 3);
+        daemon.write_all(&bytes).unwrap();
+        let mut hushed = control.deafen().hush();
+        let first = hushed.receive().unwrap();
+        hushed.put_aside(first);
+        let second = hushed.receive_within(-1).unwrap().unwrap();
+        assert_eq!(text(&[second]), text(&said[1..2]));
+        assert_eq!(text(&hushed.end()), text(&[ToAgent::Held(true), ToAgent::Held(false)]));
+        daemon.write_all(&late).unwrap();
+        assert_eq!(text(&[control.receive().unwrap()]), text(&said[3..]));
+        assert_eq!(text(&control.deafen().hush().end()), text(&[]));
+    }
+
+    #[test]
+    fn what_another_daemon_has_said_is_void() {
+        let (here, mut daemon) = UnixStream::pair().unwrap();
+        let control = Control::new(here);
+        daemon.write_all(&[frame::encode(&ToAgent::Release), frame::encode(&ToAgent::Release)].concat()).unwrap();
+        let mut hushed = control.deafen().hush();
+        let first = hushed.receive().unwrap();
+        hushed.put_aside(first);
+        hushed.begin_anew();
+        assert_eq!(text(&hushed.end()), text(&[]));
     }
 }

@@ -117,6 +117,8 @@ pub(super) struct SimulatedJob {
     pub(super) members: Vec<Member>,
     pub(super) cards: Vec<Card>,
     pub(super) is_released: bool,
+    /// Lines are taken, and some of them just when something is told to all.
+    pub(super) takes_lines: bool,
     pub(super) summary: Summary,
     pub(super) mutation: Option<Mutation>,
 }
@@ -200,7 +202,7 @@ impl SimulatedJob {
         };
         let members = shape.replicas().map(member).collect();
         let summary = Summary { kind: Some(plan.kind), rank_count, degree, ..Summary::default() };
-        Self { world, view, members, cards, is_released: false, summary, mutation }
+        Self { world, view, members, cards, is_released: false, takes_lines: false, summary, mutation }
     }
 
     pub(super) fn world(&self) -> std::sync::MutexGuard<'_, World> {
@@ -423,6 +425,11 @@ impl SimulatedJob {
             let message = Box::new(message(&view));
             self.world().plan(at_ns, Event::Told(process, incarnation, message));
         }
+        let mut world = self.world();
+        if self.takes_lines && world.random.chance(30) {
+            let now_ns = world.now_ns;
+            world.plan(now_ns, Event::Line(false));
+        }
     }
 
     /// What a process tells its daemon.
@@ -439,7 +446,9 @@ impl SimulatedJob {
                 }
             }
             FromAgent::Suspect(peer) if self.degree_was(peer) > 1 => {}
-            FromAgent::Event(redrt_wire::event::Event::Reconnected { .. }) | FromAgent::Pinned(_) => {}
+            FromAgent::Event(redrt_wire::event::Event::Reconnected { .. })
+            | FromAgent::Pinned(_)
+            | FromAgent::Quiet => {}
             other => return Err(format!("{replica} says {other:?}")),
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! Lines of a simulated job: all processes are held, what is on its way arrives, and the job goes on, or goes back.
+//! Lines of a simulated job: all processes are held, what is on its way arrives, and the job goes on, or goes back. What
+//! their daemons say meanwhile is heeded when they go on.
 //!
 //! An image of a process is all that it has, and a seed is a run. So a job that goes back to a line is this one from
 //! the line on: its processes find themselves in a job that has heard nothing of them, without connections. What
@@ -6,7 +7,7 @@
 
 use super::job::SimulatedJob;
 use super::world::Event;
-use crate::membership::{hold_simulated, restore_simulated};
+use crate::membership::{go_on_simulated, hold_simulated, restore_simulated};
 use crate::mutation::Mutation;
 use redrt_engine::cloning::Held;
 use redrt_types::ProcessIndex;
@@ -15,6 +16,7 @@ use redrt_wire::control::ToAgent;
 impl SimulatedJob {
     /// Chooses when lines are taken, and to which of them the job goes back.
     pub(super) fn plan_lines(&mut self, lines: usize) {
+        self.takes_lines = lines > 0;
         let mut world = self.world();
         for _ in 0..lines {
             let span = world.random.pick(&[10, 100, 1000]);
@@ -32,7 +34,8 @@ impl SimulatedJob {
             if member.is_lost { !self.view.is_live(member.replica) } else { is_fit }
         });
         drop(world);
-        if !is_whole || self.is_released {
+        // One that is released needs not go back, but it may be held until all have heard that they may leave.
+        if !is_whole || self.is_released && goes_back {
             return Ok(());
         }
         self.come_to_rest()?;
@@ -41,11 +44,20 @@ impl SimulatedJob {
             self.go_back()?;
         } else {
             for process in self.living() {
-                self.hold(process, |held| held.resume())?;
+                self.go_on(process)?;
                 self.wake(process);
             }
         }
         Ok(())
+    }
+
+    /// A process hears that the line goes, and what else its daemon has to tell it: some of it before, some with that.
+    fn go_on(&self, process: ProcessIndex) -> Result<(), String> {
+        let mut world = self.world();
+        let told = world.take_told(process);
+        let before = world.random.below(told.len() + 1);
+        drop(world);
+        self.hold(process, |held| go_on_simulated(held, &told, before))
     }
 
     fn living(&self) -> Vec<ProcessIndex> {

@@ -139,6 +139,17 @@ impl World {
         self.events.values().any(|event| matches!(event, Event::Opened(_)))
     }
 
+    /// What the daemon of a process was to tell it later, in order: it does so now.
+    pub fn take_told(&mut self, process: ProcessIndex) -> Vec<ToAgent> {
+        let is_its = |event: &Event| matches!(event, Event::Told(to, ..) if *to == process);
+        let keys: Vec<_> = self.events.iter().filter(|(_, event)| is_its(event)).map(|(key, _)| *key).collect();
+        let message = |key: &(u64, u64)| match self.events.remove(key) {
+            Some(Event::Told(_, _, message)) => Some(*message),
+            _ => None,
+        };
+        keys.iter().filter_map(message).collect()
+    }
+
     /// The job goes back to a line: connections are gone, and nothing is on its way on one or to be told.
     pub fn forget(&mut self) {
         self.events.retain(|_, event| !event.is_of_network() && !matches!(event, Event::Told(..)));
