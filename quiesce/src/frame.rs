@@ -155,8 +155,8 @@ pub enum Arrival {
         is_agreed: bool,
     },
     /// The `Offer` is a message that arrived before and whose payload is still wanted: its supplier was lost before the
-    /// payload was complete, or the payload or its envelope was corrupt. Take payload and envelope from this offer; what
-    /// another replica still sends of it is void.
+    /// payload was complete, or the payload or its envelope was corrupt. Take payload and envelope from this offer;
+    /// what another replica still sends of it is void.
     Again {
         /// What the engine calls the message: see `Replica::set_place`.
         place: u32,

@@ -295,8 +295,8 @@ impl Replica {
         self.held.len()
     }
 
-    /// A frame has come. Frames of replicas that are not live in the view are ignored. What is handed back is done first,
-    /// then what outputs ask for.
+    /// A frame has come. Frames of replicas that are not live in the view are ignored. What is handed back is done
+    /// first, then what outputs ask for.
     ///
     /// # Errors
     /// When a sound replica would not have sent it. The machine goes on as if the frame had not come; what its sender

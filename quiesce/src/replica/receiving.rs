@@ -107,8 +107,8 @@ impl Replica {
         }
     }
 
-    /// The payload that `from` sent for this message ([`Arrival::New`] or [`Arrival::Again`]) is complete in memory, and
-    /// this is its digest. Void when another supplier has been named since.
+    /// The payload that `from` sent for this message ([`Arrival::New`] or [`Arrival::Again`]) is complete in memory,
+    /// and this is its digest. Void when another supplier has been named since.
     pub fn payload_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
         let is_ignored = self.has(Mutation::KinshipIgnored);
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {

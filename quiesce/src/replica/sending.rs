@@ -145,8 +145,8 @@ fn first_process(world: &World, rank: VirtualRank) -> usize {
     world.process(ReplicaId { rank, index: ReplicaIndex(0) }).0 as usize
 }
 
-/// Transmits a message that was held to each live replica of the receiver: what it asked for, unless it has said that it needs
-/// nothing. `services` starts with the receiver's first replica.
+/// Transmits a message that was held to each live replica of the receiver: what it asked for, unless it has said that
+/// it needs nothing. `services` starts with the receiver's first replica.
 fn transmit_to_all(
     services: &[Service],
     outbox: &mut Outbox,

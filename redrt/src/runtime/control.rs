@@ -184,9 +184,9 @@ impl Hushed<'_> {
         self.put_aside.push(message);
     }
 
-    /// Others may talk to the daemon again. The caller heeds what it has said meanwhile: what was put aside, and what is
-    /// in the buffer already. The thread that listens waits until the socket is readable, and would not see a message
-    /// that came together with the last one that was received here.
+    /// Others may talk to the daemon again. The caller heeds what it has said meanwhile: what was put aside, and what
+    /// is in the buffer already. The thread that listens waits until the socket is readable, and would not see a
+    /// message that came together with the last one that was received here.
     #[must_use = "nobody else heeds these messages"]
     pub fn end(mut self) -> Vec<ToAgent> {
         let mut unheeded = std::mem::take(&mut self.put_aside);

@@ -1,5 +1,5 @@
-//! Lines of a simulated job: all processes are held, what is on its way arrives, and the job goes on, or goes back. What
-//! their daemons say meanwhile is heeded when they go on.
+//! Lines of a simulated job: all processes are held, what is on its way arrives, and the job goes on, or goes back.
+//! What their daemons say meanwhile is heeded when they go on.
 //!
 //! An image of a process is all that it has, and a seed is a run. So a job that goes back to a line is this one from
 //! the line on: its processes find themselves in a job that has heard nothing of them, without connections. What

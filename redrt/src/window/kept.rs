@@ -1,15 +1,15 @@
 //! Memory that the members of a window share, kept when the window is freed for the next one of the same members.
 //!
-//! To make such memory takes its members two rounds of messages, and the kernel a file, a mapping in each process and its
-//! pages: for a small window more than all else. So the members of a window agree on memory that another has left, in the
-//! round in which they tell each other sizes.
+//! To make such memory takes its members two rounds of messages, and the kernel a file, a mapping in each process and
+//! its pages: for a small window more than all else. So the members of a window agree on memory that another has left,
+//! in the round in which they tell each other sizes.
 //!
 //! ```text
 //!   MPI_Win_free ── barrier ── each member clears its own ──▶ kept ── all have the same? ──▶ the next window
 //!                                                                 └── no ──▶ dropped
 //! ```
-//! The trap: nobody may reach the next window before all have cleared what the last one left. A member tells what it has
-//! kept when that is done, and the others reach the window when they have heard so.
+//! The trap: nobody may reach the next window before all have cleared what the last one left. A member tells what it
+//! has kept when that is done, and the others reach the window when they have heard so.
 //!
 //! Little is kept. The pages of a large window take longer than the rounds, and the program may need the memory.
 
