@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -38,6 +38,7 @@ impl Program {
         Self { name: "addresses", arguments: &["40"], rank_count: 3 },
         Self { name: "files", arguments: &["1"], rank_count: 3 },
         Self { name: "datareps", arguments: &["1"], rank_count: 3 },
+        Self { name: "places", arguments: &[], rank_count: 3 },
         Self { name: "posix", arguments: &["1"], rank_count: 3 },
         Self { name: "listings", arguments: &["1"], rank_count: 2 },
         Self { name: "fortran_heat", arguments: &["32", "40"], rank_count: 4 },

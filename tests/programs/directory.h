@@ -13,7 +13,7 @@ static int rank, size;
 static char directory[PATH_MAX / 2];
 
 /* A path in it; four of them can be in use. */
-static const char *in(const char *name)
+static inline const char *in(const char *name)
 {
     static char paths[4][PATH_MAX];
     static int next;
@@ -23,7 +23,7 @@ static const char *in(const char *name)
 }
 
 /* A path in the part of this rank. */
-static const char *own(const char *name)
+static inline const char *own(const char *name)
 {
     char with_rank[PATH_MAX / 2];
     snprintf(with_rank, sizeof with_rank, "r%d%s%s", rank, *name ? "/" : "", name);
@@ -49,7 +49,7 @@ static void make_directory(const char *program, const char *given)
 }
 
 /* Everybody sends and receives, so that replicas can be killed here. */
-static uint64_t exchange_hash(uint64_t hash)
+static inline uint64_t exchange_hash(uint64_t hash)
 {
     uint64_t from = 0;
     MPI_Sendrecv(&hash, 1, MPI_UINT64_T, (rank + 1) % size, 1, &from, 1, MPI_UINT64_T, (rank + size - 1) % size, 1,

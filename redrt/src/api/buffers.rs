@@ -1,8 +1,9 @@
 //! (buffer, count, datatype) as the engine wants it: bytes to send, a place to receive into.
 
-use crate::abi::MPI_ERR_COUNT;
+use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, MPI_IN_PLACE};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
+use crate::fail;
 use crate::handle::{DatatypeHandle, Held};
 use redrt_engine::payload::{Payload, Scatter, Target};
 use redrt_transport::memory::Scratch;
@@ -26,6 +27,14 @@ pub fn typed(count: i64, datatype: DatatypeHandle) -> Result<Typed> {
     Ok(Typed { datatype: datatype::resolve_committed(datatype)?, count })
 }
 
+/// Checks a buffer, a count and a datatype.
+#[inline]
+pub fn typed_at(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Typed> {
+    let typed = typed(count, datatype)?;
+    check_place(buffer, 0, count, &typed.datatype)?;
+    Ok(typed)
+}
+
 /// Refuses what [`typed`] refuses.
 #[inline(never)]
 pub fn check(count: i64, datatype: DatatypeHandle) -> Result {
@@ -35,6 +44,46 @@ pub fn check(count: i64, datatype: DatatypeHandle) -> Result {
 #[cold]
 fn negative(count: i64) -> Error {
     Error::new(MPI_ERR_COUNT, format!("count is {count}"))
+}
+
+/// No byte of a program is below: the kernel maps nothing there. The addresses that stand for something else are, among
+/// them null and `MPI_IN_PLACE`.
+const LOWEST_ADDRESS: usize = 4096;
+
+/// Refuses a buffer whose bytes cannot be where it says: `count` elements, not negative, that begin `offset` bytes
+/// behind `buffer`.
+///
+/// # Errors
+/// `MPI_ERR_BUFFER`, as MPICH and Open MPI have it.
+#[inline(always)]
+pub fn check_place(buffer: *const c_void, offset: isize, count: i64, datatype: &Datatype) -> Result {
+    if buffer.addr() >= LOWEST_ADDRESS || datatype.packed_size(count) == 0 {
+        return Ok(());
+    }
+    nowhere(buffer, offset as i64 + datatype.true_bounds().0)
+}
+
+/// The same of a buffer of bytes.
+///
+/// # Errors
+/// `MPI_ERR_BUFFER`.
+pub fn check_bytes(buffer: *const c_void, length: usize) -> Result {
+    if buffer.addr() >= LOWEST_ADDRESS || length == 0 { Ok(()) } else { nowhere(buffer, 0) }
+}
+
+/// `first`: where the first byte is, counted from the buffer.
+#[cold]
+fn nowhere(buffer: *const c_void, first: i64) -> Result {
+    if std::ptr::eq(buffer, MPI_IN_PLACE) {
+        fail!(MPI_ERR_BUFFER, "MPI_IN_PLACE has no meaning for this buffer here");
+    }
+    let address = (buffer.addr() as i64).wrapping_add(first);
+    match buffer.is_null() {
+        // MPI_BOTTOM is null, too: then the datatype, or a displacement, has the addresses.
+        _ if !(0..LOWEST_ADDRESS as i64).contains(&address) => Ok(()),
+        true => fail!(MPI_ERR_BUFFER, "the buffer is null"),
+        false => fail!(MPI_ERR_BUFFER, "the buffer begins at address {address:#x}, where nothing is"),
+    }
 }
 
 impl Typed {
@@ -58,6 +107,10 @@ pub(crate) fn predefined_stretch(
     datatype: DatatypeHandle,
 ) -> Option<(*mut u8, usize, &'static Datatype)> {
     let datatype = datatype::predefined(datatype).filter(|_| count >= 0)?;
+    // What cannot be there is told of where there is time for it.
+    if buffer.addr() < LOWEST_ADDRESS && count > 0 {
+        return None;
+    }
     let offset = datatype.contiguous_offset(count)?;
     let start = buffer.cast_mut().cast::<u8>().wrapping_offset(offset as isize);
     Some((start, datatype.packed_size(count) as usize, datatype))
@@ -82,7 +135,7 @@ pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHand
 
 #[inline(never)]
 unsafe fn outgoing_of_any(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<(Payload, Element)> {
-    let typed = typed(count, datatype)?;
+    let typed = typed_at(buffer, count, datatype)?;
     let (bytes, element) = (typed.bytes(), typed.datatype.element());
     if let Some(start) = typed.stretch(buffer) {
         // SAFETY: - the program keeps the buffer until the send completes.
@@ -104,7 +157,7 @@ pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Re
 
 #[inline(never)]
 fn incoming_of_any(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
-    let typed = typed(count, datatype)?;
+    let typed = typed_at(buffer, count, datatype)?;
     let capacity = typed.bytes() as u64;
     if let Some(start) = typed.stretch(buffer) {
         return Ok(Target { start, capacity, scatter: None });
@@ -122,5 +175,38 @@ impl Scatter for Typed {
         self.datatype.pack(from, self.count, &mut packed);
         packed.truncate(length);
         packed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::MPI_COMBINER_DUP;
+    use crate::datatype::Envelope;
+    use redrt_datatype::hvector;
+    use std::ptr::without_provenance;
+
+    #[test]
+    fn a_buffer_whose_bytes_are_nowhere_is_refused_and_only_such_a_one() {
+        let int = datatype::resolve(DatatypeHandle::INT).unwrap();
+        let nothing = Datatype::new(hvector(0, 1, 4, &int).unwrap(), Envelope::new(MPI_COMBINER_DUP, false));
+        let is_refused = |address: usize, offset, count, datatype: &Datatype| {
+            let checked = check_place(without_provenance(address), offset, count, datatype);
+            checked.map_err(|error| assert_eq!(error.code(), MPI_ERR_BUFFER)).is_err()
+        };
+        for address in [0, MPI_IN_PLACE.addr(), 2, LOWEST_ADDRESS - 1] {
+            assert!(is_refused(address, 0, 1, &int) && is_refused(address, 0, 1 << 40, &int), "{address}");
+            assert!(!is_refused(address, 0, 0, &int) && !is_refused(address, 0, 7, &nothing), "{address}");
+        }
+        assert!(!is_refused(LOWEST_ADDRESS, 0, 1, &int));
+        // A displacement may be the address, but none goes with MPI_IN_PLACE.
+        assert!(!is_refused(0, LOWEST_ADDRESS as isize, 1, &int) && !is_refused(0, -1 << 20, 1, &int));
+        assert!(is_refused(MPI_IN_PLACE.addr(), 1 << 20, 1, &int));
+        assert!(check_bytes(without_provenance(0), 0).is_ok() && check_bytes(without_provenance(0), 1).is_err());
+        for address in [0, MPI_IN_PLACE.addr()] {
+            let buffer = without_provenance::<c_void>(address);
+            assert!(predefined_stretch(buffer, 1, DatatypeHandle::INT).is_none(), "its caller finds out why");
+            assert!(predefined_stretch(buffer, 0, DatatypeHandle::INT).is_some(), "as fast as any other");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Reduction operations (MPI-5.0 section 6.9).
 
+use super::buffers::check_place;
 use super::check::check_count;
-use crate::abi::{Callback, MPI_ERR_BUFFER, Output};
+use crate::abi::{Callback, Output};
 use crate::callbacks::UserFunction;
 use crate::datatype::resolve_committed;
 use crate::error::Result;
-use crate::fail;
 use crate::handle::{DatatypeHandle, OpHandle};
 use crate::op;
 use std::ffi::{c_int, c_void};
@@ -42,9 +42,9 @@ pub fn reduce_local(
     let datatype = resolve_committed(datatype)?;
     let op = op::resolve(op)?;
     op.check(&datatype)?;
-    let in_place = std::ptr::without_provenance(1);
-    if check_count(count)? > 0 && datatype.size() > 0 && (inbuf == in_place || inoutbuf.cast_const() == in_place) {
-        fail!(MPI_ERR_BUFFER, "MPI_IN_PLACE has no meaning here");
+    check_count(count)?;
+    for buffer in [inbuf, inoutbuf.cast_const()] {
+        check_place(buffer, 0, count, &datatype)?;
     }
     op.reduce_checked(&datatype, count, inbuf.cast(), inoutbuf.cast());
     Ok(())

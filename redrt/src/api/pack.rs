@@ -1,7 +1,8 @@
 //! Packing (MPI-5.0 section 5.2). A packed message has no header: it is the bytes of its elements.
 
+use super::buffers::{check_bytes, check_place};
 use super::check::check_count;
-use crate::abi::{CountOut, Input, MPI_ERR_ARG, MPI_ERR_BUFFER, MPI_ERR_TRUNCATE, MPI_ERR_UNSUPPORTED_DATAREP, packed};
+use crate::abi::{CountOut, Input, MPI_ERR_ARG, MPI_ERR_TRUNCATE, MPI_ERR_UNSUPPORTED_DATAREP, packed};
 use crate::datatype::{self, Datatype, resolve_committed};
 use crate::error::{Result, Scope};
 use crate::fail;
@@ -16,13 +17,6 @@ fn check_position(size: i64, position: i64) -> Result<usize> {
         fail!(MPI_ERR_ARG, "position {position} in a buffer of {size} bytes");
     }
     Ok((size - position) as usize)
-}
-
-fn check_buffer(buffer: *const c_void, length: usize) -> Result {
-    if buffer.is_null() && length > 0 {
-        fail!(MPI_ERR_BUFFER, "the packed buffer is null");
-    }
-    Ok(())
 }
 
 fn check_room(needed: u64, room: usize) -> Result {
@@ -48,7 +42,8 @@ pub fn pack(
     let room = check_position(outsize, begin)?;
     let needed = datatype.packed_size(check_count(incount)?);
     check_room(needed, room)?;
-    check_buffer(outbuf, needed as usize)?;
+    check_bytes(outbuf, needed as usize)?;
+    check_place(inbuf, 0, incount, &datatype)?;
     let out = packed::writable(outbuf, begin, needed as usize);
     datatype.pack(inbuf.cast(), incount, out);
     position.set(begin + needed as i64)
@@ -70,7 +65,8 @@ pub fn unpack(
     let room = check_position(insize, begin)?;
     let needed = datatype.packed_size(check_count(outcount)?);
     check_room(needed, room)?;
-    check_buffer(inbuf, needed as usize)?;
+    check_bytes(inbuf, needed as usize)?;
+    check_place(outbuf, 0, outcount, &datatype)?;
     datatype.unpack(outbuf.cast(), outcount, packed::readable(inbuf, begin, needed as usize));
     position.set(begin + needed as i64)
 }
@@ -109,7 +105,8 @@ pub fn pack_external(
     let count = check_count(incount)? as u64;
     let needed = external_size(&datatype, count);
     check_room(needed, room)?;
-    check_buffer(outbuf, needed as usize)?;
+    check_bytes(outbuf, needed as usize)?;
+    check_place(inbuf, 0, incount, &datatype)?;
     let mut native = vec![0; datatype.packed_size(incount) as usize];
     datatype.pack(inbuf.cast(), incount, &mut native);
     let external = to_external(&datatype, count, &native)?;
@@ -131,8 +128,9 @@ pub fn unpack_external(
     let datatype = resolve_committed(datatype)?;
     let begin = position.get()?;
     let room = check_position(insize, begin)?;
-    check_buffer(inbuf, room)?;
+    check_bytes(inbuf, room)?;
     let count = check_count(outcount)? as u64;
+    check_place(outbuf, 0, outcount, &datatype)?;
     let (native, read) = from_external(&datatype, count, packed::readable(inbuf, begin, room))?;
     datatype.unpack(outbuf.cast(), outcount, &native);
     position.set(begin + read as i64)

@@ -74,7 +74,7 @@ fn make(arguments: &Arguments, sends: bool) -> Result<Arc<Partitioned>> {
     let Arguments { buffer, partitions, count, datatype, peer, tag, comm, info } = *arguments;
     let comm = comm::resolve(comm)?.shared();
     info::resolve_hints(info)?;
-    buffers::typed(count, datatype)?;
+    buffers::typed_at(buffer, count, datatype)?;
     let Some(parts) = usize::try_from(partitions).ok().filter(|parts| *parts > 0) else {
         fail!(MPI_ERR_ARG, "{partitions} partitions");
     };

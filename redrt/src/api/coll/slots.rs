@@ -2,6 +2,7 @@
 
 use super::section::Section;
 use crate::abi::{Counts, Input, MPI_ERR_COUNT};
+use crate::api::buffers;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held};
@@ -38,6 +39,7 @@ impl Slot {
         if count < 0 {
             return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
         }
+        buffers::check_place(buffer.cast(), offset, count, &datatype)?;
         let section = Section::of(buffer, offset, count, &datatype)?;
         let start = buffer.cast_mut().wrapping_offset(if section.is_some() { 0 } else { offset });
         // SAFETY: - an address only; the bytes are accessed through what `open` makes of it, or by pack and unpack.

@@ -1,7 +1,7 @@
 //! Reading and writing (MPI-5.0 section 14.4). Collective forms need not meet: their ranks access different or the same
 //! bytes, each as if by itself. Nonblocking forms are over when they return.
 
-use super::super::buffers::typed;
+use super::super::buffers::typed_at;
 use crate::abi::{Offset, Output, Status};
 use crate::api::p2p::complete_handle;
 use crate::error::Result;
@@ -12,7 +12,7 @@ use redrt_engine::request;
 use std::ffi::c_void;
 
 fn buffer(start: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Buffer> {
-    let typed = typed(count, datatype)?;
+    let typed = typed_at(start, count, datatype)?;
     Ok(Buffer { start: start.cast_mut(), count: typed.count, datatype: typed.datatype })
 }
 

@@ -63,7 +63,7 @@ macro_rules! persistent_send {
             request: Output<RequestHandle>,
         ) -> Result {
             let comm = comm::resolve(comm)?;
-            buffers::typed(count, datatype)?;
+            buffers::typed_at(buf, count, datatype)?;
             super::check_tag(tag)?;
             if dest != crate::abi::MPI_PROC_NULL {
                 comm.member(dest)?;
@@ -96,7 +96,7 @@ pub unsafe fn recv_init(
     request: Output<RequestHandle>,
 ) -> Result {
     let comm = comm::resolve(comm)?;
-    buffers::typed(count, datatype)?;
+    buffers::typed_at(buf, count, datatype)?;
     super::selector(&comm, source, tag)?;
     let (buffer, datatype, owner) = (Lent(buf), datatype::keep(datatype)?, comm.clone());
     create(&comm, request, move || match receive::begin(buffer.get(), count, datatype.handle(), source, tag, &owner)? {
