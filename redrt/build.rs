@@ -18,6 +18,5 @@ fn main() {
     let write = |name: &str, text: String| std::fs::write(Path::new(&directory).join(name), text).expect("OUT_DIR");
     write("constants.rs", render_constants(&table));
     write("exports.rs", render_exports(&table, &bound));
-    let own = ["redrt_create_op", "redrt_create_errhandler", "redrt_peers"];
-    write("functions.rs", render_core_table(&table, &own));
+    write("functions.rs", render_core_table(&table));
 }

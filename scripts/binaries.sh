@@ -158,8 +158,7 @@ for source in ${modules:+tests/programs/fortran_*.f*}; do
     done
 done
 
-# C++. The families' own libraries for it stay as they are; of MPI-2's callbacks, which they hand over in ways of their
-# own, the program is told.
+# C++. The families' own libraries for it stay as they are.
 for family in ${modules:+mpich openmpi}; do
     binary=$work/bindings.$family
     case $family in
@@ -172,13 +171,6 @@ for family in ${modules:+mpich openmpi}; do
     while read -r options; do
         expect "C++ for $family" "$work/expected" "$options" "$binary"
     done < <(disturbances 3)
-    "$redrun" -n 2 "$binary" callback >"$work/out" 2>&1 && code=0 || code=$?
-    if [ $code = 2 ] && grep -q "an operator of MPI-2's C++ bindings cannot be served" "$work/out"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: a callback of C++ for $family is not refused: exit code $code" && cat "$work/out"
-    fi
     unset LD_LIBRARY_PATH
 done
 

@@ -26,11 +26,12 @@ type ExtentFunction = unsafe extern "C" fn(DatatypeHandle, *mut isize, *mut c_vo
 pub struct UserFunction {
     function: Callback,
     adapter: Option<Callback>,
+    by: Callback,
 }
 
 impl From<Callback> for UserFunction {
     fn from(function: Callback) -> Self {
-        Self { function, adapter: None }
+        Self { function, adapter: None, by: Callback(0) }
     }
 }
 
@@ -38,22 +39,28 @@ impl UserFunction {
     /// A function that is called by way of an adapter.
     #[must_use]
     pub fn adapted(function: Callback, adapter: Callback) -> Self {
-        Self { function, adapter: Some(adapter) }
+        Self { function, adapter: Some(adapter), by: Callback(0) }
+    }
+
+    /// The same with a function of MPI-2's bindings for C++: the adapter is told of a further one that goes with it.
+    #[must_use]
+    pub fn called_by(self, by: Callback) -> Self {
+        Self { by, ..self }
     }
 }
 
-type OperationAdapter = unsafe extern "C" fn(usize, *const c_void, *mut c_void, Count, usize);
-type ErrhandlerAdapter = unsafe extern "C" fn(usize, usize, c_int) -> c_int;
+type OperationAdapter = unsafe extern "C" fn(usize, usize, *const c_void, *mut c_void, Count, usize);
+type ErrhandlerAdapter = unsafe extern "C" fn(usize, usize, usize, c_int) -> c_int;
 
 /// Calls an error handler with a handle and an error code.
 pub fn call_errhandler(user: UserFunction, mut handle: usize, mut code: c_int) -> c_int {
     let _calling_back = threads::call_back();
-    let UserFunction { function, adapter } = user;
+    let UserFunction { function, adapter, by } = user;
     if let Some(adapter) = adapter {
         // SAFETY: - the type of a façade's `call_errhandler`.
         let adapter = unsafe { adapter.function::<ErrhandlerAdapter>() };
         // SAFETY: - the function that came with the adapter.
-        return unsafe { adapter(function.0, handle, code) };
+        return unsafe { adapter(function.0, by.0, handle, code) };
     }
     // SAFETY: - the type of MPI_Comm_errhandler_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<ErrhandlerFunction>() };
@@ -107,12 +114,12 @@ pub fn call_user_operation(
     mut datatype: DatatypeHandle,
 ) {
     let _calling_back = threads::call_back();
-    let UserFunction { function, adapter } = user;
+    let UserFunction { function, adapter, by } = user;
     if let Some(adapter) = adapter {
         // SAFETY: - the type of a façade's `call_operation`.
         let adapter = unsafe { adapter.function::<OperationAdapter>() };
         // SAFETY: - buffers: the C call's promise; the function came with the adapter.
-        unsafe { adapter(function.0, input.cast(), in_out.cast(), count, datatype.0) };
+        unsafe { adapter(function.0, by.0, input.cast(), in_out.cast(), count, datatype.0) };
     } else if wide {
         let mut count = count;
         // SAFETY: - the program created the operation with MPI_Op_create_c.

@@ -189,6 +189,18 @@ impl<T> HandleTable<T> {
         if entry.generation == generation { entry.object.clone() } else { None }
     }
 
+    /// Puts another object in the place of one; whoever holds that keeps it. Nothing happens where there is none.
+    pub fn replace(&self, value: usize, with: impl FnOnce(&T) -> T) {
+        let Some((index, generation)) = split(value) else { return };
+        let Some(place) = self.existing_place(index) else { return };
+        let mut entry = place.write().unwrap_or_else(PoisonError::into_inner);
+        if entry.generation == generation
+            && let Some(object) = &mut entry.object
+        {
+            *object = Arc::new(with(object));
+        }
+    }
+
     /// Removes and returns the object; it lives on as long as others hold it.
     pub fn remove(&self, value: usize) -> Option<Arc<T>> {
         let (index, generation) = split(value)?;
@@ -278,6 +290,11 @@ mod tests {
             stale.push(value);
         }
         let live = table.insert(Arc::new(-1));
+        let held = table.get(live);
+        for value in stale.iter().copied().chain([0, live, live + 1]) {
+            table.replace(value, |object| object - 1);
+        }
+        assert_eq!((held.as_deref(), table.get(live).as_deref()), (Some(&-1), Some(&-2)));
         assert!(stale.iter().all(|value| table.get(*value).is_none()));
         for value in [0, 1, 257, 0xfff, live ^ 1 << INDEX_BITS, live + 1, usize::MAX, 1 << 40] {
             assert!(table.get(value).is_none(), "{value:#x}");

@@ -187,6 +187,11 @@ fn a_library_that_a_program_loads_by_its_path_is_redrts() {
         let ended = Job::new(2, &directory.path().join("app")).arguments(&[&library]).run();
         ended.ended_with(0).printed("well\nwell\n");
     }
+    // By the name that it is linked with alone, wherever the linker would look.
+    let (place, app) = (directory.path().display(), directory.path().join("app").display().to_string());
+    let search = format!("LD_LIBRARY_PATH={place}");
+    let job = Job::new(2, Path::new("/usr/bin/env")).arguments(&[&search, &app, "libmpi.so"]);
+    job.run().ended_with(0).printed("well\nwell\n");
     // What is not there is not there, and other libraries are what they are.
     let missing = directory.path().join("none/libmpi.so.40").display().to_string();
     let ended = Job::new(1, &directory.path().join("app")).arguments(&[&missing]).run().ended_with(1);

@@ -3,6 +3,9 @@
 //! redrt is given one of the functions here. Where callbacks have a state, that is a [`Context`]: the functions of the
 //! program, and its own state. Reductions and error handlers have none; redrt is told by which function of this module
 //! the program's is to be called (`Own::create_op`).
+//!
+//! A function of MPI-2's bindings for C++ has other arguments. The family's library for those has a function that knows
+//! them, and calls the program's.
 
 use crate::Family;
 use crate::core::CoreStatus;
@@ -16,6 +19,8 @@ use std::sync::{Mutex, PoisonError};
 pub struct Context {
     functions: [usize; 3],
     state: usize,
+    /// By what functions an attribute is copied and deleted where those of the program are of C++ (MPICH's).
+    by: [usize; 2],
 }
 
 static SHARED: Mutex<Option<HashMap<Context, &'static Context>>> = Mutex::new(None);
@@ -24,16 +29,30 @@ impl Context {
     fn of(functions: &[usize], state: *mut c_void) -> Self {
         let mut all = [0; 3];
         all[..functions.len()].copy_from_slice(functions);
-        Self { functions: all, state: state.expose_provenance() }
+        Self { functions: all, state: state.expose_provenance(), by: [0; 2] }
     }
 
     /// One that lives for good: nobody tells when the last attribute of a key is gone. Equal ones are one.
     #[must_use]
     pub fn shared(functions: &[usize], state: *mut c_void) -> *mut c_void {
-        let context = Self::of(functions, state);
+        Self::of(functions, state).keep()
+    }
+
+    fn keep(self) -> *mut c_void {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = shared.get_or_insert_default().entry(context).or_insert_with(|| Box::leak(Box::new(context)));
+        let place = shared.get_or_insert_default().entry(self).or_insert_with(|| Box::leak(Box::new(self)));
         std::ptr::from_ref(*place).cast_mut().cast()
+    }
+
+    /// The same for attributes whose functions are of C++, and are called by these of the family's library.
+    ///
+    /// # Safety
+    /// One of [`Context::shared`].
+    #[must_use]
+    pub unsafe fn called_by(context: *mut c_void, copy: usize, delete: usize) -> *mut c_void {
+        // SAFETY: - the caller's promise.
+        let context = unsafe { Self::of_core(context) };
+        Self { by: [copy, delete], ..context }.keep()
     }
 
     /// One for a request, which tells when it is freed ([`free_request`]).
@@ -63,9 +82,11 @@ impl Context {
     }
 }
 
+/// A function by its address.
+///
 /// # Safety
 /// The address of a function of this type.
-unsafe fn function<F: Copy>(address: usize) -> F {
+pub unsafe fn function<F: Copy>(address: usize) -> F {
     const { assert!(size_of::<F>() == size_of::<usize>()) };
     // SAFETY: - same size; the type is the caller's promise.
     unsafe { std::mem::transmute_copy(&address) }
@@ -83,13 +104,17 @@ pub fn unless_null(function: usize, stand_in: usize) -> usize {
 /// Called by redrt with the function that the operation was created with.
 pub unsafe extern "C" fn call_operation<F: Family, D: Handle, const LARGE: bool>(
     address: usize,
+    by: usize,
     input: *const c_void,
     in_out: *mut c_void,
     mut count: i64,
     datatype: usize,
 ) {
     let mut datatype = D::of(datatype);
-    if LARGE {
+    if by != 0 {
+        // SAFETY: - buffers of the call that is being served; the two functions came together.
+        unsafe { F::call_cxx_operation(address, by, input, in_out, count as c_int, datatype) };
+    } else if LARGE {
         // SAFETY: - the program created the operation with MPI_Op_create_c.
         let function =
             unsafe { function::<unsafe extern "C" fn(*const c_void, *mut c_void, *mut i64, *mut D)>(address) };
@@ -105,18 +130,30 @@ pub unsafe extern "C" fn call_operation<F: Family, D: Handle, const LARGE: bool>
     }
 }
 
-/// Calls an error handler of the program. Returns the code that it leaves.
+/// Calls an error handler of the program. Returns the code that the function returns whose error it is.
 ///
 /// # Safety
 /// Called by redrt with the function that the error handler was created with.
-pub unsafe extern "C" fn call_errhandler<F: Family, H: Handle>(address: usize, handle: usize, code: c_int) -> c_int {
+pub unsafe extern "C" fn call_errhandler<F: Family, H: Handle>(
+    address: usize,
+    by: usize,
+    handle: usize,
+    code: c_int,
+) -> c_int {
     let (mut handle, mut code) = (H::of(handle), F::error_out(code));
+    if by != 0 {
+        // SAFETY: - the two functions came together.
+        return F::error_in(unsafe { F::call_cxx_errhandler(address, by, handle, code) });
+    }
     // SAFETY: - the program created the error handler with it.
     let function = unsafe { function::<unsafe extern "C" fn(*mut H, *mut c_int, ...)>(address) };
     // SAFETY: - both pointers are to locals.
     unsafe { function(&mut handle, &mut code) };
     F::error_in(code)
 }
+
+/// That an attribute is a pointer, to MPICH's functions for C++: other ones would be those of Fortran.
+const POINTER: c_int = 0;
 
 /// Copies an attribute.
 ///
@@ -133,6 +170,17 @@ pub unsafe extern "C" fn copy_attribute<F: Family, H: Handle>(
     type Copy<H> = unsafe extern "C" fn(H, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
     // SAFETY: - redrt hands back what it was given.
     let context = unsafe { Context::of_core(context) };
+    if context.by[0] != 0 {
+        type By<H> =
+            unsafe extern "C" fn(usize, H, c_int, *mut c_void, c_int, *const c_void, *mut c_void, *mut c_int) -> c_int;
+        // SAFETY: - the type of the function that `MPII_Keyval_set_proxy` is given for copies.
+        let by = unsafe { function::<By<H>>(context.by[0]) };
+        let value = value.cast_const();
+        // SAFETY: - the program's function first; the pointers are redrt's, the value the program's.
+        let code =
+            unsafe { by(context.functions[0], H::of(object), keyval, context.state(), POINTER, value, copied, flag) };
+        return F::error_in(code);
+    }
     // SAFETY: - the program gave its copy function first.
     let function = unsafe { context.function::<Copy<H>>(0) };
     // SAFETY: - the pointers are redrt's, the value the program's.
@@ -152,6 +200,14 @@ pub unsafe extern "C" fn delete_attribute<F: Family, H: Handle>(
     type Delete<H> = unsafe extern "C" fn(H, c_int, *mut c_void, *mut c_void) -> c_int;
     // SAFETY: - redrt hands back what it was given.
     let context = unsafe { Context::of_core(context) };
+    if context.by[1] != 0 {
+        type By<H> = unsafe extern "C" fn(usize, H, c_int, c_int, *mut c_void, *mut c_void) -> c_int;
+        // SAFETY: - the type of the function that `MPII_Keyval_set_proxy` is given for deletions.
+        let by = unsafe { function::<By<H>>(context.by[1]) };
+        // SAFETY: - the program's function first; the values are the program's.
+        let code = unsafe { by(context.functions[1], H::of(object), keyval, POINTER, value, context.state()) };
+        return F::error_in(code);
+    }
     // SAFETY: - the program gave its delete function second.
     let function = unsafe { context.function::<Delete<H>>(1) };
     // SAFETY: - the values are the program's.

@@ -49,6 +49,16 @@ pub struct Own {
     pub create_errhandler: unsafe extern "C" fn(usize, c_int, usize, *mut usize) -> c_int,
     /// With how many a collective of the communicator exchanges: all (0), sources (1), destinations (2).
     pub peers: unsafe extern "C" fn(usize, c_int) -> usize,
+    /// The function of an operation is one of C++, and goes with another one, of which `callbacks::call_operation` is
+    /// told.
+    pub call_op_by: unsafe extern "C" fn(usize, usize),
+    /// Likewise an error handler.
+    pub call_errhandler_by: unsafe extern "C" fn(usize, usize),
+    /// The state for the functions of a key of attributes: the former one. It stays if the new one is 0.
+    pub exchange_keyval_state: unsafe extern "C" fn(c_int, usize) -> usize,
+    /// A function that hears of errors where `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler, with the one by which
+    /// it is called (`callbacks::call_errhandler`).
+    pub on_exception: unsafe extern "C" fn(usize, usize),
 }
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));

@@ -1,7 +1,7 @@
-//! What the families' libraries for the C++ bindings of MPI-2 (`libmpi_cxx.so.40`, `libmpicxx.so.12`) ask of the
-//! library below them. They stay as they are: their functions call those of C. Only where they hand over a callback of
-//! C++ do they reach into the objects of their own MPI, which are not there; such a program is ended with one line.
-//! Most need these libraries only because the compiler wrapper names them, or a header has them inline.
+//! A callback of C++ that cannot be served. The families' libraries for the C++ bindings of MPI-2 (`libmpi_cxx.so.40`,
+//! `libmpicxx.so.12`) stay as they are: their functions call those of C. Where they hand over a callback of C++ they
+//! call functions of their own MPI, which façades have (`cxx.rs` of each). Open MPI's also reaches into objects that
+//! are not there, if it finds its own functions first; such a program is ended with one line.
 
 use crate::core::core;
 use std::ffi::c_int;

@@ -12,6 +12,9 @@ pub const UNSET: usize = usize::MAX;
 
 /// A handle of a family.
 pub trait Handle: Copy + 'static {
+    /// What it is a handle of, as `redrt/table` calls it.
+    const KIND: &'static str;
+
     /// redrt's handle of the same object.
     fn core(self) -> usize;
     /// The handle of an object of redrt.
@@ -28,6 +31,8 @@ pub trait Handle: Copy + 'static {
 pub struct Fortran<H>(c_int, PhantomData<H>);
 
 impl<H: Handle> Handle for Fortran<H> {
+    const KIND: &'static str = H::KIND;
+
     fn core(self) -> usize {
         H::of_fortran(self.0).core()
     }

@@ -23,7 +23,8 @@ pub mod statuses;
 pub mod values;
 
 use self::core::CoreStatus;
-use std::ffi::c_int;
+use self::handles::Handle;
+use std::ffi::{c_int, c_void};
 
 /// What the callbacks of a family need to know of it.
 pub trait Family: 'static {
@@ -56,6 +57,24 @@ pub trait Family: 'static {
     fn model_out(model: c_int) -> c_int;
     /// The constants of datatypes' constructors.
     fn names() -> values::Names;
+
+    /// Calls an operator of C++ with the function of the family that goes with it.
+    ///
+    /// # Safety
+    /// Functions that the family's library for C++ gave together, and buffers of so many elements.
+    unsafe fn call_cxx_operation<D: Handle>(
+        function: usize,
+        by: usize,
+        input: *const c_void,
+        in_out: *mut c_void,
+        count: c_int,
+        datatype: D,
+    );
+    /// Likewise an error handler. Returns the code that the function returns whose error it is.
+    ///
+    /// # Safety
+    /// Functions that the family's library for C++ gave together.
+    unsafe fn call_cxx_errhandler<H: Handle>(function: usize, by: usize, handle: H, code: c_int) -> c_int;
 }
 
 // The standard ABI is defined for platforms where these hold.

@@ -6,8 +6,9 @@ use crate::api;
 use crate::callbacks::UserFunction;
 use crate::error::Scope;
 use crate::handle::{CommHandle, ErrhandlerHandle, OpHandle};
-use crate::objects::errhandler::{ErrhandlerKind, inactive, raise};
-use crate::objects::host;
+use crate::objects::errhandler::{self, ErrhandlerKind, inactive, raise};
+use crate::objects::{attributes, host};
+use crate::op;
 use crate::runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
@@ -56,6 +57,31 @@ extern "C" fn redrt_create_errhandler(
     };
     let created = api::errhandler::create_adapted(kind, function, Output::new(errhandler));
     code("MPI_Comm_create_errhandler", created)
+}
+
+/// The function of an operation is one of C++: its adapter is told of `by`, which goes with it.
+extern "C" fn redrt_call_op_by(op: OpHandle, by: usize) {
+    let _inside = threads::enter_quietly();
+    op::change_function(op, |function| function.called_by(Callback(by)));
+}
+
+/// The same with an error handler.
+extern "C" fn redrt_call_errhandler_by(errhandler: ErrhandlerHandle, by: usize) {
+    let _inside = threads::enter_quietly();
+    errhandler::change_function(errhandler, |function| function.called_by(Callback(by)));
+}
+
+/// The state that the functions of a key are called with; another one from now on, unless `state` is 0. 0 if there is
+/// no such key.
+extern "C" fn redrt_exchange_keyval_state(keyval: c_int, state: usize) -> usize {
+    let _inside = threads::enter_quietly();
+    attributes::exchange_state(keyval, state).unwrap_or(0)
+}
+
+/// `function` hears, by way of `adapter`, of each error where `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler.
+extern "C" fn redrt_on_exception(function: usize, adapter: usize) {
+    let _inside = threads::enter_quietly();
+    errhandler::on_exception(UserFunction::adapted(Callback(function), Callback(adapter)));
 }
 
 /// With how many a collective of the communicator exchanges arrays: all members (0), and of a neighbourhood those it

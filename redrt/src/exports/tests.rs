@@ -211,6 +211,41 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     assert_eq!(raise("MPI_Send", error, Scope::Comm(CommHandle::WORLD)), MPI_ERR_RANK);
 }
 
+/// An adapter of a façade: remembers the function that goes with the program's, and the code.
+unsafe extern "C" fn remember_by(_function: usize, by: usize, _handle: usize, code: c_int) -> c_int {
+    SEEN.set(Some((by, code)));
+    code
+}
+
+#[test]
+fn error_handlers_of_cxx_are_called_by_what_goes_with_them() {
+    use crate::callbacks::UserFunction;
+    use crate::error::{Error, Scope};
+    use crate::objects::errhandler::{Errhandler, ErrhandlerKind};
+    use crate::objects::errhandler::{change_function, create, free, handle_of, on_exception, raise, resolve};
+    begin();
+    let adapter = Callback(remember_by as *const () as usize);
+    let handle = create(ErrhandlerKind::Comm, UserFunction::adapted(Callback(8), adapter));
+    change_function(handle, |function| function.called_by(Callback(7)));
+    let errhandler = resolve(handle, ErrhandlerKind::Comm).unwrap();
+    let Errhandler::User(user) = &*errhandler else { panic!("{errhandler:?}") };
+    assert_eq!(user.call(Scope::Comm(CommHandle::WORLD), MPI_ERR_RANK), MPI_ERR_RANK);
+    assert_eq!(SEEN.take(), Some((7, MPI_ERR_RANK)));
+    // It is held as often as before.
+    free(handle).unwrap();
+    assert!(free(handle).is_err());
+
+    // Exceptions are made by the family's library, of what the function returns; before that it may be told.
+    let thrown = ErrhandlerHandle::ERRORS_THROW_EXCEPTIONS;
+    assert_eq!(handle_of(&resolve(thrown, ErrhandlerKind::File).unwrap()), thrown);
+    call(|| unsafe_call!(MPI_Comm_set_errhandler(CommHandle::SELF, thrown)));
+    let failed = || raise("MPI_Send", Error::new(MPI_ERR_RANK, "rank 9"), Scope::Comm(CommHandle::SELF));
+    assert_eq!((failed(), SEEN.take()), (MPI_ERR_RANK, None));
+    on_exception(UserFunction::adapted(Callback(8), adapter));
+    assert_eq!((failed(), SEEN.take()), (MPI_ERR_RANK, Some((0, MPI_ERR_RANK))));
+    call(|| unsafe_call!(MPI_Comm_set_errhandler(CommHandle::SELF, ErrhandlerHandle::ERRORS_RETURN)));
+}
+
 #[test]
 fn data_representations_report_wrong_arguments() {
     begin();

@@ -57,6 +57,17 @@ pub fn create_keyval(kind: ObjectKind, copy: Callback, delete: Callback, extra_s
     KEYVALS.insert(Arc::new(Keyval { kind, copy, delete, extra_state, use_of: Mutex::default() })) as c_int
 }
 
+/// The state that the functions of a key are called with, whatever it is a key for. If `state` is not 0 it takes its
+/// place, which must be before an attribute is set under the key.
+pub fn exchange_state(keyval: c_int, state: usize) -> Option<usize> {
+    let value = usize::try_from(keyval).ok()?;
+    let former = KEYVALS.get(value)?.extra_state;
+    if state != 0 {
+        KEYVALS.replace(value, |key| Keyval { extra_state: state, use_of: Mutex::default(), ..*key });
+    }
+    Some(former)
+}
+
 /// Frees a key. Attributes cached under it live on, and are read, copied and deleted as before (MPI-5.0 section 7.7.2).
 ///
 /// # Errors
@@ -297,6 +308,21 @@ mod tests {
         copy.delete_all(257).unwrap();
         assert!(copy.get(keyval, ObjectKind::Comm).is_err());
         assert_eq!(log, [10, 10]);
+    }
+
+    #[test]
+    fn a_key_has_the_state_that_was_exchanged_before_its_attributes() {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let keyval = logging_key(MPI_COMM_NULL_COPY_FN, &mut first);
+        let former = std::ptr::from_mut(&mut first).expose_provenance();
+        let state = std::ptr::from_mut(&mut second).expose_provenance();
+        assert_eq!(exchange_state(keyval, 0), Some(former));
+        assert_eq!(exchange_state(keyval, state), Some(former));
+        assert_eq!((exchange_state(keyval, 0), exchange_state(-1, 0)), (Some(state), None));
+        let set = AttributeSet::new();
+        set.set(keyval, ObjectKind::Comm, 257, 10).unwrap();
+        set.delete_all(257).unwrap();
+        assert_eq!((first, second), (vec![], vec![10]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, HandleTable};
 use crate::objects::host;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What happens on an error.
 #[derive(Debug)]
@@ -19,6 +19,9 @@ pub enum Errhandler {
     Abort,
     /// `MPI_ERRORS_RETURN`: the function returns the code.
     Return,
+    /// `MPI::ERRORS_THROW_EXCEPTIONS` of MPI-2's bindings for C++, which programs of other families have: the function
+    /// returns the code, and the family's library for C++ makes an exception of it. It may want to hear of it before.
+    Exceptions,
     /// A function of the program is called, then the function returns the code.
     User(UserErrhandler),
 }
@@ -49,19 +52,46 @@ impl UserErrhandler {
     /// Calls the program's function. The code it leaves is the one that the MPI function returns (MPI-5.0 section
     /// 9.3.1).
     pub fn call(&self, scope: Scope, code: c_int) -> c_int {
-        let handle = match scope {
-            Scope::Default => CommHandle::SELF.0,
-            Scope::Comm(comm) => comm.0,
-            Scope::Win(win) => win.0,
-            Scope::File(file) => file.0,
-            Scope::Session(session) => session.0,
-        };
-        callbacks::call_errhandler(self.function, handle, code)
+        callbacks::call_errhandler(self.function, subject(scope), code)
+    }
+}
+
+/// The handle that a user's error handler is called with.
+fn subject(scope: Scope) -> usize {
+    match scope {
+        Scope::Default => CommHandle::SELF.0,
+        Scope::Comm(comm) => comm.0,
+        Scope::Win(win) => win.0,
+        Scope::File(file) => file.0,
+        Scope::Session(session) => session.0,
     }
 }
 
 process_local! {
     static USER: HandleTable<Errhandler> = HandleTable::new();
+    /// What is called where [`Errhandler::Exceptions`] is the error handler.
+    static ON_EXCEPTION: OnceLock<UserFunction> = OnceLock::new();
+}
+
+/// `function` is called, as an error handler, where `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler. The first one
+/// stays.
+pub fn on_exception(function: UserFunction) {
+    ON_EXCEPTION.get_or_init(|| function);
+}
+
+/// The function of an error handler of the program is called as `change` says, where it is set from now on.
+pub fn change_function(handle: ErrhandlerHandle, change: impl FnOnce(UserFunction) -> UserFunction) {
+    USER.replace(handle.0, |errhandler| match errhandler {
+        Errhandler::User(user) => {
+            let held = *user.held.lock().unwrap_or_else(PoisonError::into_inner);
+            Errhandler::User(UserErrhandler {
+                kind: user.kind,
+                function: change(user.function),
+                held: Mutex::new(held),
+            })
+        }
+        predefined => unreachable!("{predefined:?} is in no table"),
+    });
 }
 
 /// A new error handler that calls `function`.
@@ -76,6 +106,7 @@ pub fn handle_of(errhandler: &Arc<Errhandler>) -> ErrhandlerHandle {
         Errhandler::Fatal => ErrhandlerHandle::ERRORS_ARE_FATAL,
         Errhandler::Abort => ErrhandlerHandle::ERRORS_ABORT,
         Errhandler::Return => ErrhandlerHandle::ERRORS_RETURN,
+        Errhandler::Exceptions => ErrhandlerHandle::ERRORS_THROW_EXCEPTIONS,
         Errhandler::User(user) => {
             let mut held = user.held.lock().unwrap_or_else(PoisonError::into_inner);
             if held.1 == 0 {
@@ -106,6 +137,7 @@ fn find(handle: ErrhandlerHandle) -> Result<Arc<Errhandler>> {
         ErrhandlerHandle::ERRORS_ARE_FATAL => Ok(Arc::new(Errhandler::Fatal)),
         ErrhandlerHandle::ERRORS_ABORT => Ok(Arc::new(Errhandler::Abort)),
         ErrhandlerHandle::ERRORS_RETURN => Ok(Arc::new(Errhandler::Return)),
+        ErrhandlerHandle::ERRORS_THROW_EXCEPTIONS => Ok(Arc::new(Errhandler::Exceptions)),
         _ => USER.get(handle.0).ok_or_else(|| Error::new(MPI_ERR_ERRHANDLER, "not a valid error handler")),
     }
 }
@@ -139,6 +171,10 @@ pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
             host.abort(scope, code)
         }
         Errhandler::User(user) => user.call(scope, code),
+        Errhandler::Exceptions => match ON_EXCEPTION.get() {
+            Some(function) => callbacks::call_errhandler(*function, subject(scope), code),
+            None => code,
+        },
     }
 }
 

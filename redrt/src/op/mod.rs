@@ -77,6 +77,17 @@ pub fn create(function: UserFunction, wide: bool, commutative: bool) -> OpHandle
     OpHandle(USER.insert(Arc::new(Op { kind: Kind::User { function, wide }, commutative })))
 }
 
+/// The function of an operation of the program is called as `change` says, from the next reduction on.
+pub fn change_function(handle: OpHandle, change: impl FnOnce(UserFunction) -> UserFunction) {
+    USER.replace(handle.0, |op| {
+        let kind = match op.kind {
+            Kind::User { function, wide } => Kind::User { function: change(function), wide },
+            kind => kind,
+        };
+        Op { kind, commutative: op.commutative }
+    });
+}
+
 /// The operation behind a handle.
 ///
 /// # Errors

@@ -81,3 +81,24 @@ fn operations_of_the_program_are_called_with_input_on_the_left() {
     free(handle).unwrap();
     assert!(resolve(handle).is_err() && free(handle).is_err());
 }
+
+/// An adapter of a façade: adds what it is told of the program's functions to the first element.
+unsafe extern "C" fn tell(function: usize, by: usize, _: *const c_void, in_out: *mut c_void, _: i64, _: usize) {
+    // SAFETY: - `in_out` holds an int, and nothing else refers to it.
+    unsafe { *in_out.cast::<i32>() += (function + by) as i32 };
+}
+
+#[test]
+fn the_adapter_of_an_operator_of_cxx_is_told_of_what_goes_with_it() {
+    let adapted = UserFunction::adapted(Callback(40), Callback(tell as *const () as usize));
+    let handle = create(adapted, false, true);
+    let held = resolve(handle).unwrap();
+    assert_eq!(applied(handle, DatatypeHandle::INT, &[0], &[100]), [140]);
+    change_function(handle, |function| function.called_by(Callback(2)));
+    assert_eq!(applied(handle, DatatypeHandle::INT, &[0], &[100]), [142]);
+    assert!(resolve(handle).unwrap().is_commutative() && !Arc::ptr_eq(&held, &resolve(handle).unwrap()));
+    // There is nothing to change of what the standard has, and of what is not there.
+    change_function(OpHandle::SUM, |_| panic!("it is no function of the program"));
+    free(handle).unwrap();
+    change_function(handle, |_| panic!("it is gone"));
+}

@@ -3,17 +3,21 @@
 //! An export does three things: it refuses calls outside the initialized phase, hands its arguments, widened, to the
 //! implementation, and hands an error to the error handler. Both twins call the same implementation.
 
-use crate::kind::Shape;
+use crate::kind::{Kind, OWN_HANDLES, Shape};
 use crate::parse::{Bound, Constant, Direction, Function, Parameter, Table};
 use std::fmt::Write;
 
 /// The constants as Rust: integers and addresses under their C names, predefined handles as associated constants of
-/// the handle types, and the names of datatypes and error classes.
+/// the handle types, with those that only other families' programs have, and the names of datatypes and error classes.
 #[must_use]
 pub fn render_constants(table: &Table) -> String {
     let mut out = String::new();
     for constant in &table.constants {
         render_constant(&mut out, constant);
+    }
+    for (kind, name, value) in OWN_HANDLES {
+        let rust = Kind::find(kind).expect("a kind of handles").rust;
+        line(&mut out, format_args!("impl {rust} {{ pub const {name}: Self = Self({value}); }}"));
     }
     names(&mut out, table, "DATATYPE_NAMES", |c| c.kind.name == "datatype");
     names(&mut out, table, "ERROR_NAMES", is_error_class);

@@ -62,6 +62,10 @@ const fn twin(name: &'static str, small: (&'static str, &'static str), large: (&
     Kind { name, shape: Shape::Count, c: small.0, c_large: large.0, rust: small.1, rust_large: large.1 }
 }
 
+/// Handles that families have and the standard has not: their kind, the name in the families' files, and redrt's value,
+/// which is below those that it gives out.
+pub(crate) const OWN_HANDLES: &[(&str, &str, i64)] = &[("errhandler", "ERRORS_THROW_EXCEPTIONS", 0xffe)];
+
 /// Every kind that the table files use.
 pub const KINDS: &[Kind] = &[
     twin("count", ("int", "c_int"), ("MPI_Count", "Count")),

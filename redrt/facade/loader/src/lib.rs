@@ -71,7 +71,8 @@ extern "C" fn prepare(name: *const c_char, to_open: *mut *const c_char) -> Dlope
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
         if path.components().count() == 1 {
             // Its directory is not known; ours is in front.
-            chosen = own(path.as_os_str()).map_or(name, CStr::as_ptr);
+            let found = own(path.as_os_str()).or_else(|| own(linked_with(path.as_os_str())?.as_os_str()));
+            chosen = found.map_or(name, CStr::as_ptr);
         } else if let Some(names) = names(path) {
             if let Some(own) = names.own.as_deref().and_then(own) {
                 // The C library keeps its own copy of the name; this one is made once for each library.
@@ -102,6 +103,28 @@ fn own(name: &OsStr) -> Option<&'static CStr> {
         LIBRARIES.iter().filter_map(path).collect()
     });
     own.iter().find(|(asked, _)| name == *asked).map(|(_, path)| &**path)
+}
+
+/// Where the dynamic linker looks, besides the places that it is told of.
+const DIRECTORIES: [&str; 7] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+
+/// What a library of an MPI says it is called (`DT_SONAME`) that a program asks for by the name it would be linked
+/// with, as NEURON does: `libmpi.so`, which is whichever MPI a system has chosen.
+fn linked_with(name: &OsStr) -> Option<OsString> {
+    if !name.as_bytes().starts_with(b"libmpi") || !name.as_bytes().ends_with(b".so") {
+        return None;
+    }
+    let told = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let places = std::env::split_paths(&told).chain(DIRECTORIES.iter().map(PathBuf::from));
+    places.map(|place| place.join(name)).find_map(|path| names(&path))?.own
 }
 
 /// The directory that this library was loaded from.

@@ -16,6 +16,8 @@
     clippy::if_same_then_else
 )]
 
+mod cxx;
+
 use abi_facade::arrays::{Handles, Integers, Text, integers_out, sum};
 use abi_facade::callbacks::{
     Context, call_errhandler, call_operation, cancel_request, convert, copy_attribute, delete_attribute, file_extent,
@@ -103,6 +105,23 @@ impl abi_facade::Family for Own {
     fn names() -> Names {
         Names { order: order_out, distribution: distribution_out, darg: darg_out }
     }
+
+    unsafe fn call_cxx_operation<D: Handle>(
+        function: usize,
+        by: usize,
+        input: *const c_void,
+        in_out: *mut c_void,
+        count: c_int,
+        datatype: D,
+    ) {
+        // SAFETY: - the caller's promise.
+        unsafe { cxx::call_operation(function, by, input, in_out, count, datatype) };
+    }
+
+    unsafe fn call_cxx_errhandler<H: Handle>(function: usize, by: usize, handle: H, code: c_int) -> c_int {
+        // SAFETY: - the caller's promise.
+        unsafe { cxx::call_errhandler(function, by, handle, code) }
+    }
 }
 
 /// A pointer that programs read.
@@ -163,12 +182,6 @@ abi_facade::device_queries! {
     MPIX_Query_cuda_support, PMPIX_Query_cuda_support;
     MPIX_Query_hip_support, PMPIX_Query_hip_support;
     MPIX_Query_ze_support, PMPIX_Query_ze_support;
-}
-
-abi_facade::refused_callbacks! {
-    MPII_Op_set_cxx: "an operator";
-    MPII_Errhandler_set_cxx: "an error handler";
-    MPII_Keyval_set_proxy: "a key of attributes";
 }
 
 /// Whether buffers may be memory of a device of this kind: no.

@@ -15,6 +15,9 @@
     clippy::if_same_then_else
 )]
 
+mod cxx;
+
+use self::cxx::ompi_mpi_errors_throw_exceptions;
 use abi_facade::arrays::{Handles, Integers, Text, integers_out, sum};
 use abi_facade::callbacks::{
     Context, call_errhandler, call_operation, cancel_request, convert, copy_attribute, delete_attribute, file_extent,
@@ -31,7 +34,6 @@ use abi_facade::values::{
     unless_in_place, weights_in,
 };
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::AtomicU64;
 
 type Aint = isize;
 type Count = i64;
@@ -100,6 +102,23 @@ impl abi_facade::Family for Own {
 
     fn names() -> Names {
         Names { order: order_out, distribution: distribution_out, darg: darg_out }
+    }
+
+    unsafe fn call_cxx_operation<D: Handle>(
+        function: usize,
+        by: usize,
+        input: *const c_void,
+        in_out: *mut c_void,
+        count: c_int,
+        datatype: D,
+    ) {
+        // SAFETY: - the caller's promise.
+        unsafe { cxx::call_operation(function, by, input, in_out, count, datatype) };
+    }
+
+    unsafe fn call_cxx_errhandler<H: Handle>(function: usize, by: usize, handle: H, code: c_int) -> c_int {
+        // SAFETY: - the caller's promise.
+        unsafe { cxx::call_cxx_errhandler(function, by, handle, code) }
     }
 }
 
@@ -185,24 +204,21 @@ abi_facade::device_queries! {
     MPIX_Query_rocm_support, PMPIX_Query_rocm_support;
 }
 
-abi_facade::refused_callbacks! {
-    ompi_op_set_cxx_callback: "an operator";
-    ompi_errhandler_create: "an error handler";
-    ompi_errhandler_invoke: "an error handler";
-    ompi_attr_create_keyval: "a key of attributes";
+/// By this function programs tell Open MPI from others (NEURON). It begins MPI.
+///
+/// # Safety
+/// `provided` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ompi_mpi_init(
+    _count: c_int,
+    _words: *mut *mut c_char,
+    required: c_int,
+    provided: *mut c_int,
+    _again: bool,
+) -> c_int {
+    // SAFETY: - the caller's promise; the arguments of main may be left out.
+    unsafe { inner_init_thread(std::ptr::null_mut(), std::ptr::null_mut(), required, provided) }
 }
-
-/// A variable of Open MPI that its library for C++ names. It writes into the first when MPI begins, and looks into the
-/// others where it uses what is refused above.
-type Variable<const WORDS: usize> = [AtomicU64; WORDS];
-#[unsafe(no_mangle)]
-pub static ompi_mpi_errors_throw_exceptions: Variable<128> = [const { AtomicU64::new(0) }; 128];
-#[unsafe(no_mangle)]
-pub static ompi_registered_datareps: Variable<8> = [const { AtomicU64::new(0) }; 8];
-#[unsafe(no_mangle)]
-pub static ompi_errcode_intern_lastused: Variable<1> = [const { AtomicU64::new(0) }; 1];
-#[unsafe(no_mangle)]
-pub static ompi_errcodes_intern: Variable<15> = [const { AtomicU64::new(0) }; 15];
 
 /// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
 /// receives from (1), those it sends to (2).

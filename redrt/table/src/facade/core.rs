@@ -6,40 +6,50 @@ use crate::exports::identifier;
 use crate::kind::Shape;
 use crate::parse::{Direction, Function, Parameter, Table};
 
+/// Functions of redrt's library that are not of the standard, in the order of the fields of `abi_facade::core::Own`.
+pub(super) const OWN: [&str; 7] = [
+    "redrt_create_op",
+    "redrt_create_errhandler",
+    "redrt_peers",
+    "redrt_call_op_by",
+    "redrt_call_errhandler_by",
+    "redrt_exchange_keyval_state",
+    "redrt_on_exception",
+];
+
 /// What the table begins with: another layout has another number.
 fn layout(table: &Table) -> u64 {
     // FNV-1a over the declarations: the two libraries may be of different builds, and no more is needed to tell.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for (function, large) in functions(table) {
-        for byte in field(function, large).bytes() {
+    let standard = functions(table).map(|(function, large)| field(function, large));
+    for declaration in standard.chain(OWN.map(str::to_owned)) {
+        for byte in declaration.bytes() {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
     hash
 }
 
-/// The table itself, for redrt's library. What is not of the standard (`own`) comes last.
+/// The table itself, for redrt's library. What is not of the standard comes last.
 #[must_use]
-pub fn render_core_table(table: &Table, own: &[&str]) -> String {
+pub fn render_core_table(table: &Table) -> String {
     let mut entries = Vec::new();
     for (function, large) in functions(table) {
         // By their exported names, the linker would take those of the façade.
         entries.push(format!("call_{}{}", function.snake_name(), if large { "_c" } else { "" }));
     }
-    let count = entries.len() + own.len();
+    entries.extend(OWN.map(str::to_owned));
     let mut out = String::new();
     out.push_str("#[unsafe(no_mangle)]\n#[allow(non_upper_case_globals)]\n");
     line(
         &mut out,
         format_args!(
-            "pub static redrt_functions: CoreTable<{count}> = CoreTable {{ layout: {}, functions: [",
+            "pub static redrt_functions: CoreTable<{}> = CoreTable {{ layout: {}, functions: [",
+            entries.len(),
             layout(table)
         ),
     );
     for entry in &entries {
-        line(&mut out, format_args!("    {entry} as *const (),"));
-    }
-    for entry in own {
         line(&mut out, format_args!("    {entry} as *const (),"));
     }
     out.push_str("] };\n");

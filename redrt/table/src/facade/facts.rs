@@ -1,5 +1,6 @@
 //! What is known of another MPI's ABI: the files `mpich.abi` and `openmpi.abi`.
 
+use crate::kind::OWN_HANDLES;
 use crate::parse::{Breach, Constant, ParseError, Table};
 use std::collections::HashMap;
 
@@ -91,10 +92,11 @@ impl Facts {
         }
     }
 
-    /// The names that the family has, and the standard has not.
+    /// The names that the family has, and neither the standard nor redrt has.
     #[must_use]
     pub fn unknown(&self, table: &Table) -> Vec<&str> {
-        let known = |name: &str| table.constants.iter().any(|c: &Constant| c.name == name);
+        let is_own = |name: &str| OWN_HANDLES.iter().any(|(_, own, _)| *own == name);
+        let known = |name: &str| is_own(name) || table.constants.iter().any(|c: &Constant| c.name == name);
         self.by_name.keys().map(String::as_str).filter(|name| !known(name)).collect()
     }
 }

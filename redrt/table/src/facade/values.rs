@@ -2,7 +2,7 @@
 
 use super::facts::{Fact, Facts, Family};
 use super::line;
-use crate::kind::{KINDS, Shape};
+use crate::kind::{KINDS, OWN_HANDLES, Shape};
 use crate::parse::{Constant, Table};
 
 /// Integers that are one of several constants, or mean what they say: the kind, and the constants by name or by the
@@ -111,6 +111,9 @@ pub(super) fn render(out: &mut String, table: &Table, facts: &Facts) {
     ] {
         let value = facts.value(name).expect("every family has the lengths of strings");
         line(out, format_args!("pub const {name}: usize = {value};"));
+    }
+    for (_, name, value) in OWN_HANDLES {
+        line(out, format_args!("pub const {name}: u64 = {value};"));
     }
     for (name, missing) in ADDRESSES {
         let value = facts.value(name).unwrap_or(*missing);
@@ -256,10 +259,13 @@ fn handle(out: &mut String, kind: &str, table: &Table, facts: &Facts) {
     let integer = if is_pointer { "usize" } else { "c_int" };
     line(out, format_args!("#[derive(Clone, Copy, PartialEq, Eq, Debug)]\n#[repr(transparent)]"));
     line(out, format_args!("pub struct {name}(pub {integer});\nimpl Handle for {name} {{"));
+    line(out, format_args!("const KIND: &'static str = \"{kind}\";"));
     let null =
         if kind == "datatype" { "MPI_DATATYPE_NULL".to_owned() } else { format!("MPI_{}_NULL", kind.to_uppercase()) };
     let facts_of = |c: &Constant| facts.get(&c.name).cloned().map(|fact| (c.value, fact));
-    let known: Vec<_> = constants().filter_map(facts_of).collect();
+    let own = OWN_HANDLES.iter().filter(|(own, _, _)| *own == kind);
+    let own = own.filter_map(|(_, name, value)| Some((*value, facts.get(name)?.clone())));
+    let known: Vec<_> = constants().filter_map(facts_of).chain(own).collect();
     let expression = |fact: &Fact| match fact {
         Fact::Value(value) => format!("Self({value})"),
         Fact::Data { symbol, .. } => format!("Self((&raw const {symbol}).addr())"),
