@@ -44,14 +44,14 @@ import json, pathlib, random, shutil, statistics, subprocess, sys
 
 work, rounds, group = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 kept, wanted = pathlib.Path(sys.argv[4]), sys.argv[5:]
-# Arguments that make each take some seconds, and its ranks.
+# Arguments that make each take about four seconds on two free processors, and its ranks.
 PROGRAMS = {
-    "heat": (["768", "2000"], 2),
-    "cg": (["2000000", "500"], 2),
-    "master_worker": (["500000"], 3),
-    "alltoall": (["25000", "20000"], 2),
-    "ring": (["8", "40"], 2),
-    "hybrid": (["512", "3500"], 2),
+    "heat": (["768", "4000"], 2),
+    "cg": (["2000000", "1100"], 2),
+    "master_worker": (["1800000"], 3),
+    "alltoall": (["25000", "50000"], 2),
+    "ring": (["8", "90"], 2),
+    "hybrid": (["512", "7500"], 2),
 }
 CHECKPOINT_S, MTBF_S = 1.0, 1.5
 # A process that enters the control group before it becomes the command.

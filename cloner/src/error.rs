@@ -102,7 +102,7 @@ pub enum Operation {
     #[error("stop thread {0}")]
     StopThread(u32),
     /// The embedder does not allow it, or the agent is not ready.
-    #[error("stop the process now")]
+    #[error("stop the process: it does not allow a cut now")]
     Stop,
     /// After it was stopped.
     #[error("let the process go on")]

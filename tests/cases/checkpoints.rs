@@ -125,6 +125,28 @@ fn a_job_that_was_saved_and_ended_is_resumed_where_it_was() {
     assert_eq!(lines, ["rank 0: right", "rank 1: right", "rank 2: right"], "{second}");
 }
 
+#[test]
+fn a_job_is_resumed_with_more_replicas_than_were_saved() {
+    let (store, directory) = (store(), store());
+    let stop = directory.path().join("stop");
+    let begin = until(1, "auto", &store).options(&["--spares", "0", "--max-degree", "2"]);
+    let begin = begin.arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
+    begin.wait_until("computing", |job| job.output().contains("computing"));
+    begin.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", begin.errors()));
+    let _ = begin.wait().ended_with(75);
+    for (degree, line) in [("2", "--spares 3"), ("4", "places for 3 replicas of rank 0")] {
+        let refused = resume(store.path()).options(&["-r", degree]).run();
+        assert!(refused.code == Some(2) && refused.err.contains(line), "{refused}");
+    }
+    let second = resume(store.path()).options(&["-r", "2", "--spares", "3"]).start();
+    second.wait_for("joined", 3);
+    second.kill_replica("1.0");
+    second.wait_for("replica-lost", 1);
+    std::fs::write(&stop, "").expect("the directory is there");
+    let second = second.wait().ended_well();
+    assert_eq!(second.out.lines().filter(|line| line.ends_with(": right")).count(), 3, "{second}");
+}
+
 fn resume(store: &Path) -> Job {
     Job::resume(store).limit(LIMIT)
 }

@@ -38,6 +38,7 @@ mod scrub;
 mod sends;
 mod shortages;
 mod single_copies;
+mod terminals;
 mod tools;
 mod windows;
 

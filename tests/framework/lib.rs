@@ -18,7 +18,7 @@ mod random;
 pub use disk::Disk;
 pub use job::{Ended, Job, Mismatch, Running, report};
 pub use lab::Lab;
-pub use marked::marked;
+pub use marked::{MARK, kill_marked, marked};
 pub use prefix::{prefix, root};
 pub use programs::{Program, compile, compile_case, compile_source};
 pub use random::Random;

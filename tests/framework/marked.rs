@@ -3,7 +3,7 @@
 use std::fs;
 
 /// The variable that holds the mark.
-pub(crate) const MARK: &str = "REDRT_TEST_JOB";
+pub const MARK: &str = "REDRT_TEST_JOB";
 
 /// The processes whose environment holds this mark and that have not ended, with their names.
 #[must_use]
@@ -21,7 +21,7 @@ pub fn marked(mark: &str) -> Vec<(i32, String)> {
 }
 
 /// Kills them.
-pub(crate) fn kill_marked(mark: &str) {
+pub fn kill_marked(mark: &str) {
     for (id, _) in marked(mark) {
         // SAFETY: - kill has no effect on this process: its environment does not hold the mark of a job.
         unsafe { libc::kill(id, libc::SIGKILL) };

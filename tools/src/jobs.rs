@@ -53,13 +53,7 @@ pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) ->
 }
 
 fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
-    let shown = directory.display();
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .with_context(|| format!("Failed to make {shown}"))?;
-    check(directory)?;
+    make(directory)?;
     // redrun and the daemon of its host write both.
     let path = directory.join(format!("{job:016x}@{host}.{}", std::process::id()));
     let failed = || format!("Failed to write {}", path.display());
@@ -75,6 +69,13 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
     let _ = file.lock();
     fs::rename(&new, &path).with_context(failed)?;
     Ok(Entry { path, _locked: file })
+}
+
+fn make(directory: &Path) -> Result<&Path> {
+    let failed = || format!("Failed to make {}", directory.display());
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(failed)?;
+    check(directory)?;
+    Ok(directory)
 }
 
 /// In a directory that everybody can write to, somebody else may have been first.
@@ -174,6 +175,46 @@ fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
         (Some(_), false, _) => bail!("several jobs are running here: choose one by --job (redctl list shows them)"),
         (None, _, Some(wanted)) => bail!("no job {wanted} is running here"),
         (None, _, None) => bail!("no job of yours is running here"),
+    }
+}
+
+/// A job whose console can be taken over: where its root listens.
+#[derive(Debug)]
+pub struct Seat {
+    /// Its identity, 16 hexadecimal digits.
+    pub job: String,
+    /// The socket.
+    pub path: PathBuf,
+}
+
+const SEAT: &str = ".console";
+
+/// Where the root of a job listens for consoles: in a directory that only the user can enter.
+pub fn seat_path(job: u64) -> Result<PathBuf> {
+    let [first, second] = directories();
+    let directory = make(&first).or_else(|error| make(&second).map_err(|_| error))?;
+    Ok(directory.join(format!("{job:016x}{SEAT}")))
+}
+
+/// Where roots of this user's jobs on this host listen, or have listened until they were killed.
+pub fn find_seats() -> Vec<Seat> {
+    let mut seats: Vec<_> = directories()
+        .into_iter()
+        .filter(|directory| directory.exists() && check(directory).is_ok())
+        .flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
+        .filter_map(|entry| {
+            let job = entry.file_name().to_str()?.strip_suffix(SEAT)?.to_owned();
+            Some(Seat { job, path: entry.path() })
+        })
+        .collect();
+    seats.sort_by(|one, other| one.job.cmp(&other.job));
+    seats
+}
+
+impl Seat {
+    /// Nobody listens there any more.
+    pub fn cross_out(&self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 

@@ -22,3 +22,4 @@ pub mod redrun;
 pub mod redspared;
 pub mod secret_file;
 mod symbols;
+pub mod terminal;

@@ -121,14 +121,21 @@ pub fn daemon_executable() -> Result<PathBuf> {
     Ok(daemon)
 }
 
-/// Starts the daemon of this host.
-pub fn fork(place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
+/// Starts the daemon of this host. One that may outlive the terminal does not have it.
+pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool) -> Result<Starting> {
     let executable = daemon_executable()?;
     let mut command = Command::new(&executable);
-    command.arg("--guard").args(place.arguments()).stdin(Stdio::piped()).stdout(Stdio::null());
-    dies_with_this(&mut command);
+    command.arg("--guard").args(place.arguments()).stdin(Stdio::piped());
+    let said = match outlives_terminal {
+        true => Some(quiet(&mut command)?),
+        false => {
+            command.stdout(Stdio::null());
+            dies_with_this(&mut command);
+            None
+        }
+    };
     let child = command.spawn().with_context(|| format!("Failed to start {}", executable.display()))?;
-    Starting { host: place.host, child, said: None }.told(&handing::line(secret))
+    Starting { host: place.host, child, said }.told(&handing::line(secret))
 }
 
 /// Starts the daemon of another host.

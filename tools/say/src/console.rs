@@ -29,7 +29,7 @@ type Above = Box<dyn Fn(&str) -> bool>;
 /// Writes lines that begin with the program's name.
 pub struct Console {
     name: String,
-    coloured: bool,
+    coloured: Cell<bool>,
     /// What writes for it while a job runs; else it writes itself.
     standard: RefCell<Option<Arc<dyn Lines>>>,
     shows_status: Cell<bool>,
@@ -42,15 +42,22 @@ impl Console {
     /// A console for the program `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self {
+        let console = Self {
             name: name.to_owned(),
-            coloured: wanted && stderr().is_terminal(),
+            coloured: Cell::new(false),
             standard: RefCell::default(),
             shows_status: Cell::new(false),
             above: None,
             is_silent: false,
-        }
+        };
+        console.look_at_terminal();
+        console
+    }
+
+    /// Standard error may have become a terminal, or ceased to be one.
+    pub fn look_at_terminal(&self) {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        self.coloured.set(wanted && stderr().is_terminal());
     }
 
     /// A console that says nothing: a test that says much would hide what others say.
@@ -123,7 +130,7 @@ impl Console {
         if self.is_silent {
             return;
         }
-        let (on, off) = if self.coloured && !colour.is_empty() { (colour, "\x1b[0m") } else { ("", "") };
+        let (on, off) = if self.coloured.get() && !colour.is_empty() { (colour, "\x1b[0m") } else { ("", "") };
         // One write a line, so that it does not mix with what others print.
         // What a process says of itself may be anything.
         let line = line.replace(char::is_control, " ");

@@ -1,25 +1,19 @@
 //! `redctl`: looks at a running job and changes it, from any of its hosts.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
-use control_network::door;
-use control_network::link::{Link, Received};
 use job_report::share_text;
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
-use redrt_tools::redctl::{checkpoints, pool};
+use redrt_tools::redctl::ask::ask;
+use redrt_tools::redctl::{checkpoints, pool, top};
+use redrt_tools::terminal::client;
 use redrt_types::ReplicaId;
-use redrt_wire::tree::{Down, Question, Up};
+use redrt_wire::tree::Question;
 use serde_json::Value;
-use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::Duration;
 
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Large images take long to be written.
-const CHECKPOINT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A daemon has to be started first.
-const START_TIME_MAX: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Look at a running job and change it: end or move replicas, free hosts, raise or lower redundancy. Works on every
@@ -37,7 +31,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// List the jobs on this host.
+    /// List the jobs on this host, and those that have ended and whose output nobody has seen.
+    #[command(visible_alias = "jobs")]
     List,
     /// Show ranks, replicas, hosts and the view.
     Status {
@@ -45,6 +40,8 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Watch a job on the whole terminal, and kill, move, free, save with a key.
+    Top,
     /// Kill one replica, as if its process had died.
     Kill {
         /// Replica I of rank V, written V.I.
@@ -145,10 +142,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let question = match &arguments.what {
         What::List => {
-            for found in jobs::find_all()? {
-                say::line(format_args!("{} {}", found.job, found.address))?;
-            }
-            return Ok(());
+            return list();
         }
         What::Status { .. } => Question::Status,
         What::Kill { replica } => Question::Kill(*replica),
@@ -166,6 +160,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Checkpoint { stop, .. } => Question::Checkpoint { stop: *stop },
         What::Checkpoints(list) => return checkpoints::list(list),
         What::Pool(arguments) => return pool::run(arguments),
+        What::Top => return top::run(arguments.job.as_deref()),
         What::Generate { what } => {
             say::text(&generate_for(Arguments::command(), "redctl", *what))?;
             return Ok(());
@@ -184,6 +179,21 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Migrate { replica, wait: true, .. } => wait_for(&found, &|at| at.replica == replica.to_string())?,
         What::Drain { host, wait: true } => wait_for(&found, &|at| at.host == *host)?,
         _ => {}
+    }
+    Ok(())
+}
+
+/// What runs here, and what waits to be attached to.
+fn list() -> Result<()> {
+    let running = jobs::find_all()?;
+    let seats: Vec<_> = client::seats().into_iter().map(|(job, _)| job).collect();
+    for found in &running {
+        let is_detachable = seats.contains(&found.job);
+        let note = if is_detachable { " detachable" } else { "" };
+        say::line(format_args!("{} {}{note}", found.job, found.address))?;
+    }
+    for job in seats.iter().filter(|job| running.iter().all(|found| found.job != **job)) {
+        say::line(format_args!("{job} ended: redrun --attach {job} shows the rest of its output"))?;
     }
     Ok(())
 }
@@ -209,36 +219,6 @@ fn wait_for(found: &Found, is_meant: &dyn Fn(&At) -> bool) -> Result<()> {
             _ if left.is_empty() => return Ok(()),
             Some(replica) => bail!("replica {replica} stays where it is; redrun says why"),
             None => std::thread::sleep(POLL_INTERVAL),
-        }
-    }
-}
-
-fn ask(found: &Found, question: Question) -> Result<String> {
-    let time_max = match question {
-        Question::AddSpare { .. } => START_TIME_MAX,
-        Question::Checkpoint { .. } => CHECKPOINT_TIME_MAX,
-        _ => ANSWER_TIME_MAX,
-    };
-    let opened = match door::dial(found.address, &found.secret, time_max) {
-        Ok(opened) => opened,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            found.cross_out();
-            bail!("job {} has ended", found.job);
-        }
-        Err(error) => return Err(error).with_context(|| format!("Failed to reach redrun at {}", found.address)),
-    };
-    let mut link = Link::new(opened.stream, Some(opened.cipher));
-    link.send(&Up::Ask(question))?;
-    loop {
-        match link.next_message::<Down>()? {
-            Some(Down::Answer(answer)) => return Ok(answer),
-            Some(_) => bail!("redrun answered something else"),
-            None => {}
-        }
-        match link.receive()? {
-            Received::Bytes => {}
-            Received::Nothing => bail!("redrun does not answer"),
-            Received::End => bail!("redrun closed the connection without an answer"),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! `redrun`, also installed as `mpiexec` and `mpirun`.
 
+use redrt_tools::cli::Terminal;
 use redrt_tools::cli::{self, Request};
+use redrt_tools::terminal::client;
+use redrt_tools::terminal::seat::Seat;
 use redrt_tools::{developers, redrun};
 use say::Console;
 
@@ -13,12 +16,17 @@ fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
     })
 }
 
+/// Runs a job as the root that outlives its terminal.
+fn run_as_root(job: &cli::Job, console: &Console) -> anyhow::Result<i32> {
+    redrun::run(job, console, None, Some(Seat::take()?))
+}
+
 /// Runs a job that a process of another has spawned.
 fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Result<i32> {
     let (commands, origin, stream) = redrun::begin_spawned()?;
     let upwards = redrun::relay(console, stream);
     let job = cli::assemble_spawned(arguments, commands, origin)?;
-    redrun::run(&job, console, Some(upwards))
+    redrun::run(&job, console, Some(upwards), None)
 }
 
 fn main() {
@@ -28,12 +36,21 @@ fn main() {
         console.error(&error.to_string());
         std::process::exit(USAGE_EXIT_CODE);
     }
-    let code = match cli::parse(arguments) {
+    let code = match cli::parse(arguments.clone()) {
         Ok(Request::Print(text)) => match say::text(&text) {
             Ok(()) => 0,
             Err(_) => 1,
         },
-        Ok(Request::Run(job)) => finish(redrun::run(&job, &console, None), &console),
+        Ok(Request::Run(job)) => match job.terminal {
+            Terminal::Own => finish(redrun::run(&job, &console, None, None), &console),
+            Terminal::Root => finish(run_as_root(&job, &console), &console),
+            Terminal::Detachable { leaves } => {
+                // It may hold the lock of a directory, which the root takes itself.
+                drop(job);
+                finish(client::start(&arguments, leaves, &console), &console)
+            }
+        },
+        Ok(Request::Attach(wanted)) => finish(client::attach(wanted.as_deref(), &console), &console),
         Ok(Request::RunSpawned(arguments)) => {
             let outcome = run_spawned(&arguments, &mut console);
             finish(outcome, &console)

@@ -4,12 +4,13 @@ use super::UsageError;
 use super::hosts::{LauncherChoice, MapByChoice};
 use crate::plan::HostPlan;
 use audit_log::heads;
+use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use redrt_types::World;
 use redrt_wire::control;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Run an MPI program with every rank replicated.
 ///
@@ -227,6 +228,20 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", help_heading = "Job")]
     pub timeout: Option<String>,
 
+    /// Let the job go on when its terminal is gone: closed, killed, its connection lost. redrun --attach shows what it
+    /// has printed meanwhile and goes on from there
+    #[arg(long, help_heading = "Job")]
+    pub detachable: bool,
+
+    /// The same, and return as soon as the job runs
+    #[arg(long, help_heading = "Job")]
+    pub detach: bool,
+
+    /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach [JOB], where JOB is its
+    /// identity or the beginning of it. Ends with the job's exit code
+    #[arg(long, help_heading = "Job")]
+    pub attach: bool,
+
     /// Seed of digests and of random numbers that replicas must agree on [default: random]
     #[arg(long, value_name = "N", help_heading = "Job")]
     pub seed: Option<u64>,
@@ -315,6 +330,10 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     pub spawned: bool,
 
+    /// Started by redrun to run a job that can be detached: its terminal comes by standard input
+    #[arg(long, hide = true)]
+    pub root: bool,
+
     /// Accepted and not needed: more processes than CPUs are never refused
     #[arg(long, hide = true)]
     pub oversubscribe: bool,
@@ -327,6 +346,10 @@ pub struct Arguments {
     #[arg(long = "genvall", visible_alias = "envall", hide = true)]
     pub pass_environment: bool,
 
+    /// Take programs and options from FILE, one program a line, in place of the command line (-configfile)
+    #[arg(long, value_name = "FILE", help_heading = "Job")]
+    pub configfile: Option<PathBuf>,
+
     /// Print a manual page or shell completions and leave
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Testing", exclusive = true)]
     pub generate: Option<Generate>,
@@ -337,7 +360,7 @@ Environment variables of redrun are passed on to all processes. Each also finds 
 REDRT_RANK and REDRT_SIZE.
 
 Exit code: the lowest rank's that is not 0; 128 + N if it died of signal N; the code of MPI_Abort; 124 after --timeout; \
-130 after Ctrl-C; 75 when the job was saved and ended, to be resumed; 2 for a wrong command line.
+130 after Ctrl-C; 75 when the job was saved and ended, to be resumed; 76 when another terminal has attached to the job; 2 for a wrong command line.
 
 Examples:
   redrun -r 2 -n 4 ./heat                  4 ranks, 2 replicas each: 8 processes
@@ -346,6 +369,7 @@ Examples:
                                            kill a replica of rank 1 after 2.5 s and see the job go on
   redrun -n 8 --checkpoint 10min ./heat    saved every 10 minutes; goes back to that point after a loss
   redrun --resume redrt-checkpoints        go on with a job that ended
+  redrun --detach -r 2 -n 4 ./heat         goes on when you log out; redrun --attach shows its output
   redrun -n 1 ./master : -n 8 ./worker     two programs, 9 ranks
   redrun -r 2 -n 8 -hosts h1:4,h2:4,h3:4,h4:4 ./heat
                                            on four hosts, replicas of a rank never on the same one";
@@ -360,6 +384,19 @@ pub struct LocalArguments {
     /// Working directory of the processes
     #[arg(long = "wdir", visible_alias = "wd", value_name = "DIR", help_heading = "Job")]
     pub directory: Option<PathBuf>,
+
+    /// Look for the program in these directories, separated by colons, before those of PATH (-path)
+    #[arg(long, value_name = "DIRS", help_heading = "Job")]
+    pub path: Option<OsString>,
+
+    /// Numbers of ranks that are allowed, of which the greatest is taken that -n allows: a list of numbers and ranges,
+    /// FIRST:LAST or FIRST:LAST:STEP (-soft)
+    #[arg(long, value_name = "NUMBERS", help_heading = "Job")]
+    pub soft: Option<String>,
+
+    /// The processor that the program is built for; an error if it is not that of this installation (-arch)
+    #[arg(long, value_name = "NAME", help_heading = "Job")]
+    pub arch: Option<String>,
 
     /// Set an environment variable in all processes (Open MPI's spelling)
     #[arg(short = 'x', value_name = "VAR[=VALUE]", help_heading = "Environment")]
@@ -480,6 +517,37 @@ pub fn segments(arguments: Vec<OsString>) -> Vec<Vec<OsString>> {
     arguments.split(|argument| argument == ":").map(<[OsString]>::to_vec).collect()
 }
 
+/// The segments that a file holds (`-configfile`): a program with its options in each line. `#` begins a line that is
+/// none; a line that ends with a backslash goes on in the next one (MPI-5.0 §11.5, Form B).
+///
+/// # Errors
+/// When it cannot be read, or a line has a quote without an end.
+pub fn segments_of_file(path: &Path) -> Result<Vec<Vec<OsString>>, UsageError> {
+    let wrong = |why: String| UsageError(format!("--configfile {}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let mut segments = Vec::new();
+    let mut begun = String::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if begun.is_empty() && line.trim_start().starts_with('#') {
+            continue;
+        }
+        if let Some(part) = line.strip_suffix('\\') {
+            begun += part;
+            continue;
+        }
+        let whole = std::mem::take(&mut begun) + line;
+        let words = shlex::split(&whole).ok_or_else(|| wrong(format!("line {number}: a quote has no end")))?;
+        if !words.is_empty() {
+            segments.push(words.into_iter().map(OsString::from).collect());
+        }
+    }
+    match (begun.is_empty(), segments.is_empty()) {
+        (false, _) => Err(wrong("the last line goes on, and there is no other".into())),
+        (true, true) => Err(wrong("no program is in it".into())),
+        (true, false) => Ok(segments),
+    }
+}
+
 /// What the first segment holds.
 pub enum Parsed {
     /// Options and a program.
@@ -502,7 +570,29 @@ pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
         Err(error) => return Err(one_line(&error)),
     };
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| one_line(&error))?;
+    check_alone(&arguments, &matches)?;
     Ok(Parsed::Arguments(Box::new(arguments)))
+}
+
+/// A job that runs has its options already, and what a file says is not on the command line.
+fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), UsageError> {
+    let (own, why) = match (arguments.attach, &arguments.configfile) {
+        (true, _) => ("attach", "the job runs already"),
+        (false, Some(_)) => ("configfile", "options and programs are in the file"),
+        (false, None) => return Ok(()),
+    };
+    let is_said = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let is_other = |option: &&clap::Arg| ![own, "program", "root"].contains(&option.get_id().as_str());
+    let command = command();
+    let other = command.get_arguments().filter(is_other).find(|option| is_said(option.get_id().as_str()));
+    if let Some(name) = other.and_then(|option| option.get_long()) {
+        return Err(UsageError(format!("--{own}: {why}; leave out --{name}")));
+    }
+    let allowed_count = usize::from(arguments.attach);
+    match arguments.local.program.get(allowed_count) {
+        None => Ok(()),
+        Some(word) => Err(UsageError(format!("--{own}: {why}; leave out '{}'", word.display()))),
+    }
 }
 
 /// Reads a segment after a `:`.
@@ -626,11 +716,12 @@ impl Shape {
     pub fn of(arguments: &Arguments, locals: &[LocalArguments], hosts: &HostPlan) -> Result<Self, UsageError> {
         let mut application_of_rank = Vec::new();
         for (number, local) in locals.iter().enumerate() {
-            let count = match &local.rank_count {
+            let most = match &local.rank_count {
                 Some(text) => parse_rank_count(text)?,
                 None if locals.len() > 1 => 1,
                 None => default_rank_count(arguments.degree.as_deref(), hosts),
             };
+            let count = local.soft.as_deref().map_or(Ok(most), |text| soft_rank_count(text, most))?;
             application_of_rank.extend(std::iter::repeat_n(number as u32, count as usize));
         }
         let rank_count = application_of_rank.len();
@@ -647,6 +738,27 @@ fn parse_rank_count(text: &str) -> Result<u32, UsageError> {
         Ok(count) if count <= World::RANK_COUNT_MAX => Ok(count),
         _ => Err(UsageError(format!("-n {text}: not a number of ranks (1 to {})", World::RANK_COUNT_MAX))),
     }
+}
+
+/// The greatest of the numbers in `text` that is not more than this (MPI-5.0 §11.5, `-soft`).
+fn soft_rank_count(text: &str, most: u32) -> Result<u32, UsageError> {
+    let wrong = |why: &str| UsageError(format!("--soft {text}: {why}"));
+    let numbers = |item: &str| item.split(':').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
+    let mut best = None;
+    for item in text.split(',') {
+        let numbers = numbers(item).map_err(|_| wrong("expected numbers of ranks and ranges, as in 1,4:16:4"))?;
+        let (first, last, step) = match numbers[..] {
+            [one] => (one, one, 1),
+            [first, last] => (first, last, 1),
+            [first, last, step] if step > 0 => (first, last, step),
+            _ => return Err(wrong("a range is FIRST:LAST or FIRST:LAST:STEP")),
+        };
+        let last = last.min(most);
+        if first <= last {
+            best = best.max(Some(first + (last - first) / step * step));
+        }
+    }
+    best.filter(|best| *best > 0).ok_or_else(|| wrong(&format!("none of these is at least 1 and at most {most}")))
 }
 
 fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {

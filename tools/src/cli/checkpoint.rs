@@ -5,7 +5,7 @@ use super::{Job, UsageError, assemble_with, protect};
 use crate::quantity;
 use coordinator::Schedule;
 use line_store::{Manifest, Store};
-use redrt_types::View;
+use redrt_types::{View, VirtualRank};
 use redrt_wire::line::Compression;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -135,15 +135,25 @@ pub enum ResumeError {
     /// Not a degree.
     #[error("-r {0}: no degree")]
     Degree(String),
-    /// More replicas than there were.
-    #[error("-r {degree}: its checkpoint has {count} of rank {rank}; leave out -r")]
-    TooFew {
+    /// More replicas than the job has places for.
+    #[error(
+        "-r {degree}: the job was started with places for {place_count} replicas of rank {rank} (redrun --max-degree)"
+    )]
+    NoPlaces {
         /// What was asked for.
-        degree: usize,
-        /// How many there are.
-        count: usize,
+        degree: u16,
+        /// How many there can be.
+        place_count: u16,
         /// Of this rank.
-        rank: redrt_types::VirtualRank,
+        rank: VirtualRank,
+    },
+    /// More replicas than were saved, and nothing to copy them to.
+    #[error("-r {degree}: {count} copies are to be made; say where there is room for them: --spares {count}")]
+    NoRoom {
+        /// What was asked for.
+        degree: u16,
+        /// How many are missing.
+        count: usize,
     },
 }
 
@@ -193,8 +203,14 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     // Lines of one job stay together.
     let parent = kept.directory.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
     let checkpoint = Checkpoint { directory: parent, ..checkpoint };
-    let degrees = degree_of(arguments, &kept.manifest).map_err(wrong)?;
-    let mut job = assemble_with(arguments, &[], Some((&kept.manifest, degrees)))?;
+    let resumed = degree_of(arguments, &kept.manifest).map_err(wrong)?;
+    let mut job = assemble_with(arguments, &[], Some((&kept.manifest, resumed.view)))?;
+    if let Some((degree, count)) = resumed.growth {
+        if !job.is_cloneable {
+            return Err(wrong(ResumeError::NoRoom { degree, count }));
+        }
+        job.grows_to = Some(degree);
+    }
     job.ignored = job.ignored.or(passed_over);
     job.checkpoint = Some(checkpoint);
     job.resume = Some(kept);
@@ -202,22 +218,34 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     Ok(job)
 }
 
-/// Who goes on: all that were there, or as many of each rank as `-r` says.
-fn degree_of(arguments: &Arguments, manifest: &Manifest) -> Result<View, ResumeError> {
-    let Some(text) = arguments.degree.as_deref() else { return Ok(manifest.view.clone()) };
+/// Who goes on.
+struct Resumed {
+    view: View,
+    /// The degree that ranks are to have and some lack, and how many replicas are missing.
+    growth: Option<(u16, usize)>,
+}
+
+/// Who goes on: all that were there, or as many of each rank as `-r` says. What is missing then is copied once the job
+/// runs.
+fn degree_of(arguments: &Arguments, manifest: &Manifest) -> Result<Resumed, ResumeError> {
+    let Some(text) = arguments.degree.as_deref() else {
+        return Ok(Resumed { view: manifest.view.clone(), growth: None });
+    };
     let degree = text.parse().ok().filter(|degree| *degree > 0);
-    let degree: usize = degree.ok_or_else(|| ResumeError::Degree(text.to_owned()))?;
+    let degree: u16 = degree.ok_or_else(|| ResumeError::Degree(text.to_owned()))?;
     let world = &manifest.world;
-    let ranks = (0..world.rank_count()).map(redrt_types::VirtualRank);
-    let mut surplus = Vec::new();
-    for rank in ranks {
+    let (mut surplus, mut missing_count) = (Vec::new(), 0);
+    for rank in (0..world.rank_count()).map(VirtualRank) {
         let live: Vec<_> = manifest.view.live(rank).collect();
-        if live.len() < degree {
-            return Err(ResumeError::TooFew { degree, count: live.len(), rank });
+        let place_count = world.degree(rank);
+        if place_count < degree {
+            return Err(ResumeError::NoPlaces { degree, place_count, rank });
         }
-        surplus.extend(&live[degree..]);
+        missing_count += usize::from(degree).saturating_sub(live.len());
+        surplus.extend(live.into_iter().skip(usize::from(degree)));
     }
-    Ok(if surplus.is_empty() { manifest.view.clone() } else { manifest.view.without(&surplus) })
+    let view = if surplus.is_empty() { manifest.view.clone() } else { manifest.view.without(&surplus) };
+    Ok(Resumed { view, growth: (missing_count > 0).then_some((degree, missing_count)) })
 }
 
 #[cfg(test)]

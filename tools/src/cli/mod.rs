@@ -62,6 +62,8 @@ pub struct Job {
     pub checkpoint: Option<checkpoint::Checkpoint>,
     /// The line that the job goes on from.
     pub resume: Option<Kept>,
+    /// The degree that its ranks are to have once it runs.
+    pub grows_to: Option<u16>,
     /// Held while it runs, so that nobody else resumes it.
     pub lock: Option<File>,
     /// The pool of spares that other jobs use, too.
@@ -126,8 +128,24 @@ pub struct Job {
     pub chosen: Vec<String>,
     /// Where the time of the run is learned, if it is.
     pub learned_in: Option<PathBuf>,
+    /// Whether it outlives its terminal.
+    pub terminal: Terminal,
     /// Of a job that was spawned: by whom.
     pub origin: Option<Origin>,
+}
+
+/// What a job has to do with the terminal that it is started from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Terminal {
+    /// It ends with it.
+    Own,
+    /// It goes on without it. Its root is to be started.
+    Detachable {
+        /// It begins without it.
+        leaves: bool,
+    },
+    /// This process is that root.
+    Root,
 }
 
 /// What decides whether a job that has lost a host goes on with those that are left.
@@ -169,14 +187,20 @@ pub enum Request {
     Run(Box<Job>),
     /// Run a job that another has spawned, which says what.
     RunSpawned(Box<Arguments>),
+    /// Be the terminal of a job that runs: this one, or the only one.
+    Attach(Option<String>),
     /// Print something (help, version, a manual page) and leave.
     Print(Vec<u8>),
 }
 
 /// Reads the command line. `arguments` includes the program's own name.
 pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
-    let mut segments = arguments::segments(arguments);
+    parse_segments(arguments::segments(arguments))
+}
+
+fn parse_segments(mut segments: Vec<Vec<OsString>>) -> Result<Request, UsageError> {
     let first = segments.remove(0);
+    let name = first.first().cloned().unwrap_or_default();
     let mut parsed = match arguments::parse_first(first)? {
         arguments::Parsed::Arguments(parsed) => *parsed,
         arguments::Parsed::Text(text) => return Ok(Request::Print(text)),
@@ -184,8 +208,26 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     if let Some(what) = parsed.generate {
         return Ok(Request::Print(generate(what)));
     }
+    if let Some(path) = &parsed.configfile {
+        if !segments.is_empty() {
+            return Err(UsageError("--configfile: the programs are in the file; leave out ':'".into()));
+        }
+        let mut of_file = arguments::segments_of_file(path)?;
+        if of_file.iter().flatten().any(|word| word.to_string_lossy().trim_start_matches('-') == "configfile") {
+            return Err(UsageError(format!("--configfile {}: a file cannot name another", path.display())));
+        }
+        of_file[0].splice(0..0, std::iter::once(name).chain(parsed.root.then(|| "--root".into())));
+        return parse_segments(of_file);
+    }
     if parsed.spawned {
         return Ok(Request::RunSpawned(Box::new(parsed)));
+    }
+    if parsed.attach {
+        let wanted = parsed.local.program.first().map(|job| job.to_string_lossy().into_owned());
+        return match segments.is_empty() {
+            true => Ok(Request::Attach(wanted)),
+            false => Err(UsageError("--attach: the job has its programs already; leave out ':'".into())),
+        };
     }
     let mut locals = vec![parsed.local.clone()];
     for segment in segments {
@@ -306,6 +348,7 @@ fn assemble_with(
         is_cloneable,
         checkpoint,
         resume: None,
+        grows_to: None,
         lock: None,
         pool,
         hosts,
@@ -345,6 +388,11 @@ fn assemble_with(
         host_wait: None,
         chosen: Vec::new(),
         learned_in: None,
+        terminal: match arguments {
+            Arguments { root: true, .. } => Terminal::Root,
+            Arguments { detach: false, detachable: false, .. } => Terminal::Own,
+            Arguments { detach, .. } => Terminal::Detachable { leaves: *detach },
+        },
         origin: None,
     })
 }

@@ -17,10 +17,22 @@ pub fn application(arguments: &Arguments, local: &LocalArguments) -> Result<Appl
     };
     let directory = directory(local.directory.as_deref().or(arguments.local.directory.as_deref()))?;
     let environment = environment(arguments, local)?;
-    let program = find(name, &directory, environment.get(OsStr::new("PATH")))?;
+    check_architecture(local.arch.as_deref())?;
+    let places = [local.path.as_ref(), environment.get(OsStr::new("PATH"))];
+    let program = find(name, &directory, &places)?;
     let environment: Vec<_> = environment.into_iter().collect();
     let abi = abi(arguments, &program, &environment)?;
     Ok(Application { program, arguments: local.program.clone(), environment, directory, abi })
+}
+
+/// All hosts of a job have the processor of this one.
+fn check_architecture(wanted: Option<&str>) -> Result<(), UsageError> {
+    let own = std::env::consts::ARCH;
+    let is_own = |wanted: &str| wanted.replace('-', "_").eq_ignore_ascii_case(own) || wanted == "amd64";
+    match wanted.filter(|wanted| !is_own(wanted)) {
+        None => Ok(()),
+        Some(other) => Err(UsageError(format!("--arch {other}: this redrt is for {own}, on all hosts"))),
+    }
 }
 
 /// The ABI that a program needs. One that redrt does not have is refused.
@@ -112,15 +124,16 @@ fn check_name(name: &OsStr) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Finds a program as a shell would, and in the working directory as `mpiexec` does.
-fn find(name: &OsStr, directory: &Path, path: Option<&OsString>) -> Result<PathBuf, UsageError> {
+/// Finds a program as a shell would, in these lists of directories, and in the working directory as `mpiexec` does.
+fn find(name: &OsStr, directory: &Path, places: &[Option<&OsString>]) -> Result<PathBuf, UsageError> {
     let name_path = Path::new(name);
     let mut candidates = Vec::new();
     if name.as_bytes().contains(&b'/') {
         candidates.push(directory.join(name_path));
         candidates.extend(std::env::current_dir().map(|current| current.join(name_path)));
     } else {
-        candidates.extend(path.iter().flat_map(std::env::split_paths).map(|place| place.join(name_path)));
+        let places = places.iter().copied().flatten().flat_map(std::env::split_paths);
+        candidates.extend(places.map(|place| directory.join(place).join(name_path)));
         candidates.push(directory.join(name_path));
     }
     let is_file = |path: &&PathBuf| path.is_file();

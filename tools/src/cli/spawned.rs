@@ -6,9 +6,7 @@ use super::{Job, UsageError, assemble};
 use crate::plan::{HostPlan, Launcher, MapBy};
 use redrt_wire::control::Transport;
 use redrt_wire::dynamic::{Command, Origin};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
 
 /// The options for a job that a process of this one spawns: it gets the same hosts and transports.
 #[must_use]
@@ -83,23 +81,16 @@ pub fn assemble_spawned(arguments: &Arguments, commands: Vec<Command>, origin: O
 
 fn local(command: Command) -> LocalArguments {
     let Command { program, arguments, rank_count, directory, path, .. } = command;
-    let program = path.and_then(|path| find(&program, &path, Path::new(&directory))).unwrap_or(program);
     LocalArguments {
         mca: Vec::new(),
         rank_count: Some(rank_count.to_string()),
+        path,
+        soft: None,
+        arch: None,
         directory: Some(directory.into()),
         export: Vec::new(),
         environment: Vec::new(),
         global_environment: Vec::new(),
         program: std::iter::once(program).chain(arguments).collect(),
     }
-}
-
-/// The program in the first directory of `path` that has it.
-fn find(program: &OsStr, path: &OsStr, directory: &Path) -> Option<OsString> {
-    if program.as_bytes().contains(&b'/') {
-        return None;
-    }
-    let candidates = std::env::split_paths(path).map(|place| directory.join(place).join(program));
-    candidates.map(std::path::PathBuf::into_os_string).find(|candidate| Path::new(candidate).is_file())
 }

@@ -7,6 +7,7 @@ fn parse_line(line: &str) -> Result<Box<Job>, String> {
     match parse(arguments) {
         Ok(Request::Run(job)) => Ok(job),
         Ok(Request::RunSpawned(_)) => Err("spawned".into()),
+        Ok(Request::Attach(job)) => Err(format!("attach to {job:?}")),
         Ok(Request::Print(text)) => Err(String::from_utf8(text).unwrap()),
         Err(error) => Err(error.to_string()),
     }
@@ -31,6 +32,46 @@ fn both_dialects_of_mpiexec_are_understood() {
 }
 
 #[test]
+fn what_the_standard_wants_of_mpiexec_is_understood() {
+    // MPI-5.0 section 11.5.
+    let count = |line: &str| parse_line(line).unwrap().world.rank_count();
+    assert_eq!(count("-n 10 -soft 1,4:16:4 true"), 8);
+    assert_eq!(count("-n 3 -soft 2:9 -arch x86_64 true"), 3);
+    assert_eq!(count("-n 2 -soft 1:2 true : -n 9 -soft 0:8:2 true"), 10);
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/bin/sh", directory.path().join("own-program")).unwrap();
+    let path = directory.path().display();
+    let job = parse_line(&format!("-path /nowhere:{path} own-program")).unwrap();
+    assert_eq!(job.applications[0].program, directory.path().join("own-program"));
+    let file = directory.path().join("config");
+    let text = "# two programs\n-n 2 -wdir / sh -c 'exit 3'\n\n -n 3 \\\n true\n";
+    std::fs::write(&file, text).unwrap();
+    let job = parse_line(&format!("-configfile {}", file.display())).unwrap();
+    assert_eq!(job.application_of_rank, [0, 0, 1, 1, 1]);
+    assert_eq!(job.applications[0].arguments, ["sh", "-c", "exit 3"]);
+    for (text, says) in [
+        ("sh -c 'exit", "line 1: a quote has no end"),
+        ("true \\", "the last line goes on"),
+        ("-configfile x", "cannot name another"),
+        ("-n x true", "-n x: not a number"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let error = parse_line(&format!("-configfile {}", file.display())).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_job_outlives_its_terminal_if_that_is_wanted() {
+    assert_eq!(parse_line("-n 2 true").unwrap().terminal, Terminal::Own);
+    assert_eq!(parse_line("--detachable true").unwrap().terminal, Terminal::Detachable { leaves: false });
+    assert_eq!(parse_line("--detach true").unwrap().terminal, Terminal::Detachable { leaves: true });
+    assert_eq!(parse_line("--root --detach true").unwrap().terminal, Terminal::Root);
+    assert_eq!(parse_line("--attach 01ab").unwrap_err(), r#"attach to Some("01ab")"#);
+    assert_eq!(parse_line("--attach").unwrap_err(), "attach to None");
+}
+
+#[test]
 fn several_programs_share_one_world() {
     let job = parse_line("-r 2 -genv A 1 -n 2 sh : -n 3 -env B 2 true : false").unwrap();
     assert_eq!(job.application_of_rank, [0, 0, 1, 1, 1, 2]);
@@ -47,6 +88,10 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-n 2", "no program"),
         ("-n 0 true", "at least one rank"),
         ("-n x true", "not a number of ranks"),
+        ("--attach -r 2 ab", "leave out --degree"),
+        ("--attach -n 2 ab", "leave out --np"),
+        ("--attach ab cd", "leave out 'cd'"),
+        ("--attach ab : true", "leave out ':'"),
         ("-r 0 true", "at least one replica"),
         ("-n 2 no-such-program", "no program no-such-program"),
         ("-n 2 /proc/version", "not executable"),
@@ -81,10 +126,15 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-nolocal true", "there is no option '-nolocal'"),
         ("-file x true", "there is no option '-file'"),
         ("-rank-by core true", "there is no option '-rank-by'"),
-        ("-arch x86 true", "there is no option '-arch'"),
-        ("-soft 1:4 true", "there is no option '-soft'"),
-        ("-path /usr/bin true", "there is no option '-path'"),
-        ("-configfile x", "there is no option '-configfile'"),
+        ("-arch sparc true", "--arch sparc: this redrt is for x86_64"),
+        ("-n 4 -soft x true", "--soft x: expected numbers of ranks"),
+        ("-n 4 -soft 1:2:0 true", "--soft 1:2:0: a range is FIRST:LAST"),
+        ("-n 4 -soft 0,5:9 true", "--soft 0,5:9: none of these is at least 1 and at most 4"),
+        ("-path /usr/share no-such-program", "there is no program no-such-program"),
+        ("-configfile /nosuch", "--configfile /nosuch: No such file"),
+        ("-configfile /dev/null", "no program is in it"),
+        ("-configfile /dev/null true", "leave out 'true'"),
+        ("-r 2 -configfile /dev/null", "leave out --degree"),
         ("-mca btl", "2 values required for '--mca <NAME> <VALUE>'"),
         ("-bind-to core true", "there is no option '-bind-to'"),
         ("-gpu true", "there is no option '-gpu'"),

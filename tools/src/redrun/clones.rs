@@ -36,14 +36,29 @@ impl Clone {
     fn line(&self, host: &str) -> String {
         let Newcomer { replica, source, .. } = self.newcomer;
         let what = format!("{source} to {host} as {replica}");
-        let Some(progress) = self.progress else { return format!("{what}: starting") };
-        let Progress { round, done_bytes, total_bytes, bytes_per_second } = progress;
-        let percent = done_bytes.saturating_mul(100).checked_div(total_bytes).unwrap_or(100).min(100);
-        let left = total_bytes.saturating_sub(done_bytes).checked_div(bytes_per_second);
-        let left = left.map_or_else(String::new, |seconds| format!(", {seconds} s left"));
-        let (total, rate) = (bytes_text(total_bytes), bytes_text(bytes_per_second));
-        format!("{what}: round {round}, {percent} % of {total}, {rate}/s{left}")
+        match &self.progress {
+            Some(progress) => format!("{what}: {}", progress_text(progress)),
+            None => format!("{what}: starting"),
+        }
     }
+}
+
+/// How far memory has gone over, how fast, and how long the rest takes.
+pub(super) fn progress_text(progress: &Progress) -> String {
+    let Progress { round, done_bytes, total_bytes, bytes_per_second } = *progress;
+    let percent = done_bytes.saturating_mul(100).checked_div(total_bytes).unwrap_or(100).min(100);
+    let left = total_bytes.saturating_sub(done_bytes).checked_div(bytes_per_second);
+    let left = left.map_or_else(String::new, |seconds| format!(", {seconds} s left"));
+    let (total, rate) = (bytes_text(total_bytes), bytes_text(bytes_per_second));
+    format!("round {round}, {percent} % of {total}, {rate}/s{left}")
+}
+
+/// The same for programs.
+pub(super) fn progress_json(progress: &Progress) -> Value {
+    json!({
+        "round": progress.round, "done_bytes": progress.done_bytes, "total_bytes": progress.total_bytes,
+        "bytes_per_second": progress.bytes_per_second,
+    })
 }
 
 impl Clones {
@@ -51,12 +66,7 @@ impl Clones {
     pub fn status(&self, host: impl Fn(ReplicaId) -> String) -> Vec<Value> {
         let clone = |clone: &Clone| {
             let Newcomer { replica, source, .. } = clone.newcomer;
-            let progress = clone.progress.map(|progress| {
-                json!({
-                    "round": progress.round, "done_bytes": progress.done_bytes, "total_bytes": progress.total_bytes,
-                    "bytes_per_second": progress.bytes_per_second,
-                })
-            });
+            let progress = clone.progress.as_ref().map(progress_json);
             json!({
                 "replica": replica.to_string(), "source": source.to_string(), "host": host(replica), "progress": progress,
             })
@@ -90,7 +100,7 @@ impl Shell<'_> {
         }
         if self.console.shows_status() {
             let lines = self.clones.0.iter().map(|(replica, clone)| clone.line(&self.host_name(*replica)));
-            let lines = lines.collect();
+            let lines = lines.chain(self.saving_text()).collect();
             self.console.show_status(lines);
         }
     }

@@ -121,6 +121,7 @@ enum Role {
 /// See the module.
 pub struct Fleet {
     plan: HostPlan,
+    outlives_terminal: bool,
     hub: Hub,
     members: Vec<Member>,
     roles: HashMap<LinkId, Role>,
@@ -140,8 +141,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the daemons of all hosts.
-    pub fn start(plan: HostPlan, secret: Secret) -> Result<Self> {
+    /// Starts the daemons of all hosts. They do not have the terminal of a job that outlives it.
+    pub fn start(plan: HostPlan, secret: Secret, outlives_terminal: bool) -> Result<Self> {
         let hub = Hub::new((plan.root_address, 0).into(), secret)?;
         let count = plan.hosts.len() as u32;
         let now = Instant::now();
@@ -161,6 +162,7 @@ impl Fleet {
             stood_still: None,
             news: VecDeque::new(),
             plan,
+            outlives_terminal,
         };
         fleet.launch()?;
         Ok(fleet)

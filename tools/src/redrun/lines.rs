@@ -242,6 +242,7 @@ impl Shell<'_> {
         self.fleet.end();
         crate::redrtd::kill_descendants();
         self.entry = None;
+        self.grows_to = self.job.grows_to;
         let lines = self.lines.as_ref().expect("a job that goes back has lines");
         let kept = lines.newest.clone().expect("a job that goes back has one");
         let plan = plan_for(&kept.manifest, self.fleet.plan(), &|host| self.fleet.is_dead(host));
@@ -262,7 +263,7 @@ impl Shell<'_> {
         self.spares = super::spares::Spares::new(self.job, self.job_number)?;
         // Daemons of the last life that were taken for dead do not know it.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
-        self.fleet = Fleet::start(plan, secret)?;
+        self.fleet = Fleet::start(plan, secret, self.seat.is_some())?;
         self.clones = super::clones::Clones::default();
         self.placement.clear();
         self.past_homes.clear();

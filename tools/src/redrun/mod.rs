@@ -3,19 +3,22 @@
 
 mod attribution;
 mod clones;
-mod closed;
+mod consoles;
 mod determinism;
 mod fleet;
 mod folding;
 mod injections;
+mod kept;
 mod launching;
 mod layout;
 mod lines;
 mod metrics;
+mod outlet;
 mod output;
 mod pools;
 pub(crate) mod profile;
 mod redundancy;
+mod saving;
 mod signals;
 mod spares;
 mod spawned;
@@ -34,6 +37,7 @@ pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::cli::{Fault, Job};
 use crate::jobs;
+use crate::terminal::seat::Seat;
 use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
@@ -50,6 +54,7 @@ use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank};
 use redrt_wire::control::FromAgent;
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::fault::ProcessFault;
+use redrt_wire::line::LineStep;
 use redrt_wire::secret::Secret;
 use say::Console;
 use std::collections::{BTreeMap, HashSet};
@@ -62,21 +67,26 @@ use tracing::{debug, trace};
 const NONDETERMINISTIC_CODE: i32 = 1;
 /// The exit code when a fault that had to be injected was not.
 const NOT_INJECTED_CODE: i32 = 1;
+/// The exit code when `redrun` itself fails.
+const FAILED_CODE: i32 = 1;
 /// While last lines are being written, how often signals are looked for.
 const WRITERS_LOOK: Duration = Duration::from_millis(100);
 
-/// Runs a job to its end and returns its exit code.
-pub fn run(job: &Job, console: &Console, upwards: Option<Upwards>) -> Result<i32> {
+/// Runs a job to its end and returns its exit code. With a seat, it outlives its terminal.
+pub fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<Seat>) -> Result<i32> {
     // An orphan of a daemon that was killed comes to this process, which ends it.
     crate::redrtd::become_subreaper()?;
     // Where that cannot be had, news take a little longer.
     crate::prompt::wish();
-    let mut shell = Shell::new(job, console, upwards)?;
+    let mut shell = Shell::new(job, console, upwards, seat)?;
     console.attach(shell.outputs.standard());
-    let outcome = shell.run_to_end();
-    let outcome = shell.let_writers_end(outcome);
+    let code = shell.run_to_end().unwrap_or_else(|error| {
+        console.error(&format!("{error:#}"));
+        FAILED_CODE
+    });
+    let code = shell.let_writers_end(code);
     console.detach();
-    outcome
+    Ok(shell.tell_end(code))
 }
 
 struct Shell<'a> {
@@ -90,10 +100,13 @@ struct Shell<'a> {
     launch: Option<Launch>,
     spares: spares::Spares,
     clones: clones::Clones,
+    saving: saving::Saving,
     /// Absent where no lines are taken.
     lines: Option<lines::Lines>,
     /// The job is to go back to its newest line, as often as this from that one.
     return_due: Option<u32>,
+    /// The degree that the ranks of a job that was resumed are to have, once it runs.
+    grows_to: Option<u16>,
     /// Since when processes are being loaded again, and the time of the job at which they were lost.
     went_back: Option<(Instant, Duration)>,
     /// How often the job went back.
@@ -105,12 +118,19 @@ struct Shell<'a> {
     spawned: spawned::Spawned,
     /// Where replicas were before: up to this view, on this host.
     past_homes: BTreeMap<ReplicaId, Vec<(ViewNumber, u32)>>,
+    /// Present where the job outlives its terminal.
+    seat: Option<Seat>,
+    started_count: usize,
     job_number: u64,
     entry: Option<jobs::Entry>,
     started_at: Instant,
     audit: Option<Recorder>,
     outputs: Outputs,
     input: Option<std::fs::File>,
+    /// It is read on when a console goes.
+    input_is_file: bool,
+    /// Nothing more will be read.
+    input_has_ended: bool,
     input_sent_bytes: u64,
     /// What each host that has replicas of rank 0 has taken of it.
     input_taken_bytes: BTreeMap<u32, u64>,
@@ -137,7 +157,8 @@ struct Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    fn new(job: &'a Job, console: &'a Console, upwards: Option<Upwards>) -> Result<Self> {
+    fn new(job: &'a Job, console: &'a Console, upwards: Option<Upwards>, seat: Option<Seat>) -> Result<Self> {
+        let outlives_terminal = seat.is_some();
         let job_number = job.resume.as_ref().map_or_else(random_number, |kept| kept.manifest.job);
         let audit = job.audit.as_deref().map(|path| log::path_in(path, job_number));
         // An error is told before anything is started.
@@ -163,25 +184,31 @@ impl<'a> Shell<'a> {
             spares: spares::Spares::new(job, job_number)?,
             launch: None,
             clones: clones::Clones::default(),
+            saving: saving::Saving::default(),
             spawned: spawned::Spawned::new(upwards)?,
-            fleet: Fleet::start(lines::plan_resumed(job), secret)?,
+            fleet: Fleet::start(lines::plan_resumed(job), secret, outlives_terminal)?,
             lines,
             return_due: None,
+            grows_to: job.grows_to,
             went_back: None,
             returns: 0,
             line_waiters: Vec::new(),
             withheld: Vec::new(),
             placement: Vec::new(),
             past_homes: BTreeMap::new(),
+            seat,
+            started_count: 0,
             job_number,
             entry: None,
             started_at: Instant::now(),
             audit,
-            outputs: Outputs::new(job, &bell)?,
+            outputs: Outputs::new(job, outlives_terminal, &bell)?,
             input: match job.origin {
                 None => Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?),
                 Some(_) => None,
             },
+            input_is_file: !outlet::goes_with_console(&std::io::stdin()),
+            input_has_ended: false,
             input_sent_bytes: 0,
             input_taken_bytes: BTreeMap::new(),
             signals,
@@ -203,6 +230,7 @@ impl<'a> Shell<'a> {
             console,
         };
         shell.rewind_outputs();
+        shell.open_seat();
         Ok(shell)
     }
 
@@ -243,18 +271,6 @@ impl<'a> Shell<'a> {
         Ok(code)
     }
 
-    /// Waits until the last lines are written, or the user does not want to wait for that.
-    fn let_writers_end(&mut self, outcome: Result<i32>) -> Result<i32> {
-        let standard = self.outputs.standard();
-        standard.close();
-        while !standard.wait_for_end(WRITERS_LOOK) {
-            if let Ok(Some(signal)) = self.signals.read_signal() {
-                return Ok(128 + signal.ssi_signo as i32);
-            }
-        }
-        outcome
-    }
-
     /// Runs until the job has ended and everything it printed has been written.
     fn serve(&mut self) -> Result<i32> {
         loop {
@@ -288,6 +304,7 @@ impl<'a> Shell<'a> {
         fds.extend(self.spares.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.metrics.as_ref().map(|metrics| PollFd::new(metrics.fd(), PollFlags::POLLIN)));
         fds.push(PollFd::new(self.spawned.fd(), PollFlags::POLLIN));
+        fds.extend(self.seat.as_ref().map(|seat| PollFd::new(seat.fd(), PollFlags::POLLIN)));
         fds.push(PollFd::new(self.bell.as_fd(), PollFlags::POLLIN));
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::Error::EINTR) => {}
@@ -301,6 +318,8 @@ impl<'a> Shell<'a> {
         if signal {
             self.read_signals();
         }
+        // What is typed after a console has left is not for the job, and another's terminal may have nothing to read.
+        let input = !self.hear_of_consoles() && input;
         for news in self.fleet.work() {
             self.take(news)?;
         }
@@ -405,6 +424,7 @@ impl<'a> Shell<'a> {
                 let host = self.host_name(replica);
                 let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
                 self.record("started", &fields);
+                self.note_started();
                 self.handle(Input::Started { replica, pid });
             }
             FromDaemon::OtherMpi { replica, what } => self.handle(Input::OtherMpi { replica, what }),
@@ -419,6 +439,9 @@ impl<'a> Shell<'a> {
                 *self.input_taken_bytes.entry(host).or_default() += byte_count;
             }
             FromDaemon::Clone { id, step } => self.handle(Input::Clone { host, id, step }),
+            FromDaemon::Line { generation, replica, step: LineStep::Progress(progress) } => {
+                self.note_saving(generation, replica, progress);
+            }
             FromDaemon::Line { generation, replica, step } => {
                 self.handle(Input::Line { generation, replica, step });
             }
@@ -468,6 +491,7 @@ impl<'a> Shell<'a> {
                     self.fleet.send_all(&message);
                     if matches!(message, ToDaemon::Cards(_)) {
                         self.tell_return();
+                        self.grow();
                     }
                 }
                 Output::SendTo(host, message) => self.fleet.send(host, &message),

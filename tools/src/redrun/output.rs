@@ -98,13 +98,14 @@ impl Files {
 }
 
 impl Outputs {
-    /// For this job, which may put the rank before each line, or write what is printed to files.
-    pub fn new(job: &Job, bell: &Bell) -> Result<Self> {
+    /// For this job, which may put the rank before each line, write what is printed to files, or outlive its terminal.
+    pub fn new(job: &Job, is_detachable: bool, bell: &Bell) -> Result<Self> {
         let (world, view, label) = (&job.world, &job.view, job.label);
         let is_replicated = job.is_replicated();
         let files = job.output_directory.as_deref();
         let files = files.map(|directory| Files::create(directory, job, bell)).transpose()?;
-        let standard = Standard::start(job.on_output_error, bell).context("Failed to write to standard output")?;
+        let standard = Standard::start(job.on_output_error, is_detachable, bell);
+        let standard = standard.context("Failed to write to standard output")?;
         let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
         let error_label = |replica: ReplicaId| {
             if is_replicated { format!("[{replica}] ") } else { rank_label(replica.rank.0) }
@@ -269,6 +270,11 @@ impl Outputs {
     /// One whose file takes nothing.
     fn still(&self) -> Option<&Writer> {
         self.writers().find(|writer| writer.still_since().is_some_and(|since| since.elapsed() >= STILL_TIME_MAX))
+    }
+
+    /// Standard output leads to another console, or to none.
+    pub fn look_at_terminal(&mut self) {
+        self.at_terminal = io::stdout().is_terminal();
     }
 
     /// What the console writes to, too.

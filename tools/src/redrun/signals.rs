@@ -32,7 +32,7 @@ impl Shell<'_> {
     }
 
     /// Slurm ends a job that has lost a host, also one that goes on without it.
-    fn explain_end(&mut self) {
+    pub(super) fn explain_end(&mut self) {
         let Some(host) = self.lost_host.take().filter(|_| std::env::var_os("SLURM_JOB_ID").is_some()) else { return };
         self.console.warning(&format!(
             "SIGTERM came after host {host} was lost: without --no-kill Slurm ends a job whose host fails; ask for it \

@@ -11,9 +11,11 @@
 //! is told by a signal, or by the end of the socket. Names of ports are kept by the uppermost.
 
 use super::Shell;
+use super::standard::Standard;
 use crate::cli;
 use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, bail};
+use background_worker::Bell;
 use control_network::link::{Link, Received};
 use coordinator::Input;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -28,12 +30,15 @@ use redrt_wire::frame::FrameReader;
 use say::Console;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child as Process, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 /// The `redrun` above this one, for those that have something to say to it.
 pub type Upwards = Arc<Mutex<Link<UnixStream>>>;
@@ -69,6 +74,8 @@ pub struct Spawned {
     epoll: Epoll,
     children: BTreeMap<u64, Child>,
     count: u64,
+    /// Number of threads that pass on what they print, where this job outlives its terminal.
+    relay_count: Arc<AtomicUsize>,
     /// Those that had failed before it was known that they had met those that spawned them.
     failed: HashMap<Asker, i32>,
     code: i32,
@@ -117,6 +124,7 @@ impl Spawned {
             epoll,
             children: BTreeMap::new(),
             count: 0,
+            relay_count: Arc::default(),
             failed: HashMap::new(),
             code: 0,
             is_ending: false,
@@ -132,9 +140,9 @@ impl Spawned {
         self.epoll.0.as_fd()
     }
 
-    /// Whether no job that was spawned is left.
+    /// Whether no job that was spawned is left, and everything they have printed has been passed on.
     pub fn is_empty(&self) -> bool {
-        self.children.is_empty()
+        self.children.is_empty() && self.relay_count.load(Ordering::Acquire) == 0
     }
 
     /// The exit code of the first of them that failed, 0 when none has.
@@ -151,14 +159,37 @@ impl Spawned {
         }
     }
 
-    fn start(&mut self, asker: Asker, begin: &ToSpawned, options: &[OsString], environment: Environment) -> Result<()> {
+    fn start(&mut self, asker: Asker, begin: &ToSpawned, plan: &Plan) -> Result<()> {
+        let Plan { options, environment, relay } = plan;
         let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
         ours.set_nonblocking(true)?;
         // By its name: another may have taken its place since, and then the daemon beside it is that one's.
         let program = std::env::current_exe().context("Failed to find the program redrun")?.with_file_name("redrun");
         let mut command = Command::new(program);
-        command.arg("--spawned").args(options).env_clear().envs(environment).stdin(Stdio::from(OwnedFd::from(theirs)));
-        let process = command.spawn().context("Failed to start another redrun")?;
+        command.arg("--spawned").args(options).env_clear().stdin(Stdio::from(OwnedFd::from(theirs)));
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        if relay.is_some() {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let mut process = command.spawn().context("Failed to start another redrun")?;
+        if let Some((standard, bell)) = relay {
+            let pipes =
+                [(process.stdout.take().map(OwnedFd::from), false), (process.stderr.take().map(OwnedFd::from), true)];
+            for (pipe, is_error) in pipes {
+                let (standard, bell, count) = (standard.clone(), bell.clone(), self.relay_count.clone());
+                let pass = move || {
+                    pass_on(pipe.map(File::from), is_error, &standard);
+                    count.fetch_sub(1, Ordering::Release);
+                    // Full only when it rings already.
+                    let _ = bell.write(1);
+                };
+                self.relay_count.fetch_add(1, Ordering::Relaxed);
+                let started = thread::Builder::new().name("redrun-relay".into()).spawn(pass);
+                started.inspect_err(|_| {
+                    self.relay_count.fetch_sub(1, Ordering::Relaxed);
+                })?;
+            }
+        }
         let pidfd = open_pidfd(Pid::from_raw(process.id() as i32)).context("Failed to watch a process")?;
         let mut link = Link::new(ours, None);
         // If it has ended already, that is seen next.
@@ -297,8 +328,22 @@ impl Spawned {
         }
     }
 }
+/// How another `redrun` is started.
+struct Plan {
+    options: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    /// What passes on what it prints, and what is rung when it has ended; it has this one's own streams if absent.
+    relay: Option<(Arc<Standard>, Bell)>,
+}
 
-type Environment = Vec<(OsString, OsString)>;
+/// Passes on what another `redrun` prints, until it prints no more.
+fn pass_on(pipe: Option<File>, is_error: bool, standard: &Standard) {
+    let mut bytes = vec![0; 64 << 10];
+    let mut pipe = pipe;
+    while let Some(Ok(count @ 1..)) = pipe.as_mut().map(|pipe| pipe.read(&mut bytes)) {
+        standard.relay(is_error, bytes[..count].to_vec());
+    }
+}
 
 impl Shell<'_> {
     /// A process asks for something that has to do with other jobs.
@@ -327,8 +372,9 @@ impl Shell<'_> {
         let application = self.job.application_of_rank[asker.0.rank.0 as usize];
         let environment = self.job.applications[application as usize].environment.clone();
         let origin = Origin { tree: self.origin().tree, parent_port: Some(port), place_count: 0 };
-        let options = cli::options_for_spawned(self.job);
-        self.spawned.start(asker, &ToSpawned::Begin { commands, origin }, &options, environment)
+        let relay = self.seat.is_some().then(|| (self.outputs.standard(), self.bell.clone()));
+        let plan = Plan { options: cli::options_for_spawned(self.job), environment, relay };
+        self.spawned.start(asker, &ToSpawned::Begin { commands, origin }, &plan)
     }
 
     /// Where this job comes from, for its processes.

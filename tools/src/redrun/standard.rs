@@ -1,8 +1,9 @@
 //! This program's standard output and standard error, which the processes and the console share.
 
-use super::closed;
-use super::writer::{Target, TargetIndex, Trouble, Writer};
+use super::outlet::Change;
+use super::writer::{BACKLOG_BYTES_MIN, Target, TargetIndex, Trouble, Writer};
 use crate::cli::OnOutputError;
+use crate::terminal::closed;
 use background_worker::Bell;
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -42,8 +43,8 @@ impl say::Lines for Standard {
 }
 
 impl Standard {
-    /// Starts what writes to them.
-    pub fn start(on_error: OnOutputError, bell: &Bell) -> io::Result<Self> {
+    /// Starts what writes to them. `is_detachable`: they can be made to lead elsewhere.
+    pub fn start(on_error: OnOutputError, is_detachable: bool, bell: &Bell) -> io::Result<Self> {
         let output = match closed::standard_output_was_closed() {
             // Not open for writing: whatever is written there fails.
             true => File::open("/dev/null")?,
@@ -51,8 +52,8 @@ impl Standard {
         };
         let error = file(io::stderr().as_fd())?;
         let is_one = are_one(&output, &error);
-        let output = Target::new("standard output".into(), output);
-        let error = Target::new("standard error".into(), error);
+        let target = if is_detachable { Target::detachable } else { Target::new };
+        let (output, error) = (target("standard output".into(), output), target("standard error".into(), error));
         let start = |targets| Writer::start("redrun-output", targets, on_error, bell.clone());
         Ok(match is_one {
             true => Self { writers: vec![start(vec![output, error])?], output: (0, 0), error: (0, 1) },
@@ -68,6 +69,32 @@ impl Standard {
     /// The job prints no more.
     pub fn settle(&self) {
         self.writers[self.output.0].settle(self.output.1);
+    }
+
+    /// To one of them, from a thread that may wait while much waits to be written.
+    pub fn relay(&self, is_error: bool, bytes: Vec<u8>) {
+        let (writer, target) = if is_error { self.error } else { self.output };
+        self.writers[writer].wait_for_room(BACKLOG_BYTES_MIN);
+        self.writers[writer].write(target, bytes);
+    }
+
+    /// They lead to a console's streams from now on. What it shows in which order is kept where both are one terminal
+    /// now and were so at the start.
+    pub fn lead_to(&self, output: File, error: File) {
+        self.writers[self.output.0].change(self.output.1, Change::To(output));
+        self.writers[self.error.0].change(self.error.1, Change::To(error));
+    }
+
+    /// The console is gone, and with it its terminal or pipes.
+    pub fn lead_nowhere(&self) {
+        for (writer, target) in [self.output, self.error] {
+            self.writers[writer].change(target, Change::Away);
+        }
+    }
+
+    /// Whether something is kept that the console does not take, since its reader is gone.
+    pub fn is_stuck(&self) -> bool {
+        self.writers.iter().any(Writer::is_stuck)
     }
 
     /// The threads.

@@ -46,7 +46,12 @@ impl Shell<'_> {
             "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.now()),
             "checkpoint": { "newest": self.coordinator.newest_line().map(|line| line.0),
-                "under_way": self.coordinator.line_under_way().map(|line| line.0) },
+                "under_way": self.coordinator.line_under_way().map(|line| line.0), "progress": self.saving_json() },
+            "terminal": match &self.seat {
+                None => "own",
+                Some(seat) if seat.is_attached() => "attached",
+                Some(_) => "detached",
+            },
             "moves": moves.collect::<Vec<_>>(), "clones": self.clones.status(|replica| self.host_name(replica)),
             "hosts": (0..host_count).map(host).collect::<Vec<_>>(),
         })

@@ -4,12 +4,14 @@ use super::Shell;
 use super::output::OutputTrouble;
 use anyhow::{Context, Result};
 use coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure, Report};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::{Stream, ToDaemon};
 use serde_json::json;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 
 /// Standard input read ahead of what rank 0 has taken.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
@@ -29,6 +31,14 @@ pub(super) fn open_input(skipped_bytes: u64) -> Result<File> {
     let pump = move || drop(std::io::copy(&mut input, &mut writer));
     std::thread::Builder::new().name("redrun-input".into()).spawn(pump)?;
     Ok(File::from(OwnedFd::from(reader)))
+}
+
+/// Whether this was a terminal, and its other end is gone.
+fn has_hung_up(input: &File) -> bool {
+    let mut fds = [PollFd::new(input.as_fd(), PollFlags::empty())];
+    // A terminal that has hung up is none any more, and a pipe whose writer is gone has ended.
+    let is_device = input.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device());
+    is_device && poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(false)
 }
 
 impl Shell<'_> {
@@ -139,6 +149,10 @@ impl Shell<'_> {
             || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
         // What was sent while a replica of rank 0 is being copied would be missing in its copy.
         let is_copied = self.coordinator.is_cutting(VirtualRank(0)) || self.coordinator.is_stopping_for_line();
+        let is_foreground = || match &self.seat {
+            Some(seat) => seat.is_in_foreground(),
+            None => is_foreground(),
+        };
         self.input_in_flight_bytes() < INPUT_WINDOW_BYTES && !is_copied && is_foreground()
     }
 
@@ -158,8 +172,11 @@ impl Shell<'_> {
         let Some(input) = &mut self.input else { return };
         let mut bytes = vec![0; 64 << 10];
         match input.read(&mut bytes) {
+            // Its terminal is gone, and another may come.
+            Ok(0) | Err(_) if self.seat.is_some() && has_hung_up(input) => self.input = None,
             Ok(0) | Err(_) => {
                 self.input = None;
+                self.input_has_ended = true;
                 self.note_input();
                 self.send_input(&ToDaemon::InputEnd);
             }

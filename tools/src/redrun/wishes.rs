@@ -106,6 +106,14 @@ impl Shell<'_> {
         self.wish(Wish::Drain { host }, room)
     }
 
+    /// A job that was resumed with more replicas than were saved runs.
+    pub(super) fn grow(&mut self) {
+        let Some(degree) = self.grows_to.take() else { return };
+        if let Err(error) = self.change_degree(degree, &[]) {
+            self.console.warning(&format!("-r {degree}: {error}; the job goes on with the replicas that were saved"));
+        }
+    }
+
     fn change_degree(&mut self, degree: u16, ranges: &[(u32, u32)]) -> Result<(), Refused> {
         let rank_count = self.job.world.rank_count();
         if let Some((first, last)) = ranges.iter().find(|(first, last)| first > last || *last >= rank_count) {

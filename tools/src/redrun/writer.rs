@@ -5,7 +5,12 @@
 //!               ◀─ Trouble: closed, failed, waits, goes on
 //! ```
 //! Targets that share a file system or a terminal share a thread: what is written to them keeps its order.
+//!
+//! Those of a job that can be detached lead through an [`Outlet`]: the main thread changes where they lead while the
+//! thread writes, and what is printed while they lead nowhere is kept.
 
+use super::kept::Kept;
+use super::outlet::{self, Change, Outlet};
 use super::status_lines::StatusLines;
 use crate::cli::OnOutputError;
 use background_worker::{Bell, Inbox, Worker};
@@ -33,7 +38,10 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct Target {
     /// For the user.
     pub name: String,
-    file: File,
+    /// Absent while it leads nowhere.
+    file: Option<File>,
+    /// It can be made to lead elsewhere.
+    is_detachable: bool,
     is_terminal: bool,
     is_regular: bool,
     /// Nothing can be written to it any more.
@@ -47,7 +55,27 @@ impl Target {
     pub fn new(name: String, file: File) -> Self {
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let is_terminal = file.is_terminal();
-        Self { name, file, is_terminal, is_regular, is_closed: false, ends_line: true }
+        let file = Some(file);
+        Self { name, file, is_detachable: false, is_terminal, is_regular, is_closed: false, ends_line: true }
+    }
+
+    /// The same of a job that can be detached.
+    pub fn detachable(name: String, file: File) -> Self {
+        Self { is_detachable: true, ..Self::new(name, outlet::without_waiting(file)) }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            // What a script has chosen outlives its terminal.
+            Change::To(_) if self.is_regular => {}
+            Change::To(file) => *self = Self { ends_line: true, ..Self::detachable(self.name.clone(), file) },
+            Change::Away if self.file.as_ref().is_some_and(outlet::goes_with_console) => self.lose(),
+            Change::Away => {}
+        }
+    }
+
+    fn lose(&mut self) {
+        (self.file, self.is_terminal, self.is_regular) = (None, false, false);
     }
 }
 
@@ -64,6 +92,8 @@ enum Piece {
     Settle(TargetIndex),
     /// These lines stand at the foot of the terminal from now on.
     Status(Vec<String>),
+    /// The outlet has changed.
+    Look,
 }
 
 /// What the thread says.
@@ -85,6 +115,8 @@ pub struct Writer {
     worker: Worker<Piece, Trouble>,
     names: Vec<String>,
     is_regular: bool,
+    /// Absent where nothing can be detached.
+    outlet: Option<Outlet>,
 }
 
 impl Writer {
@@ -92,16 +124,36 @@ impl Writer {
     pub fn start(name: &str, targets: Vec<Target>, on_error: OnOutputError, bell: Bell) -> io::Result<Self> {
         let names = targets.iter().map(|target| target.name.clone()).collect();
         let is_regular = targets.iter().any(|target| target.is_regular);
+        let outlet = match targets.iter().any(|target| target.is_detachable) {
+            true => Some(Outlet::new()?),
+            false => None,
+        };
+        let (of_thread, kept) = (outlet.clone(), Kept::default());
         let serve = move |inbox: &Inbox<Piece, Trouble>| {
             // A limit of file sizes (`ulimit -f`) is an error as others are.
             let _ = xfsz().thread_block();
-            let mut thread = Thread { targets, on_error, inbox, status: StatusLines::default() };
+            let status = StatusLines::default();
+            let mut thread = Thread { targets, on_error, inbox, status, outlet: of_thread, kept };
             while let Some(piece) = inbox.next() {
                 thread.take(piece);
             }
+            thread.show_the_rest();
             thread.status.set(Vec::new());
         };
-        Ok(Self { worker: Worker::start(name, bell, BACKLOG_BYTES_MIN, serve)?, names, is_regular })
+        Ok(Self { worker: Worker::start(name, bell, BACKLOG_BYTES_MIN, serve)?, names, is_regular, outlet })
+    }
+
+    /// A target of a job that can be detached leads elsewhere from now on.
+    pub fn change(&self, target: TargetIndex, change: Change) {
+        if let Some(outlet) = &self.outlet {
+            outlet.change(target, change);
+            self.worker.give(Piece::Look, 0);
+        }
+    }
+
+    /// Whether something is kept that the console does not take, since its reader is gone.
+    pub fn is_stuck(&self) -> bool {
+        self.outlet.as_ref().is_some_and(Outlet::is_stuck)
     }
 
     /// Writes this, after what was given before.
@@ -127,6 +179,11 @@ impl Writer {
     /// A target's name.
     pub fn name(&self, target: TargetIndex) -> &str {
         &self.names[target]
+    }
+
+    /// Waits until no more than this waits to be written.
+    pub fn wait_for_room(&self, byte_count_max: usize) {
+        self.worker.wait_for_room(byte_count_max);
     }
 
     /// Bytes that are not written.
@@ -176,6 +233,8 @@ struct Thread<'a> {
     on_error: OnOutputError,
     inbox: &'a Inbox<Piece, Trouble>,
     status: StatusLines,
+    outlet: Option<Outlet>,
+    kept: Kept,
 }
 
 impl Thread<'_> {
@@ -189,15 +248,10 @@ impl Thread<'_> {
                 }
             }
             Piece::Bytes(target, bytes, _) => {
-                let is_terminal = self.targets[target].is_terminal;
-                if is_terminal {
-                    self.status.clear();
-                }
-                self.write(target, &bytes);
-                if is_terminal {
-                    self.status.resume(self.targets.iter().all(|target| target.ends_line));
-                }
+                self.look();
+                self.with_cursor(target, |thread| thread.write(target, &bytes));
             }
+            Piece::Look => self.look(),
             Piece::Settle(target) => self.settle(target),
             Piece::Status(lines) => {
                 if !self.status.is_shown() && !lines.is_empty() {
@@ -208,23 +262,62 @@ impl Thread<'_> {
         }
     }
 
+    /// Does something that may move the cursor of a terminal.
+    fn with_cursor(&mut self, target: TargetIndex, write: impl FnOnce(&mut Self)) {
+        let is_terminal = self.targets[target].is_terminal;
+        if is_terminal {
+            self.status.clear();
+        }
+        write(self);
+        if is_terminal {
+            self.status.resume(self.targets.iter().all(|target| target.ends_line));
+        }
+    }
+
     fn write(&mut self, at: TargetIndex, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.targets[at].is_closed {
+            // What was kept goes first.
+            let is_direct = self.targets[at].file.is_some() && !self.kept.has(at);
+            let count = if is_direct { self.write_some(at, rest) } else { self.keep_some(at, rest) };
+            rest = &rest[count..];
+            if !rest.is_empty() {
+                self.look();
+            }
+        }
+    }
+
+    /// Writes some bytes. How many; 0 when the target has ceased to lead anywhere, or may lead elsewhere.
+    fn write_some(&mut self, at: TargetIndex, bytes: &[u8]) -> usize {
         let target = &mut self.targets[at];
-        let (mut rest, mut waits) = (bytes, false);
-        while !rest.is_empty() && !target.is_closed {
-            match nix::unistd::write(&target.file, &rest[..rest.len().min(WRITE_BYTES)]) {
+        let Some(file) = &target.file else { return 0 };
+        let mut waits = false;
+        loop {
+            match nix::unistd::write(file, &bytes[..bytes.len().min(WRITE_BYTES)]) {
                 Ok(count) => {
-                    rest = &rest[count..];
                     self.inbox.moved();
-                    if std::mem::take(&mut waits) {
+                    if waits {
                         self.inbox.tell(Trouble::GoesOn(at));
                     }
+                    target.ends_line = !target.is_terminal || bytes[..count].ends_with(b"\n");
+                    return count;
                 }
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => wait_for_room(&target.file),
+                Err(Errno::EAGAIN) => {
+                    wait_for_room(file, self.outlet.as_ref());
+                    if self.outlet.is_some() {
+                        return 0;
+                    }
+                }
                 Err(error) if matches!(error, Errno::EPIPE | Errno::EBADF) || target.is_terminal => {
-                    target.is_closed = true;
-                    self.inbox.tell(Trouble::Closed(at));
+                    if let Some(outlet) = self.outlet.as_ref().filter(|_| target.is_detachable) {
+                        target.lose();
+                        outlet.note_no_reader();
+                    } else {
+                        target.is_closed = true;
+                        self.inbox.tell(Trouble::Closed(at));
+                    }
+                    return 0;
                 }
                 Err(error) if self.on_error == OnOutputError::Wait => {
                     if !std::mem::replace(&mut waits, true) {
@@ -235,19 +328,90 @@ impl Thread<'_> {
                 Err(error) => {
                     target.is_closed = true;
                     self.inbox.tell(Trouble::Failed(at, error.into()));
+                    return 0;
                 }
             }
         }
-        target.ends_line = !target.is_terminal || bytes.ends_with(b"\n");
+    }
+
+    /// Keeps some bytes until there is a console. How many; 0 when there may be one now.
+    fn keep_some(&mut self, at: TargetIndex, bytes: &[u8]) -> usize {
+        let Some(outlet) = &self.outlet else { return bytes.len() };
+        if self.kept.has_room() {
+            match self.kept.push(at, bytes) {
+                Ok(count) => {
+                    self.inbox.moved();
+                    outlet.note_kept(true);
+                    return count;
+                }
+                // The disk is full: nothing is lost by waiting for room on it, or for a console.
+                Err(_) => outlet.wait(Some(RETRY_INTERVAL)),
+            }
+        } else {
+            outlet.wait(None);
+        }
+        0
+    }
+
+    /// Heeds changes of the outlet.
+    fn heed(&mut self) {
+        for (target, change) in self.outlet.as_ref().map_or_else(Vec::new, Outlet::take) {
+            self.targets[target].change(change);
+            self.status = StatusLines::default();
+        }
+    }
+
+    /// Heeds changes of the outlet, and shows what was kept until what comes next leads nowhere.
+    fn look(&mut self) {
+        if self.outlet.is_none() {
+            return;
+        }
+        loop {
+            self.heed();
+            let (at, bytes) = match self.kept.front() {
+                Ok(Some((at, bytes))) => (at, bytes.to_vec()),
+                Ok(None) => break,
+                Err(error) => {
+                    self.inbox.tell(Trouble::Failed(0, error));
+                    self.kept = Kept::default();
+                    break;
+                }
+            };
+            let target = &self.targets[at];
+            if target.is_closed {
+                // It was said that this is lost.
+                self.kept.shown(bytes.len());
+            } else if target.file.is_none() {
+                break;
+            } else {
+                self.with_cursor(at, |thread| {
+                    let count = thread.write_some(at, &bytes);
+                    thread.kept.shown(count);
+                });
+            }
+        }
+        if let Some(outlet) = &self.outlet {
+            outlet.note_kept(!self.kept.is_empty());
+        }
+    }
+
+    /// The job has ended: waits for somebody to show the rest to.
+    fn show_the_rest(&mut self) {
+        self.look();
+        while !self.kept.is_empty() {
+            match &self.outlet {
+                Some(outlet) => outlet.wait(None),
+                None => return,
+            }
+            self.look();
+        }
     }
 
     /// What a file system that writes late could not write, it says when a file is closed.
     fn settle(&mut self, at: TargetIndex) {
         let target = &mut self.targets[at];
-        if !target.is_regular || target.is_closed {
-            return;
-        }
-        let closed = target.file.as_fd().try_clone_to_owned().map(|copy| nix::unistd::close(copy.into_raw_fd()));
+        let Some(file) = target.file.as_ref().filter(|_| target.is_regular && !target.is_closed) else { return };
+        let closed = file.as_fd().try_clone_to_owned().map(|copy| nix::unistd::close(copy.into_raw_fd()));
         if let Ok(Err(error)) = closed {
             target.is_closed = true;
             self.inbox.tell(Trouble::Failed(at, error.into()));
@@ -255,9 +419,11 @@ impl Thread<'_> {
     }
 }
 
-/// Somebody else made it non-blocking.
-fn wait_for_room(file: &File) {
-    let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+/// It takes nothing now: somebody else made it non-blocking, or it can be detached. Returns when it takes something, or
+/// leads elsewhere.
+fn wait_for_room(file: &File, outlet: Option<&Outlet>) {
+    let mut fds = vec![PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+    fds.extend(outlet.map(|outlet| PollFd::new(outlet.fd(), PollFlags::POLLIN)));
     // If it cannot be waited for, writing fails too.
     let _ = poll(&mut fds, PollTimeout::from(1000u16));
 }
@@ -339,6 +505,94 @@ mod tests {
         };
         assert!(matches!(told, Trouble::Waits(0, _)), "{told:?}");
         assert!(!writer.is_idle() && writer.waiting_bytes() == 3);
+    }
+
+    fn pipe() -> (io::PipeReader, File) {
+        let (reader, writer) = io::pipe().unwrap();
+        (reader, File::from(std::os::fd::OwnedFd::from(writer)))
+    }
+
+    /// Reads in the background until the pipe has ended.
+    fn read(mut reader: io::PipeReader) -> thread::JoinHandle<Vec<u8>> {
+        thread::spawn(move || {
+            let mut got = Vec::new();
+            reader.read_to_end(&mut got).unwrap();
+            got
+        })
+    }
+
+    /// A writer of both streams to one pipe, in a job that can be detached.
+    fn detachable(file: File) -> Writer {
+        let targets = vec![
+            Target::detachable("output".into(), file.try_clone().unwrap()),
+            Target::detachable("error".into(), file),
+        ];
+        Writer::start("test", targets, OnOutputError::Abort, bell().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_printed_while_a_terminal_is_gone_is_shown_on_the_next_in_order() {
+        let pair = nix::pty::openpty(None, None).unwrap();
+        let (mut master, slave) = (File::from(pair.master), File::from(pair.slave));
+        let writer = detachable(slave);
+        writer.write(0, b"seen\n".to_vec());
+        let mut seen = [0; 6];
+        master.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"seen\r\n");
+        [0, 1].into_iter().for_each(|target| writer.change(target, Change::Away));
+        for number in 0..100_000 {
+            writer.write(number % 2, format!("{number}\n").into_bytes());
+        }
+        while !writer.is_idle() {
+            thread::yield_now();
+        }
+        // One that goes before it has shown all, and whose pipe takes nothing more meanwhile.
+        let (mut first, file) = pipe();
+        [0, 1].into_iter().for_each(|target| writer.change(target, Change::To(file.try_clone().unwrap())));
+        drop(file);
+        let mut shown = vec![0; 100_000];
+        first.read_exact(&mut shown).unwrap();
+        let (second, file) = pipe();
+        [0, 1].into_iter().for_each(|target| writer.change(target, Change::To(file.try_clone().unwrap())));
+        drop(file);
+        let (first, second) = (read(first), read(second));
+        writer.write(0, b"last\n".to_vec());
+        assert!(ended(&writer).is_empty());
+        shown.extend(first.join().unwrap());
+        shown.extend(second.join().unwrap());
+        let all: String = (0..100_000).map(|number| format!("{number}\n")).chain(["last\n".into()]).collect();
+        assert!(shown == all.as_bytes());
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_does_not_end_a_job_that_can_be_detached() {
+        let (reader, file) = pipe();
+        let writer = detachable(file);
+        drop(reader);
+        writer.write(0, b"kept\n".to_vec());
+        while !writer.is_stuck() {
+            thread::yield_now();
+        }
+        let (reader, file) = pipe();
+        [0, 1].into_iter().for_each(|target| writer.change(target, Change::To(file.try_clone().unwrap())));
+        drop(file);
+        assert!(ended(&writer).is_empty());
+        drop(writer);
+        assert_eq!(read(reader).join().unwrap(), b"kept\n");
+    }
+
+    #[test]
+    fn a_regular_file_stays_the_target_whatever_terminal_comes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let writer = detachable(file.reopen().unwrap());
+        let (reader, other) = pipe();
+        writer.change(0, Change::Away);
+        writer.change(0, Change::To(other));
+        writer.write(0, b"line\n".to_vec());
+        assert!(ended(&writer).is_empty());
+        drop(writer);
+        assert_eq!(std::fs::read(file.path()).unwrap(), b"line\n");
+        assert!(read(reader).join().unwrap().is_empty());
     }
 
     #[test]

@@ -92,6 +92,12 @@ impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
         self.0.changed.notify_all();
     }
 
+    /// Waits until no more than this waits to be done: for another thread that gives work, and may wait.
+    pub fn wait_for_room(&self, byte_count_max: usize) {
+        let is_full = |state: &mut State<T, E>| state.waiting_bytes > byte_count_max && !state.is_over;
+        drop(self.0.changed.wait_while(self.0.lock(), is_full));
+    }
+
     /// Bytes that are not done.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
@@ -148,6 +154,7 @@ impl<T, E> Inbox<T, E> {
             let is_low = before > self.0.low_bytes && state.waiting_bytes <= self.0.low_bytes;
             if is_low || state.queue.is_empty() {
                 self.0.ring();
+                self.0.changed.notify_all();
             }
         }
         loop {

@@ -33,7 +33,7 @@ impl Fleet {
                     let started = launcher::remote(&self.remote()?, name, &place, &secret);
                     started.with_context(|| format!("host {}", name.name))?
                 }
-                _ => launcher::fork(&place, &secret)?,
+                _ => launcher::fork(&place, &secret, self.outlives_terminal)?,
             };
             self.starting.push(starting);
         }

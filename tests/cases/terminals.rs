@@ -1,0 +1,241 @@
+//! Jobs that outlive their terminals: consoles that are killed, closed, stopped, and attached again.
+
+use nix::fcntl::OFlag;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+use redrt_tests::{MARK, compile_case, kill_marked, marked, prefix};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const ROWS: u32 = 200;
+
+/// A terminal, as its user sees it.
+struct Screen {
+    master: File,
+    seen: Vec<u8>,
+}
+
+/// One whose lines are not changed on their way.
+fn screen() -> (Screen, OwnedFd) {
+    // A process that inherited its end would keep it open.
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(flags).expect("there are terminals");
+    grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is new");
+    let name = ptsname_r(&master).expect("it has a name");
+    let slave = File::options().read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(name);
+    let slave = OwnedFd::from(slave.expect("it is unlocked"));
+    let mut raw = tcgetattr(&slave).expect("it is a terminal");
+    cfmakeraw(&mut raw);
+    tcsetattr(&slave, SetArg::TCSANOW, &raw).expect("it is a terminal");
+    (Screen { master: File::from(OwnedFd::from(master)), seen: Vec::new() }, slave)
+}
+
+impl Screen {
+    fn type_line(&mut self, line: &str) {
+        self.master.write_all(format!("{line}\n").as_bytes()).expect("the terminal is open");
+    }
+
+    /// Looks until this is seen.
+    fn see(&mut self, wanted: &str) {
+        let is_seen = |seen: &[u8]| seen.windows(wanted.len()).any(|part| part == wanted.as_bytes());
+        while !is_seen(&self.seen) {
+            assert!(self.look(), "{wanted:?} was not shown: {:?}", String::from_utf8_lossy(&self.seen));
+        }
+    }
+
+    /// Whether anybody still has the terminal.
+    fn look(&mut self) -> bool {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let mut fds = [PollFd::new(self.master.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(LIMIT).expect("it is short");
+        assert!(poll(&mut fds, timeout).expect("it can be waited for") > 0, "nothing is shown within {LIMIT:?}");
+        let mut bytes = [0; 64 << 10];
+        match self.master.read(&mut bytes) {
+            Ok(count) => self.seen.extend_from_slice(&bytes[..count]),
+            // EIO: everybody has closed it.
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// Everything that was shown, once nobody has the terminal any more.
+    fn close(mut self) -> String {
+        while self.look() {}
+        String::from_utf8(self.seen).expect("the program prints text")
+    }
+}
+
+/// Where the jobs of one test are found, and those of no other. Its processes are ended when it ends.
+struct Place {
+    mark: String,
+    directory: TempDir,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let directory = tempfile::tempdir().expect("the temporary directory can be written");
+        Self { mark: format!("{name}.{}", std::process::id()), directory }
+    }
+
+    fn redrun(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(prefix().join("bin/redrun"));
+        command.args(arguments).env(MARK, &self.mark).env("XDG_RUNTIME_DIR", self.directory.path());
+        command
+    }
+
+    /// On this terminal, which it has alone.
+    fn on(&self, terminal: OwnedFd, arguments: &[&str]) -> Child {
+        let clone = || Stdio::from(terminal.try_clone().expect("there are descriptors"));
+        self.redrun(arguments).stdin(clone()).stdout(clone()).stderr(clone()).spawn().expect("redrun is there")
+    }
+
+    /// Waits until nothing of the job is left.
+    fn is_clean(&self) {
+        let since = Instant::now();
+        while !marked(&self.mark).is_empty() {
+            assert!(since.elapsed() < LIMIT, "left: {:?}", marked(&self.mark));
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        kill_marked(&self.mark);
+    }
+}
+
+/// The exit code of a console that ends by itself.
+#[track_caller]
+fn code(console: &mut Child) -> Option<i32> {
+    let since = Instant::now();
+    loop {
+        match console.try_wait().expect("it was started") {
+            Some(status) => return status.code(),
+            None => assert!(since.elapsed() < LIMIT, "the console has not ended"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn kill(child: &mut Child) {
+    child.kill().expect("it runs");
+    child.wait().expect("it was killed");
+}
+
+fn rows(number: u32) -> String {
+    (0..ROWS).map(|row| format!("line {number}, row {row}\n")).collect()
+}
+
+fn program() -> String {
+    compile_case("echoing").display().to_string()
+}
+
+#[test]
+fn a_console_is_killed_and_another_attached_twenty_times_and_nothing_is_lost_or_shown_twice() {
+    let place = Place::new("killed-consoles");
+    let (mut screen_now, terminal) = screen();
+    let program = program();
+    let mut console = place.on(terminal, &["--detachable", "-q", "-r", "2", "-n", "2", &program]);
+    let mut shown = String::new();
+    for number in 0..20 {
+        screen_now.type_line(&format!("word {number}"));
+        // At any moment of what follows.
+        screen_now.see(&format!("got word {number}\n"));
+        kill(&mut console);
+        shown += &screen_now.close();
+        let (next, terminal) = screen();
+        console = place.on(terminal, &["--attach"]);
+        screen_now = next;
+    }
+    screen_now.type_line("end");
+    assert_eq!(code(&mut console), Some(7));
+    shown += &screen_now.close();
+    let expected: String = (0..20).map(|number| format!("got word {number}\n{}", rows(number))).collect();
+    assert!(shown == format!("{expected}got end\n{}", rows(20)), "{shown}");
+    place.is_clean();
+}
+
+#[test]
+fn a_job_that_was_detached_from_the_start_keeps_its_output_and_exit_code_after_its_end() {
+    let place = Place::new("detached");
+    let input = tempfile::NamedTempFile::new().expect("the temporary directory can be written");
+    std::fs::write(input.path(), "one\nend\n").expect("it can be written");
+    let with_input = |path: &Path| File::open(path).expect("it was just written");
+    let run = |arguments: &[&str]| -> Output {
+        let mut command = place.redrun(arguments);
+        command.stdin(with_input(input.path()));
+        command.output().expect("redrun is there")
+    };
+    let started = run(&["--detach", "-q", "-n", "2", &program()]);
+    let told = String::from_utf8_lossy(&started.stderr);
+    assert_eq!((started.status.code(), &started.stdout[..]), (Some(0), &b""[..]), "{told}");
+    let job = told.split("job ").nth(1).and_then(|rest| rest.split(' ').next()).expect("it names the job");
+    let ended = run(&["--attach", &job[..6]]);
+    let all = format!("got one\n{}got end\n{}", rows(0), rows(1));
+    assert_eq!(ended.status.code(), Some(7), "{ended:?}");
+    assert!(ended.stdout == all.as_bytes(), "{}", String::from_utf8_lossy(&ended.stdout));
+    let gone = run(&["--attach", job]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("is here"), "{gone:?}");
+    place.is_clean();
+}
+
+#[test]
+fn a_second_console_takes_over_and_ctrl_c_there_ends_the_job() {
+    let place = Place::new("taken-over");
+    let (mut first, terminal) = screen();
+    let mut console = place.on(terminal, &["--detachable", "-q", "-n", "2", &program()]);
+    first.type_line("word");
+    first.see(&rows(0));
+    let (second, terminal) = screen();
+    let mut other = place.on(terminal, &["--attach"]);
+    assert_eq!(code(&mut console), Some(76));
+    assert!(first.close().ends_with("has another console now\n"));
+    // It has been heard: the first was sent away.
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(other.id() as i32), nix::sys::signal::Signal::SIGINT)
+        .expect("it runs");
+    assert_eq!(code(&mut other), Some(130));
+    drop(second);
+    place.is_clean();
+}
+
+#[test]
+fn a_terminal_that_is_closed_does_not_end_the_job() {
+    let place = Place::new("closed-terminal");
+    let (mut first, terminal) = screen();
+    let slave = terminal.try_clone().expect("there are descriptors");
+    let mut command = place.redrun(&["--detachable", "-q", "-r", "2", "-n", "2", &program()]);
+    let clone = || Stdio::from(slave.try_clone().expect("there are descriptors"));
+    command.stdin(clone()).stdout(clone()).stderr(clone());
+    let set_up = || {
+        nix::unistd::setsid()?;
+        // SAFETY: - standard input is the terminal; nobody else has it as theirs.
+        nix::Error::result(unsafe { nix::libc::ioctl(0, nix::libc::TIOCSCTTY, 0) })?;
+        Ok(())
+    };
+    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    unsafe { command.pre_exec(set_up) };
+    let mut console = command.spawn().expect("redrun is there");
+    drop((terminal, slave, command));
+    first.type_line("word");
+    first.see(&rows(0));
+    let shown = String::from_utf8(std::mem::take(&mut first.seen)).expect("the program prints text");
+    // The window is closed: SIGHUP for who runs in it.
+    drop(first);
+    assert_eq!(code(&mut console), Some(129));
+    let (mut second, terminal) = screen();
+    let mut console = place.on(terminal, &["--attach"]);
+    second.type_line("end");
+    assert_eq!(code(&mut console), Some(7));
+    assert!(shown + &second.close() == format!("got word\n{}got end\n{}", rows(0), rows(1)));
+    place.is_clean();
+}

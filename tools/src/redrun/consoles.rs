@@ -1,0 +1,133 @@
+//! A job that outlives its terminal: what becomes of its standard streams when a console comes, or goes.
+//!
+//! A console that goes takes its terminal and pipes along: what is printed from then on is kept, and input is not
+//! read. Files are read and written as before. One that comes gets what was kept and all that follows, unless output
+//! goes to a regular file; it is read from if nothing else is, and input has not ended.
+
+use super::outlet::goes_with_console;
+use super::{Shell, WRITERS_LOOK, streams};
+use crate::terminal::seat::{News, Seat, Streams};
+use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use serde_json::json;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A job that has ended waits so long for a console to show the rest of its output and its exit code to.
+pub const END_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+impl Shell<'_> {
+    /// From now on the job is found by consoles.
+    pub(super) fn open_seat(&mut self) {
+        let Some(seat) = &mut self.seat else { return };
+        if let Err(error) = seat.listen(self.job_number) {
+            self.console.warning(&format!("nobody can attach to this job: {error:#}"));
+        }
+    }
+
+    /// A process was started.
+    pub(super) fn note_started(&mut self) {
+        self.started_count += 1;
+        let view = self.coordinator.view();
+        let count = self.job.world.replicas().filter(|replica| view.is_live(*replica)).count();
+        if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count == count) {
+            seat.runs(self.job_number);
+        }
+    }
+
+    /// Whether anything has happened.
+    pub(super) fn hear_of_consoles(&mut self) -> bool {
+        let all = self.seat.as_mut().map_or_else(Vec::new, Seat::work);
+        let has_happened = !all.is_empty();
+        for news in all {
+            match news {
+                News::Attached(streams) => self.attach(streams),
+                News::Detached => self.detach(),
+                News::Signal(signal) => {
+                    if signal == Signal::SIGTERM as i32 {
+                        self.explain_end();
+                    }
+                    self.interrupt(signal);
+                }
+            }
+        }
+        has_happened
+    }
+
+    fn attach(&mut self, streams: Streams) {
+        self.record("attached", &json!({}));
+        // Where this cannot be done, there is only no moving line, and no prompt.
+        let _ = nix::unistd::dup2_stdin(&streams.input);
+        let _ = nix::unistd::dup2_stdout(&streams.output);
+        let _ = nix::unistd::dup2_stderr(&streams.error);
+        self.outputs.standard().lead_to(streams.output, streams.error);
+        if self.input.is_none() && !self.input_has_ended && self.job.origin.is_none() {
+            self.input = streams::open_input(0).ok();
+            self.input_is_file = !goes_with_console(&std::io::stdin());
+        }
+        self.look_at_terminal();
+    }
+
+    fn detach(&mut self) {
+        self.record("detached", &json!({}));
+        self.outputs.standard().lead_nowhere();
+        self.input = self.input.take().filter(|_| self.input_is_file);
+        // Else a pipe has a writer that will never write.
+        if let Ok(nothing) = File::options().read(true).write(true).open("/dev/null") {
+            let _ = nix::unistd::dup2_stdin(&nothing);
+            let _ = nix::unistd::dup2_stdout(&nothing);
+            let _ = nix::unistd::dup2_stderr(&nothing);
+        }
+        self.look_at_terminal();
+        self.seat.iter_mut().for_each(Seat::let_go);
+    }
+
+    fn look_at_terminal(&mut self) {
+        self.console.look_at_terminal();
+        if !self.job.quiet {
+            self.console.allow_status();
+        }
+        self.outputs.look_at_terminal();
+    }
+
+    /// Waits until the last lines are written, or the user does not want to wait for that. The exit code.
+    pub(super) fn let_writers_end(&mut self, code: i32) -> i32 {
+        let standard = self.outputs.standard();
+        standard.close();
+        self.impatient = false;
+        let since = Instant::now();
+        while !standard.wait_for_end(WRITERS_LOOK) {
+            if let Ok(Some(signal)) = self.signals.read_signal() {
+                return 128 + signal.ssi_signo as i32;
+            }
+            self.hear_of_consoles();
+            if self.impatient || self.seat.is_some() && since.elapsed() > END_KEPT {
+                return if code == 0 { OUTPUT_FAILED_CODE } else { code };
+            }
+            if standard.is_stuck() && self.seat.as_ref().is_some_and(Seat::is_attached) {
+                return if code == 0 { OUTPUT_CLOSED_CODE } else { code };
+            }
+        }
+        code
+    }
+
+    /// Tells the console the job's exit code, or one that comes within a day.
+    pub(super) fn tell_end(&mut self, code: i32) -> i32 {
+        let since = Instant::now();
+        while let Some(seat) = &mut self.seat
+            && !seat.end(code)
+        {
+            let left = END_KEPT.saturating_sub(since.elapsed());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut fds = [self.signals.as_fd(), seat.fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            let is_over = left.is_zero() || poll(&mut fds, timeout).is_err_and(|error| error != nix::Error::EINTR);
+            if is_over || matches!(self.signals.read_signal(), Ok(Some(_))) {
+                break;
+            }
+            self.hear_of_consoles();
+        }
+        code
+    }
+}

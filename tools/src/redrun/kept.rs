@@ -1,0 +1,130 @@
+//! What a job prints while nobody is there to see it, in order: in memory, and in a file that has no name when it is
+//! much.
+
+use super::writer::TargetIndex;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use tempfile::SpooledTempFile;
+
+/// More than this is kept in a file.
+const MEMORY_BYTES_MAX: usize = 1 << 20;
+/// With this much kept, no more is, and the processes are held until it is shown.
+pub const KEPT_BYTES_MAX: u64 = 1 << 30;
+/// Shown at once.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+/// Before each piece: its target, one byte, and its length, four.
+const HEADER_BYTES: u64 = 5;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Kept {
+    file: SpooledTempFile,
+    read_at: u64,
+    write_at: u64,
+    /// The piece that is being shown, as far as that has not been done.
+    front: Option<(TargetIndex, Vec<u8>)>,
+    /// By target.
+    byte_counts: [u64; 2],
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        let file = SpooledTempFile::new(MEMORY_BYTES_MAX);
+        Self { file, read_at: 0, write_at: 0, front: None, byte_counts: [0; 2] }
+    }
+}
+
+impl Kept {
+    /// Whether anything is kept that was printed to this target.
+    pub fn has(&self, target: TargetIndex) -> bool {
+        self.byte_counts[target] > 0
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.byte_counts == [0; 2]
+    }
+
+    /// Whether there is room for more.
+    pub fn has_room(&self) -> bool {
+        self.write_at < KEPT_BYTES_MAX
+    }
+
+    /// Keeps as much of this as goes into one piece. How many bytes that is.
+    ///
+    /// # Errors
+    /// When the disk takes nothing. Nothing is kept then.
+    pub fn push(&mut self, target: TargetIndex, bytes: &[u8]) -> io::Result<usize> {
+        let piece = &bytes[..bytes.len().min(PIECE_BYTES_MAX)];
+        let length = u32::try_from(piece.len()).expect("a piece is short");
+        self.file.seek(SeekFrom::Start(self.write_at))?;
+        self.file.write_all(&[target as u8])?;
+        self.file.write_all(&length.to_le_bytes())?;
+        self.file.write_all(piece)?;
+        self.write_at += HEADER_BYTES + u64::from(length);
+        self.byte_counts[target] += u64::from(length);
+        Ok(piece.len())
+    }
+
+    /// What was kept first, and for which target.
+    ///
+    /// # Errors
+    /// When the disk does not give it back.
+    pub fn front(&mut self) -> io::Result<Option<(TargetIndex, &[u8])>> {
+        if self.front.is_none() && self.read_at < self.write_at {
+            self.file.seek(SeekFrom::Start(self.read_at))?;
+            let mut header = [0; HEADER_BYTES as usize];
+            self.file.read_exact(&mut header)?;
+            let [target, length @ ..] = header;
+            let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
+            self.file.read_exact(&mut bytes)?;
+            self.read_at += HEADER_BYTES + bytes.len() as u64;
+            self.front = Some((usize::from(target), bytes));
+        }
+        Ok(self.front.as_ref().map(|(target, bytes)| (*target, &bytes[..])))
+    }
+
+    /// As many bytes of it have been shown.
+    pub fn shown(&mut self, byte_count: usize) {
+        let Some((target, bytes)) = &mut self.front else { return };
+        bytes.drain(..byte_count);
+        self.byte_counts[*target] -= byte_count as u64;
+        if bytes.is_empty() {
+            self.front = None;
+        }
+        if self.is_empty() {
+            // What the file takes of the disk is given back.
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_shown_in_order_also_when_it_was_much() {
+        let mut kept = Kept::default();
+        let long: Vec<u8> = (0..3 * MEMORY_BYTES_MAX).map(|at| (at % 251) as u8).collect();
+        let mut rest = &long[..];
+        while !rest.is_empty() {
+            rest = &rest[kept.push(0, rest).unwrap()..];
+        }
+        assert_eq!(kept.push(1, b"between").unwrap(), 7);
+        kept.push(0, b"last").unwrap();
+        let mut shown = vec![(0, Vec::new())];
+        while let Some((target, bytes)) = kept.front().unwrap() {
+            // Not all of a piece is taken at once.
+            let count = bytes.len().div_ceil(2);
+            if shown.last().unwrap().0 != target {
+                shown.push((target, Vec::new()));
+            }
+            shown.last_mut().unwrap().1.extend_from_slice(&bytes[..count]);
+            kept.shown(count);
+        }
+        assert!(shown == [(0, long), (1, b"between".to_vec()), (0, b"last".to_vec())]);
+        assert!(kept.is_empty() && !kept.has(0));
+        kept.push(1, b"anew").unwrap();
+        assert_eq!(kept.front().unwrap(), Some((1, &b"anew"[..])));
+    }
+}
