@@ -47,7 +47,7 @@ fn a_reset_connection_costs_nobody() {
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
         // Windows, and shared file pointers, which are in one, need verdicts before programs go on.
-        let with_windows = ["onesided", "files", "datareps", "fortran_f08", "fortran_mpi"];
+        let with_windows = ["onesided", "files", "datareps", "places", "fortran_f08", "fortran_mpi"];
         let has_windows = |program: &Program| with_windows.contains(&program.name);
         let programs = Program::ALL.into_iter().filter(|program| !has_windows(program)).collect();
         let plan = Plan { options, programs, sample: Some(24), ..plan.clone() };
