@@ -237,8 +237,8 @@ pub struct Arguments {
     #[arg(long, help_heading = "Job")]
     pub detach: bool,
 
-    /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach [JOB], where JOB is its
-    /// identity or the beginning of it. Ends with the job's exit code
+    /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach JOB, where JOB is its
+    /// identity or the beginning of it, and may be left out if there is one. Ends with the job's exit code
     #[arg(long, help_heading = "Job")]
     pub attach: bool,
 
