@@ -180,7 +180,7 @@ fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
 
 /// A job whose console can be taken over: where its root listens.
 #[derive(Debug)]
-pub struct Seat {
+pub struct SeatSocket {
     /// Its identity, 16 hexadecimal digits.
     pub job: String,
     /// The socket.
@@ -197,21 +197,21 @@ pub fn seat_path(job: u64) -> Result<PathBuf> {
 }
 
 /// Where roots of this user's jobs on this host listen, or have listened until they were killed.
-pub fn find_seats() -> Vec<Seat> {
+pub fn find_seats() -> Vec<SeatSocket> {
     let mut seats: Vec<_> = directories()
         .into_iter()
         .filter(|directory| directory.exists() && check(directory).is_ok())
         .flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
         .filter_map(|entry| {
             let job = entry.file_name().to_str()?.strip_suffix(SEAT)?.to_owned();
-            Some(Seat { job, path: entry.path() })
+            Some(SeatSocket { job, path: entry.path() })
         })
         .collect();
     seats.sort_by(|one, other| one.job.cmp(&other.job));
     seats
 }
 
-impl Seat {
+impl SeatSocket {
     /// Nobody listens there any more.
     pub fn cross_out(&self) {
         let _ = fs::remove_file(&self.path);

@@ -360,7 +360,8 @@ Environment variables of redrun are passed on to all processes. Each also finds 
 REDRT_RANK and REDRT_SIZE.
 
 Exit code: the lowest rank's that is not 0; 128 + N if it died of signal N; the code of MPI_Abort; 124 after --timeout; \
-130 after Ctrl-C; 75 when the job was saved and ended, to be resumed; 76 when another terminal has attached to the job; 2 for a wrong command line.
+130 after Ctrl-C; 75 when the job was saved and ended, to be resumed; \
+76 when another terminal has attached to the job; 2 for a wrong command line.
 
 Examples:
   redrun -r 2 -n 4 ./heat                  4 ranks, 2 replicas each: 8 processes

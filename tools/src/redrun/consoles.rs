@@ -15,8 +15,8 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A job that has ended waits so long for a console to show the rest of its output and its exit code to.
-pub const END_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// How long a job that has ended waits for a console, which is given the rest of its output and its exit code.
+const END_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 impl Shell<'_> {
     /// From now on the job is found by consoles.

@@ -36,7 +36,7 @@ pub(super) fn open_input(skipped_bytes: u64) -> Result<File> {
 /// Whether this was a terminal, and its other end is gone.
 fn has_hung_up(input: &File) -> bool {
     let mut fds = [PollFd::new(input.as_fd(), PollFlags::empty())];
-    // A terminal that has hung up is none any more, and a pipe whose writer is gone has ended.
+    // After a hang-up isatty() says no. A pipe whose writer is gone has ended, and is no character device.
     let is_device = input.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device());
     is_device && poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(false)
 }

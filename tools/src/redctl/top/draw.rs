@@ -21,7 +21,7 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// How a state looks: a sign for those who see no colour, and a colour.
+/// How a state looks: a sign, which is enough without colours, and a colour.
 fn look(state: &str) -> (char, Color) {
     match state {
         "running" | "alive" => ('●', Color::Green),

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Between looks at the job.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A look at what has come, while no key is pressed.
+/// Between looks at the job's answers, while no key is pressed.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// What the threads that ask have heard.
