@@ -23,17 +23,16 @@ pub struct Kept {
     /// The piece that is being shown, as far as that has not been done.
     front: Option<(TargetIndex, Vec<u8>)>,
     /// By target.
-    byte_counts: [u64; 2],
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        let file = SpooledTempFile::new(MEMORY_BYTES_MAX);
-        Self { file, read_at: 0, write_at: 0, front: None, byte_counts: [0; 2] }
-    }
+    byte_counts: Vec<u64>,
 }
 
 impl Kept {
+    /// Of as many targets, with nothing kept.
+    pub fn new(target_count: usize) -> Self {
+        let file = SpooledTempFile::new(MEMORY_BYTES_MAX);
+        Self { file, read_at: 0, write_at: 0, front: None, byte_counts: vec![0; target_count] }
+    }
+
     /// Whether anything is kept that was printed to this target.
     pub fn has(&self, target: TargetIndex) -> bool {
         self.byte_counts[target] > 0
@@ -41,7 +40,7 @@ impl Kept {
 
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.byte_counts == [0; 2]
+        self.byte_counts.iter().all(|&count| count == 0)
     }
 
     /// Whether there is room for more.
@@ -93,7 +92,7 @@ impl Kept {
         }
         if self.is_empty() {
             // What the file takes of the disk is given back.
-            *self = Self::default();
+            *self = Self::new(self.byte_counts.len());
         }
     }
 }
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_shown_in_order_also_when_it_was_much() {
-        let mut kept = Kept::default();
+        let mut kept = Kept::new(2);
         let long: Vec<u8> = (0..3 * MEMORY_BYTES_MAX).map(|at| (at % 251) as u8).collect();
         let mut rest = &long[..];
         while !rest.is_empty() {

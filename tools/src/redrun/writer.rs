@@ -128,7 +128,7 @@ impl Writer {
             true => Some(Outlet::new()?),
             false => None,
         };
-        let (of_thread, kept) = (outlet.clone(), Kept::default());
+        let (of_thread, kept) = (outlet.clone(), Kept::new(targets.len()));
         let serve = move |inbox: &Inbox<Piece, Trouble>| {
             // A limit of file sizes (`ulimit -f`) is an error as others are.
             let _ = xfsz().thread_block();
@@ -373,7 +373,7 @@ impl Thread<'_> {
                 Ok(None) => break,
                 Err(error) => {
                     self.inbox.tell(Trouble::Failed(0, error));
-                    self.kept = Kept::default();
+                    self.kept = Kept::new(self.targets.len());
                     break;
                 }
             };

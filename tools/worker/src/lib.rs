@@ -9,6 +9,7 @@
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ impl<T, E> Shared<T, E> {
 
 impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
     /// Starts the thread, which takes what it is to do from its inbox until there is no more.
+    ///
+    /// A panic of the thread ends the process, in every build: the giver of work would wait for ever.
     pub fn start(
         name: &str,
         bell: Bell,
@@ -79,7 +82,11 @@ impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, low_bytes });
         let inbox = Inbox(shared.clone());
-        thread::Builder::new().name(name.to_owned()).spawn(move || serve(&inbox))?;
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            if catch_unwind(AssertUnwindSafe(|| serve(&inbox))).is_err() {
+                std::process::abort();
+            }
+        })?;
         Ok(Self(shared))
     }
 
