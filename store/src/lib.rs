@@ -7,12 +7,14 @@
 //! ```
 //! A line counts from the rename of its directory on, which comes when all its images and its manifest are on the disk.
 //! So a line that is there is whole, and what is torn has another name. Which lines are kept and which go is decided in
-//! [`names`], without a look at any disk; [`Store`] carries it out.
+//! [`names`], without a look at any disk; [`Store`] carries it out. With a key all of
+//! these files are encrypted ([`sealed`]).
 #![forbid(unsafe_code)]
 
 mod manifest;
 pub mod names;
+pub mod sealed;
 mod store;
 
 pub use manifest::{Manifest, ManifestError, Member};
-pub use store::{Error, Kept, Store, create};
+pub use store::{Error, Kept, Store, create, reader, writer};

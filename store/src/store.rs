@@ -2,15 +2,19 @@
 
 use crate::manifest::{Manifest, ManifestError};
 use crate::names::{self, Name};
+use crate::sealed::{self, SealError, SealedReader, SealedWriter};
 use redrt_wire::line::Generation;
+use redrt_wire::secret::Secret;
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
+/// Frames have up to a MiB.
+const BUFFER_BYTES: usize = 1 << 18;
 
 /// Makes an empty file for a line, in place of one that is there. It has all that the program has in memory, so nobody
 /// but its owner may read it.
@@ -19,6 +23,51 @@ const FILE_MODE: u32 = 0o600;
 /// When the disk refuses.
 pub fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
+}
+
+/// What is written to `file`, which is that at `path`, encrypted if there is a key. It is all there when it was flushed.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn writer(file: File, path: &Path, key: Option<&Secret>) -> io::Result<Box<dyn Write + Send>> {
+    Ok(match key {
+        None => Box::new(file),
+        Some(key) => Box::new(SealedWriter::new(file, key, &name_in_line(path))?),
+    })
+}
+
+/// What is in a file of a line, which may be encrypted.
+///
+/// # Errors
+/// When it cannot be read, or its key is another one or was not named.
+pub fn reader(path: &Path, key: Option<&Secret>) -> Result<Box<dyn Read + Send>, Error> {
+    let file = File::open(path).doing("open", path)?;
+    let mut file = BufReader::with_capacity(BUFFER_BYTES, file);
+    let mut first = Vec::new();
+    Read::by_ref(&mut file).take(sealed::MAGIC.len() as u64).read_to_end(&mut first).doing("read", path)?;
+    if first != sealed::MAGIC {
+        return Ok(Box::new(io::Cursor::new(first).chain(file)));
+    }
+    let key = key.ok_or_else(|| Error::Sealed(path.to_owned()))?;
+    match SealedReader::new(file, key, &name_in_line(path)) {
+        Ok(opened) => Ok(Box::new(opened)),
+        Err(cause) => Err(refused(cause, path)),
+    }
+}
+
+/// What a file is called to the cipher: its name, and the number of its line. Where the line is may change.
+fn name_in_line(path: &Path) -> String {
+    let line = path.parent().and_then(Path::file_name).and_then(|name| Name::parse(name.to_str()?));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    line.map_or_else(|| name.clone().into_owned(), |line| format!("{}/{name}", line.generation))
+}
+
+fn refused(cause: io::Error, path: &Path) -> Error {
+    match cause.downcast::<SealError>() {
+        Ok(SealError::OtherKey) => Error::OtherKey(path.to_owned()),
+        Ok(why) => Error::Disk { what: "read", path: path.to_owned(), cause: why.into() },
+        Err(cause) => Error::Disk { what: "read", path: path.to_owned(), cause },
+    }
 }
 
 /// What could not be done, with what.
@@ -42,6 +91,12 @@ pub enum Error {
         /// Why.
         cause: ManifestError,
     },
+    /// It is encrypted, and nobody has named the key.
+    #[error("{0} is encrypted: name the file that has its key (redrun --checkpoint-encrypt, redctl --key)")]
+    Sealed(PathBuf),
+    /// It is encrypted with another key.
+    #[error("{0} is encrypted with another key than the one that was named")]
+    OtherKey(PathBuf),
     /// A file of a line is not as long as it was.
     #[error("{path} has {found_bytes} bytes, and had {bytes}")]
     Torn {
@@ -94,13 +149,20 @@ pub struct Kept {
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: PathBuf,
+    key: Option<Secret>,
 }
 
 impl Store {
     /// The store of a job below `parent`; nothing is made yet.
     #[must_use]
     pub fn of_job(parent: &Path, job: u64) -> Self {
-        Self { directory: parent.join(format!("{job:016x}")) }
+        Self { directory: parent.join(format!("{job:016x}")), key: None }
+    }
+
+    /// The same one, whose lines are encrypted with this key. Those that are not are read all the same.
+    #[must_use]
+    pub fn with_key(self, key: Option<Secret>) -> Self {
+        Self { key, ..self }
     }
 
     /// The store that is meant: `path` itself, or that of the only job below it.
@@ -108,7 +170,7 @@ impl Store {
     /// # Errors
     /// When there are no lines, or those of several jobs.
     pub fn find(path: &Path) -> Result<Self, Error> {
-        let own = Self { directory: path.to_owned() };
+        let own = Self { directory: path.to_owned(), key: None };
         if names::newest(&own.names()?).is_some() {
             return Ok(own);
         }
@@ -138,7 +200,7 @@ impl Store {
             let is_job = entry.file_name().to_str().is_some_and(|name| {
                 name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
             });
-            let store = Self { directory: entry.path() };
+            let store = Self { directory: entry.path(), key: None };
             if is_job && names::newest(&store.names()?).is_some() {
                 jobs.push(store);
             }
@@ -226,8 +288,10 @@ impl Store {
         manifest.files = files(&partial)?;
         let path = partial.join(MANIFEST);
         let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
-        let written = create(&path).and_then(|mut file| {
-            file.write_all(&bytes)?;
+        let written = create(&path).and_then(|file| {
+            let mut writer = writer(file.try_clone()?, &path, self.key.as_ref())?;
+            writer.write_all(&bytes)?;
+            writer.flush()?;
             file.sync_all()
         });
         written.doing("write", &path)?;
@@ -289,7 +353,9 @@ impl Store {
     pub fn open(&self, generation: Generation) -> Result<Kept, Error> {
         let directory = self.path(Name::whole(generation));
         let path = directory.join(MANIFEST);
-        let bytes = fs::read(&path).doing("read", &path)?;
+        let mut bytes = Vec::new();
+        let read = reader(&path, self.key.as_ref())?.read_to_end(&mut bytes);
+        read.map_err(|cause| refused(cause, &path))?;
         let manifest = Manifest::from_bytes(&bytes).map_err(|cause| Error::Manifest { path, cause })?;
         for (name, len) in &manifest.files {
             let path = directory.join(name);

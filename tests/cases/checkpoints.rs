@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-const LIMIT: Duration = Duration::from_secs(180);
+pub const LIMIT: Duration = Duration::from_secs(180);
 
-fn store() -> TempDir {
+pub fn store() -> TempDir {
     tempfile::tempdir().expect("the temporary directory can be written")
 }
 
@@ -18,7 +18,7 @@ fn saved(job: Job, when: &str, store: &TempDir) -> Job {
 }
 
 /// A job of `until` that takes checkpoints when it is asked to.
-fn until(degree: u16, transport: &str, store: &TempDir) -> Job {
+pub fn until(degree: u16, transport: &str, store: &TempDir) -> Job {
     saved(
         Job::new(3, &compile("until")).degree(degree).transport(transport).environment("UNTIL_MIB", "4"),
         "asked",
@@ -47,12 +47,12 @@ fn computing(degree: u16) -> (Running, TempDir, Stop) {
     (job, store, stop)
 }
 
-fn checkpoint(job: &Running) {
+pub fn checkpoint(job: &Running) {
     job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
 }
 
 /// Waits until the job has gone back for the `count`-th time, and all its processes are known.
-fn is_back(job: &Running, count: usize, process_count: usize) {
+pub fn is_back(job: &Running, count: usize, process_count: usize) {
     job.wait_for("went-back", count);
     job.wait_for("started", process_count * (count + 1));
 }
@@ -62,7 +62,7 @@ fn kill(id: i32) {
     unsafe { libc::kill(id, libc::SIGKILL) };
 }
 
-fn is_right(ended: Ended) -> Ended {
+pub fn is_right(ended: Ended) -> Ended {
     let ended = ended.ended_well();
     let mut lines: Vec<_> = ended.out.lines().collect();
     lines.sort_unstable();
@@ -377,7 +377,12 @@ fn a_process_that_is_stopped_is_named_when_no_checkpoint_can_be_taken_of_it() {
 
 #[test]
 fn options_of_checkpoints_without_checkpoints_are_refused() {
-    for option in [["--checkpoint-dir", "store"], ["--checkpoint-compression", "lz4"], ["--mtbf", "1h"]] {
+    for option in [
+        ["--checkpoint-dir", "store"],
+        ["--checkpoint-compression", "lz4"],
+        ["--checkpoint-encrypt", "key"],
+        ["--mtbf", "1h"],
+    ] {
         let ended = Job::new(3, &compile("until")).options(&option).run().ended_with(2);
         assert!(ended.err.contains(option[0]) && ended.err.contains("say when with --checkpoint"), "{ended}");
     }

@@ -35,6 +35,7 @@ mod programs;
 mod recovery;
 mod refused;
 mod scrub;
+mod sealed;
 mod sends;
 mod shortages;
 mod single_copies;

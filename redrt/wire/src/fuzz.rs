@@ -113,6 +113,7 @@ fn launch() -> Launch {
         standard_input: true,
         restore: Some(Restore {
             directory: "/store".into(),
+            sealed_key: Some(vec![7; 100]),
             positions: vec![Some(position()), None, None, None, None, None],
         }),
     }
@@ -207,7 +208,11 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
 /// All that daemons are told of a line.
 fn line_orders() -> impl Iterator<Item = ToDaemon> {
     let orders = [
-        LineOrder::Begin { directory: "/store/line-7".into(), compression: Compression::Lz4 },
+        LineOrder::Begin {
+            directory: "/store/line-7".into(),
+            compression: Compression::Lz4,
+            sealed_key: Some(vec![7; 100]),
+        },
         LineOrder::Stop,
         LineOrder::Rest,
         LineOrder::Copy,

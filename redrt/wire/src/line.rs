@@ -45,6 +45,9 @@ pub enum LineOrder {
         directory: PathBuf,
         /// How images are compressed.
         compression: Compression,
+        /// The key with which they are encrypted, sealed with the job's secret.
+        #[serde(with = "serde_bytes")]
+        sealed_key: Option<Vec<u8>>,
     },
     /// All images are all but complete: stop the processes.
     Stop,
@@ -92,6 +95,9 @@ pub enum LineStep {
 pub struct Restore {
     /// Where its images are.
     pub directory: PathBuf,
+    /// The key with which they may be encrypted, sealed with the job's secret.
+    #[serde(with = "serde_bytes")]
+    pub sealed_key: Option<Vec<u8>>,
     /// Where the standard streams of each process go on, in order of process number; none for places that were free.
     pub positions: Vec<Option<Position>>,
 }

@@ -125,6 +125,53 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
 }
 
 #[test]
+fn an_encrypted_line_is_opened_with_its_key_alone() {
+    let key = |byte| Some(Secret::new([byte; 32]));
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    taken(&store, 1);
+    let kept = taken(&store.clone().with_key(key(1)), 2);
+    let text = fs::read(kept.directory.join(MANIFEST)).unwrap();
+    assert!(!text.windows(9).any(|window| window == b"/bin/true"));
+    // The one from before the job was encrypted is read as it is.
+    let of_key = |key| store.clone().with_key(key).newest(None).unwrap();
+    let (opened, unfit) = of_key(key(1));
+    assert_eq!((opened.manifest, unfit.len()), (kept.manifest, 0));
+    for (key, said) in
+        [(None, "is encrypted: name the file that has its key"), (key(2), "with another key than the one")]
+    {
+        let (opened, unfit) = of_key(key);
+        assert_eq!(opened.manifest.generation, Generation(1));
+        assert!(unfit[0].to_string().contains(said), "{}", unfit[0]);
+    }
+    // A file that was changed, or is that of another line.
+    let path = kept.directory.join(MANIFEST);
+    for (other, said) in [(text.len() - 1, "was changed"), (20, "another key")] {
+        let mut text = text.clone();
+        text[other] ^= 1;
+        fs::write(&path, text).unwrap();
+        assert!(of_key(key(1)).1[0].to_string().contains(said), "{}", of_key(key(1)).1[0]);
+    }
+}
+
+#[test]
+fn what_is_written_to_a_file_of_a_line_is_read_from_it_wherever_the_line_is() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    for key in [None, Some(Secret::new([1; 32]))] {
+        let path = store.begin(Generation(1)).unwrap().join("0.0.image");
+        let mut output = writer(create(&path).unwrap(), &path, key.as_ref()).unwrap();
+        output.write_all(b"short").unwrap();
+        output.flush().unwrap();
+        let moved = store.commit(manifest(1)).unwrap().directory.join("0.0.image");
+        let mut text = String::new();
+        reader(&moved, key.as_ref()).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "short");
+        store.delete(Generation(1)).unwrap();
+    }
+}
+
+#[test]
 fn a_manifest_whose_parts_do_not_fit_is_refused() {
     let refused = |change: fn(&mut Manifest)| {
         let mut manifest = manifest(1);

@@ -144,6 +144,10 @@ pub struct Arguments {
     #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = "Checkpoints")]
     pub checkpoint_compression: CompressionChoice,
 
+    /// Encrypt them with the key in this file: 64 hexadecimal digits, which not everybody may read
+    #[arg(long = "checkpoint-encrypt", value_name = "FILE", help_heading = "Checkpoints")]
+    pub checkpoint_key: Option<PathBuf>,
+
     /// Mean time between failures of the job with one replica of each rank, for --checkpoint auto, --first-checkpoint
     /// auto and --protect auto [default: for the latter two that of the job's hosts, if it was learned; else 6h]
     #[arg(long, value_name = "TIME", help_heading = "Checkpoints")]

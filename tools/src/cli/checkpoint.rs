@@ -2,11 +2,12 @@
 
 use super::arguments::{Arguments, CompressionChoice};
 use super::{Job, UsageError, assemble_with, protect};
-use crate::quantity;
+use crate::{quantity, secret_file};
 use coordinator::Schedule;
 use line_store::{Manifest, Store};
 use redrt_types::{View, VirtualRank};
 use redrt_wire::line::Compression;
+use redrt_wire::secret::Secret;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct Checkpoint {
     pub directory: PathBuf,
     /// How images are compressed.
     pub compression: Compression,
+    /// The key with which all of it is encrypted.
+    pub key: Option<Secret>,
 }
 
 /// Where the lines of all jobs are, unless the user says otherwise.
@@ -83,7 +86,9 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
         CompressionChoice::Lz4 => Compression::Lz4,
         CompressionChoice::Zstd => Compression::Zstd,
     };
-    Ok(Some(Checkpoint { schedule, first, directory, compression }))
+    let key = arguments.checkpoint_key.as_deref().map(secret_file::read).transpose();
+    let key = key.map_err(|error| UsageError(format!("--checkpoint-encrypt: {error:#}")))?;
+    Ok(Some(Checkpoint { schedule, first, directory, compression, key }))
 }
 
 /// A job that takes no lines: options that are of them would look as if it did.
@@ -91,6 +96,7 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     let of_lines = [
         ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
         ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),
+        ("--checkpoint-encrypt", arguments.checkpoint_key.is_some()),
         ("--mtbf", arguments.mtbf.is_some()),
         ("--first-checkpoint", arguments.first_checkpoint.is_some()),
         ("--host-wait", arguments.host_wait.is_some() && arguments.protect.is_none()),
@@ -191,7 +197,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
         return Err(wrong(ResumeError::Shape(name)));
     }
     let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
-    let store = find_store(text, &checkpoint.directory).map_err(wrong)?;
+    let store = find_store(text, &checkpoint.directory).map_err(wrong)?.with_key(checkpoint.key.clone());
     // Before it is looked for: a job that runs would go on to a newer one.
     let lock = store.lock().map_err(|error| wrong(error.into()))?;
     let (kept, unfit) = store.newest(None).map_err(|error| wrong(error.into()))?;

@@ -1,6 +1,7 @@
 //! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
 
 use crate::cli::checkpoint::{find_store, usual_directory};
+use crate::secret_file;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use cloner::image::check::check;
@@ -8,14 +9,10 @@ use cloner::shared::SharedMemory;
 use job_report::time_text;
 use line_store::{Kept, Store};
 use redrt_wire::line::Generation;
+use redrt_wire::secret::Secret;
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Frames have up to a MiB.
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// Which lines.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +24,10 @@ pub struct Which {
     /// Where checkpoints are kept [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
     #[arg(long = "checkpoint-dir", value_name = "DIR")]
     directory: Option<PathBuf>,
+
+    /// The file with the key of those that are encrypted (redrun --checkpoint-encrypt)
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
 }
 
 /// `redctl checkpoints`.
@@ -62,10 +63,16 @@ impl Which {
     }
 
     fn stores(&self) -> Result<Vec<Store>> {
-        match &self.which {
-            Some(which) => self.one(which).map(|store| vec![store]),
-            None => Ok(Store::below(&self.directory())?),
-        }
+        let key = self.key()?;
+        let stores = match &self.which {
+            Some(which) => self.one(which).map(|store| vec![store])?,
+            None => Store::below(&self.directory())?,
+        };
+        Ok(stores.into_iter().map(|store| store.with_key(key.clone())).collect())
+    }
+
+    fn key(&self) -> Result<Option<Secret>> {
+        self.key.as_deref().map(secret_file::read).transpose()
     }
 
     fn one(&self, which: &Path) -> Result<Store> {
@@ -148,10 +155,10 @@ pub fn work(work: &Work) -> Result<()> {
         Work::Verify(which) => {
             let stores = which.stores()?;
             anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.directory().display());
-            let mut bad = 0;
+            let (mut bad, key) = (0, which.key()?);
             for store in stores {
                 for generation in store.generations()? {
-                    let told = match verify(&store, generation) {
+                    let told = match verify(&store, generation, key.as_ref()) {
                         Ok(()) => "as it was written".to_owned(),
                         Err(error) => {
                             bad += 1;
@@ -180,12 +187,11 @@ pub fn work(work: &Work) -> Result<()> {
     }
 }
 
-fn verify(store: &Store, generation: Generation) -> Result<()> {
+fn verify(store: &Store, generation: Generation, key: Option<&Secret>) -> Result<()> {
     let kept = store.open(generation)?;
     for (name, _) in &kept.manifest.files {
         let path = kept.directory.join(name);
-        let file = File::open(&path).with_context(|| path.display().to_string())?;
-        let input = BufReader::with_capacity(BUFFER_BYTES, file);
+        let input = line_store::reader(&path, key)?;
         let checked = match path.extension().and_then(|extension| extension.to_str()) {
             Some("image") => check(input).map(drop),
             _ => SharedMemory::check(input),

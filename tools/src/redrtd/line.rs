@@ -25,7 +25,9 @@ pub struct Saver {
 impl Daemon {
     pub(super) fn take_part_in_line(&mut self, generation: Generation, order: LineOrder) {
         match order {
-            LineOrder::Begin { directory, compression } => self.begin_line(generation, &directory, compression),
+            LineOrder::Begin { directory, compression, sealed_key } => {
+                self.begin_line(generation, &directory, compression, sealed_key.as_deref());
+            }
             LineOrder::Stop => self.tell_savers(generation, Word::Cut),
             LineOrder::Rest => self.tell_agents(&ToAgent::LineGoes(true)),
             LineOrder::Copy => self.tell_savers(generation, Word::GoOn),
@@ -41,7 +43,14 @@ impl Daemon {
         }
     }
 
-    fn begin_line(&mut self, generation: Generation, directory: &Path, compression: Compression) {
+    fn begin_line(
+        &mut self,
+        generation: Generation,
+        directory: &Path,
+        compression: Compression,
+        sealed_key: Option<&[u8]>,
+    ) {
+        let key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, self.post.secret())).transpose();
         // The memory of the host is the first one's task.
         let mut memory = self.has_shared_memory().then(|| memory_path(directory, self.post.host()));
         for number in 0..self.children.len() {
@@ -51,8 +60,14 @@ impl Daemon {
             }
             let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
             let image = image_path(directory, replica);
-            let task = Task::Save { pid, image, memory: memory.take(), compression };
-            if let Err(why) = self.start_saver(number, generation, &task) {
+            let started = match &key {
+                Ok(key) => {
+                    let task = Task::Save { pid, image, memory: memory.take(), compression, key: key.clone() };
+                    self.start_saver(number, generation, &task)
+                }
+                Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
+            };
+            if let Err(why) = started {
                 self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
             }
         }

@@ -295,7 +295,7 @@ impl Daemon {
         }
         launch.check().map_err(|what| anyhow::anyhow!("redrun sent a job that is none: {what}"))?;
         let own: Vec<_> = launch.replicas_on(self.post.host()).collect();
-        let prepared = match spawn::prepare(&launch, self.post.host(), own.len()) {
+        let prepared = match spawn::prepare(&launch, self.post.host(), own.len(), self.post.secret()) {
             Ok(prepared) => prepared,
             Err(error) => {
                 for replica in own {

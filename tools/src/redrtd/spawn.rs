@@ -25,7 +25,7 @@ use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -53,10 +53,12 @@ pub struct Prepared {
     open_files: (u64, u64),
     library_directory: Option<PathBuf>,
     preload: Option<PathBuf>,
+    /// The key of the line that processes go on from.
+    line_key: Option<Secret>,
 }
 
 /// Makes this process fit to be the parent of `launch`'s processes on the host with this number.
-pub fn prepare(launch: &Launch, host: u32, child_count: usize) -> Result<Prepared> {
+pub fn prepare(launch: &Launch, host: u32, child_count: usize, job_secret: &Secret) -> Result<Prepared> {
     let mut notes = Vec::new();
     let open_files = raise_open_files(child_count as u64)?;
     let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
@@ -83,11 +85,13 @@ pub fn prepare(launch: &Launch, host: u32, child_count: usize) -> Result<Prepare
     let shared_memory = (launch.options.transport != Transport::Tcp)
         .then(|| make_shared_memory(shared_memory_bytes(launch.world.process_count())))
         .transpose()?;
+    let sealed_key = launch.restore.as_ref().and_then(|restore| restore.sealed_key.as_deref());
+    let line_key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, job_secret)).transpose();
+    let line_key = line_key.context("Failed to take the key of the checkpoint")?;
     if let (Some(fd), Some(restore)) = (&shared_memory, &launch.restore) {
         let path = memory_path(&restore.directory, host);
-        let file = File::open(&path).with_context(|| format!("Failed to open {}", path.display()))?;
-        SharedMemory::restore(BufReader::new(file), fd)
-            .with_context(|| format!("Failed to read {}", path.display()))?;
+        let input = line_store::reader(&path, line_key.as_ref())?;
+        SharedMemory::restore(input, fd).with_context(|| format!("Failed to read {}", path.display()))?;
     }
     let preload = if replicated { find_library("libredrt_preload.so") } else { None };
     if replicated && preload.is_none() {
@@ -102,7 +106,16 @@ pub fn prepare(launch: &Launch, host: u32, child_count: usize) -> Result<Prepare
             find_facade(name).with_context(|| format!("redrt's {name} is not there; install redrt again"))?;
         }
     }
-    Ok(Prepared { notes, shared_memory, _reserved: reserved, sockets, open_files, library_directory, preload })
+    Ok(Prepared {
+        notes,
+        shared_memory,
+        _reserved: reserved,
+        sockets,
+        open_files,
+        library_directory,
+        preload,
+        line_key,
+    })
 }
 
 impl Prepared {
@@ -135,7 +148,7 @@ impl Prepared {
     /// Starts the process that goes on from its image in a file.
     pub fn load(&self, launch: &Launch, replica: ReplicaId, image: PathBuf) -> Result<Child> {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
-        self.start(self.helper()?, Some(&Task::Load { image }), replica, has_input)
+        self.start(self.helper()?, Some(&Task::Load { image, key: self.line_key.clone() }), replica, has_input)
     }
 
     /// Starts a helper that sends or saves an image.

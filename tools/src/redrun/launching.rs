@@ -43,7 +43,7 @@ impl Shell<'_> {
             allows_other_mpi: job.allows_other_mpi,
             // That of a spawned job is something else.
             standard_input: job.origin.is_none(),
-            restore: self.restore(),
+            restore: self.restore()?,
         };
         let hosts: Vec<_> =
             (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();

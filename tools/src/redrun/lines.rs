@@ -53,7 +53,7 @@ impl Lines {
     /// Opens the store, if lines are taken. Nothing is made in it.
     pub fn new(job: &Job, job_number: u64, bell: &Bell) -> Result<Option<Self>> {
         let Some(checkpoint) = job.checkpoint.clone() else { return Ok(None) };
-        let store = Store::of_job(&checkpoint.directory, job_number);
+        let store = Store::of_job(&checkpoint.directory, job_number).with_key(checkpoint.key.clone());
         // An error is told before anything is started.
         store.next()?;
         std::fs::create_dir_all(&checkpoint.directory)
@@ -161,9 +161,15 @@ impl Shell<'_> {
                 Done::Begun(generation, directory) => {
                     let compression =
                         self.lines.as_ref().map_or_else(Default::default, |lines| lines.checkpoint.compression);
-                    let order = LineOrder::Begin { directory, compression };
-                    self.fleet.send_all(&ToDaemon::Line { generation, order });
-                    self.handle(Input::Store { generation, news: StoreNews::Opened });
+                    let news = match self.sealed_key() {
+                        Ok(sealed_key) => {
+                            let order = LineOrder::Begin { directory, compression, sealed_key };
+                            self.fleet.send_all(&ToDaemon::Line { generation, order });
+                            StoreNews::Opened
+                        }
+                        Err(error) => StoreNews::Failed(StoreFailure::NoPlace(format!("{error:#}"))),
+                    };
+                    self.handle(Input::Store { generation, news });
                 }
                 Done::Committed(kept) => {
                     let generation = kept.manifest.generation;
@@ -179,6 +185,13 @@ impl Shell<'_> {
                 Done::Dropped => {}
             }
         }
+    }
+
+    /// The key of the lines, as daemons are sent it.
+    fn sealed_key(&self) -> Result<Option<Vec<u8>>> {
+        let key = self.lines.as_ref().and_then(|lines| lines.checkpoint.key.as_ref());
+        let sealed = key.map(|key| line_store::sealed::carry(key, self.fleet.secret())).transpose();
+        sealed.context("Failed to send the key of --checkpoint-encrypt")
     }
 
     /// Answers redctl when a line was taken or given up.
@@ -325,9 +338,10 @@ impl Shell<'_> {
     }
 
     /// From which line the processes that are about to be launched go on.
-    pub(super) fn restore(&self) -> Option<Restore> {
-        let kept = self.lines.as_ref()?.newest.as_deref()?;
-        Some(Restore { directory: kept.directory.clone(), positions: kept.manifest.positions() })
+    pub(super) fn restore(&self) -> Result<Option<Restore>> {
+        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return Ok(None) };
+        let (directory, positions) = (kept.directory.clone(), kept.manifest.positions());
+        Ok(Some(Restore { directory, sealed_key: self.sealed_key()?, positions }))
     }
 
     /// Where they are, by process.

@@ -358,7 +358,8 @@ impl Saved {
                     let news = match self.random.u8(0..8) {
                         0 => StoreNews::Failed(StoreFailure::NoPlace("full".into())),
                         _ => {
-                            self.order(&LineOrder::Begin { directory: "/".into(), compression: Default::default() });
+                            let (directory, compression) = ("/".into(), Default::default());
+                            self.order(&LineOrder::Begin { directory, compression, sealed_key: None });
                             StoreNews::Opened
                         }
                     };

@@ -9,28 +9,24 @@ use cloner::image::frame::Kind;
 use cloner::image::state::Prologue;
 use cloner::image::stream::FrameReader;
 use cloner::launch::{self, Inside};
+use redrt_wire::secret::Secret;
 use std::convert::Infallible;
-use std::fs::File;
-use std::io::{BufReader, Seek};
 use std::path::Path;
 
-const BUFFER_BYTES: usize = 1 << 18;
-
 /// Loads an image, and ends as its process ends.
-pub fn load(path: &Path, daemon: &mut Daemon) -> Result<Infallible> {
+pub fn load(path: &Path, key: Option<&Secret>, daemon: &mut Daemon) -> Result<Infallible> {
     let name = path.display();
-    let mut file = File::open(path).with_context(|| format!("Failed to open {name}"))?;
-    let mut reader = FrameReader::new(BufReader::new(&file));
+    let mut reader = FrameReader::new(line_store::reader(path, key)?);
     let read = reader.expect(Kind::Prologue).and_then(|header| reader.record::<Prologue>(&header));
     let prologue = read.with_context(|| format!("{name} is not an image of a process"))?;
-    file.rewind().with_context(|| format!("Failed to read {name}"))?;
+    let input = line_store::reader(path, key)?;
     let running = launch::start(Some(prologue.pid), move |inside: Inside| {
         let given = match (standard(), given()) {
             (Ok(standard), Ok(given)) => (standard, given),
             (Err(error), _) | (_, Err(error)) => return error,
         };
         receive_image(Receiver {
-            inputs: vec![Box::new(BufReader::with_capacity(BUFFER_BYTES, file))],
+            inputs: vec![input],
             answers: None,
             complaints: inside.complaints,
             listener: inside.listener,

@@ -84,11 +84,15 @@ pub enum Task {
         memory: Option<PathBuf>,
         /// How the image is compressed.
         compression: Compression,
+        /// The key with which both are encrypted.
+        key: Option<Secret>,
     },
     /// Become the parent of the process that a file has, and end as it ends.
     Load {
         /// The file.
         image: PathBuf,
+        /// The key with which it may be encrypted.
+        key: Option<Secret>,
     },
 }
 
@@ -255,10 +259,10 @@ pub fn help() -> Result<i32> {
             let options = Options { verify_memory: verifies, flipped_bit, ..Options::default() };
             send::send(&secret, pid, destination, &options, &mut daemon)
         }
-        Task::Save { pid, image, memory, compression } => {
-            save::save(&save::Saving { pid, image, memory, compression }, &mut daemon)
+        Task::Save { pid, image, memory, compression, key } => {
+            save::save(&save::Saving { pid, image, memory, compression, key }, &mut daemon)
         }
-        Task::Load { image } => load::load(&image, &mut daemon).map(|never| match never {}),
+        Task::Load { image, key } => load::load(&image, key.as_ref(), &mut daemon).map(|never| match never {}),
     };
     match outcome {
         Ok(()) => Ok(0),

@@ -8,8 +8,9 @@ use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
 use cloner::source::{self, Event, Options, Sink};
 use redrt_wire::line::Compression;
+use redrt_wire::secret::Secret;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,8 @@ pub struct Saving {
     pub memory: Option<PathBuf>,
     /// How it is compressed.
     pub compression: Compression,
+    /// The key with which both are encrypted.
+    pub key: Option<Secret>,
 }
 
 /// Saves a process, and the memory that those of its host share if it was asked for that too.
@@ -34,8 +37,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     let control = Control::connect(saving.pid as u32)?;
     let image = create(&saving.image)?;
     let memory = saving.memory.as_deref().map(|path| anyhow::Ok((path, create(path)?, inherited()?))).transpose()?;
-    let written = BufWriter::with_capacity(BUFFER_BYTES, image.try_clone()?);
-    let sink = Sink { outputs: vec![Box::new(written)], answers: None };
+    let sink = Sink { outputs: vec![Box::new(output(saving, &image, &saving.image)?)], answers: None };
     let encoding = match saving.compression {
         Compression::None => Encoding::Plain,
         Compression::Lz4 => Encoding::Lz4,
@@ -55,8 +57,9 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     });
     let report = outcome.with_context(|| format!("Failed to write {}", saving.image.display()))?;
     if let (Some((path, file, _)), Some(copied)) = (&memory, copied) {
-        let written = copied.and_then(|copied| copied.write(BufWriter::with_capacity(BUFFER_BYTES, file)));
-        written.and_then(|()| file.sync_all()).with_context(|| format!("Failed to write {}", path.display()))?;
+        let output = output(saving, file, path)?;
+        let written = copied.and_then(|copied| copied.write(output)).and_then(|()| file.sync_all());
+        written.with_context(|| format!("Failed to write {}", path.display()))?;
     }
     // The image was flushed with its last frame.
     image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
@@ -65,6 +68,13 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
 
 fn create(path: &Path) -> Result<File> {
     line_store::create(path).with_context(|| format!("Failed to write {}", path.display()))
+}
+
+/// What is written to one of the files.
+fn output(saving: &Saving, file: &File, path: &Path) -> Result<BufWriter<Box<dyn Write + Send>>> {
+    let written = file.try_clone().and_then(|file| line_store::writer(file, path, saving.key.as_ref()));
+    let written = written.with_context(|| format!("Failed to write {}", path.display()))?;
+    Ok(BufWriter::with_capacity(BUFFER_BYTES, written))
 }
 
 /// The memory of this host, which the daemon has left open.
