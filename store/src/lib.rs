@@ -5,16 +5,23 @@
 //!                line-6/           0.0.image 1.0.image … host-0.memory manifest.json
 //!                line-5/           the older one, until there is a line 7
 //! ```
+//! With a level of hosts ([`Level`]) the images are in a place of each host ([`place`]), on its own disk, and perhaps
+//! copied to another ([`copies`]); only the manifest is here.
+//!
 //! A line counts from the rename of its directory on, which comes when all its images and its manifest are on the disk.
 //! So a line that is there is whole, and what is torn has another name. Which lines are kept and which go is decided in
 //! [`names`], without a look at any disk; [`Store`] carries it out. With a key all of
 //! these files are encrypted ([`sealed`]).
 #![forbid(unsafe_code)]
 
+pub mod copies;
+mod level;
 mod manifest;
 pub mod names;
+pub mod place;
 pub mod sealed;
 mod store;
 
-pub use manifest::{Manifest, ManifestError, Member};
+pub use level::Level;
+pub use manifest::{Homeless, Manifest, ManifestError, Member};
 pub use store::{Error, Kept, Store, create, reader, writer};

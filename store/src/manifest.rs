@@ -1,5 +1,6 @@
 //! What a line is of: enough to start its job again without the command line that began it.
 
+use crate::level::Level;
 use redrt_types::{ReplicaId, View, World};
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 /// Grows with each change of what is written.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A process of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -59,6 +60,20 @@ pub struct Manifest {
     pub input_bytes: u64,
     /// Sizes of the files beside this one, by name.
     pub files: Vec<(String, u64)>,
+    /// Bytes of all images.
+    pub image_bytes: u64,
+    /// How far away it is kept.
+    pub level: Level,
+    /// Which host has a copy of the part of each host, at [`Level::Partner`].
+    pub copies: Vec<Option<u32>>,
+}
+
+/// A part of a line is on hosts that cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a part of it is on {} alone, which cannot be had", holders.join(" and "))]
+pub struct Homeless {
+    /// All that have it.
+    pub holders: Vec<String>,
 }
 
 /// Why bytes are not a manifest.
@@ -124,6 +139,10 @@ impl Manifest {
             "its view is of another job"
         } else if !live.eq(self.members.iter().map(|member| member.replica)) {
             "not every process that lived is in it"
+        } else if self.level.is_of_hosts() && self.copies.len() != self.hosts.len() {
+            "its copies are of another job"
+        } else if self.copies.iter().flatten().any(|host| *host as usize >= self.hosts.len()) {
+            "a copy is on a host that is not there"
         } else if self.members.iter().any(|member| member.host as usize >= self.hosts.len()) {
             "a process is on a host that is not there"
         } else if self.application_of_rank.len() != rank_count {
@@ -140,6 +159,29 @@ impl Manifest {
     #[must_use]
     pub fn placement(&self) -> Vec<Option<u32>> {
         self.by_process(|member| member.host)
+    }
+
+    /// The hosts that have the part of `host`: itself, and that with the copy.
+    pub fn holders(&self, host: u32) -> impl Iterator<Item = u32> + '_ {
+        [Some(host), self.copies.get(host as usize).copied().flatten()].into_iter().flatten()
+    }
+
+    /// For each host that had processes, one that has its part and can be had; none where any will do.
+    ///
+    /// # Errors
+    /// When there is none for one of them.
+    pub fn homes(&self, is_there: &dyn Fn(&str) -> bool) -> Result<Vec<Option<u32>>, Homeless> {
+        let name = |host: u32| self.hosts[host as usize].as_str();
+        let home = |host: u32| {
+            if !self.level.is_of_hosts() || !self.members.iter().any(|member| member.host == host) {
+                return Ok(None);
+            }
+            match self.holders(host).find(|holder| is_there(name(*holder))) {
+                Some(holder) => Ok(Some(holder)),
+                None => Err(Homeless { holders: self.holders(host).map(|holder| name(holder).to_owned()).collect() }),
+            }
+        };
+        (0..self.hosts.len() as u32).map(home).collect()
     }
 
     /// Where the standard streams of each process were.

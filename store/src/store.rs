@@ -2,6 +2,7 @@
 
 use crate::manifest::{Manifest, ManifestError};
 use crate::names::{self, Name};
+use crate::place::{self, DIRECTORY_MODE};
 use crate::sealed::{self, SealError, SealedReader, SealedWriter};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
@@ -11,7 +12,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
-const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// Frames have up to a MiB.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -25,7 +25,8 @@ pub fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
 }
 
-/// What is written to `file`, which is that at `path`, encrypted if there is a key. It is all there when it was flushed.
+/// What is written to `file`, which is that at `path`, encrypted if there is a key. It is all there when it was
+/// flushed.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -341,9 +342,15 @@ impl Store {
     /// Removes a whole line.
     ///
     /// # Errors
-    /// When there is none, or the disk refuses.
+    /// When there is none, or the disk refuses. Places on the disks of other hosts stay.
     pub fn delete(&self, generation: Generation) -> Result<(), Error> {
-        self.remove(Name::whole(generation))
+        self.remove(Name::whole(generation))?;
+        for place in place::seen(&self.directory, generation).doing("list", &self.directory)? {
+            fs::remove_dir_all(&place).doing("remove", &place)?;
+            // Empty now, unless there are other lines.
+            let _ = place.parent().map(fs::remove_dir);
+        }
+        Ok(())
     }
 
     /// A whole line, with all its files as long as they were.

@@ -6,6 +6,7 @@ mod connections;
 mod dynamic;
 mod faults;
 mod launch;
+mod levels;
 mod moves;
 mod pool;
 mod programs;

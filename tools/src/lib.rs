@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod developers;
 mod foreign;
+mod homes;
 pub mod installation;
 mod interface;
 pub mod jobs;

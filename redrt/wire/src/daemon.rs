@@ -21,7 +21,7 @@ use crate::control::{FromAgent, Options};
 use crate::dynamic::{Answer, Origin};
 use crate::exit::Exit;
 use crate::fault::ProcessFault;
-use crate::line::{Generation, LineOrder, LineStep, Restore};
+use crate::line::{Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
 use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, VirtualRank, World};
 use serde::{Deserialize, Serialize};
@@ -315,6 +315,15 @@ pub enum ToDaemon {
         /// What to do.
         order: LineOrder,
     },
+    /// About the part of a line that a host has, and a copy of it.
+    Part {
+        /// The line.
+        generation: Generation,
+        /// Whose part.
+        source: u32,
+        /// What to do.
+        order: PartOrder,
+    },
     /// To be forwarded: for whom to keep more than the view says.
     Pins(Pins),
     /// To be forwarded to this process: where in the program did you send this?
@@ -340,6 +349,7 @@ impl FromDaemon {
             | Self::Observed { .. }
             | Self::Note(_)
             | Self::InputTaken { .. }
+            | Self::Part { .. }
             | Self::Clone { .. } => None,
             Self::Started { replica, .. }
             | Self::NotStarted { replica, .. }
@@ -406,6 +416,15 @@ pub enum FromDaemon {
         replica: ReplicaId,
         /// How far.
         step: LineStep,
+    },
+    /// A copy of the part of a line that a host has has come so far.
+    Part {
+        /// The line.
+        generation: Generation,
+        /// Whose part.
+        source: u32,
+        /// How far.
+        step: PartStep,
     },
     /// Something the user should know about this host, once.
     Note(String),

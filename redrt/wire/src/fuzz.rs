@@ -13,7 +13,7 @@ use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statisti
 use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
-use crate::line::{Compression, Generation, LineOrder, LineStep, Restore};
+use crate::line::{Compression, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
 use crate::no_image::{NoImage, Told};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
@@ -112,7 +112,7 @@ fn launch() -> Launch {
         allows_other_mpi: false,
         standard_input: true,
         restore: Some(Restore {
-            directory: "/store".into(),
+            directories: vec!["/store".into(); 2],
             sealed_key: Some(vec![7; 100]),
             positions: vec![Some(position()), None, None, None, None, None],
         }),
@@ -210,6 +210,7 @@ fn line_orders() -> impl Iterator<Item = ToDaemon> {
     let orders = [
         LineOrder::Begin {
             directory: "/store/line-7".into(),
+            own_beside: Some(vec![Generation(6)]),
             compression: Compression::Lz4,
             sealed_key: Some(vec![7; 100]),
         },
@@ -220,6 +221,25 @@ fn line_orders() -> impl Iterator<Item = ToDaemon> {
         LineOrder::Abandon,
     ];
     orders.into_iter().map(|order| ToDaemon::Line { generation: Generation(7), order })
+}
+
+/// All that they are told of parts of lines, and what they say.
+fn part_orders() -> impl Iterator<Item = ToDaemon> {
+    let (directory, files) = (|| "/store/at-1/line-7".into(), || vec!["0.0.image".into(), "host-0.memory".into()]);
+    let orders = [
+        PartOrder::Keep { directory: directory(), own_beside: vec![Generation(6)], files: files() },
+        PartOrder::Give { directory: directory(), files: files(), address: ([127, 0, 0, 1], 80).into() },
+    ];
+    orders.into_iter().map(|order| ToDaemon::Part { generation: Generation(7), source: 1, order })
+}
+
+fn part_steps() -> impl Iterator<Item = FromDaemon> {
+    let steps = [
+        PartStep::Listening(([127, 0, 0, 1], 80).into()),
+        PartStep::Kept(1 << 40),
+        PartStep::Failed(NoImage::NoHelper(Told::passing("why"))),
+    ];
+    steps.into_iter().map(|step| FromDaemon::Part { generation: Generation(7), source: 1, step })
 }
 
 /// All that they say.
@@ -315,7 +335,8 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::Pins(pins()),
         ToDaemon::Signal(15),
     ];
-    let to_daemon: Vec<_> = to_daemon.into_iter().chain(clone_orders(&card())).chain(line_orders()).collect();
+    let to_daemon: Vec<_> =
+        to_daemon.into_iter().chain(clone_orders(&card())).chain(line_orders()).chain(part_orders()).collect();
     let from_daemon = [
         FromDaemon::HostFailed { host: 1, message: "no route".into() },
         FromDaemon::Observed { host: 1, sign: Sign::Silent },
@@ -325,7 +346,8 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromDaemon::Exited { replica, exit: Exit::Signal(9) },
         FromDaemon::Note("odd".into()),
     ];
-    let from_daemon: Vec<_> = from_daemon.into_iter().chain(clone_steps()).chain(line_steps()).collect();
+    let from_daemon: Vec<_> =
+        from_daemon.into_iter().chain(clone_steps()).chain(line_steps()).chain(part_steps()).collect();
     let attach = Attach {
         host: 3,
         attachment: 1,

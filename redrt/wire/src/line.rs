@@ -24,6 +24,7 @@ use crate::clone::{Cost, Position, Progress};
 use crate::no_image::NoImage;
 use redrt_types::ReplicaId;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Number of a line, in its store. Later ones are greater.
@@ -43,6 +44,9 @@ pub enum LineOrder {
     Begin {
         /// The directory.
         directory: PathBuf,
+        /// It is this host's own place, to be made, and beside it these lines are kept. None where it is that of all
+        /// hosts, and is there.
+        own_beside: Option<Vec<Generation>>,
         /// How images are compressed.
         compression: Compression,
         /// The key with which they are encrypted, sealed with the job's secret.
@@ -90,16 +94,69 @@ pub enum LineStep {
     Failed(NoImage),
 }
 
+/// From `redrun` to the daemon of one host, about the part of a line that a host has in its own place, and a copy of it
+/// elsewhere.
+///
+/// ```text
+/// redrun                     redrtd of the partner           redrtd of the source
+///   │ ── Keep ──────────────────▶ │                                │
+///   │ ◀── Listening ───────────── │                                │
+///   │ ── Give ────────────────────────────────────────────────▶    │
+///   │                             │ ◀═════════════════ files ═════ │
+///   │ ◀── Kept ────────────────── │                                │
+/// ```
+/// `Failed` may take the place of any answer, and come from either.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PartOrder {
+    /// Make ready to receive these files.
+    Keep {
+        /// Where they go: this host's own place.
+        directory: PathBuf,
+        /// Lines that are kept beside it.
+        own_beside: Vec<Generation>,
+        /// Their names.
+        files: Vec<String>,
+    },
+    /// Send them to where the other daemon listens.
+    Give {
+        /// Where they are.
+        directory: PathBuf,
+        /// Their names, in the same order.
+        files: Vec<String>,
+        /// Where to.
+        address: SocketAddr,
+    },
+}
+
+/// How far a copy of such a part has come, from a daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PartStep {
+    /// It can be sent here.
+    Listening(SocketAddr),
+    /// It is on the disk here, as it was sent: this number of bytes.
+    Kept(u64),
+    /// There is no copy.
+    Failed(NoImage),
+}
+
 /// From which line processes are started, in place of the program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restore {
-    /// Where its images are.
-    pub directory: PathBuf,
+    /// Where the images of the processes of each host are, by its number.
+    pub directories: Vec<PathBuf>,
     /// The key with which they may be encrypted, sealed with the job's secret.
     #[serde(with = "serde_bytes")]
     pub sealed_key: Option<Vec<u8>>,
     /// Where the standard streams of each process go on, in order of process number; none for places that were free.
     pub positions: Vec<Option<Position>>,
+}
+
+impl Restore {
+    /// Where the images of the processes of a host are. One that came later has none.
+    #[must_use]
+    pub fn directory(&self, host: u32) -> Option<&Path> {
+        self.directories.get(host as usize).map(PathBuf::as_path)
+    }
 }
 
 /// The file that has the image of a replica.

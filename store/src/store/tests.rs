@@ -1,4 +1,5 @@
 use super::*;
+use crate::Level;
 use redrt_types::{View, World};
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
@@ -40,6 +41,9 @@ fn manifest(generation: u64) -> Manifest {
         host_name: "a".into(),
         input_bytes: 0,
         files: Vec::new(),
+        image_bytes: 100,
+        level: Level::Shared,
+        copies: Vec::new(),
     }
 }
 
@@ -114,7 +118,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 1", "\"version\": 2", "it has version 2"),
+        ("\"version\": 2", "\"version\": 1", "it has version 1, this program 2"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {
@@ -183,6 +187,39 @@ fn a_manifest_whose_parts_do_not_fit_is_refused() {
     assert!(refused(|manifest| drop(manifest.applications.pop())).contains("program is missing"));
     assert!(refused(|manifest| manifest.application_of_rank.truncate(1)).contains("not every rank"));
     assert!(refused(|manifest| manifest.world = World::uniform(3, 1)).contains("another job"));
+    assert!(refused(|manifest| manifest.level = Level::Local).contains("copies are of another job"));
+    assert!(refused(|manifest| manifest.copies = vec![None, Some(2)]).contains("a copy is on a host"));
+}
+
+#[test]
+fn a_part_is_found_on_its_own_host_or_on_that_with_its_copy() {
+    let mut manifest = manifest(1);
+    manifest.hosts.push("c".into());
+    let homes = |manifest: &Manifest, there: &[&str]| manifest.homes(&|name| there.contains(&name));
+    // All hosts see it.
+    assert_eq!(homes(&manifest, &[]), Ok(vec![None; 3]));
+    (manifest.level, manifest.copies) = (Level::Partner, vec![Some(1), Some(2), None]);
+    // All processes were on b.
+    assert_eq!(homes(&manifest, &["a", "b", "c"]), Ok(vec![None, Some(1), None]));
+    assert_eq!(homes(&manifest, &["a", "c"]), Ok(vec![None, Some(2), None]));
+    let homeless = homes(&manifest, &["a"]).unwrap_err();
+    assert_eq!(homeless.to_string(), "a part of it is on b and c alone, which cannot be had");
+}
+
+#[test]
+fn the_places_of_a_line_that_is_deleted_go_with_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    for generation in [1, 2] {
+        crate::place::make(&crate::place::of_host(store.directory(), 0, Generation(generation)), &[Generation(1)])
+            .unwrap();
+        taken(&store, generation);
+    }
+    let seen = |generation| crate::place::seen(store.directory(), Generation(generation)).unwrap().len();
+    store.delete(Generation(1)).unwrap();
+    assert_eq!([1, 2].map(seen), [0, 1]);
+    store.delete(Generation(2)).unwrap();
+    assert!(!store.directory().join("at-0").exists());
 }
 
 #[test]

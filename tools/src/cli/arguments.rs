@@ -136,9 +136,15 @@ pub struct Arguments {
     #[arg(long = "host-wait", value_name = "TIME", help_heading = "Checkpoints")]
     pub host_wait: Option<String>,
 
-    /// Where checkpoints are kept; all hosts must see it [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
+    /// Where checkpoints are kept [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
     #[arg(long = "checkpoint-dir", value_name = "DIR", help_heading = "Checkpoints")]
     pub checkpoint_directory: Option<PathBuf>,
+
+    /// How far away: on each host's own disk (local), which does not survive the loss of a host; and on that of another
+    /// host, in another rack where there is one (partner); or in a directory that all hosts see (shared) [default:
+    /// shared, or that of the job that is resumed]
+    #[arg(long = "checkpoint-level", value_name = "LEVEL", value_enum, help_heading = "Checkpoints")]
+    pub checkpoint_level: Option<LevelChoice>,
 
     /// How they are compressed
     #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = "Checkpoints")]
@@ -781,6 +787,17 @@ fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
 pub enum Protect {
     /// By what is known.
     Auto,
+}
+
+/// `--checkpoint-level`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum LevelChoice {
+    /// On each host's own disk.
+    Local,
+    /// There, and on that of another host.
+    Partner,
+    /// In a directory that all hosts see.
+    Shared,
 }
 
 /// `--checkpoint-compression`.

@@ -1,12 +1,13 @@
 //! `--checkpoint` and its like: when lines are taken, where they are kept, and from which one a job goes on.
 
-use super::arguments::{Arguments, CompressionChoice};
-use super::{Job, UsageError, assemble_with, protect};
-use crate::{quantity, secret_file};
+use super::arguments::{Arguments, CompressionChoice, LevelChoice};
+use super::{Job, UsageError, assemble_with, hosts, protect};
+use crate::plan::HostPlan;
+use crate::{homes, quantity, secret_file};
 use coordinator::Schedule;
-use line_store::{Manifest, Store};
+use line_store::{Homeless, Kept, Level, Manifest, Store};
 use redrt_types::{View, VirtualRank};
-use redrt_wire::line::Compression;
+use redrt_wire::line::{Compression, Generation};
 use redrt_wire::secret::Secret;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct Checkpoint {
     pub first: Option<Duration>,
     /// The directory that has those of all jobs.
     pub directory: PathBuf,
+    /// How far away.
+    pub level: Level,
     /// How images are compressed.
     pub compression: Compression,
     /// The key with which all of it is encrypted.
@@ -88,7 +91,12 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     };
     let key = arguments.checkpoint_key.as_deref().map(secret_file::read).transpose();
     let key = key.map_err(|error| UsageError(format!("--checkpoint-encrypt: {error:#}")))?;
-    Ok(Some(Checkpoint { schedule, first, directory, compression, key }))
+    let level = arguments.checkpoint_level.map_or(Level::Shared, |choice| match choice {
+        LevelChoice::Local => Level::Local,
+        LevelChoice::Partner => Level::Partner,
+        LevelChoice::Shared => Level::Shared,
+    });
+    Ok(Some(Checkpoint { schedule, first, directory, level, compression, key }))
 }
 
 /// A job that takes no lines: options that are of them would look as if it did.
@@ -96,6 +104,7 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     let of_lines = [
         ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
         ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),
+        ("--checkpoint-level", arguments.checkpoint_level.is_some()),
         ("--checkpoint-encrypt", arguments.checkpoint_key.is_some()),
         ("--mtbf", arguments.mtbf.is_some()),
         ("--first-checkpoint", arguments.first_checkpoint.is_some()),
@@ -124,6 +133,14 @@ pub enum ResumeError {
     /// What is there cannot be read.
     #[error(transparent)]
     Store(#[from] line_store::Error),
+    /// It is on hosts that were not named.
+    #[error("checkpoint {generation}: {missing}; name it among the hosts (-hosts)")]
+    Missing {
+        /// Which.
+        generation: Generation,
+        /// Where it is.
+        missing: Homeless,
+    },
     /// A program was named beside it.
     #[error("the job goes on with its own program; leave out {0}")]
     Program(String),
@@ -200,15 +217,16 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     let store = find_store(text, &checkpoint.directory).map_err(wrong)?.with_key(checkpoint.key.clone());
     // Before it is looked for: a job that runs would go on to a newer one.
     let lock = store.lock().map_err(|error| wrong(error.into()))?;
-    let (kept, unfit) = store.newest(None).map_err(|error| wrong(error.into()))?;
+    let (kept, unfit) = newest_at(&store, &hosts::plan(arguments)?).map_err(wrong)?;
     let own = env!("CARGO_PKG_VERSION");
     if kept.manifest.program_version != own {
         return Err(wrong(ResumeError::Version { written: kept.manifest.program_version, own }));
     }
-    let passed_over = unfit.into_iter().map(|error| format!("an older checkpoint is used, since {error}")).next();
+    let passed_over = unfit.map(|why| format!("an older checkpoint is used, since {why}"));
     // Lines of one job stay together.
     let parent = kept.directory.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
-    let checkpoint = Checkpoint { directory: parent, ..checkpoint };
+    let level = if arguments.checkpoint_level.is_some() { checkpoint.level } else { kept.manifest.level };
+    let checkpoint = Checkpoint { directory: parent, level, ..checkpoint };
     let resumed = degree_of(arguments, &kept.manifest).map_err(wrong)?;
     let mut job = assemble_with(arguments, &[], Some((&kept.manifest, resumed.view)))?;
     if let Some((degree, count)) = resumed.growth {
@@ -217,11 +235,47 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
         }
         job.grows_to = Some(degree);
     }
+    check_level(level, &job.hosts)?;
     job.ignored = job.ignored.or(passed_over);
     job.checkpoint = Some(checkpoint);
     job.resume = Some(kept);
     job.lock = lock;
     Ok(job)
+}
+
+/// Whether lines can be kept so far away.
+///
+/// # Errors
+/// When there is no other host.
+pub(super) fn check_level(level: Level, plan: &HostPlan) -> Result<(), UsageError> {
+    if level == Level::Partner && plan.hosts.len() < 2 {
+        return Err(UsageError(
+            "--checkpoint-level partner: the job has one host; name others (-hosts), or say local".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// The newest line from which a job can go on with these hosts, and why the newest one is not.
+fn newest_at(store: &Store, plan: &HostPlan) -> Result<(Kept, Option<String>), ResumeError> {
+    let (mut bound, mut why) = (None, None);
+    loop {
+        let (kept, unfit) = match store.newest(bound) {
+            Ok(found) => found,
+            // The newest one is what the user has named.
+            Err(error) => return Err(why.unwrap_or(ResumeError::Store(error))),
+        };
+        let unfit = unfit.into_iter().next().map(ResumeError::Store);
+        why = why.or(unfit);
+        match homes::check(&kept.manifest, plan) {
+            Ok(()) => return Ok((kept, why.map(|why| why.to_string()))),
+            Err(missing) => {
+                let generation = kept.manifest.generation;
+                bound = Some(generation);
+                why = why.or(Some(ResumeError::Missing { generation, missing }));
+            }
+        }
+    }
 }
 
 /// Who goes on.

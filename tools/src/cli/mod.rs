@@ -274,6 +274,9 @@ fn assemble_with(
     let arbitrates = arbitration_interval.is_some();
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
     let checkpoint = checkpoint::checkpoint(arguments)?;
+    if let Some(checkpoint) = &checkpoint {
+        checkpoint::check_level(checkpoint.level, &hosts)?;
+    }
     let launched = world;
     let world = places(&launched, is_cloneable, arguments.max_degree, arbitrates)?;
     let mut applications: Vec<_> = locals

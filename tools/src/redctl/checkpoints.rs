@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use cloner::image::check::check;
 use cloner::shared::SharedMemory;
 use job_report::time_text;
-use line_store::{Kept, Store};
+use line_store::{Kept, Store, place};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ fn age(kept: &Kept) -> Duration {
 }
 
 fn bytes(kept: &Kept) -> u64 {
-    kept.manifest.files.iter().map(|(_, bytes)| bytes).sum()
+    kept.manifest.image_bytes
 }
 
 fn as_json(store: &Store, generation: Generation, opened: &Result<Kept, line_store::Error>) -> Value {
@@ -98,7 +98,7 @@ fn as_json(store: &Store, generation: Generation, opened: &Result<Kept, line_sto
             "age_s": age(kept).as_secs_f64(), "job_time_s": kept.manifest.job_time_ns as f64 / 1e9,
             "bytes": bytes(kept), "ranks": kept.manifest.world.rank_count(),
             "processes": kept.manifest.members.len(), "hosts": kept.manifest.hosts,
-            "program": program(kept), "version": kept.manifest.program_version,
+            "level": kept.manifest.level.to_string(), "program": program(kept), "version": kept.manifest.program_version,
         }),
     }
 }
@@ -159,7 +159,7 @@ pub fn work(work: &Work) -> Result<()> {
             for store in stores {
                 for generation in store.generations()? {
                     let told = match verify(&store, generation, key.as_ref()) {
-                        Ok(()) => "as it was written".to_owned(),
+                        Ok(told) => told,
                         Err(error) => {
                             bad += 1;
                             format!("damaged: {error:#}")
@@ -187,10 +187,25 @@ pub fn work(work: &Work) -> Result<()> {
     }
 }
 
-fn verify(store: &Store, generation: Generation, key: Option<&Secret>) -> Result<()> {
+/// The files of a line that can be seen from here.
+fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
+    if !kept.manifest.level.is_of_hosts() {
+        return Ok(kept.manifest.files.iter().map(|(name, _)| kept.directory.join(name)).collect());
+    }
+    let mut files = Vec::new();
+    for place in place::seen(store.directory(), kept.manifest.generation)? {
+        let entries = std::fs::read_dir(&place).with_context(|| place.display().to_string())?;
+        let is_whole = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "image" || kind == "memory");
+        files.extend(entries.flatten().map(|entry| entry.path()).filter(is_whole));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a line through. What is to be told of it.
+fn verify(store: &Store, generation: Generation, key: Option<&Secret>) -> Result<String> {
     let kept = store.open(generation)?;
-    for (name, _) in &kept.manifest.files {
-        let path = kept.directory.join(name);
+    for path in files(store, &kept)? {
         let input = line_store::reader(&path, key)?;
         let checked = match path.extension().and_then(|extension| extension.to_str()) {
             Some("image") => check(input).map(drop),
@@ -198,5 +213,13 @@ fn verify(store: &Store, generation: Generation, key: Option<&Secret>) -> Result
         };
         checked.with_context(|| path.display().to_string())?;
     }
-    Ok(())
+    Ok(match kept.manifest.level.is_of_hosts() {
+        false => "as it was written".to_owned(),
+        true => {
+            let hosts: Vec<_> =
+                kept.manifest.hosts.iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+            let hosts = hosts.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            format!("what can be seen from here is as it was written; the hosts that keep it: {hosts}")
+        }
+    })
 }

@@ -38,20 +38,32 @@ pub enum Kind {
     Sender,
     /// The socket of a helper that saves an image; the number is that of its child.
     Saver,
+    /// The socket of a helper that sends or receives files; the number is its own.
+    Carrier,
 }
 
-const KINDS: [Kind; 8] =
-    [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input, Kind::Helper, Kind::Sender, Kind::Saver];
+const KINDS: [Kind; 9] = [
+    Kind::Death,
+    Kind::Agent,
+    Kind::Output,
+    Kind::Error,
+    Kind::Input,
+    Kind::Helper,
+    Kind::Sender,
+    Kind::Saver,
+    Kind::Carrier,
+];
+const KIND_BITS: u32 = 4;
 
 impl Kind {
     /// The epoll token of child `number`'s descriptor of this kind.
     pub fn token(self, number: usize) -> u64 {
-        (number as u64) << 3 | self as u64
+        (number as u64) << KIND_BITS | self as u64
     }
 
     /// The inverse of [`Kind::token`].
     pub fn of_token(token: u64) -> (usize, Self) {
-        ((token >> 3) as usize, KINDS[(token & 7) as usize])
+        ((token >> KIND_BITS) as usize, KINDS[(token & ((1 << KIND_BITS) - 1)) as usize])
     }
 }
 

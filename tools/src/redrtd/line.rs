@@ -8,10 +8,10 @@ use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::FromDaemon;
-use redrt_wire::line::{Compression, Generation, LineOrder, LineStep, image_path, memory_path};
+use redrt_wire::line::{Generation, LineOrder, LineStep, image_path, memory_path};
 use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A helper that saves an image.
 pub struct Saver {
@@ -22,11 +22,21 @@ pub struct Saver {
     is_done: bool,
 }
 
+/// The task of saving a process to a file, and the memory of the host to another.
+type TaskOf = dyn Fn(i32, PathBuf, Option<PathBuf>) -> Result<Task, NoImage>;
+
 impl Daemon {
     pub(super) fn take_part_in_line(&mut self, generation: Generation, order: LineOrder) {
         match order {
-            LineOrder::Begin { directory, compression, sealed_key } => {
-                self.begin_line(generation, &directory, compression, sealed_key.as_deref());
+            LineOrder::Begin { directory, own_beside, compression, sealed_key } => {
+                let key = sealed_key.map(|sealed| line_store::sealed::carried(&sealed, self.post.secret())).transpose();
+                self.begin_line(generation, &directory, &move |pid, image, memory| match &key {
+                    Ok(key) => {
+                        let (own_beside, key) = (own_beside.clone(), key.clone());
+                        Ok(Task::Save { pid, image, memory, own_beside, compression, key })
+                    }
+                    Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
+                });
             }
             LineOrder::Stop => self.tell_savers(generation, Word::Cut),
             LineOrder::Rest => self.tell_agents(&ToAgent::LineGoes(true)),
@@ -34,6 +44,7 @@ impl Daemon {
             LineOrder::GoOn => self.tell_savers(generation, Word::Release),
             LineOrder::Abandon => {
                 self.tell_agents(&ToAgent::LineGoes(false));
+                self.abandon_parts(generation);
                 for saver in self.savers.values_mut().filter(|saver| saver.generation == generation) {
                     // The agent sees the end of its connection, and lets the program's threads go on.
                     let _ = saver.helper.kill();
@@ -43,14 +54,7 @@ impl Daemon {
         }
     }
 
-    fn begin_line(
-        &mut self,
-        generation: Generation,
-        directory: &Path,
-        compression: Compression,
-        sealed_key: Option<&[u8]>,
-    ) {
-        let key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, self.post.secret())).transpose();
+    fn begin_line(&mut self, generation: Generation, directory: &Path, task: &TaskOf) {
         // The memory of the host is the first one's task.
         let mut memory = self.has_shared_memory().then(|| memory_path(directory, self.post.host()));
         for number in 0..self.children.len() {
@@ -59,15 +63,8 @@ impl Daemon {
                 continue;
             }
             let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
-            let image = image_path(directory, replica);
-            let started = match &key {
-                Ok(key) => {
-                    let task = Task::Save { pid, image, memory: memory.take(), compression, key: key.clone() };
-                    self.start_saver(number, generation, &task)
-                }
-                Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
-            };
-            if let Err(why) = started {
+            let task = task(pid, image_path(directory, replica), memory.take());
+            if let Err(why) = task.and_then(|task| self.start_saver(number, generation, &task)) {
                 self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
             }
         }
@@ -113,7 +110,7 @@ impl Daemon {
                 Reply::Copied => LineStep::Copied,
                 Reply::Sent(cost) => LineStep::Saved(cost),
                 Reply::Failed(told) => LineStep::Failed(NoImage::Helper(told)),
-                Reply::Running { .. } | Reply::Listening(_) => continue,
+                Reply::Running { .. } | Reply::Listening(_) | Reply::Kept(_) => continue,
             };
             self.tell(&FromDaemon::Line { generation, replica, step });
         }

@@ -11,6 +11,7 @@ mod copying;
 mod guard;
 mod input;
 mod line;
+mod parts;
 mod post;
 mod spawn;
 mod sweep;
@@ -90,6 +91,9 @@ struct Daemon {
     senders: HashMap<CloneId, clones::Sender>,
     /// Helpers that save images, by the numbers of the children.
     savers: HashMap<usize, line::Saver>,
+    /// Helpers that send or receive files, by numbers of their own.
+    carriers: HashMap<usize, parts::Carrier>,
+    next_carrier: usize,
     /// Clones made of each replica here.
     clone_counts: HashMap<ReplicaId, u64>,
     /// Whether `redrun` asked not to be sent output.
@@ -146,6 +150,8 @@ impl Daemon {
             input: input::Input::default(),
             senders: HashMap::new(),
             savers: HashMap::new(),
+            carriers: HashMap::new(),
+            next_carrier: 0,
             clone_counts: HashMap::new(),
             held: false,
             leaving: false,
@@ -204,6 +210,7 @@ impl Daemon {
             Kind::Helper => self.helper_ready(number),
             Kind::Sender => self.sender_ready(number),
             Kind::Saver => self.saver_ready(number),
+            Kind::Carrier => self.carrier_ready(number),
         }
         Ok(())
     }
@@ -241,6 +248,7 @@ impl Daemon {
             }
             ToDaemon::Clone { id, order } => self.take_part(id, order)?,
             ToDaemon::Line { generation, order } => self.take_part_in_line(generation, order),
+            ToDaemon::Part { generation, source, order } => self.take_part_in_copy(generation, source, order),
             ToDaemon::Pins(pins) => self.tell_agents(&ToAgent::Pins(pins)),
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
             ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
@@ -318,7 +326,10 @@ impl Daemon {
     fn start_next(&mut self) -> Result<()> {
         let (Some(job), Some(replica)) = (&self.job, self.unstarted.pop_front()) else { return Ok(()) };
         let started = match &job.launch.restore {
-            Some(restore) => job.prepared.load(&job.launch, replica, image_path(&restore.directory, replica)),
+            Some(restore) => match restore.directory(self.post.host()) {
+                Some(directory) => job.prepared.load(&job.launch, replica, image_path(directory, replica)),
+                None => Err(anyhow::anyhow!("the checkpoint has nothing of this host")),
+            },
             None => job.prepared.spawn(&job.launch, replica, job.launch.world.is_replicated()),
         };
         match started {

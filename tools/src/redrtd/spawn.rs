@@ -88,8 +88,10 @@ pub fn prepare(launch: &Launch, host: u32, child_count: usize, job_secret: &Secr
     let sealed_key = launch.restore.as_ref().and_then(|restore| restore.sealed_key.as_deref());
     let line_key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, job_secret)).transpose();
     let line_key = line_key.context("Failed to take the key of the checkpoint")?;
-    if let (Some(fd), Some(restore)) = (&shared_memory, &launch.restore) {
-        let path = memory_path(&restore.directory, host);
+    let directory = launch.restore.as_ref().and_then(|restore| restore.directory(host));
+    // Where no process was, nobody had memory.
+    if let (Some(fd), Some(directory)) = (&shared_memory, directory.filter(|_| child_count > 0)) {
+        let path = memory_path(directory, host);
         let input = line_store::reader(&path, line_key.as_ref())?;
         SharedMemory::restore(input, fd).with_context(|| format!("Failed to read {}", path.display()))?;
     }

@@ -4,18 +4,18 @@ use super::fleet::Fleet;
 use super::{Shell, settings};
 use crate::cli::Job;
 use crate::cli::checkpoint::Checkpoint;
-use crate::plan::{HostPlan, PlannedHost};
+use crate::homes;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{Coordinator, Input, LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
-use line_store::{Kept, Manifest, Member, Store};
+use line_store::{Kept, Level, Manifest, Member, Store};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::line::{Generation, LineOrder, Restore};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Maximum number of bytes of standard input kept to be given again. With more the job cannot go back.
@@ -30,7 +30,8 @@ enum Work {
 
 /// What it has done.
 enum Done {
-    Begun(Generation, PathBuf),
+    /// Where it is, and which lines are kept beside it.
+    Begun(Generation, PathBuf, Vec<Generation>),
     Committed(Box<Kept>),
     Failed(Generation, StoreFailure),
     /// What there was of it is gone, or is removed with the next one.
@@ -44,6 +45,8 @@ pub struct Lines {
     worker: Worker<Work, Done>,
     /// The line from which this life of the job began, or the newest since.
     pub newest: Option<Box<Kept>>,
+    /// Those that are kept beside the one that is being taken.
+    beside: Vec<Generation>,
     /// Standard input that was read since the newest line, and since the one that is being taken. None when it was too
     /// much.
     input_since: [Option<Vec<u8>>; 2],
@@ -68,7 +71,13 @@ impl Lines {
         });
         let worker = worker.context("Failed to start a thread")?;
         let newest = job.resume.clone().map(Box::new);
-        Ok(Some(Self { checkpoint, store, worker, newest, input_since: [Some(Vec::new()), Some(Vec::new())] }))
+        let (beside, input_since) = (Vec::new(), [Some(Vec::new()), Some(Vec::new())]);
+        Ok(Some(Self { checkpoint, store, worker, newest, beside, input_since }))
+    }
+
+    /// Where the lines of this job are.
+    pub fn directory(&self) -> &Path {
+        self.store.directory()
     }
 
     /// What the coordinator is to know; `count` is how often the job was started from the newest line.
@@ -105,18 +114,18 @@ impl Lines {
 }
 
 /// `lock` keeps others from resuming the job as long as it runs.
-fn begin(store: &Store, generation: Generation, lock: Option<&mut Option<File>>) -> Result<PathBuf, line_store::Error> {
+fn begin(store: &Store, generation: Generation, lock: Option<&mut Option<File>>) -> Result<Done, line_store::Error> {
     let directory = store.begin(generation)?;
     if let Some(lock) = lock.filter(|lock| lock.is_none()) {
         *lock = store.lock()?;
     }
-    Ok(directory)
+    Ok(Done::Begun(generation, directory, store.generations()?))
 }
 
 fn work_on(store: &Store, work: Work, lock: Option<&mut Option<File>>) -> Done {
     match work {
         Work::Begin(generation) => match begin(store, generation, lock) {
-            Ok(directory) => Done::Begun(generation, directory),
+            Ok(begun) => begun,
             Err(error) => Done::Failed(generation, StoreFailure::NoPlace(error.to_string())),
         },
         Work::Commit(manifest) => {
@@ -145,32 +154,31 @@ impl Shell<'_> {
     }
 
     pub(super) fn drop_line(&mut self, generation: Generation) {
+        self.parts.take_if(|parts| parts.generation() == generation);
         self.give_to_store(Work::Drop(generation));
     }
 
-    /// All images of a line are on the disk.
-    pub(super) fn commit_line(&mut self, taken: TakenLine) {
-        let manifest = self.manifest(taken);
+    /// All of a line is on the disks. `keepers`: who has a copy of the part of each host.
+    pub(super) fn keep_line(&mut self, taken: TakenLine, keepers: &[Option<u32>]) {
+        let manifest = self.manifest(taken, keepers);
         self.give_to_store(Work::Commit(Box::new(manifest)));
+    }
+
+    /// How far away lines are kept.
+    pub(super) fn level(&self) -> Level {
+        self.lines.as_ref().map_or_else(Level::default, |lines| lines.checkpoint.level)
+    }
+
+    /// Those that are kept beside the one that is being taken.
+    pub(super) fn lines_beside(&self) -> Vec<Generation> {
+        self.lines.as_ref().map(|lines| lines.beside.clone()).unwrap_or_default()
     }
 
     /// What the thread that works with the store has done.
     pub(super) fn hear_of_store(&mut self) {
         while let Some(done) = self.lines.as_ref().and_then(|lines| lines.worker.poll_event()) {
             match done {
-                Done::Begun(generation, directory) => {
-                    let compression =
-                        self.lines.as_ref().map_or_else(Default::default, |lines| lines.checkpoint.compression);
-                    let news = match self.sealed_key() {
-                        Ok(sealed_key) => {
-                            let order = LineOrder::Begin { directory, compression, sealed_key };
-                            self.fleet.send_all(&ToDaemon::Line { generation, order });
-                            StoreNews::Opened
-                        }
-                        Err(error) => StoreNews::Failed(StoreFailure::NoPlace(format!("{error:#}"))),
-                    };
-                    self.handle(Input::Store { generation, news });
-                }
+                Done::Begun(generation, directory, beside) => self.begin_line(generation, directory, beside),
                 Done::Committed(kept) => {
                     let generation = kept.manifest.generation;
                     if let Some(lines) = &mut self.lines {
@@ -185,6 +193,28 @@ impl Shell<'_> {
                 Done::Dropped => {}
             }
         }
+    }
+
+    /// There is a place for a line: every host begins.
+    fn begin_line(&mut self, generation: Generation, of_all: PathBuf, beside: Vec<Generation>) {
+        let Some(lines) = &mut self.lines else { return };
+        let compression = lines.checkpoint.compression;
+        lines.beside.clone_from(&beside);
+        let sealed_key = match self.sealed_key() {
+            Ok(sealed_key) => sealed_key,
+            Err(error) => {
+                let news = StoreNews::Failed(StoreFailure::NoPlace(format!("{error:#}")));
+                return self.handle(Input::Store { generation, news });
+            }
+        };
+        let is_of_hosts = self.level().is_of_hosts();
+        for host in 0..self.fleet.plan().hosts.len() as u32 {
+            let directory = if is_of_hosts { self.place(host, generation) } else { of_all.clone() };
+            let own_beside = is_of_hosts.then(|| beside.clone());
+            let order = LineOrder::Begin { directory, own_beside, compression, sealed_key: sealed_key.clone() };
+            self.fleet.send(host, &ToDaemon::Line { generation, order });
+        }
+        self.handle(Input::Store { generation, news: StoreNews::Opened });
     }
 
     /// The key of the lines, as daemons are sent it.
@@ -216,8 +246,11 @@ impl Shell<'_> {
         }
     }
 
-    fn manifest(&self, taken: TakenLine) -> Manifest {
-        let TakenLine { generation, view, positions, taken_at, .. } = taken;
+    fn manifest(&self, taken: TakenLine, keepers: &[Option<u32>]) -> Manifest {
+        let TakenLine { generation, view, positions, taken_at, bytes, .. } = taken;
+        let (level, host_count) = (self.level(), self.fleet.plan().hosts.len());
+        let keeper = |host: usize| keepers.get(host).copied().flatten();
+        let copies = if level.is_of_hosts() { (0..host_count).map(keeper).collect() } else { Vec::new() };
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let member = |(replica, position): (ReplicaId, Option<redrt_wire::clone::Position>)| {
             let position = position?;
@@ -242,11 +275,14 @@ impl Shell<'_> {
             host_name: self.launch.as_ref().map_or_else(String::new, |launch| launch.host_name.clone()),
             input_bytes: self.input_sent_bytes,
             files: Vec::new(),
+            image_bytes: bytes,
+            level,
+            copies,
         }
     }
 
     /// The job goes on from its newest line, with daemons of its own: all its processes are gone.
-    pub(super) fn go_back(&mut self, count: u32) -> Result<()> {
+    pub(super) fn go_back(&mut self, mut count: u32) -> Result<()> {
         let (went_at, lost_at) = (Instant::now(), self.now());
         if count == 0 {
             self.take_older_line()?;
@@ -256,10 +292,21 @@ impl Shell<'_> {
         crate::redrtd::kill_descendants();
         self.entry = None;
         self.grows_to = self.job.grows_to;
-        let lines = self.lines.as_ref().expect("a job that goes back has lines");
-        let kept = lines.newest.clone().expect("a job that goes back has one");
-        let plan = plan_for(&kept.manifest, self.fleet.plan(), &|host| self.fleet.is_dead(host));
-        let plan = plan.context("no host is left to go on with")?;
+        self.parts = None;
+        let (kept, plan) = loop {
+            let kept = self.lines.as_ref().and_then(|lines| lines.newest.clone());
+            let kept = kept.expect("a job that goes back has a line");
+            match homes::after_loss(&kept.manifest, self.fleet.plan(), &|host| self.fleet.is_dead(host)) {
+                Ok(plan) => break (kept, plan),
+                Err(why @ homes::NoHome::NoHost) => return Err(why.into()),
+                Err(why) => {
+                    let generation = kept.manifest.generation;
+                    self.console.warning(&format!("checkpoint {generation} cannot be loaded: {why}"));
+                    count = 0;
+                    self.take_older_line()?;
+                }
+            }
+        };
         if let Some(why) = self.reason_to_wait(&kept.manifest, &plan) {
             self.record(
                 "waits-for-hosts",
@@ -270,7 +317,8 @@ impl Shell<'_> {
             self.exit_code = Some(RESUME_CODE);
             return Ok(());
         }
-        let settings = settings(self.job, Some(self.now()), kept.manifest.view.clone(), Some(lines.settings(count)));
+        let lines = self.lines.as_ref().map(|lines| lines.settings(count));
+        let settings = settings(self.job, Some(self.now()), kept.manifest.view.clone(), lines);
         self.coordinator = Coordinator::new(settings);
         self.spares.leave();
         self.spares = super::spares::Spares::new(self.job, self.job_number)?;
@@ -340,8 +388,10 @@ impl Shell<'_> {
     /// From which line the processes that are about to be launched go on.
     pub(super) fn restore(&self) -> Result<Option<Restore>> {
         let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return Ok(None) };
-        let (directory, positions) = (kept.directory.clone(), kept.manifest.positions());
-        Ok(Some(Restore { directory, sealed_key: self.sealed_key()?, positions }))
+        let (of_all, positions) = (&kept.directory, kept.manifest.positions());
+        let job = of_all.parent().unwrap_or(of_all);
+        let directories = homes::directories(&kept.manifest, self.fleet.plan(), job, of_all);
+        Ok(Some(Restore { directories, sealed_key: self.sealed_key()?, positions }))
     }
 
     /// Where they are, by process.
@@ -378,46 +428,4 @@ impl Shell<'_> {
             self.send_input(&ToDaemon::InputEnd);
         }
     }
-}
-
-/// The hosts on which a job goes on: those of its line that live, and for each other one another that does. Processes
-/// that shared memory stay together, so a host may get several such groups.
-///
-/// `None` when there is none left.
-fn plan_for(manifest: &Manifest, plan: &HostPlan, is_dead: &dyn Fn(u32) -> bool) -> Option<HostPlan> {
-    let mut load = vec![0_usize; plan.hosts.len()];
-    let group_size = |group: usize| manifest.members.iter().filter(|member| member.host as usize == group).count();
-    // Where only the daemon has ended, another is started; on this host at least, of which redrun knows that it lives.
-    let lives = |host: usize| plan.hosts.get(host).is_some_and(|planned| planned.local || !is_dead(host as u32));
-    for group in (0..manifest.hosts.len()).filter(|group| lives(*group)) {
-        load[group] += group_size(group);
-    }
-    let mut hosts: Vec<PlannedHost> = Vec::new();
-    for group in 0..manifest.hosts.len() {
-        let host = if lives(group) {
-            group
-        } else {
-            let least = (0..plan.hosts.len()).filter(|host| lives(*host)).min_by_key(|host| load[*host])?;
-            load[least] += group_size(group);
-            least
-        };
-        let spare = plan.hosts[host].spare && group_size(group) == 0;
-        hosts.push(PlannedHost { spare, ..plan.hosts[host].clone() });
-    }
-    Some(HostPlan { hosts, ..plan.clone() })
-}
-
-/// The hosts on which a job goes on that is resumed: its groups of processes, round the hosts that the user has named.
-pub fn plan_resumed(job: &Job) -> HostPlan {
-    let Some(kept) = &job.resume else { return job.hosts.clone() };
-    let known = |name: &str| {
-        let is_it = |host: &PlannedHost| host.name.as_ref().is_some_and(|own| own.name == name);
-        job.hosts.hosts.iter().position(is_it)
-    };
-    let used: Vec<_> = (0..job.hosts.hosts.len()).filter(|host| !job.hosts.hosts[*host].spare).collect();
-    let hosts = kept.manifest.hosts.iter().enumerate().map(|(group, name)| {
-        let host = known(name).unwrap_or(used[group % used.len()]);
-        job.hosts.hosts[host].clone()
-    });
-    HostPlan { hosts: hosts.collect(), ..job.hosts.clone() }
 }

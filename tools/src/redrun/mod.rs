@@ -15,6 +15,7 @@ mod lines;
 mod metrics;
 mod outlet;
 mod output;
+mod parts;
 mod pools;
 pub(crate) mod profile;
 mod redundancy;
@@ -103,6 +104,8 @@ struct Shell<'a> {
     saving: saving::Saving,
     /// Absent where no lines are taken.
     lines: Option<lines::Lines>,
+    /// Copies of what hosts have of the line that is about to count.
+    parts: Option<parts::Parts>,
     /// The job is to go back to its newest line, as often as this from that one.
     return_due: Option<u32>,
     /// The degree that the ranks of a job that was resumed are to have, once it runs.
@@ -175,6 +178,10 @@ impl<'a> Shell<'a> {
         let lines = lines::Lines::new(job, job_number, &bell)?;
         let settings = settings(job, None, job.view.clone(), lines.as_ref().map(|lines| lines.settings(0)));
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
+        let plan = match &job.resume {
+            Some(kept) => crate::homes::resumed(&kept.manifest, &job.hosts)?,
+            None => job.hosts.clone(),
+        };
         let mut coordinator = Coordinator::new(settings);
         if job.options.traces {
             coordinator.check_determinism();
@@ -186,8 +193,9 @@ impl<'a> Shell<'a> {
             clones: clones::Clones::default(),
             saving: saving::Saving::default(),
             spawned: spawned::Spawned::new(upwards)?,
-            fleet: Fleet::start(lines::plan_resumed(job), secret, outlives_terminal)?,
+            fleet: Fleet::start(plan, secret, outlives_terminal)?,
             lines,
+            parts: None,
             return_due: None,
             grows_to: job.grows_to,
             went_back: None,
@@ -414,6 +422,7 @@ impl<'a> Shell<'a> {
         let replicas = self.job.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
         self.spares.host_lost(host, &name);
         self.lost_host = Some(name.clone());
+        self.part_lost(host);
         self.handle(Input::DaemonLost { host: name, why: why.to_string(), replicas });
         Ok(())
     }
@@ -445,6 +454,7 @@ impl<'a> Shell<'a> {
             FromDaemon::Line { generation, replica, step } => {
                 self.handle(Input::Line { generation, replica, step });
             }
+            FromDaemon::Part { generation, source, step } => self.hear_of_part(host, generation, source, step),
             FromDaemon::Exited { replica, exit } => self.handle(Input::Exited(replica, exit)),
             FromDaemon::Drained(replica) => {
                 self.outputs.end_error(replica);

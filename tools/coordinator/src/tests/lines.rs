@@ -359,7 +359,12 @@ impl Saved {
                         0 => StoreNews::Failed(StoreFailure::NoPlace("full".into())),
                         _ => {
                             let (directory, compression) = ("/".into(), Default::default());
-                            self.order(&LineOrder::Begin { directory, compression, sealed_key: None });
+                            self.order(&LineOrder::Begin {
+                                directory,
+                                own_beside: None,
+                                compression,
+                                sealed_key: None,
+                            });
                             StoreNews::Opened
                         }
                     };

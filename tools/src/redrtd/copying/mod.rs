@@ -5,6 +5,7 @@
 //!        ├─ redrtd --helper (receive) ── first process of a namespace ── receiver, which becomes the copy
 //!        ├─ redrtd --helper (send)    ═══ memory ═══▶ receiver
 //!        ├─ redrtd --helper (save)    ═══ memory ═══▶ file
+//!        ├─ redrtd --helper (give)    ═══ files ═══▶ redrtd --helper (keep) of another host
 //!        └─ redrtd --helper (load)    ── first process of a namespace ── receiver, which becomes what the file has
 //! ```
 //! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only.
@@ -14,6 +15,7 @@
 mod fuzz;
 mod hold;
 mod load;
+mod part;
 mod receive;
 mod save;
 mod send;
@@ -26,7 +28,7 @@ use control_network::link::{Link, Received};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::line::Compression;
+use redrt_wire::line::{Compression, Generation};
 use redrt_wire::no_image::Told;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -82,10 +84,36 @@ pub enum Task {
         image: PathBuf,
         /// Another for the memory that the processes of this host share, if this helper is to write it.
         memory: Option<PathBuf>,
+        /// The file goes into a place of this host, which is made, and beside it these lines are kept.
+        own_beside: Option<Vec<Generation>>,
         /// How the image is compressed.
         compression: Compression,
         /// The key with which both are encrypted.
         key: Option<Secret>,
+    },
+    /// Send files of a line to another host.
+    Give {
+        /// To be proved to the receiver.
+        secret: Secret,
+        /// Where the receiver listens.
+        destination: SocketAddr,
+        /// Where the files are.
+        directory: PathBuf,
+        /// Their names.
+        files: Vec<String>,
+    },
+    /// Receive them.
+    Keep {
+        /// The sender must know it.
+        secret: Secret,
+        /// The address to listen at.
+        address: IpAddr,
+        /// The place where they go.
+        directory: PathBuf,
+        /// Lines that are kept beside it.
+        own_beside: Vec<Generation>,
+        /// Their names.
+        files: Vec<String>,
     },
     /// Become the parent of the process that a file has, and end as it ends.
     Load {
@@ -131,8 +159,10 @@ pub enum Reply {
     },
     /// What is left of the process is copied. Waits for [`Word::Release`].
     Copied,
-    /// The copy runs, or its image is on the disk.
+    /// The copy runs, or its image is on the disk, or the files have gone.
     Sent(Cost),
+    /// The files are on the disk, with so many bytes.
+    Kept(u64),
     /// Nothing came of it.
     Failed(Told),
 }
@@ -259,8 +289,14 @@ pub fn help() -> Result<i32> {
             let options = Options { verify_memory: verifies, flipped_bit, ..Options::default() };
             send::send(&secret, pid, destination, &options, &mut daemon)
         }
-        Task::Save { pid, image, memory, compression, key } => {
-            save::save(&save::Saving { pid, image, memory, compression, key }, &mut daemon)
+        Task::Save { pid, image, memory, own_beside, compression, key } => {
+            save::save(&save::Saving { pid, image, memory, own_beside, compression, key }, &mut daemon)
+        }
+        Task::Give { secret, destination, directory, files } => {
+            part::give(&secret, destination, &directory, &files, &mut daemon)
+        }
+        Task::Keep { secret, address, directory, own_beside, files } => {
+            part::keep(&secret, address, (&directory, &own_beside), &files, &mut daemon)
         }
         Task::Load { image, key } => load::load(&image, key.as_ref(), &mut daemon).map(|never| match never {}),
     };

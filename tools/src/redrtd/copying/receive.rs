@@ -72,7 +72,7 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
 }
 
 /// Accepts the streams of one image. Strangers are turned away, and nobody waits for them.
-fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
+pub(super) fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
     let until = Instant::now() + CONNECT_TIME_MAX;
     let mut first: Option<Greeting> = None;
     let mut streams: Vec<Option<(TcpStream, Greeting)>> = Vec::new();

@@ -7,7 +7,7 @@ use cloner::control::Control;
 use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
 use cloner::source::{self, Event, Options, Sink};
-use redrt_wire::line::Compression;
+use redrt_wire::line::{Compression, Generation};
 use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -25,6 +25,8 @@ pub struct Saving {
     pub image: PathBuf,
     /// Where the memory of its host goes, if that is this helper's task.
     pub memory: Option<PathBuf>,
+    /// The place of this host is made, and beside it these lines are kept.
+    pub own_beside: Option<Vec<Generation>>,
     /// How it is compressed.
     pub compression: Compression,
     /// The key with which both are encrypted.
@@ -35,6 +37,10 @@ pub struct Saving {
 pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let control = Control::connect(saving.pid as u32)?;
+    let place = saving.image.parent().filter(|_| saving.own_beside.is_some());
+    if let (Some(place), Some(kept)) = (place, &saving.own_beside) {
+        line_store::place::make(place, kept).with_context(|| format!("Failed to make {}", place.display()))?;
+    }
     let image = create(&saving.image)?;
     let memory = saving.memory.as_deref().map(|path| anyhow::Ok((path, create(path)?, inherited()?))).transpose()?;
     let sink = Sink { outputs: vec![Box::new(output(saving, &image, &saving.image)?)], answers: None };
@@ -63,6 +69,10 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     }
     // The image was flushed with its last frame.
     image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
+    if let Some(place) = place {
+        let settled = line_store::place::settle(place);
+        settled.with_context(|| format!("Failed to write {} to the disk", place.display()))?;
+    }
     daemon.say(&Reply::Sent(cost(&report)))
 }
 

@@ -1,0 +1,234 @@
+//! Who keeps a copy of whose part of a line, and how far that has come, before the line counts.
+//!
+//! ```text
+//!  Waiting ──the partner listens──▶ Sending ──all is there as it was──▶ Kept
+//!     │                                │
+//!     └── either end fails, or is lost ┴─▶ Failed: the line has no copy of this part
+//! ```
+//! One attempt is made. A line without some of its copies counts as well: it is worth more than an older one as long as
+//! no host is lost that has the only copy of a part.
+
+use std::collections::BTreeMap;
+
+/// A host that may keep a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The machine; several hosts of a job may be on one.
+    pub machine: String,
+    /// Its rack, if that is known.
+    pub rack: Option<u32>,
+    /// Whether it can be had.
+    pub is_there: bool,
+}
+
+/// The partner of each of `sources`: on another machine, in another rack where there is one, and with as few copies as
+/// its like. None where no other machine is left.
+#[must_use]
+pub fn partners(sources: &[u32], places: &[Place]) -> BTreeMap<u32, Option<u32>> {
+    let mut copy_counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut partners = BTreeMap::new();
+    for source in sources {
+        let own = &places[*source as usize];
+        // From the next one on, so that neighbours do not all choose the same.
+        let others = (1..places.len() as u32).map(|step| (*source + step) % places.len() as u32);
+        let fitting = others.filter(|other| {
+            let other = &places[*other as usize];
+            other.is_there && other.machine != own.machine
+        });
+        let best = fitting.min_by_key(|other| {
+            let other = &places[*other as usize];
+            let shares_rack = own.rack.is_some() && own.rack == other.rack;
+            (shares_rack, copy_counts.get(other.machine.as_str()).copied().unwrap_or_default())
+        });
+        if let Some(best) = best {
+            *copy_counts.entry(&places[best as usize].machine).or_default() += 1;
+        }
+        partners.insert(*source, best);
+    }
+    partners
+}
+
+/// How far a copy has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Waiting,
+    Sending,
+    Kept,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Copies {
+    /// By whose part it is: who keeps it.
+    under_way: BTreeMap<u32, (u32, Stage)>,
+}
+
+/// A part of which there is no copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Uncopied {
+    /// Whose part.
+    pub source: u32,
+    /// Who was to keep it.
+    pub partner: u32,
+}
+
+impl Copies {
+    /// Nothing was said to anybody yet. Sources without a partner have no copy.
+    #[must_use]
+    pub fn new(partners: &BTreeMap<u32, Option<u32>>) -> Self {
+        let pairs = partners.iter().filter_map(|(source, partner)| Some((*source, ((*partner)?, Stage::Waiting))));
+        Self { under_way: pairs.collect() }
+    }
+
+    /// Sources with their partners.
+    pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.under_way.iter().map(|(source, (partner, _))| (*source, *partner))
+    }
+
+    /// The partner of a source listens. Whether the source is to be told.
+    pub fn listens(&mut self, source: u32, partner: u32) -> bool {
+        match self.under_way.get_mut(&source) {
+            Some((of_source, stage @ Stage::Waiting)) if *of_source == partner => {
+                *stage = Stage::Sending;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The partner of a source has all of it.
+    pub fn kept(&mut self, source: u32, partner: u32) {
+        if let Some((of_source, stage @ Stage::Sending)) = self.under_way.get_mut(&source)
+            && *of_source == partner
+        {
+            *stage = Stage::Kept;
+        }
+    }
+
+    /// One of the two says that there will be no copy; `None` when that is known, or was not to be.
+    pub fn failed(&mut self, source: u32, teller: u32) -> Option<Uncopied> {
+        let (partner, stage) = *self.under_way.get(&source)?;
+        if stage == Stage::Kept || (teller != source && teller != partner) {
+            return None;
+        }
+        self.under_way.remove(&source);
+        Some(Uncopied { source, partner })
+    }
+
+    /// A host is lost, with what it has kept. What has no copy now; a source that is lost has one if it was kept.
+    pub fn host_lost(&mut self, host: u32) -> Vec<Uncopied> {
+        let is_void =
+            |source: u32, (partner, stage): (u32, Stage)| partner == host || (source == host && stage != Stage::Kept);
+        let void = self.under_way.iter().filter(|(source, copy)| is_void(**source, **copy));
+        let void: Vec<_> = void.map(|(source, (partner, _))| Uncopied { source: *source, partner: *partner }).collect();
+        self.under_way.retain(|source, _| !void.iter().any(|uncopied| uncopied.source == *source));
+        void
+    }
+
+    /// Whether nothing is under way any more.
+    #[must_use]
+    pub fn are_done(&self) -> bool {
+        self.under_way.values().all(|(_, stage)| *stage == Stage::Kept)
+    }
+
+    /// Who keeps a copy of the part of each of this number of hosts.
+    #[must_use]
+    pub fn keepers(&self, host_count: u32) -> Vec<Option<u32>> {
+        let keeper = |host| self.under_way.get(&host).filter(|(_, stage)| *stage == Stage::Kept);
+        (0..host_count).map(|host| keeper(host).map(|(partner, _)| *partner)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place(machine: &str, rack: Option<u32>) -> Place {
+        Place { machine: machine.into(), rack, is_there: true }
+    }
+
+    fn chosen(sources: &[u32], places: &[Place]) -> Vec<Option<u32>> {
+        partners(sources, places).into_values().collect()
+    }
+
+    #[test]
+    fn partners_are_on_other_machines_and_in_other_racks_where_there_are_any() {
+        let plain = ["a", "b", "c"].map(|machine| place(machine, None));
+        assert_eq!(chosen(&[0, 1, 2], &plain), [1, 2, 0].map(Some));
+        let racks = [place("a", Some(0)), place("b", Some(0)), place("c", Some(1)), place("d", Some(1))];
+        assert_eq!(chosen(&[0, 1, 2, 3], &racks), [2, 3, 0, 1].map(Some));
+        let one_rack = ["a", "b"].map(|machine| place(machine, Some(0)));
+        assert_eq!(chosen(&[0, 1], &one_rack), [1, 0].map(Some));
+        // What ran on a host that was lost runs beside others.
+        let shared = [place("a", None), place("a", None), place("b", None)];
+        assert_eq!(chosen(&[0, 1, 2], &shared), [2, 2, 0].map(Some));
+        let mut lost = plain.clone();
+        (lost[1].is_there, lost[2].is_there) = (false, false);
+        assert_eq!(chosen(&[0], &lost), [None]);
+        lost[2].is_there = true;
+        assert_eq!(chosen(&[0, 2], &lost), [2, 0].map(Some));
+    }
+
+    fn copies() -> Copies {
+        Copies::new(&BTreeMap::from([(0, Some(1)), (1, Some(2)), (2, None)]))
+    }
+
+    #[test]
+    fn a_copy_counts_when_its_partner_has_it() {
+        let mut copies = copies();
+        assert!(!copies.listens(0, 2) && copies.listens(0, 1) && !copies.listens(0, 1));
+        copies.kept(1, 2);
+        copies.kept(0, 1);
+        assert!(!copies.are_done() && copies.listens(1, 2));
+        copies.kept(1, 2);
+        assert!(copies.are_done());
+        assert_eq!(copies.keepers(3), [Some(1), Some(2), None]);
+        // What is said of it later changes nothing.
+        assert_eq!(copies.failed(0, 0), None);
+    }
+
+    #[test]
+    fn a_loss_of_either_end_voids_a_copy_and_of_its_source_none_that_is_kept() {
+        let mut lost = copies();
+        assert_eq!(lost.host_lost(1).len(), 2);
+        assert!(lost.are_done() && lost.keepers(3) == [None; 3]);
+        let mut kept = copies();
+        kept.listens(0, 1);
+        kept.kept(0, 1);
+        assert_eq!(kept.host_lost(0), []);
+        assert_eq!(kept.failed(1, 0), None);
+        assert_eq!(kept.failed(1, 2), Some(Uncopied { source: 1, partner: 2 }));
+        assert_eq!(kept.failed(1, 1), None);
+        assert!(kept.are_done() && kept.keepers(3) == [Some(1), None, None]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_lost_or_fails_a_kept_copy_is_never_on_the_machine_of_its_source(
+            machines in prop::collection::vec(0..4_u8, 1..8),
+            steps in prop::collection::vec((0..4_u8, 0..8_u32, 0..8_u32), 0..60),
+        ) {
+            let places: Vec<_> = machines.iter().map(|machine| place(&machine.to_string(), None)).collect();
+            let count = places.len() as u32;
+            let sources: Vec<_> = (0..count).collect();
+            let mut copies = Copies::new(&partners(&sources, &places));
+            let mut lost = Vec::new();
+            for (step, one, other) in steps {
+                match step {
+                    0 => drop(copies.listens(one, other)),
+                    1 => copies.kept(one, other),
+                    2 => drop(copies.failed(one, other)),
+                    _ => {
+                        copies.host_lost(one);
+                        lost.push(one);
+                    }
+                }
+                for (source, keeper) in copies.keepers(count).into_iter().enumerate() {
+                    let Some(keeper) = keeper else { continue };
+                    prop_assert!(machines[source] != machines[keeper as usize] && !lost.contains(&keeper));
+                }
+            }
+        }
+    }
+}

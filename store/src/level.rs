@@ -1,0 +1,34 @@
+//! How far from its processes a line is kept, and so what may be lost before it is.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Level {
+    /// Each host keeps what its processes had: a line survives the loss of processes, and no loss of a host.
+    Local,
+    /// So does another host: a line survives the loss of any one host.
+    Partner,
+    /// All is in a directory that all hosts see.
+    #[default]
+    Shared,
+}
+
+impl Level {
+    /// Whether each host has a directory of its own.
+    #[must_use]
+    pub fn is_of_hosts(self) -> bool {
+        self != Self::Shared
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Partner => "partner",
+            Self::Shared => "shared",
+        })
+    }
+}

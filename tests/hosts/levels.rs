@@ -1,0 +1,210 @@
+//! Checkpoints that hosts keep on disks of their own, and for each other.
+
+use crate::nothing_left;
+use redrt_tests::lab::{Lab, lab};
+use redrt_tests::{Ended, Job, Running, compile};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A job on three hosts, a process on each, that keeps its checkpoints so.
+struct Kept<'a> {
+    lab: &'a Lab,
+    store: PathBuf,
+    stop: PathBuf,
+}
+
+impl<'a> Kept<'a> {
+    fn new(lab: &'a Lab) -> Self {
+        Self { lab, store: lab.path("store"), stop: lab.path("stop") }
+    }
+
+    fn start(&self, level: &str, hosts: &str, options: &[&str]) -> Running {
+        let job = Job::new(3, &compile("until"))
+            .arguments(&[&self.stop.display().to_string()])
+            .environment("UNTIL_MIB", "4")
+            .options(&["--checkpoint", "asked", "--checkpoint-level", level])
+            .options(&["--checkpoint-dir", &self.store.display().to_string()])
+            .options(options)
+            .on_hosts(self.lab, hosts)
+            .limit(Duration::from_secs(180))
+            .start();
+        job.wait_until("computing", |job| job.output().contains("computing"));
+        job
+    }
+
+    /// The directory of the job, which is the only one.
+    fn of_job(&self) -> PathBuf {
+        let mut entries = std::fs::read_dir(&self.store).expect("it is there");
+        entries.next().expect("the job's").expect("it can be read").path()
+    }
+
+    /// What the host with this number has on its disk.
+    fn disk(&self, host: u32) -> PathBuf {
+        self.of_job().join(format!("at-{host}"))
+    }
+
+    /// That disk is not there any more.
+    fn lose_disk(&self, host: u32) {
+        std::fs::remove_dir_all(self.disk(host)).expect("it can be removed");
+    }
+
+    fn end(&self) {
+        std::fs::write(&self.stop, "").expect("it can be written");
+    }
+
+    fn is_right(&self, ended: Ended) -> Ended {
+        let ended = ended.ended_well();
+        let mut lines: Vec<_> = ended.out.lines().filter(|line| *line != "computing").collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
+        nothing_left(self.lab, &ended);
+        ended
+    }
+}
+
+fn checkpoint(job: &Running) {
+    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+}
+
+/// The disk of a host that loses its power is gone with it, and its partner has what was on it; also when that one is
+/// lost after the next checkpoint.
+#[test]
+fn a_partner_has_what_a_lost_host_had_again_and_again() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept::new(&lab);
+    let key = lab.path("key");
+    std::fs::write(&key, "5a".repeat(32)).expect("it can be written");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
+    let job = kept.start("partner", "h1,h2,h3", &["--checkpoint-encrypt", &key.display().to_string()]);
+    checkpoint(&job);
+    // Each host has what it had itself, and what another had.
+    for host in 0..3 {
+        let files = std::fs::read_dir(kept.disk(host).join("line-1")).expect("it is there").count();
+        assert_eq!(files, 4, "{:?}", kept.disk(host));
+    }
+    kept.lose_disk(1);
+    lab.cut_power("h2");
+    job.wait_for("went-back", 1);
+    job.wait_for("started", 6);
+    checkpoint(&job);
+    // Two groups are on h3 now.
+    [1, 2].into_iter().for_each(|host| kept.lose_disk(host));
+    lab.cut_power("h3");
+    job.wait_for("went-back", 2);
+    job.wait_for("started", 9);
+    // There is nobody left to keep a copy, and it counts.
+    checkpoint(&job);
+    kept.end();
+    let ended =
+        kept.is_right(job.wait()).said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 2");
+    let ended =
+        ended.said("checkpoint 3 does not survive the loss of h1, whose part has no copy: no other host is left");
+    assert_eq!(ended.events("checkpoint-copied").count(), 3, "{ended}");
+}
+
+/// Where hosts keep checkpoints for themselves alone, the loss of a process is survived, and that of a host is not.
+#[test]
+fn without_copies_a_job_survives_the_loss_of_processes_alone() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("local", "h1,h2,h3", &[]);
+    checkpoint(&job);
+    job.redctl(&["kill", "1.0"]).unwrap_or_else(|why| panic!("{why}"));
+    job.wait_for("went-back", 1);
+    job.wait_for("started", 6);
+    lab.cut_power("h2");
+    let ended = job.wait().said("checkpoint 1 cannot be loaded: a part of it is on h2 alone, which cannot be had");
+    assert!(ended.code != Some(0) && !ended.hung(), "{ended}");
+    let ended = ended.said("there is no older checkpoint to go back to");
+    nothing_left(&lab, &ended);
+}
+
+/// A partner that cannot write: one line, the job goes on, and the checkpoint counts as far as it goes.
+#[test]
+fn a_partner_that_cannot_keep_its_copy_is_told_of_and_the_job_goes_on() {
+    let Some(lab) = lab(4) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("partner", "h1,h2,h3,h4", &["--spares", "1"]);
+    checkpoint(&job);
+    // h4 keeps what h3 has.
+    kept.lose_disk(3);
+    std::fs::write(kept.disk(3), "in the way").expect("it can be written");
+    checkpoint(&job);
+    let why = "checkpoint 2 does not survive the loss of h3, whose part has no copy: on h4: ";
+    assert!(job.errors().contains(why), "{}", job.errors());
+    // What was copied is of use: h2 is lost, whose partner is h3.
+    kept.lose_disk(1);
+    lab.cut_power("h2");
+    job.wait_for("went-back", 1);
+    job.wait_for("started", 6);
+    // What was not is not, and the older one is taken.
+    std::fs::remove_file(kept.disk(3)).expect("it can be removed");
+    kept.end();
+    kept.is_right(job.wait()).said("the job goes back to checkpoint 2");
+}
+
+/// A torn part is passed over with its checkpoint, and the older one is loaded.
+#[test]
+fn a_torn_part_is_passed_over_and_the_older_checkpoint_stays() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("partner", "h1,h2,h3", &[]);
+    checkpoint(&job);
+    checkpoint(&job);
+    let image = kept.disk(2).join("line-2/1.0.image");
+    let len = std::fs::metadata(&image).expect("it is there").len();
+    let file = std::fs::File::options().write(true).open(&image).expect("it can be opened");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 64], len / 2).expect("it can be written");
+    kept.lose_disk(1);
+    lab.cut_power("h2");
+    job.wait_for("started", 6);
+    kept.end();
+    kept.is_right(job.wait()).said("checkpoint 2 cannot be loaded: replica 1.0").said("trying checkpoint 1");
+}
+
+/// The host that is to keep a copy loses its power at any moment of it.
+#[test]
+fn a_partner_that_is_lost_while_it_keeps_a_copy_is_no_reason_to_go_back() {
+    let Some(lab) = lab(4) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("partner", "h1,h2,h3,h4", &["--spares", "1"]);
+    checkpoint(&job);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| checkpoint(&job));
+        let is_begun = || kept.disk(3).join("line-2").exists();
+        job.wait_until("h4 keeps a copy", |_| is_begun());
+        lab.cut_power("h4");
+        asked.join().expect("the checkpoint counts");
+    });
+    kept.end();
+    let ended = kept.is_right(job.wait());
+    assert_eq!((ended.number("returns"), ended.events("checkpoint").count()), (0, 2), "{ended}");
+}
+
+/// `redrun` and a host are lost; the job is resumed on the others, which have all of it, and on no fewer.
+#[test]
+fn a_job_is_resumed_on_hosts_that_have_all_of_it_and_on_no_others() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("partner", "h1,h2,h3", &[]);
+    checkpoint(&job);
+    job.signal(libc::SIGKILL);
+    let _ = job.wait();
+    kept.lose_disk(2);
+    lab.cut_power("h3");
+    kept.end();
+    let resumed = |hosts| Job::resume(&kept.store).on_hosts(&lab, hosts).limit(Duration::from_secs(120)).run();
+    // What h2 had is there and on h3.
+    let ended = resumed("h1").ended_with(2).said("a part of it is on h2 and h3 alone, which cannot be had");
+    assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
+    kept.is_right(resumed("h1,h2"));
+}
+
+#[test]
+fn a_job_on_one_host_has_no_partner() {
+    let ended = Job::new(3, &compile("until")).options(&["--checkpoint", "1h", "--checkpoint-level", "partner"]).run();
+    let ended = ended.ended_with(2).said("--checkpoint-level partner: the job has one host");
+    assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
+}

@@ -1,0 +1,202 @@
+//! On which hosts a job goes on from a line: where its parts are, if hosts keep them, and where there is room.
+
+use crate::plan::{HostPlan, PlannedHost};
+use line_store::{Homeless, Manifest, place};
+use std::path::{Path, PathBuf};
+
+/// A job cannot go on from a line.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoHome {
+    /// Nobody is left.
+    #[error("no host is left to go on with")]
+    NoHost,
+    /// Not from this line.
+    #[error(transparent)]
+    Homeless(#[from] Homeless),
+}
+
+/// Whether this is the machine that was called so when a line was taken.
+fn is_called(host: &PlannedHost, name: &str) -> bool {
+    // One that has no name is that of redrun, and the only one.
+    host.name.as_ref().map_or(host.local, |own| own.name == name)
+}
+
+fn group_size(manifest: &Manifest, group: usize) -> usize {
+    manifest.members.iter().filter(|member| member.host as usize == group).count()
+}
+
+/// The hosts on which a job goes on that has lost some: those of its line that live, and for each other one another
+/// that does, one that has a copy of its part if hosts keep them. Processes that shared memory stay together, so a host
+/// may get several such groups.
+///
+/// # Errors
+/// When there is none left, or none that has a part.
+pub fn after_loss(manifest: &Manifest, plan: &HostPlan, is_dead: &dyn Fn(u32) -> bool) -> Result<HostPlan, NoHome> {
+    // Where only the daemon has ended, another is started; on this host at least, of which redrun knows that it lives.
+    let lives = |host: usize| plan.hosts.get(host).is_some_and(|planned| planned.local || !is_dead(host as u32));
+    let find = |name: &str| (0..plan.hosts.len()).find(|host| lives(*host) && is_called(&plan.hosts[*host], name));
+    let homes = manifest.homes(&|name| find(name).is_some())?;
+    let fixed = |group: usize| {
+        let name = &manifest.hosts[homes[group]? as usize];
+        let is_own = lives(group) && is_called(&plan.hosts[group], name);
+        if is_own { Some(group) } else { find(name) }
+    };
+    let mut load = vec![0_usize; plan.hosts.len()];
+    let first = |group: usize| fixed(group).or(Some(group).filter(|group| lives(*group)));
+    for group in 0..manifest.hosts.len() {
+        if let Some(host) = first(group) {
+            load[host] += group_size(manifest, group);
+        }
+    }
+    let mut hosts: Vec<PlannedHost> = Vec::new();
+    for group in 0..manifest.hosts.len() {
+        let size = group_size(manifest, group);
+        let host = match first(group) {
+            Some(host) => host,
+            None => {
+                let living = (0..plan.hosts.len()).filter(|host| lives(*host));
+                let least = living.min_by_key(|host| load[*host]).ok_or(NoHome::NoHost)?;
+                load[least] += size;
+                least
+            }
+        };
+        let spare = plan.hosts[host].spare && size == 0;
+        hosts.push(PlannedHost { spare, ..plan.hosts[host].clone() });
+    }
+    Ok(HostPlan { hosts, ..plan.clone() })
+}
+
+/// Whether a job can go on from a line on these hosts.
+///
+/// # Errors
+/// When a part of it is on none of them.
+pub fn check(manifest: &Manifest, plan: &HostPlan) -> Result<(), Homeless> {
+    manifest.homes(&|name| plan.hosts.iter().any(|host| is_called(host, name))).map(drop)
+}
+
+/// The hosts on which a job goes on that is resumed: its groups of processes, where their parts are, or round the hosts
+/// that the user has named.
+///
+/// # Errors
+/// As [`check`].
+pub fn resumed(manifest: &Manifest, plan: &HostPlan) -> Result<HostPlan, Homeless> {
+    let find = |name: &str| (0..plan.hosts.len()).find(|host| is_called(&plan.hosts[*host], name));
+    let homes = manifest.homes(&|name| find(name).is_some())?;
+    let used: Vec<_> = (0..plan.hosts.len()).filter(|host| !plan.hosts[*host].spare).collect();
+    let named = |name: &str| plan.hosts.iter().position(|host| host.name.as_ref().is_some_and(|own| own.name == name));
+    let hosts = manifest.hosts.iter().zip(homes).enumerate().map(|(group, (name, home))| {
+        let home = home.and_then(|holder| find(&manifest.hosts[holder as usize]));
+        let host = home.or_else(|| named(name)).unwrap_or(used[group % used.len()]);
+        let spare = plan.hosts[host].spare && home.is_none();
+        PlannedHost { spare, ..plan.hosts[host].clone() }
+    });
+    Ok(HostPlan { hosts: hosts.collect(), ..plan.clone() })
+}
+
+/// Where the images of each group are, on the hosts where the groups go on.
+#[must_use]
+pub fn directories(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Path) -> Vec<PathBuf> {
+    let directory = |group: u32| {
+        if !manifest.level.is_of_hosts() {
+            return of_all.to_owned();
+        }
+        let is_here = |holder: &u32| is_called(&plan.hosts[group as usize], &manifest.hosts[*holder as usize]);
+        let holder = manifest.holders(group).find(is_here).unwrap_or(group);
+        place::of_host(job, holder, manifest.generation)
+    };
+    (0..manifest.hosts.len() as u32).map(directory).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use line_store::{Level, Member};
+    use redrt_types::{ReplicaId, View, World};
+    use redrt_wire::daemon::HostName;
+    use redrt_wire::line::Generation;
+
+    fn planned(name: &str, spare: bool) -> PlannedHost {
+        PlannedHost { name: Some(HostName { user: None, name: name.into() }), slot_count: None, spare, local: false }
+    }
+
+    fn plan(names: &[&str], spares: &[&str]) -> HostPlan {
+        let used = names.iter().map(|name| planned(name, false));
+        HostPlan { hosts: used.chain(spares.iter().map(|name| planned(name, true))).collect(), ..HostPlan::here() }
+    }
+
+    /// A process on each of a and b, c is a spare host.
+    fn manifest(level: Level) -> Manifest {
+        let world = World::uniform(2, 1);
+        let member = |(host, replica)| Member {
+            replica,
+            host,
+            position: Default::default(),
+            unshown: Vec::new(),
+            shown_bytes: 0,
+        };
+        Manifest {
+            job: 1,
+            generation: Generation(3),
+            taken_at_ns: 0,
+            job_time_ns: 0,
+            program_version: String::new(),
+            hosts: ["a", "b", "c"].map(str::to_owned).into(),
+            view: View::with_degrees(&world, &[1, 1]),
+            members: (0..).zip(world.replicas().collect::<Vec<ReplicaId>>()).map(member).collect(),
+            world,
+            applications: Vec::new(),
+            application_of_rank: Vec::new(),
+            options: Default::default(),
+            host_name: String::new(),
+            input_bytes: 0,
+            files: Vec::new(),
+            image_bytes: 0,
+            level,
+            copies: if level.is_of_hosts() { vec![None; 3] } else { Vec::new() },
+        }
+    }
+
+    fn names(plan: &HostPlan) -> Vec<(&str, bool)> {
+        plan.hosts.iter().map(|host| (host.name.as_ref().unwrap().name.as_str(), host.spare)).collect()
+    }
+
+    #[test]
+    fn where_all_see_it_the_host_with_the_least_takes_over() {
+        let found = after_loss(&manifest(Level::Shared), &plan(&["a", "b"], &["c"]), &|host| host == 1).unwrap();
+        assert_eq!(names(&found), [("a", false), ("c", false), ("c", true)]);
+        let lost = after_loss(&manifest(Level::Shared), &plan(&["a", "b"], &["c"]), &|_| true);
+        assert_eq!(lost, Err(NoHome::NoHost));
+    }
+
+    #[test]
+    fn where_hosts_keep_it_the_one_with_the_copy_takes_over() {
+        let (mut manifest, plan) = (manifest(Level::Partner), plan(&["a", "b"], &["c"]));
+        let homeless = after_loss(&manifest, &plan, &|host| host == 1).unwrap_err();
+        assert_eq!(homeless.to_string(), "a part of it is on b alone, which cannot be had");
+        manifest.copies[1] = Some(0);
+        let found = after_loss(&manifest, &plan, &|host| host == 1).unwrap();
+        assert_eq!(names(&found), [("a", false), ("a", false), ("c", true)]);
+        let places = directories(&manifest, &found, Path::new("/j"), Path::new("/j/line-3"));
+        assert_eq!(places[..2], ["/j/at-0/line-3", "/j/at-0/line-3"].map(PathBuf::from));
+        // That host is lost after the next line: what is on it is two groups, whose copies are elsewhere.
+        manifest.hosts[1] = "a".into();
+        manifest.copies = vec![Some(2), Some(2), None];
+        let found = after_loss(&manifest, &found, &|host| host < 2).unwrap();
+        assert_eq!(names(&found), [("c", false), ("c", false), ("c", true)]);
+        let places = directories(&manifest, &found, Path::new("/j"), Path::new("/j/line-3"));
+        assert_eq!(places[..2], ["/j/at-2/line-3", "/j/at-2/line-3"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_job_is_resumed_where_its_parts_are() {
+        let mut manifest = manifest(Level::Partner);
+        manifest.copies[1] = Some(2);
+        let found = resumed(&manifest, &plan(&["x", "c", "a"], &[])).unwrap();
+        assert_eq!(names(&found)[..2], [("a", false), ("c", false)]);
+        assert!(check(&manifest, &plan(&["x", "a"], &[])).is_err());
+        // Where all see it, anywhere.
+        manifest.level = Level::Shared;
+        let found = resumed(&manifest, &plan(&["x", "b"], &[])).unwrap();
+        assert_eq!(names(&found), [("x", false), ("b", false), ("x", false)]);
+    }
+}

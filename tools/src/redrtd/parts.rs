@@ -1,0 +1,93 @@
+//! The daemon's part in copies of what hosts have of lines: helpers that send files, and that receive them.
+
+use super::Daemon;
+use super::child::Kind;
+use super::clones::no_helper;
+use super::copying::{Reply, Task, heard};
+use control_network::link::Link;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use redrt_wire::daemon::FromDaemon;
+use redrt_wire::line::{Generation, PartOrder, PartStep};
+use redrt_wire::no_image::NoImage;
+use std::os::unix::net::UnixStream;
+
+/// A helper that sends or receives files.
+pub struct Carrier {
+    helper: std::process::Child,
+    link: Link<UnixStream>,
+    generation: Generation,
+    /// Whose part it is.
+    source: u32,
+    /// Nothing that it says, or how it ends, is worth telling any more.
+    is_done: bool,
+}
+
+impl Daemon {
+    pub(super) fn take_part_in_copy(&mut self, generation: Generation, source: u32, order: PartOrder) {
+        if let Err(why) = self.start_carrier(generation, source, order) {
+            self.tell(&FromDaemon::Part { generation, source, step: PartStep::Failed(why) });
+        }
+    }
+
+    fn start_carrier(&mut self, generation: Generation, source: u32, order: PartOrder) -> Result<(), NoImage> {
+        let secret = self.post.secret().of_images();
+        let task = match order {
+            PartOrder::Keep { directory, own_beside, files } => {
+                Task::Keep { secret, address: self.post.address(), directory, own_beside, files }
+            }
+            PartOrder::Give { directory, files, address } => {
+                Task::Give { secret, destination: address, directory, files }
+            }
+        };
+        let (helper, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
+        let number = self.next_carrier;
+        self.next_carrier += 1;
+        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Carrier.token(number));
+        self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
+        self.carriers.insert(number, Carrier { helper, link, generation, source, is_done: false });
+        Ok(())
+    }
+
+    /// Nothing comes of this line.
+    pub(super) fn abandon_parts(&mut self, generation: Generation) {
+        for carrier in self.carriers.values_mut().filter(|carrier| carrier.generation == generation) {
+            let _ = carrier.helper.kill();
+            carrier.is_done = true;
+        }
+    }
+
+    /// What such a helper has said.
+    pub(super) fn carrier_ready(&mut self, number: usize) {
+        let Some(carrier) = self.carriers.get_mut(&number) else { return };
+        let (generation, source) = (carrier.generation, carrier.source);
+        let (replies, has_ended) = heard(&mut carrier.link);
+        for reply in replies {
+            let Some(carrier) = self.carriers.get_mut(&number).filter(|carrier| !carrier.is_done) else { break };
+            let step = match reply {
+                Reply::Listening(address) => PartStep::Listening(address),
+                Reply::Kept(bytes) => PartStep::Kept(bytes),
+                Reply::Failed(told) => PartStep::Failed(NoImage::Helper(told)),
+                // That it has gone is told by who has it.
+                Reply::Sent(_) => {
+                    carrier.is_done = true;
+                    continue;
+                }
+                _ => continue,
+            };
+            carrier.is_done = !matches!(step, PartStep::Listening(_));
+            self.tell(&FromDaemon::Part { generation, source, step });
+        }
+        if has_ended {
+            self.carrier_ended(number);
+        }
+    }
+
+    fn carrier_ended(&mut self, number: usize) {
+        let Some(Carrier { helper, link, generation, source, is_done }) = self.carriers.remove(&number) else { return };
+        let exit = self.end_helper(helper, &link);
+        if !is_done {
+            let step = PartStep::Failed(NoImage::HelperEnded(exit));
+            self.tell(&FromDaemon::Part { generation, source, step });
+        }
+    }
+}

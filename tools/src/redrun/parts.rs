@@ -1,0 +1,143 @@
+//! Copies of what each host has of a line, made before the line counts while the program runs.
+
+use super::Shell;
+use coordinator::{Input, StoreFailure, StoreNews, TakenLine};
+use line_store::copies::{Copies, Place, Uncopied, partners};
+use line_store::{Level, place};
+use redrt_types::ReplicaId;
+use redrt_wire::control::Transport;
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::line::{Generation, PartOrder, PartStep, image_path, memory_path};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Those of one line.
+pub struct Parts {
+    taken: TakenLine,
+    copies: Copies,
+    begun: Instant,
+    byte_count: u64,
+}
+
+impl Parts {
+    /// Of which line.
+    pub fn generation(&self) -> Generation {
+        self.taken.generation
+    }
+}
+
+impl Shell<'_> {
+    /// All images of a line are on the disks of their hosts.
+    pub(super) fn commit_line(&mut self, taken: TakenLine) {
+        if self.level() != Level::Partner {
+            return self.keep_line(taken, &[]);
+        }
+        let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.host(replica)).collect();
+        let sources: Vec<_> = sources.into_iter().collect();
+        let racks = &self.fleet.plan().racks;
+        let places = (0..self.fleet.plan().hosts.len() as u32).map(|host| {
+            let machine = self.fleet.name(host).to_owned();
+            let rack = racks.iter().find(|(name, _)| *name == machine).map(|(_, rack)| *rack);
+            Place { machine, rack, is_there: !self.fleet.is_dead(host) }
+        });
+        let partners = partners(&sources, &places.collect::<Vec<_>>());
+        let copies = Copies::new(&partners);
+        let pairs: Vec<_> = copies.pairs().collect();
+        let generation = taken.generation;
+        self.parts = Some(Parts { taken, copies, begun: Instant::now(), byte_count: 0 });
+        for source in partners.into_iter().filter(|(_, partner)| partner.is_none()).map(|(source, _)| source) {
+            self.tell_uncopied(generation, source, "no other host is left");
+        }
+        for (source, partner) in pairs {
+            let order = PartOrder::Keep {
+                directory: self.place(partner, generation),
+                own_beside: self.lines_beside(),
+                files: self.files_of(source),
+            };
+            self.fleet.send(partner, &ToDaemon::Part { generation, source, order });
+        }
+        self.finish_copies();
+    }
+
+    fn saved<'a>(&'a self, taken: &'a TakenLine) -> impl Iterator<Item = ReplicaId> + 'a {
+        let saved = self.job.world.replicas().zip(&taken.positions);
+        saved.filter(|(_, position)| position.is_some()).map(|(replica, _)| replica)
+    }
+
+    /// Where a host has its part.
+    pub(super) fn place(&self, host: u32, generation: Generation) -> PathBuf {
+        let job = self.lines.as_ref().map(|lines| lines.directory().to_owned()).unwrap_or_default();
+        place::of_host(&job, host, generation)
+    }
+
+    /// The names of what a host has of the line that is being taken.
+    fn files_of(&self, host: u32) -> Vec<String> {
+        let Some(parts) = &self.parts else { return Vec::new() };
+        let images = self.saved(&parts.taken).filter(|replica| self.host(*replica) == Some(host));
+        let images = images.map(|replica| image_path(Path::new(""), replica));
+        let memory = (self.job.options.transport != Transport::Tcp).then(|| memory_path(Path::new(""), host));
+        images.chain(memory).map(|path| path.display().to_string()).collect()
+    }
+
+    /// What a daemon says of such a copy.
+    pub(super) fn hear_of_part(&mut self, host: u32, generation: Generation, source: u32, step: PartStep) {
+        let Some(parts) = self.parts.as_mut().filter(|parts| parts.generation() == generation) else { return };
+        match step {
+            PartStep::Listening(address) => {
+                if parts.copies.listens(source, host) {
+                    let (directory, files) = (self.place(source, generation), self.files_of(source));
+                    let order = PartOrder::Give { directory, files, address };
+                    self.fleet.send(source, &ToDaemon::Part { generation, source, order });
+                }
+            }
+            PartStep::Kept(byte_count) => {
+                parts.copies.kept(source, host);
+                parts.byte_count += byte_count;
+            }
+            PartStep::Failed(why) => {
+                if let Some(Uncopied { source, .. }) = parts.copies.failed(source, host) {
+                    let why = format!("on {}: {why}", self.fleet.name(host));
+                    self.tell_uncopied(generation, source, &why);
+                }
+            }
+        }
+        self.finish_copies();
+    }
+
+    /// A host is lost, and what it has not given or was to keep.
+    pub(super) fn part_lost(&mut self, host: u32) {
+        let Some(parts) = &mut self.parts else { return };
+        let (generation, lost) = (parts.generation(), parts.copies.host_lost(host));
+        let name = self.fleet.name(host).to_owned();
+        if lost.iter().any(|uncopied| uncopied.source == host) {
+            self.parts = None;
+            let why = StoreFailure::NotKept(format!("{name} was lost before its part was copied"));
+            return self.handle(Input::Store { generation, news: StoreNews::Failed(why) });
+        }
+        for Uncopied { source, .. } in lost {
+            self.tell_uncopied(generation, source, &format!("{name} was lost, which was to keep it"));
+        }
+        self.finish_copies();
+    }
+
+    fn tell_uncopied(&mut self, generation: Generation, source: u32, why: &str) {
+        let source = self.fleet.name(source).to_owned();
+        let fields = serde_json::json!({ "generation": generation.0, "host": source, "why": why });
+        self.record("checkpoint-uncopied", &fields);
+        self.console.warning(&format!(
+            "checkpoint {generation} does not survive the loss of {source}, whose part has no copy: {why}"
+        ));
+    }
+
+    fn finish_copies(&mut self) {
+        let Some(parts) = self.parts.take_if(|parts| parts.copies.are_done()) else { return };
+        let keepers = parts.copies.keepers(self.fleet.plan().hosts.len() as u32);
+        let fields = serde_json::json!({
+            "generation": parts.generation().0, "bytes": parts.byte_count,
+            "seconds": parts.begun.elapsed().as_secs_f64(), "hosts": keepers.iter().flatten().count(),
+        });
+        self.record("checkpoint-copied", &fields);
+        self.keep_line(parts.taken, &keepers);
+    }
+}
