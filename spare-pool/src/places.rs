@@ -6,6 +6,7 @@
 
 use crate::spares::{Embedded, News, Spares};
 use crate::{JobId, LeaseId, Pool, Request, Settings, Spare};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub enum PlaceOrder {
 }
 
 /// What the coordinator is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PlaceNews {
     /// Here is a place.
     Granted {

@@ -3,6 +3,7 @@
 
 use crate::while_computing;
 use redrt_tests::{Ended, Job, Program, Random, Running, compile, compile_case};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -161,6 +162,41 @@ fn a_job_that_was_lost_with_its_redrun_is_resumed() {
         stop.give();
         let second = resume(store.path()).run().ended_well();
         assert_eq!(second.out.lines().filter(|line| line.ends_with(": right")).count(), 3, "{second}");
+    }
+}
+
+/// More of standard input than is read ahead comes before the checkpoint, some after it, more after the return.
+#[test]
+fn a_job_that_goes_back_reads_standard_input_on_however_much_it_had_read() {
+    for degree in [1, 2] {
+        let store = store();
+        let input = store.path().join("input");
+        let made = std::process::Command::new("mkfifo").arg(&input).status();
+        assert!(made.expect("mkfifo is there").success());
+        let mut typed = std::fs::File::options().read(true).write(true).open(&input).expect("it was made");
+        let job = saved(Job::new(2, &compile_case("counting")).degree(degree), "asked", &store);
+        let job = job.standard_input(&input).limit(LIMIT).start();
+        let (mut bytes, mut sum) = (0, 0_u64);
+        let mut type_in = |mark: u32, kib: usize| {
+            let text = [vec![b'0' + mark as u8; 1023], vec![b'\n']].concat().repeat(kib);
+            let text = [&text[..], b"mark\n"].concat();
+            typed.write_all(&text).expect("the job reads it");
+            bytes += text.len();
+            sum = text.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+            let read = format!("mark {mark} after {bytes} bytes\n");
+            job.wait_until(&read, |job| job.output().contains(&read));
+            format!("{bytes} bytes, {sum:x}")
+        };
+        type_in(1, 400);
+        checkpoint(&job);
+        type_in(2, 40);
+        (0..degree).for_each(|index| kill(job.pid_of(&format!("1.{index}"))));
+        is_back(&job, 1, 2 * usize::from(degree));
+        let sum = type_in(3, 400);
+        drop(typed);
+        let ended = job.wait().ended_well();
+        let lines: Vec<_> = ended.out.lines().collect();
+        assert_eq!((lines.len(), lines[3]), (4, sum.as_str()), "{ended}");
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Job {
     options: Vec<String>,
     program: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Where standard input comes from; it is empty if absent.
+    standard_input: Option<PathBuf>,
     /// Where standard output goes in place of a file that is read.
     standard_output: Option<PathBuf>,
     /// Where the audit log goes, if not beside the rest.
@@ -43,6 +45,7 @@ impl Job {
             options,
             program,
             environment: Vec::new(),
+            standard_input: None,
             standard_output: None,
             audit: None,
             summary: None,
@@ -128,6 +131,13 @@ impl Job {
         self
     }
 
+    /// With its standard input from there. Of a named pipe somebody has the other end.
+    #[must_use]
+    pub fn standard_input(mut self, path: &Path) -> Self {
+        self.standard_input = Some(path.to_owned());
+        self
+    }
+
     /// With its standard output there.
     #[must_use]
     pub fn standard_output(mut self, path: &Path) -> Self {
@@ -195,7 +205,8 @@ impl Job {
             .arg("--audit-heads")
             .arg(path("heads"));
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
-        redrun.stdin(Stdio::null()).stdout(out).stderr(err);
+        let input = self.standard_input.as_ref().map(|path| File::open(path).expect("it can be opened"));
+        redrun.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(out).stderr(err);
         // A test that is killed leaves no job behind.
         let end_with_test = || {
             // SAFETY: - takes numbers; the caller is this test's child, between fork and exec.

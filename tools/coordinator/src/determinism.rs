@@ -12,6 +12,7 @@ use redrt_wire::event::{Evidence, Finding, Mismatch};
 use redrt_wire::trace::{Sending, Trace};
 use replica_output::mismatch::OutputMismatch;
 use sdc_detect::Difference;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Number of messages that are looked at; what follows is counted.
@@ -20,7 +21,7 @@ const MESSAGES_MAX: usize = 256;
 const LINES_MAX: usize = 32;
 
 /// A message that was not the same.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Nondeterministic {
     /// Who sent it.
     pub sender: VirtualRank,
@@ -47,7 +48,7 @@ impl Nondeterministic {
 }
 
 /// All that was found.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Check {
     messages: BTreeMap<(VirtualRank, Sending), Nondeterministic>,
     /// Lines of output, and of which rank.

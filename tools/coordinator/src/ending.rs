@@ -5,6 +5,7 @@ use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use redrt_wire::line::Generation;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Between the decision to end a job and the killing of its processes: enough for others to fail of the same cause
@@ -23,7 +24,7 @@ pub const OTHER_MPI_CODE: i32 = 2;
 pub const OUTPUT_FAILED_CODE: i32 = 74;
 
 /// The end that has begun.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ending {
     /// The exit code, unless it follows from the processes' own.
     pub code: Option<i32>,

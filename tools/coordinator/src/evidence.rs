@@ -6,6 +6,7 @@
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
 use redrt_wire::event::{Evidence, Excerpt, Mismatch};
 use sdc_detect::{Difference, Element, difference};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Maximum number that is kept; the other one comes soon or never.
@@ -13,7 +14,7 @@ const KEPT_MAX: usize = 64;
 
 type Key = (VirtualRank, VirtualRank, ContextId, SeqNum);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     key: Key,
     supplier: ReplicaId,
@@ -22,7 +23,7 @@ struct Kept {
 }
 
 /// What has not met another yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Excerpts(VecDeque<Kept>);
 
 impl Excerpts {

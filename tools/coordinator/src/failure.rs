@@ -3,6 +3,7 @@
 use crate::STOP_TIME_MAX;
 use redrt_types::ReplicaId;
 use redrt_wire::no_image::NoImage;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Why nothing comes of a clone, in words that follow on its name.
@@ -80,7 +81,7 @@ impl fmt::Display for LineFailure {
 }
 
 /// What the store could not do.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum StoreFailure {
     /// Make a place for the images.
     #[error("there is no place for it: {0}")]
@@ -91,7 +92,7 @@ pub enum StoreFailure {
 }
 
 /// What the job has printed could not be written.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 #[error("Failed to write {name}: {cause}")]
 pub struct OutputFailure {
     /// Where to.

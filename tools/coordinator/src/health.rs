@@ -21,15 +21,16 @@ use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::OnSdc;
 use redrt_wire::event::{Action, Finding, Mismatch};
 use replica_output::mismatch::OutputMismatch;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// By host: replicas that were ended there because they were wrong, and once when it was slow.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Strikes(BTreeMap<u32, u32>);
 
 /// Ranks of which a replica has computed with a message that nobody could judge.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Doubts(BTreeSet<VirtualRank>);
 
 impl Doubts {

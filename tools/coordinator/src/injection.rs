@@ -1,10 +1,11 @@
 //! Kills that the user asked for by time. Pure: the time and the candidates come in, the victims leave.
 
 use redrt_types::ReplicaId;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// `kill:V.I@2.5s`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TimedKill {
     /// The victim.
     pub replica: ReplicaId,
@@ -20,7 +21,7 @@ impl std::fmt::Display for TimedKill {
 }
 
 /// `random:mtbf=5s,seed=7,count=20`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RandomKills {
     /// Mean time between two kills in the job.
     pub mean_time: Duration,
@@ -31,7 +32,7 @@ pub struct RandomKills {
 }
 
 /// A small generator (splitmix64), good enough to choose victims and the same everywhere for one seed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Random(u64);
 
 impl Random {
@@ -57,7 +58,7 @@ impl Random {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Injector {
     timed: Vec<TimedKill>,
     random: Option<(RandomKills, Random, Duration)>,

@@ -65,6 +65,7 @@ use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use replica_output::mismatch::Finding;
 use scrub::ScrubWatch;
+use serde::{Deserialize, Serialize};
 use slowness::SlownessWatch;
 use stall::StallWatch;
 use std::collections::VecDeque;
@@ -77,7 +78,7 @@ const SIGTERM: i32 = 15;
 const SIBLINGS_BELIEVED: usize = 2;
 
 /// The state machine; see the module.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Coordinator {
     settings: Settings,
     view: View,
@@ -110,6 +111,8 @@ pub struct Coordinator {
     line: Option<LineWatch>,
     /// Present where the program is being checked.
     check: Option<Check>,
+    /// Taken before the state is written down.
+    #[serde(skip)]
     outputs: VecDeque<Output>,
 }
 

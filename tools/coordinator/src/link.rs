@@ -5,10 +5,11 @@
 
 use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason};
 use redrt_types::{Incarnation, ReplicaId};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A connection that is said to be broken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct BrokenLink {
     /// When one of the two must go.
     at: Duration,

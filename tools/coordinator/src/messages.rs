@@ -10,11 +10,12 @@ use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use redrt_wire::line::{Generation, LineStep};
 use replica_output::mismatch::Finding;
+use serde::{Deserialize, Serialize};
 use spare_pool::{PlaceNews, PlaceOrder};
 use std::time::Duration;
 
 /// What the coordinator is told when it is made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// Shape of the job: the places that its ranks have.
     pub world: World,
@@ -47,7 +48,7 @@ pub struct Settings {
 }
 
 /// What is done about a replica that stands still while its siblings wait for it (`--on-stall`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OnStall {
     /// It is ended if two siblings of different lineages are ahead.
     #[default]
@@ -59,7 +60,7 @@ pub enum OnStall {
 }
 
 /// What happens.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Input {
     /// A process was started.
     Started {

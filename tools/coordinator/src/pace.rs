@@ -15,6 +15,7 @@
 //! two is right.
 
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ const FACTOR: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(2);
 
 /// What a replica has said last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Stand {
     calls: u64,
     /// Since when it has been at this call.
@@ -73,7 +74,7 @@ impl Laggard {
 }
 
 /// The state machine.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct PaceWatch {
     limit: Option<Duration>,
     /// [`FACTOR`], but where a test plants a mistake.

@@ -5,9 +5,10 @@ use redrt_wire::card::Card;
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::exit::Exit;
 use redrt_wire::profile::ProcessProfile;
+use serde::{Deserialize, Serialize};
 
 /// How far a process has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Phase {
     Started,
     Greeted,
@@ -16,7 +17,7 @@ pub enum Phase {
     Finalizing(ViewNumber),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Process {
     pub phase: Phase,
     pub card: Option<Card>,

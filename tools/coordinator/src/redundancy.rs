@@ -5,10 +5,11 @@
 //! job begins to end. A rank that is to have one replica is not protected by intent and counts nowhere.
 
 use redrt_types::VirtualRank;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What one rank had, until a given moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RankTime {
     /// Time in which it was to have two replicas or more.
     pub required: Duration,
@@ -42,7 +43,7 @@ impl RankTime {
 }
 
 /// One rank between two changes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Rank {
     in_step_count: usize,
     degree: u16,
@@ -71,7 +72,7 @@ impl Rank {
 }
 
 /// The state machine; see the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Redundancy {
     ranks: Vec<Rank>,
     /// When the latest change was.

@@ -23,7 +23,8 @@ use super::{Coordinator, Output, Report};
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::scrub::{Answer, Order, Scrub, Stretch};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A round looks at so much memory of a process at most; the next goes on behind it.
@@ -34,9 +35,9 @@ const MARGIN_MAX: u64 = 1 << 20;
 const NONE: u64 = u64::MAX;
 
 /// Pages by number, in groups of 64.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct PageSet {
-    groups: HashMap<u64, u64>,
+    groups: BTreeMap<u64, u64>,
     count: u64,
 }
 
@@ -73,7 +74,7 @@ pub struct Difference {
 }
 
 /// What was compared so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Coverage {
     /// Comparisons of a rank's replicas.
     pub comparisons: u64,
@@ -87,7 +88,7 @@ pub struct Coverage {
     pub pages_unmatched: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Rank {
     margin: u64,
     from: u64,
@@ -118,7 +119,7 @@ pub enum Vouching {
 }
 
 /// Rounds that together look at all memory of the same replicas.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Pass {
     /// The last cut before it.
     since: CutNumber,
@@ -127,7 +128,7 @@ struct Pass {
     sides: BTreeSet<ReplicaSet>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Phase {
     Resting,
     Asking(BTreeMap<ReplicaId, u64>),
@@ -159,7 +160,7 @@ pub enum Finding {
 }
 
 /// The state machine.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ScrubWatch {
     interval: Duration,
     next: Duration,

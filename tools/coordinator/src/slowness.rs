@@ -10,6 +10,7 @@
 //! fifth of the time, and more than four standard deviations of the counts.
 
 use redrt_types::{ReplicaId, VirtualRank};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Looks of a window; four minutes, if nothing else is said (`--look-interval`).
@@ -25,7 +26,7 @@ const SHARE_MIN: f64 = 0.2;
 const SIGNIFICANT: f64 = 4.0;
 
 /// What was seen of a replica in a window.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Looks {
     all: u32,
     at_work: u32,
@@ -51,7 +52,7 @@ pub struct SlowHost {
 }
 
 /// The state machine.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SlownessWatch {
     looks: BTreeMap<ReplicaId, Looks>,
     /// Hosts that were told of and are slow still.

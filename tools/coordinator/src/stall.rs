@@ -8,6 +8,7 @@
 use super::SIBLINGS_BELIEVED;
 use redrt_types::{ReplicaId, ReplicaSet, View};
 use redrt_wire::control::Passive;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ const WAVE_INTERVALS: u32 = 4;
 pub type Stall = BTreeMap<ReplicaId, Passive>;
 
 /// The state machine.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct StallWatch {
     interval: Duration,
     wave: u64,

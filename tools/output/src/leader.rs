@@ -8,9 +8,10 @@ use super::position::TextPosition;
 use super::printed::Printed;
 use super::restored::Restored;
 use redrt_types::ReplicaIndex;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Source {
     index: ReplicaIndex,
     /// Where its kept text begins.
@@ -52,7 +53,7 @@ impl Source {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LeaderStream {
     /// In order of leadership.
     sources: Vec<Source>,

@@ -1,12 +1,13 @@
 //! What is said of outputs of replicas that are not the same.
 
 use redrt_types::ReplicaIndex;
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of bytes told of a line.
 pub const EXCERPT_BYTES_MAX: usize = 256;
 
 /// Output of replicas of one rank that is not the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OutputMismatch {
     /// The line in which the first byte differs, from 1.
     pub line: u64,
@@ -21,7 +22,7 @@ pub struct OutputMismatch {
 }
 
 /// What some replicas have printed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Side {
     /// The replicas.
     pub replicas: Vec<ReplicaIndex>,
@@ -32,7 +33,7 @@ pub struct Side {
 }
 
 /// Something that a stream found.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Finding {
     /// Replicas differ.
     Mismatch(OutputMismatch),

@@ -1,9 +1,10 @@
 //! How far a text has come: whole lines and bytes of the line after them, with the end of that line for excerpts.
 
 use super::mismatch::EXCERPT_BYTES_MAX;
+use serde::{Deserialize, Serialize};
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct TextPosition {
     /// Whole lines.
     pub lines: u64,

@@ -1,10 +1,11 @@
 //! What one replica has printed: how much, and what of it is still to be compared or shown.
 
 use super::restored::Restored;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Printed {
     /// What was neither compared nor shown yet.
     pub pending: VecDeque<u8>,

@@ -1,9 +1,10 @@
 //! Where the output of a replica goes on that was restored from an image.
 
 use redrt_types::ReplicaIndex;
+use serde::{Deserialize, Serialize};
 
 /// A replica that goes on from an image.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restored {
     /// The replica.
     pub index: ReplicaIndex,

@@ -9,9 +9,10 @@ use super::mismatch::Finding;
 use super::restored::Restored;
 use super::voted::VotedStream;
 use redrt_types::{Kinship, ReplicaIndex};
+use serde::{Deserialize, Serialize};
 
 /// How outputs of replicas become one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Release {
     /// What more than half of them have printed.
     #[default]
@@ -23,10 +24,10 @@ pub enum Release {
 }
 
 /// The stream of one sphere.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct SphereStream(Mode);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Mode {
     Voted(VotedStream),
     Leader(LeaderStream),

@@ -32,6 +32,7 @@ use super::position::TextPosition;
 use super::printed::Printed;
 use super::restored::Restored;
 use redrt_types::{Kinship, ReplicaIndex, ReplicaSet};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Bytes of shown text kept for replicas that have not printed it yet.
@@ -39,7 +40,7 @@ pub(super) const HISTORY_BYTES_MAX: usize = 8 << 20;
 /// Number of differing lines in a row after which a replica is compared no more.
 pub(super) const MISSES_MAX: u32 = 8;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum State {
     Counting,
     /// It has left the text, and comes back to it with the next line.
@@ -55,13 +56,13 @@ enum State {
 }
 
 /// A line end on one side only.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Split {
     shown: u8,
     was_own: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Source {
     index: ReplicaIndex,
     state: State,
@@ -140,7 +141,7 @@ fn excerpt(place: &TextPosition, rest: impl Iterator<Item = u8>) -> Vec<u8> {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct VotedStream {
     /// In order of leadership.
     sources: Vec<Source>,

@@ -93,7 +93,7 @@ impl Shell<'_> {
     pub(super) fn note_clones(&mut self) {
         let now = self.now();
         let under_way: BTreeMap<_, _> =
-            self.coordinator.attempts().map(|(_, newcomer)| (newcomer.replica, newcomer)).collect();
+            self.root.coordinator().attempts().map(|(_, newcomer)| (newcomer.replica, newcomer)).collect();
         self.clones.0.retain(|replica, clone| under_way.get(replica) == Some(&clone.newcomer));
         for (replica, newcomer) in under_way {
             self.clones.0.entry(replica).or_insert(Clone { newcomer, progress: None, told_at: now });

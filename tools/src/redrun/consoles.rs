@@ -30,7 +30,7 @@ impl Shell<'_> {
     /// A process was started.
     pub(super) fn note_started(&mut self) {
         self.started_count += 1;
-        let view = self.coordinator.view();
+        let view = self.root.coordinator().view();
         let count = self.job.world.replicas().filter(|replica| view.is_live(*replica)).count();
         if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count == count) {
             seat.runs(self.job_number);

@@ -191,9 +191,9 @@ fn verdict(check: &Check, compared: u64) -> Verdict {
 impl Shell<'_> {
     /// What was found, where that was asked for.
     pub(super) fn judge_determinism(&self) -> Option<Verdict> {
-        let told = self.coordinator.statistics().filter_map(|(_, one)| one);
+        let told = self.root.coordinator().statistics().filter_map(|(_, one)| one);
         let compared = told.map(|one| one.messages_compared).sum();
-        self.coordinator.determinism().map(|check| verdict(check, compared))
+        self.root.coordinator().determinism().map(|check| verdict(check, compared))
     }
 }
 

@@ -15,7 +15,7 @@ use control_network::launcher::{self, Starting};
 use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Death, Observer, Refusals, Who};
-use redrt_types::ReplicaId;
+use job_root::Misplaced;
 use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon};
 use redrt_wire::frame::FrameError;
 use redrt_wire::secret::Secret;
@@ -78,12 +78,9 @@ pub enum HostLoss {
     /// Its daemon is not what it should be.
     #[error("its daemon sent what cannot be read: {0}")]
     Unreadable(FrameError),
-    /// The job has no such replica.
-    #[error("its daemon speaks of a replica {0}")]
-    NoReplica(ReplicaId),
-    /// The replica is on another host.
-    #[error("its daemon speaks of replica {0}, which is not there")]
-    NotItsReplica(ReplicaId),
+    /// It speaks of what it cannot know.
+    #[error(transparent)]
+    Misplaced(Misplaced),
     /// This program did not run, and what was noticed after that may follow from it.
     #[error("redrun stood still for {:.1} s, so that the daemons gave it up ({noticed})", stood.as_secs_f64())]
     StoodStill {

@@ -3,7 +3,8 @@
 use super::{Shell, jobs, layout, pools, start_record};
 use crate::cli::Fault;
 use anyhow::{Context, Result};
-use redrt_types::{ReplicaId, VirtualRank};
+use job_root::Input;
+use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Application, Launch, ToDaemon};
 use redrt_wire::fault::ProcessFault;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,23 +16,18 @@ impl Shell<'_> {
             Some(placement) => (placement, job.applications.clone()),
             None => self.lay_out()?,
         };
-        self.placement = placement;
-        self.coordinator.launched_on(self.placement_for_daemons());
-        if job.is_cloneable {
-            self.recover();
-        }
-        let first_rank = job.world.sphere(VirtualRank(0)).filter_map(|replica| self.host(replica));
-        self.input_taken_bytes = first_rank.map(|host| (host, 0)).collect();
         if self.returns == 0 {
             self.started_at = Instant::now();
         }
+        let recovery = job.is_cloneable.then(|| Box::new(self.recovery(&placement)));
+        self.handle(Input::Launched { placement, recovery });
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let launch = Launch {
             job: self.job_number,
             world: job.world.clone(),
-            view: self.coordinator.view().clone(),
+            view: self.root.coordinator().view().clone(),
             options: job.options.clone(),
-            placement: self.placement_for_daemons(),
+            placement: for_daemons(self.root.placement()),
             applications,
             application_of_rank: job.application_of_rank.clone(),
             faults: self.process_faults()?,
@@ -103,7 +99,7 @@ impl Shell<'_> {
                     let mut numbers = 0..self.fleet.plan().hosts.len() as u32;
                     let found = numbers.find(|number| self.fleet.name(*number) == host);
                     let host = found.with_context(|| format!("--inject sick:{host}: the job has no host {host}"))?;
-                    let all = self.job.world.replicas().filter(|replica| self.host(*replica).is_some());
+                    let all = self.job.world.replicas().filter(|replica| self.root.host(*replica).is_some());
                     faults.extend(all.map(|replica| (replica, ProcessFault::Sick { host, period: *period })));
                 }
                 Fault::Timed(_) | Fault::Random(_) => {}
@@ -111,10 +107,11 @@ impl Shell<'_> {
         }
         Ok(faults)
     }
+}
 
-    pub(super) fn placement_for_daemons(&self) -> Vec<u32> {
-        self.placement.iter().map(|host| host.unwrap_or_default()).collect()
-    }
+/// As daemons are told it: of places that are free they know anyway.
+pub(super) fn for_daemons(placement: &[Option<u32>]) -> Vec<u32> {
+    placement.iter().map(|host| host.unwrap_or_default()).collect()
 }
 
 fn monotonic_ns() -> u64 {

@@ -1,15 +1,16 @@
 //! Lines of the running job: their store, which a thread of its own works with, and going back to one.
 
 use super::fleet::Fleet;
-use super::{Shell, settings};
+use super::{Shell, life};
 use crate::cli::Job;
 use crate::cli::checkpoint::Checkpoint;
 use crate::homes;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
-use coordinator::{Coordinator, Input, LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
+use coordinator::{LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
+use job_root::Input;
 use line_store::{Kept, Level, Manifest, Member, Store};
-use redrt_types::{ReplicaId, VirtualRank};
+use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::line::{Generation, LineOrder, Restore};
 use redrt_wire::secret::Secret;
@@ -185,10 +186,10 @@ impl Shell<'_> {
                         lines.newest = Some(kept);
                         lines.input_since[0] = lines.input_since[1].clone();
                     }
-                    self.handle(Input::Store { generation, news: StoreNews::Committed });
+                    self.hear_of_line(generation, StoreNews::Committed);
                 }
                 Done::Failed(generation, why) => {
-                    self.handle(Input::Store { generation, news: StoreNews::Failed(why) });
+                    self.hear_of_line(generation, StoreNews::Failed(why));
                 }
                 Done::Dropped => {}
             }
@@ -204,7 +205,7 @@ impl Shell<'_> {
             Ok(sealed_key) => sealed_key,
             Err(error) => {
                 let news = StoreNews::Failed(StoreFailure::NoPlace(format!("{error:#}")));
-                return self.handle(Input::Store { generation, news });
+                return self.hear_of_line(generation, news);
             }
         };
         let is_of_hosts = self.level().is_of_hosts();
@@ -214,7 +215,7 @@ impl Shell<'_> {
             let order = LineOrder::Begin { directory, own_beside, compression, sealed_key: sealed_key.clone() };
             self.fleet.send(host, &ToDaemon::Line { generation, order });
         }
-        self.handle(Input::Store { generation, news: StoreNews::Opened });
+        self.hear_of_line(generation, StoreNews::Opened);
     }
 
     /// The key of the lines, as daemons are sent it.
@@ -222,6 +223,10 @@ impl Shell<'_> {
         let key = self.lines.as_ref().and_then(|lines| lines.checkpoint.key.as_ref());
         let sealed = key.map(|key| line_store::sealed::carry(key, self.fleet.secret())).transpose();
         sealed.context("Failed to send the key of --checkpoint-encrypt")
+    }
+
+    pub(super) fn hear_of_line(&mut self, generation: Generation, news: StoreNews) {
+        self.handle(Input::Job(coordinator::Input::Store { generation, news }));
     }
 
     /// Answers redctl when a line was taken or given up.
@@ -254,8 +259,9 @@ impl Shell<'_> {
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let member = |(replica, position): (ReplicaId, Option<redrt_wire::clone::Position>)| {
             let position = position?;
-            let Restored { unshown, shown_bytes, .. } = self.outputs.unshown(replica, position.output_bytes);
-            Some(Member { replica, host: self.host(replica)?, position, unshown, shown_bytes })
+            let stream = self.root.stream(replica.rank);
+            let Restored { unshown, shown_bytes, .. } = self.outputs.unshown(stream, replica, position.output_bytes);
+            Some(Member { replica, host: self.root.host(replica)?, position, unshown, shown_bytes })
         };
         let members = self.job.world.replicas().zip(positions).filter_map(member).collect();
         let hosts = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned());
@@ -273,7 +279,7 @@ impl Shell<'_> {
             application_of_rank: self.job.application_of_rank.clone(),
             options: self.job.options.clone(),
             host_name: self.launch.as_ref().map_or_else(String::new, |launch| launch.host_name.clone()),
-            input_bytes: self.input_sent_bytes,
+            input_bytes: self.root.input_bytes_at_line(),
             files: Vec::new(),
             image_bytes: bytes,
             level,
@@ -317,21 +323,19 @@ impl Shell<'_> {
             self.exit_code = Some(RESUME_CODE);
             return Ok(());
         }
-        let lines = self.lines.as_ref().map(|lines| lines.settings(count));
-        let settings = settings(self.job, Some(self.now()), kept.manifest.view.clone(), lines);
-        self.coordinator = Coordinator::new(settings);
+        let lines = self.lines.as_ref().map(|lines| (lines, count));
+        let life = life::life(self.job, Some(self.now()), kept.manifest.view.clone(), lines);
         self.spares.leave();
         self.spares = super::spares::Spares::new(self.job, self.job_number)?;
         // Daemons of the last life that were taken for dead do not know it.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
         self.fleet = Fleet::start(plan, secret, self.seat.is_some())?;
         self.clones = super::clones::Clones::default();
-        self.placement.clear();
-        self.past_homes.clear();
-        self.held.clear();
+        // Whom new daemons hold nobody has told them.
+        self.all_are_held = false;
         self.went_back = Some((went_at, lost_at));
         self.returns += 1;
-        self.rewind_outputs();
+        self.handle(Input::WentBack(Box::new(life)));
         Ok(())
     }
 
@@ -349,28 +353,6 @@ impl Shell<'_> {
         self.console.plain(&format!("trying checkpoint {}", kept.manifest.generation));
         lines.newest = Some(Box::new(kept));
         Ok(())
-    }
-
-    /// Processes print again what they have printed since the line.
-    pub(super) fn rewind_outputs(&mut self) {
-        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return };
-        let view = self.coordinator.view();
-        let restored = |rank: VirtualRank| {
-            let member = |replica: ReplicaId| {
-                let member = kept.manifest.members.iter().find(|member| member.replica == replica)?;
-                Some(Restored {
-                    index: replica.index,
-                    printed_bytes: member.position.output_bytes,
-                    unshown: member.unshown.clone(),
-                    shown_bytes: member.shown_bytes,
-                })
-            };
-            (rank, view.live(rank).filter_map(member).collect::<Vec<_>>())
-        };
-        let all: Vec<_> = (0..self.job.world.rank_count()).map(VirtualRank).map(restored).collect();
-        for (rank, replicas) in all {
-            self.outputs.go_back(rank, &replicas);
-        }
     }
 
     /// Says from where a job goes on that was ended, or lost with its `redrun`.
@@ -397,7 +379,7 @@ impl Shell<'_> {
     /// Where they are, by process.
     pub(super) fn restored_placement(&self) -> Option<Vec<Option<u32>>> {
         let kept = self.lines.as_ref()?.newest.as_deref()?;
-        let view = self.coordinator.view();
+        let view = self.root.coordinator().view();
         let placed = self.job.world.replicas().zip(kept.manifest.placement());
         Some(placed.map(|(replica, host)| host.filter(|_| view.is_live(replica))).collect())
     }
@@ -422,10 +404,24 @@ impl Shell<'_> {
         // What was read since is given again, to processes that do not know it.
         let missed = self.lines.as_ref().and_then(|lines| lines.input_since[0].clone()).unwrap_or_default();
         if !missed.is_empty() {
-            self.send_input(&ToDaemon::Input { bytes: missed });
+            self.handle(Input::StandardInput(missed));
         }
         if self.input.is_none() {
-            self.send_input(&ToDaemon::InputEnd);
+            self.handle(Input::StandardInputEnd);
         }
     }
+}
+
+/// The replicas of a rank that go on from a line, and print again what they have printed since.
+pub(super) fn restored(kept: &Kept, view: &View, rank: VirtualRank) -> (VirtualRank, Vec<Restored>) {
+    let member = |replica: ReplicaId| {
+        let member = kept.manifest.members.iter().find(|member| member.replica == replica)?;
+        Some(Restored {
+            index: replica.index,
+            printed_bytes: member.position.output_bytes,
+            unshown: member.unshown.clone(),
+            shown_bytes: member.shown_bytes,
+        })
+    };
+    (rank, view.live(rank).filter_map(member).collect())
 }

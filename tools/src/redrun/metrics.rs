@@ -176,14 +176,14 @@ impl Shell<'_> {
     /// Answers those who ask.
     pub(super) fn answer_metrics(&mut self) {
         while let Some(reply) = self.metrics.as_ref().and_then(Metrics::next_question) {
-            let totals = self.counts.advance(&self.coordinator);
+            let totals = self.counts.advance(self.root.coordinator());
             // It may have gone.
             let _ = reply.send(text::text(&self.snapshot(totals)));
         }
     }
 
     fn snapshot(&self, totals: Totals) -> Snapshot<'_> {
-        let coordinator = &self.coordinator;
+        let coordinator = self.root.coordinator();
         let world = coordinator.world();
         let mut snapshot = Snapshot::new(&self.counts, totals);
         snapshot.job = format!("{:016x}", self.job_number);

@@ -1,5 +1,5 @@
-//! `redrun`: carries out what the coordinator decides. One thread and one `poll` join its machine, the daemons, the
-//! user's signals and the three standard streams.
+//! `redrun`: carries out what the root of the job decides (`job_root`). One thread and one `poll` join its machine, the
+//! daemons, the user's signals and the three standard streams.
 
 mod attribution;
 mod clones;
@@ -11,6 +11,7 @@ mod injections;
 mod kept;
 mod launching;
 mod layout;
+mod life;
 mod lines;
 mod metrics;
 mod outlet;
@@ -36,7 +37,7 @@ mod writer;
 
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
-use crate::cli::{Fault, Job};
+use crate::cli::Job;
 use crate::jobs;
 use crate::terminal::seat::Seat;
 use anyhow::{Context, Result, bail};
@@ -44,21 +45,19 @@ use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
 use control_network::hub::LinkId;
-use coordinator::{Coordinator, Input, LineSettings, OUTPUT_FAILED_CODE, Output, Settings, StreamEnd};
+use coordinator::OUTPUT_FAILED_CODE;
 use fleet::{Fleet, HostLoss, News};
 use injections::Injections;
+use job_root::{Asker, Input, Output, Root};
 use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use output::Outputs;
-use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank};
-use redrt_wire::control::FromAgent;
-use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
-use redrt_wire::fault::ProcessFault;
-use redrt_wire::line::LineStep;
+use redrt_types::ReplicaId;
+use redrt_wire::daemon::{Launch, ToDaemon};
 use redrt_wire::secret::Secret;
 use say::Console;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -93,10 +92,12 @@ pub fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<
 struct Shell<'a> {
     job: &'a Job,
     console: &'a Console,
-    coordinator: Coordinator,
+    root: Root,
+    /// What the root is told next: what came while outputs of an input were carried out.
+    inputs: VecDeque<Input>,
+    /// Outputs of an input are being carried out.
+    is_handling: bool,
     fleet: Fleet,
-    /// The host of every process, once it is decided; none for places that are free.
-    placement: Vec<Option<u32>>,
     /// What hosts that come later are told.
     launch: Option<Launch>,
     spares: spares::Spares,
@@ -116,11 +117,10 @@ struct Shell<'a> {
     returns: u32,
     /// Connections of redctl that are answered when the next line is taken or given up.
     line_waiters: Vec<LinkId>,
-    /// What was printed since the line with which the job is to end: it will be printed again.
-    withheld: Vec<(ReplicaId, Stream, Vec<u8>)>,
+    /// Connections of redctl whose wishes the root is told of.
+    askers: BTreeMap<Asker, LinkId>,
+    asker_count: u64,
     spawned: spawned::Spawned,
-    /// Where replicas were before: up to this view, on this host.
-    past_homes: BTreeMap<ReplicaId, Vec<(ViewNumber, u32)>>,
     /// Present where the job outlives its terminal.
     seat: Option<Seat>,
     started_count: usize,
@@ -134,13 +134,9 @@ struct Shell<'a> {
     input_is_file: bool,
     /// Nothing more will be read.
     input_has_ended: bool,
-    input_sent_bytes: u64,
-    /// What each host that has replicas of rank 0 has taken of it.
-    input_taken_bytes: BTreeMap<u32, u64>,
     signals: SignalFd,
-    held: HashSet<Option<ReplicaId>>,
-    /// Those that the user knows to have been held because of their siblings.
-    told_of_hold: HashSet<ReplicaId>,
+    /// All processes are held, because what they print cannot be written.
+    all_are_held: bool,
     reports: summary::Tally,
     injections: Injections,
     metrics: Option<Metrics>,
@@ -176,18 +172,15 @@ impl<'a> Shell<'a> {
         // Before anything is started, and after signals are caught: its thread is not to get any.
         let metrics = job.metrics.map(Metrics::listen).transpose()?;
         let lines = lines::Lines::new(job, job_number, &bell)?;
-        let settings = settings(job, None, job.view.clone(), lines.as_ref().map(|lines| lines.settings(0)));
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
         let plan = match &job.resume {
             Some(kept) => crate::homes::resumed(&kept.manifest, &job.hosts)?,
             None => job.hosts.clone(),
         };
-        let mut coordinator = Coordinator::new(settings);
-        if job.options.traces {
-            coordinator.check_determinism();
-        }
         let mut shell = Self {
-            coordinator,
+            root: Root::new(life::settings(job, lines.as_ref())),
+            inputs: VecDeque::new(),
+            is_handling: false,
             spares: spares::Spares::new(job, job_number)?,
             launch: None,
             clones: clones::Clones::default(),
@@ -201,9 +194,8 @@ impl<'a> Shell<'a> {
             went_back: None,
             returns: 0,
             line_waiters: Vec::new(),
-            withheld: Vec::new(),
-            placement: Vec::new(),
-            past_homes: BTreeMap::new(),
+            askers: BTreeMap::new(),
+            asker_count: 0,
             seat,
             started_count: 0,
             job_number,
@@ -217,11 +209,8 @@ impl<'a> Shell<'a> {
             },
             input_is_file: !outlet::goes_with_console(&std::io::stdin()),
             input_has_ended: false,
-            input_sent_bytes: 0,
-            input_taken_bytes: BTreeMap::new(),
             signals,
-            held: HashSet::new(),
-            told_of_hold: HashSet::new(),
+            all_are_held: false,
             reports: summary::Tally::default(),
             injections: Injections::new(&job.faults),
             metrics,
@@ -237,7 +226,7 @@ impl<'a> Shell<'a> {
             job,
             console,
         };
-        shell.rewind_outputs();
+        shell.carry_out();
         shell.open_seat();
         Ok(shell)
     }
@@ -345,7 +334,7 @@ impl<'a> Shell<'a> {
 
     fn poll_timeout(&self) -> PollTimeout {
         let now = self.now();
-        let deadline = [self.coordinator.next_deadline(), self.outputs.next_deadline(now)];
+        let deadline = [self.root.next_deadline(), self.outputs.next_deadline(now)];
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
         let fleet = self.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let audit = self.audit.as_ref().and_then(Recorder::next_wait);
@@ -356,29 +345,10 @@ impl<'a> Shell<'a> {
         PollTimeout::from(u16::try_from(wait_ms).unwrap_or(u16::MAX))
     }
 
-    fn is_launched(&self) -> bool {
-        !self.placement.is_empty()
-    }
-
-    /// The host that a replica runs on.
-    fn host(&self, replica: ReplicaId) -> Option<u32> {
-        self.placement.get(self.job.world.process(replica).0 as usize).copied().flatten()
-    }
-
     fn take(&mut self, news: News) -> Result<()> {
         match news {
             News::Complete => self.launch()?,
-            News::Message(host, message) => match message.replica() {
-                Some(replica) if !self.job.world.contains(replica) => {
-                    self.fleet.bury(host, HostLoss::NoReplica(replica));
-                }
-                // What it says of one that has found another home, or is given up, comes too late to matter.
-                Some(replica) if self.host(replica) != Some(host) && self.job.is_cloneable => {}
-                Some(replica) if self.host(replica) != Some(host) => {
-                    self.fleet.bury(host, HostLoss::NotItsReplica(replica));
-                }
-                _ => self.hear(host, message),
-            },
+            News::Message(host, message) => self.handle(Input::Daemon { host, message }),
             News::Dead { host, why } => self.lose_host(host, why)?,
             News::Reattached(host) => {
                 let host = self.fleet.name(host).to_owned();
@@ -415,133 +385,76 @@ impl<'a> Shell<'a> {
 
     fn lose_host(&mut self, host: u32, why: HostLoss) -> Result<()> {
         let name = self.fleet.name(host).to_owned();
-        if !self.is_launched() {
+        if !self.root.is_launched() {
             bail!("host {name}: {why} before the job had started");
         }
-        self.input_taken_bytes.remove(&host);
-        let replicas = self.job.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
         self.spares.host_lost(host, &name);
         self.lost_host = Some(name.clone());
         self.part_lost(host);
-        self.handle(Input::DaemonLost { host: name, why: why.to_string(), replicas });
+        self.handle(Input::HostLost { host, name, why: why.to_string() });
         Ok(())
-    }
-
-    fn hear(&mut self, host: u32, message: FromDaemon) {
-        match message {
-            FromDaemon::Started { replica, pid } => {
-                let host = self.host_name(replica);
-                let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
-                self.record("started", &fields);
-                self.note_started();
-                self.handle(Input::Started { replica, pid });
-            }
-            FromDaemon::OtherMpi { replica, what } => self.handle(Input::OtherMpi { replica, what }),
-            FromDaemon::NotStarted { replica, message } => self.handle(Input::NotStarted { replica, message }),
-            FromDaemon::Note(note) => self.console.warning(&note),
-            FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) } => {
-                self.serve_dynamic((replica, number), request);
-            }
-            FromDaemon::Agent { replica, message } => self.handle(Input::Agent(replica, message)),
-            FromDaemon::Output { replica, stream, bytes } => self.take_output(replica, stream, bytes),
-            FromDaemon::InputTaken { byte_count } => {
-                *self.input_taken_bytes.entry(host).or_default() += byte_count;
-            }
-            FromDaemon::Clone { id, step } => self.handle(Input::Clone { host, id, step }),
-            FromDaemon::Line { generation, replica, step: LineStep::Progress(progress) } => {
-                self.note_saving(generation, replica, progress);
-            }
-            FromDaemon::Line { generation, replica, step } => {
-                self.handle(Input::Line { generation, replica, step });
-            }
-            FromDaemon::Part { generation, source, step } => self.hear_of_part(host, generation, source, step),
-            FromDaemon::Exited { replica, exit } => self.handle(Input::Exited(replica, exit)),
-            FromDaemon::Drained(replica) => {
-                self.outputs.end_error(replica);
-                self.handle(Input::Drained(replica));
-            }
-            // The fleet has seen to these.
-            FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. } => {}
-        }
     }
 
     /// The name of the host that a replica runs on.
     fn host_name(&self, replica: ReplicaId) -> String {
-        self.host(replica).map_or_else(String::new, |host| self.fleet.name(host).to_owned())
+        self.root.host(replica).map_or_else(String::new, |host| self.fleet.name(host).to_owned())
     }
 
+    /// Tells the root something, and does what follows from it: one input after another.
     fn handle(&mut self, input: Input) {
-        let now = self.now();
-        if !self.is_launched() && matches!(input, Input::Tick) {
+        self.inputs.push_back(input);
+        if std::mem::replace(&mut self.is_handling, true) {
             return;
         }
-        if !matches!(input, Input::Tick) {
-            trace!(target: "redrun", ?input, "in");
+        while let Some(input) = self.inputs.pop_front() {
+            if !matches!(input, Input::Tick) {
+                trace!(target: "redrun", ?input, "in");
+            }
+            let now = self.now();
+            self.root.handle(now, input);
+            self.carry_out();
+            self.hear_of_places();
         }
-        self.coordinator.handle(now, input);
-        self.carry_out();
-        self.hear_of_places();
+        self.is_handling = false;
     }
 
     fn carry_out(&mut self) {
-        while let Some(output) = self.coordinator.poll_output() {
+        while let Some(output) = self.root.poll_output() {
             debug!(target: "redrun", ?output, "out");
             match output {
-                Output::Place(order) => self.obey_about_place(order),
-                Output::Vacated(replica) => self.placement[self.job.world.process(replica).0 as usize] = None,
-                Output::HostFree(host) => self.host_free(host),
-                Output::OpenLine(generation) => self.open_line(generation),
-                Output::CommitLine(taken) => self.commit_line(*taken),
-                Output::DropLine(generation) => self.drop_line(generation),
-                Output::Restart { count, .. } => self.return_due = Some(count),
-                Output::Send(message) => {
-                    if let ToDaemon::Line { order, .. } = &message {
-                        self.note_line_order(order);
-                    }
-                    self.fleet.send_all(&message);
-                    if matches!(message, ToDaemon::Cards(_)) {
-                        self.tell_return();
-                        self.grow();
-                    }
-                }
+                Output::Send(message) => self.send_all(&message),
                 Output::SendTo(host, message) => self.fleet.send(host, &message),
-                Output::Moved { replica, host } => {
-                    let place = &mut self.placement[self.job.world.process(replica).0 as usize];
-                    if let Some(before) = place.replace(host) {
-                        let until = self.coordinator.view().number;
-                        self.past_homes.entry(replica).or_default().push((until, before));
-                    }
-                    self.held.remove(&Some(replica));
-                }
-                Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
-                Output::Kinship(rank, kinship) => self.outputs.set_kinship(rank, &kinship),
-                Output::StreamJoined { replica, source, offset, kinship } => {
-                    if let Some(host) = self.host(replica).filter(|_| replica.rank == VirtualRank(0)) {
-                        // It has been given what was sent before, which nobody has read meanwhile.
-                        self.input_taken_bytes.entry(host).or_insert(self.input_sent_bytes);
-                    }
-                    self.outputs.set_kinship(replica.rank, &kinship);
-                    self.outputs.join(replica, source, offset);
-                    self.after_output(replica);
-                }
-                Output::StreamLost(replica) | Output::StreamEnded { replica, end: StreamEnd::CutOff } => {
-                    self.outputs.lose(replica);
-                    self.after_output(replica);
-                }
-                Output::StreamEnded { replica, end: StreamEnd::Complete } => {
-                    self.outputs.end(replica);
-                    self.after_output(replica);
-                }
-                Output::StreamEnded { replica, end: StreamEnd::BeforeScript } => {
-                    self.outputs.stop(replica);
-                    self.after_output(replica);
-                }
+                Output::Expel { host, why } => self.fleet.bury(host, HostLoss::Misplaced(why)),
+                Output::Place(order) => self.obey_about_place(order),
+                Output::HostFree(host) => self.host_free(host),
+                Output::Show { rank, bytes } => self.outputs.show(rank, &bytes),
+                Output::ShowError { replica, bytes } => self.outputs.show_error(replica, bytes),
+                Output::ErrorEnded(replica) => self.outputs.end_error(replica),
                 Output::Report(report) => {
                     self.answer_about_line(&report);
                     self.report(&report);
                 }
-                Output::Finish(code) => {
-                    self.outputs.finish(self.coordinator.is_suspended());
+                Output::Started { replica, pid } => {
+                    let host = self.host_name(replica);
+                    let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
+                    self.record("started", &fields);
+                    self.note_started();
+                }
+                Output::KilledByUser(replica) => {
+                    self.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
+                }
+                Output::Note(note) => self.console.warning(&note),
+                Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
+                Output::Saving { generation, replica, progress } => self.note_saving(generation, replica, progress),
+                Output::Part { host, generation, source, step } => self.hear_of_part(host, generation, source, step),
+                Output::Dynamic { replica, number, request } => self.serve_dynamic((replica, number), request),
+                Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
+                Output::OpenLine(generation) => self.open_line(generation),
+                Output::CommitLine(taken) => self.commit_line(*taken),
+                Output::DropLine(generation) => self.drop_line(generation),
+                Output::GoBack { count } => self.return_due = Some(count),
+                Output::Finish { code, will_go_on } => {
+                    self.outputs.finish(will_go_on);
                     self.exit_code = Some(code);
                     if code != 0 {
                         self.spawned.terminate();
@@ -552,38 +465,16 @@ impl<'a> Shell<'a> {
         }
         self.note_clones();
     }
-}
 
-/// What the coordinator is told of the job: one that begins, or that goes back to a line when `since` has passed.
-fn settings(job: &Job, since: Option<Duration>, view: View, line: Option<LineSettings>) -> Settings {
-    let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
-    for fault in &job.faults {
-        match fault {
-            // What was injected is not injected again.
-            Fault::Timed(kill) if since.is_some_and(|since| kill.at <= since) => {}
-            Fault::Timed(kill) => timed_kills.push(*kill),
-            Fault::Random(kills) => random_kills = Some(*kills),
-            Fault::Process(replica, ProcessFault::Kill { .. } | ProcessFault::KillAfterChange { .. }) => {
-                send_kills.push(*replica)
-            }
-            Fault::Process(..) | Fault::Sick { .. } => {}
+    fn send_all(&mut self, message: &ToDaemon) {
+        if let ToDaemon::Line { order, .. } = message {
+            self.note_line_order(order);
         }
-    }
-    Settings {
-        world: job.world.clone(),
-        view,
-        timeout: job.timeout,
-        death_time_max: 2 * job.hosts.detect_timeout,
-        on_sdc: job.options.on_sdc,
-        strikes_max: job.strikes_max,
-        on_stall: job.on_stall,
-        stall_time: job.stall_time,
-        look_interval: job.look_interval,
-        scrub_interval: job.scrub_interval,
-        line,
-        timed_kills,
-        send_kills,
-        random_kills,
+        self.fleet.send_all(message);
+        if matches!(message, ToDaemon::Cards(_)) {
+            self.tell_return();
+            self.grow();
+        }
     }
 }
 

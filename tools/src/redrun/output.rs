@@ -1,5 +1,5 @@
-//! What the processes print, on its last steps: through the sphere streams and line cutters to the threads that write
-//! it, to this program's own standard output and error or to files.
+//! What the processes print, on its last steps: what the root releases goes through line cutters to the threads that
+//! write it, to this program's own standard output and error or to files.
 
 use super::standard::Standard;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
@@ -7,22 +7,17 @@ use crate::cli::Job;
 use anyhow::{Context, Result};
 use background_worker::Bell;
 use coordinator::OutputFailure;
-use redrt_types::{Kinship, ReplicaId, VirtualRank, World};
-use redrt_wire::daemon::Stream;
+use redrt_types::{ReplicaId, VirtualRank, World};
 use replica_output::lines::LineCutter;
-use replica_output::mismatch::Finding;
 use replica_output::restored::Restored;
 use replica_output::sphere_stream::SphereStream;
 use say::Lines;
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How far one replica may print ahead of its siblings.
-const AHEAD_BYTES_MAX: usize = 8 << 20;
 /// At a terminal, how long an unfinished line (a prompt) waits for its end.
 const PROMPT_DELAY: Duration = Duration::from_millis(100);
 
@@ -47,9 +42,10 @@ pub enum OutputTrouble {
 /// All output of the job.
 pub struct Outputs {
     world: World,
-    spheres: Vec<(SphereStream, LineCutter)>,
+    /// By rank: what its replicas have agreed to print.
+    lines: Vec<LineCutter>,
+    /// By process: its standard error.
     errors: Vec<LineCutter>,
-    findings: VecDeque<(VirtualRank, Finding)>,
     standard: Arc<Standard>,
     /// Handed over by [`Outputs::write`].
     output: Vec<u8>,
@@ -100,7 +96,7 @@ impl Files {
 impl Outputs {
     /// For this job, which may put the rank before each line, write what is printed to files, or outlive its terminal.
     pub fn new(job: &Job, is_detachable: bool, bell: &Bell) -> Result<Self> {
-        let (world, view, label) = (&job.world, &job.view, job.label);
+        let (world, label) = (&job.world, job.label);
         let is_replicated = job.is_replicated();
         let files = job.output_directory.as_deref();
         let files = files.map(|directory| Files::create(directory, job, bell)).transpose()?;
@@ -110,18 +106,10 @@ impl Outputs {
         let error_label = |replica: ReplicaId| {
             if is_replicated { format!("[{replica}] ") } else { rank_label(replica.rank.0) }
         };
-        let sphere = |rank: u32| {
-            let present = view.live(VirtualRank(rank)).map(|replica| replica.index);
-            let members = job.resume.iter().flat_map(|kept| &kept.manifest.members);
-            let shown = members.filter(|member| member.replica.rank.0 == rank).map(|member| member.shown_bytes).max();
-            let stream = SphereStream::new(job.release, present).with_shown(shown.unwrap_or(0));
-            (stream, LineCutter::new(rank_label(rank)))
-        };
         Ok(Self {
             files,
-            spheres: (0..world.rank_count()).map(sphere).collect(),
+            lines: (0..world.rank_count()).map(|rank| LineCutter::new(rank_label(rank))).collect(),
             errors: world.replicas().map(|replica| LineCutter::new(error_label(replica))).collect(),
-            findings: VecDeque::new(),
             standard: Arc::new(standard),
             output: Vec::new(),
             error: Vec::new(),
@@ -133,62 +121,39 @@ impl Outputs {
         })
     }
 
-    /// A process printed this.
-    pub fn take(&mut self, replica: ReplicaId, stream: Stream, bytes: &[u8]) {
-        match stream {
-            Stream::Output => self.in_sphere(replica.rank, |stream, out| stream.push(replica.index, bytes, out)),
-            Stream::Error => {
-                let process = self.world.process(replica).0 as usize;
-                if let Some(files) = &self.files {
-                    return files.writer.write(files.rank_count + process, bytes.to_vec());
-                }
-                let cutter = &mut self.errors[process];
-                cutter.push(bytes, &mut self.error);
-                if self.passes_parts.1 {
-                    cutter.flush(&mut self.error);
-                }
-            }
+    /// The replicas of a rank have agreed to print this.
+    pub fn show(&mut self, rank: VirtualRank, bytes: &[u8]) {
+        if let Some(files) = &self.files {
+            return files.writer.write(rank.0 as usize, bytes.to_vec());
+        }
+        let cutter = &mut self.lines[rank.0 as usize];
+        cutter.push(bytes, &mut self.output);
+        if self.passes_parts.0 {
+            cutter.flush(&mut self.output);
         }
     }
 
-    /// A replica was lost.
-    pub fn lose(&mut self, replica: ReplicaId) {
-        self.in_sphere(replica.rank, |stream, out| stream.lose(replica.index, out));
-    }
-
-    /// Who descends from one unproven image in a rank from now on.
-    pub fn set_kinship(&mut self, rank: VirtualRank, kinship: &Kinship) {
-        self.in_sphere(rank, |stream, out| stream.set_kinship(kinship, out));
-    }
-
-    /// A copy of `source` prints from now on, beginning with what its source printed after these bytes.
-    pub fn join(&mut self, replica: ReplicaId, source: ReplicaId, printed_bytes: u64) {
-        self.in_sphere(replica.rank, |stream, out| stream.join(replica.index, source.index, printed_bytes, out));
+    /// A process printed this on its standard error.
+    pub fn show_error(&mut self, replica: ReplicaId, bytes: Vec<u8>) {
+        let process = self.world.process(replica).0 as usize;
+        if let Some(files) = &self.files {
+            return files.writer.write(files.rank_count + process, bytes);
+        }
+        let cutter = &mut self.errors[process];
+        cutter.push(&bytes, &mut self.error);
+        if self.passes_parts.1 {
+            cutter.flush(&mut self.error);
+        }
     }
 
     /// What a replica had printed when its image was taken, as far as that has not been written for sure. All of it is
-    /// here.
-    pub fn unshown(&self, replica: ReplicaId, printed_bytes: u64) -> Restored {
-        let (stream, cutter) = &self.spheres[replica.rank.0 as usize];
+    /// here, or in the stream of its rank.
+    pub fn unshown(&self, stream: &SphereStream, replica: ReplicaId, printed_bytes: u64) -> Restored {
+        let cutter = &self.lines[replica.rank.0 as usize];
         let shown_bytes = stream.shown_bytes() - cutter.partial().len() as u64;
         let mut unshown = [cutter.partial(), &stream.pending(replica.index)].concat();
         unshown.truncate(printed_bytes.saturating_sub(shown_bytes) as usize);
         Restored { index: replica.index, printed_bytes, unshown, shown_bytes }
-    }
-
-    /// The replicas of a rank go on from images.
-    pub fn go_back(&mut self, rank: VirtualRank, replicas: &[Restored]) {
-        self.in_sphere(rank, |stream, out| stream.go_back(replicas, out));
-    }
-
-    /// A replica's standard output has ended.
-    pub fn end(&mut self, replica: ReplicaId) {
-        self.in_sphere(replica.rank, |stream, out| stream.end(replica.index, out));
-    }
-
-    /// A replica has printed its part, and its siblings go on without it.
-    pub fn stop(&mut self, replica: ReplicaId) {
-        self.in_sphere(replica.rank, |stream, out| stream.stop(replica.index, out));
     }
 
     /// A process's standard error has ended.
@@ -199,7 +164,7 @@ impl Outputs {
     /// The job has ended: unfinished lines go out too, unless it will go on with them, and whether all has arrived is
     /// found out.
     pub fn finish(&mut self, will_go_on: bool) {
-        for (_, cutter) in self.spheres.iter_mut().filter(|_| !will_go_on) {
+        for cutter in self.lines.iter_mut().filter(|_| !will_go_on) {
             cutter.flush(&mut self.output);
         }
         for cutter in &mut self.errors {
@@ -212,24 +177,14 @@ impl Outputs {
         }
     }
 
-    /// What was found in comparing replicas' outputs and not told yet.
-    pub fn poll_finding(&mut self) -> Option<(VirtualRank, Finding)> {
-        self.findings.pop_front()
-    }
-
-    /// Whether a replica should stop printing until its siblings have caught up.
-    pub fn is_far_ahead(&self, replica: ReplicaId) -> bool {
-        self.spheres[replica.rank.0 as usize].0.ahead_bytes(replica.index) > AHEAD_BYTES_MAX
-    }
-
     /// Hands everything to those who write it. Never waits.
     pub fn write(&mut self, now: Duration) {
         if self.prompt_due.is_some_and(|due| now >= due) {
             self.prompt_due = None;
-            for (_, cutter) in &mut self.spheres {
+            for cutter in &mut self.lines {
                 cutter.flush(&mut self.output);
             }
-        } else if self.at_terminal && self.spheres.iter().any(|(_, cutter)| cutter.has_partial()) {
+        } else if self.at_terminal && self.lines.iter().any(LineCutter::has_partial) {
             self.prompt_due.get_or_insert(now + PROMPT_DELAY);
         }
         self.hand_over();
@@ -299,23 +254,5 @@ impl Outputs {
         let still =
             since.filter(|_| !self.told_of_still).map(|since| now + STILL_TIME_MAX.saturating_sub(since.elapsed()));
         [self.prompt_due, still].into_iter().flatten().min()
-    }
-
-    fn in_sphere(&mut self, rank: VirtualRank, act: impl FnOnce(&mut SphereStream, &mut Vec<u8>)) {
-        let (stream, cutter) = &mut self.spheres[rank.0 as usize];
-        let mut released = Vec::new();
-        act(stream, &mut released);
-        match &self.files {
-            Some(files) => files.writer.write(rank.0 as usize, released),
-            None => {
-                cutter.push(&released, &mut self.output);
-                if self.passes_parts.0 {
-                    cutter.flush(&mut self.output);
-                }
-            }
-        }
-        while let Some(finding) = stream.poll_finding() {
-            self.findings.push_back((rank, finding));
-        }
     }
 }

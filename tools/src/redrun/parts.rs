@@ -1,7 +1,7 @@
 //! Copies of what each host has of a line, made before the line counts while the program runs.
 
 use super::Shell;
-use coordinator::{Input, StoreFailure, StoreNews, TakenLine};
+use coordinator::{StoreFailure, StoreNews, TakenLine};
 use line_store::copies::{Copies, Place, Uncopied, partners};
 use line_store::{Level, place};
 use redrt_types::ReplicaId;
@@ -33,7 +33,7 @@ impl Shell<'_> {
         if self.level() != Level::Partner {
             return self.keep_line(taken, &[]);
         }
-        let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.host(replica)).collect();
+        let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.root.host(replica)).collect();
         let sources: Vec<_> = sources.into_iter().collect();
         let racks = &self.fleet.plan().racks;
         let places = (0..self.fleet.plan().hosts.len() as u32).map(|host| {
@@ -74,7 +74,7 @@ impl Shell<'_> {
     /// The names of what a host has of the line that is being taken.
     fn files_of(&self, host: u32) -> Vec<String> {
         let Some(parts) = &self.parts else { return Vec::new() };
-        let images = self.saved(&parts.taken).filter(|replica| self.host(*replica) == Some(host));
+        let images = self.saved(&parts.taken).filter(|replica| self.root.host(*replica) == Some(host));
         let images = images.map(|replica| image_path(Path::new(""), replica));
         let memory = (self.job.options.transport != Transport::Tcp).then(|| memory_path(Path::new(""), host));
         images.chain(memory).map(|path| path.display().to_string()).collect()
@@ -113,7 +113,7 @@ impl Shell<'_> {
         if lost.iter().any(|uncopied| uncopied.source == host) {
             self.parts = None;
             let why = StoreFailure::NotKept(format!("{name} was lost before its part was copied"));
-            return self.handle(Input::Store { generation, news: StoreNews::Failed(why) });
+            return self.hear_of_line(generation, StoreNews::Failed(why));
         }
         for Uncopied { source, .. } in lost {
             self.tell_uncopied(generation, source, &format!("{name} was lost, which was to keep it"));

@@ -80,7 +80,7 @@ fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)
 impl Shell<'_> {
     /// What is known of the run, and what is missing, for the user.
     pub(super) fn profile(&self, code: i32) -> (Profile, Option<String>) {
-        let coordinator = &self.coordinator;
+        let coordinator = self.root.coordinator();
         let ranks = coordinator.world().rank_count();
         let degrees = coordinator.first_degrees();
         let mut by_rank = BTreeMap::<u32, Vec<&ProcessProfile>>::new();

@@ -44,7 +44,7 @@ impl Shell<'_> {
     }
 
     fn saving_progress(&self) -> Option<(Generation, Progress)> {
-        let generation = self.coordinator.line_under_way()?;
+        let generation = self.root.coordinator().line_under_way()?;
         Some((generation, self.saving.total(generation)?))
     }
 

@@ -2,7 +2,7 @@
 
 use super::Shell;
 use anyhow::Result;
-use coordinator::Input;
+use job_root::Input;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -23,12 +23,12 @@ impl Shell<'_> {
     /// The job is to end.
     pub(super) fn interrupt(&mut self, signal: i32) {
         self.spawned.terminate();
-        if self.exit_code.is_some() || !self.is_launched() {
+        if self.exit_code.is_some() || !self.root.is_launched() {
             self.exit_code.get_or_insert(128 + signal);
             self.impatient = true;
             return;
         }
-        self.handle(Input::Interrupted(signal));
+        self.handle(Input::Job(coordinator::Input::Interrupted(signal)));
     }
 
     /// Slurm ends a job that has lost a host, also one that goes on without it.
@@ -44,7 +44,7 @@ impl Shell<'_> {
     pub(super) fn stand_still(&mut self) {
         self.fleet.unwatch();
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
-        if self.is_launched() {
+        if self.root.is_launched() {
             self.fleet.watch();
         }
     }

@@ -1,11 +1,13 @@
 //! Where copies can be put: places on hosts of the job, hosts that come while it runs, those of a site's pool.
 
 use super::Shell;
+use super::launching::for_daemons;
 use crate::cli::Job;
 use crate::pool::{Client, facts};
 use anyhow::Result;
 use control_network::hub::LinkId;
-use coordinator::{Input, Recovery, WishError};
+use coordinator::{Recovery, WishError};
+use job_root::Input;
 use redrt_types::VirtualRank;
 use redrt_wire::daemon::{HostName, ToDaemon};
 use spare_pool::{JobId, PlaceNews, PlaceOrder, Places, Request, Spare};
@@ -112,24 +114,23 @@ impl Spares {
 
 impl Shell<'_> {
     /// Lost replicas are to be replaced from now on, on hosts and in places that are kept for that.
-    pub(super) fn recover(&mut self) {
+    pub(super) fn recovery(&mut self, placement: &[Option<u32>]) -> Recovery {
         let now = self.spares.now();
         let job = self.job;
         let hosts: Vec<_> =
             (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
         for (number, host) in (0..).zip(&hosts) {
-            let count = self.places_kept_free(number) + self.places_to_judge(number);
+            let count = self.places_kept_free(number) + self.places_to_judge(number, placement);
             if count > 0 {
                 self.spares.places.add(host, count, now);
             }
         }
         let degrees = (0..job.world.rank_count()).map(|rank| job.degree(VirtualRank(rank))).collect();
-        let recovery = Recovery::new(hosts, degrees, self.placement_for_daemons(), job.clone_count_max);
-        let recovery = match job.arbitration_interval {
+        let recovery = Recovery::new(hosts, degrees, for_daemons(placement), job.clone_count_max);
+        match job.arbitration_interval {
             Some(interval) => recovery.arbitrating(interval),
             None => recovery,
-        };
-        self.coordinator.recover_with(recovery);
+        }
     }
 
     /// What may be put on a host besides what is launched there.
@@ -145,17 +146,15 @@ impl Shell<'_> {
 
     /// For each replica of a rank with two there is a place for a copy that stands ready; where there are no spare
     /// hosts for them, on those that the job has.
-    fn places_to_judge(&self, number: u32) -> u32 {
+    fn places_to_judge(&self, number: u32, placement: &[Option<u32>]) -> u32 {
         if self.job.arbitration_interval.is_none() {
             return 0;
         }
-        let placement = self.placement_for_daemons();
         let world = &self.job.world;
         let has_two = |rank: VirtualRank| self.job.degree(rank) == 2;
-        let launched = world
-            .replicas()
-            .zip(placement)
-            .filter(|(replica, host)| *host == number && self.job.view.is_live(*replica) && has_two(replica.rank));
+        let launched = world.replicas().zip(placement).filter(|(replica, host)| {
+            **host == Some(number) && self.job.view.is_live(*replica) && has_two(replica.rank)
+        });
         launched.count() as u32
     }
 
@@ -203,7 +202,7 @@ impl Shell<'_> {
         for host in std::mem::take(&mut self.spares.returned) {
             if self.spares.site_hosts.get(&host).is_some_and(BTreeSet::is_empty) {
                 self.spares.site_hosts.remove(&host);
-                self.coordinator.dismiss_host(host);
+                self.handle(Input::HostDismissed(host));
                 self.fleet.dismiss(host);
             }
         }
@@ -217,9 +216,7 @@ impl Shell<'_> {
     }
 
     fn tell_of_place(&mut self, news: PlaceNews, host: Option<u32>) {
-        let now = self.now();
-        self.coordinator.handle(now, Input::Place { news, host });
-        self.carry_out();
+        self.handle(Input::Job(coordinator::Input::Place { news, host }));
     }
 
     /// A place was granted on a host that is not part of the job yet.
@@ -253,7 +250,7 @@ impl Shell<'_> {
         if !self.job.is_cloneable {
             return Err(WishError::NotCloneable.into());
         }
-        if !self.is_launched() || self.exit_code.is_some() {
+        if !self.root.is_launched() || self.exit_code.is_some() {
             return Err(SpareError::NotRunning);
         }
         if let Some(host) = self.find_host(&name.name) {
@@ -274,7 +271,7 @@ impl Shell<'_> {
         let (now, name) = (self.spares.now(), self.fleet.name(host).to_owned());
         let fields = serde_json::json!({ "host": name, "places": place_count });
         self.record("spare-added", &fields);
-        self.coordinator.open_host(host, name.clone());
+        self.handle(Input::HostOpened { host, name: name.clone() });
         self.spares.places.add(&name, place_count, now);
         self.hear_of_places();
     }
@@ -283,8 +280,8 @@ impl Shell<'_> {
     pub(super) fn host_joined(&mut self, host: u32) {
         if let Some(launch) = &self.launch {
             let mut launch = launch.clone();
-            launch.view = self.coordinator.view().clone();
-            launch.placement = self.placement_for_daemons();
+            launch.view = self.root.coordinator().view().clone();
+            launch.placement = for_daemons(self.root.placement());
             self.fleet.send(host, &ToDaemon::Launch(Box::new(launch)));
         }
         match self.spares.awaited.remove(&host) {
@@ -293,7 +290,8 @@ impl Shell<'_> {
                 self.open_host(host, place_count.unwrap_or_else(|| self.fair_count(host)));
             }
             Some(Awaited::Places(places)) => {
-                self.coordinator.open_host(host, self.fleet.name(host).to_owned());
+                let name = self.fleet.name(host).to_owned();
+                self.handle(Input::HostOpened { host, name });
                 self.spares.site_hosts.insert(host, places.iter().map(|(number, _)| *number).collect());
                 for (number, spare) in places {
                     self.tell_of_place(PlaceNews::Granted { number, spare }, Some(host));
@@ -322,7 +320,7 @@ impl Shell<'_> {
     /// A host that was to become free is: its daemon leaves, unless it is that of this host.
     pub(super) fn host_free(&mut self, host: u32) {
         if !self.fleet.plan().hosts[host as usize].local {
-            self.coordinator.dismiss_host(host);
+            self.handle(Input::HostDismissed(host));
             self.spares.site_hosts.remove(&host);
             self.fleet.dismiss(host);
         }

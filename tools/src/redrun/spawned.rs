@@ -17,7 +17,7 @@ use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, bail};
 use background_worker::Bell;
 use control_network::link::{Link, Received};
-use coordinator::Input;
+use job_root::Input;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -398,12 +398,12 @@ impl Shell<'_> {
         for one in news {
             match one {
                 News::Tell((replica, number), answer) => {
-                    if let Some(host) = self.host(replica) {
+                    if let Some(host) = self.root.host(replica) {
                         self.fleet.send(host, &ToDaemon::Dynamic(replica, number, answer));
                     }
                 }
                 News::Line(line) => self.console.error(&line),
-                News::Failed(code) => self.handle(Input::SpawnedFailed { code }),
+                News::Failed(code) => self.handle(Input::Job(coordinator::Input::SpawnedFailed { code })),
                 News::Orphaned => self.interrupt(Signal::SIGTERM as i32),
             }
         }

@@ -12,11 +12,11 @@ pub(super) fn milliseconds(ns: u64) -> f64 {
 
 impl Shell<'_> {
     pub(super) fn status(&self) -> Value {
-        let world = self.coordinator.world();
-        let states: Vec<_> = self.coordinator.states().collect();
+        let world = self.root.coordinator().world();
+        let states: Vec<_> = self.root.coordinator().states().collect();
         let replica = |replica| {
             let state = states[world.process(replica).0 as usize];
-            let latest = self.coordinator.latest(replica);
+            let latest = self.root.coordinator().latest(replica);
             json!({
                 "replica": replica.to_string(), "host": self.host_name(replica), "state": state,
                 "retention_bytes": latest.retention_bytes, "retention_messages": latest.retention_messages,
@@ -27,26 +27,29 @@ impl Shell<'_> {
         let rank = |rank: u32| {
             let is_there = |replica: &ReplicaId| states[world.process(*replica).0 as usize] != "free";
             let replicas: Vec<_> = world.sphere(VirtualRank(rank)).filter(is_there).map(replica).collect();
-            let live = self.coordinator.view().live(VirtualRank(rank)).count();
-            let degree = self.coordinator.degree(VirtualRank(rank));
+            let live = self.root.coordinator().view().live(VirtualRank(rank)).count();
+            let degree = self.root.coordinator().degree(VirtualRank(rank));
             json!({ "rank": rank, "degree": degree, "live": live, "replicas": replicas })
         };
         let host = |host: u32| {
             let state = if self.fleet.is_dead(host) { "dead" } else { "alive" };
-            let process_count = self.placement.iter().filter(|at| **at == Some(host)).count();
+            let process_count = self.root.placement().iter().filter(|at| **at == Some(host)).count();
             json!({ "host": self.fleet.name(host), "state": state, "processes": process_count })
         };
         let to = |host: Option<u32>| host.map(|host| self.fleet.name(host).to_owned());
-        let moves =
-            self.coordinator.leaving().map(|(replica, host)| json!({ "replica": replica.to_string(), "to": to(host) }));
+        let moves = self
+            .root
+            .coordinator()
+            .leaving()
+            .map(|(replica, host)| json!({ "replica": replica.to_string(), "to": to(host) }));
         let host_count = self.fleet.plan().hosts.len() as u32;
         json!({
-            "job": format!("{:016x}", self.job_number), "state": self.coordinator.phase(),
-            "elapsed_s": (self.now().as_secs_f64() * 10.0).round() / 10.0, "view": self.coordinator.view().number.0,
+            "job": format!("{:016x}", self.job_number), "state": self.root.coordinator().phase(),
+            "elapsed_s": (self.now().as_secs_f64() * 10.0).round() / 10.0, "view": self.root.coordinator().view().number.0,
             "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
-            "redundancy": redundancy::json(self.coordinator.redundancy(), self.now()),
-            "checkpoint": { "newest": self.coordinator.newest_line().map(|line| line.0),
-                "under_way": self.coordinator.line_under_way().map(|line| line.0), "progress": self.saving_json() },
+            "redundancy": redundancy::json(self.root.coordinator().redundancy(), self.now()),
+            "checkpoint": { "newest": self.root.coordinator().newest_line().map(|line| line.0),
+                "under_way": self.root.coordinator().line_under_way().map(|line| line.0), "progress": self.saving_json() },
             "terminal": match &self.seat {
                 None => "own",
                 Some(seat) if seat.is_attached() => "attached",

@@ -1,12 +1,13 @@
-//! Standard input on its way to rank 0, and what replicas print on its way to the user.
+//! Standard input as it is read, and the threads that write what replicas print.
 
 use super::Shell;
 use super::output::OutputTrouble;
 use anyhow::{Context, Result};
-use coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure, Report};
+use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure};
+use job_root::Input;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::daemon::{Stream, ToDaemon};
+use redrt_types::VirtualRank;
+use redrt_wire::daemon::ToDaemon;
 use serde_json::json;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -42,64 +43,25 @@ fn has_hung_up(input: &File) -> bool {
 }
 
 impl Shell<'_> {
-    /// Sends on what comes out, and stops those who print faster than it can be shown or compared.
-    pub(super) fn after_output(&mut self, replica: ReplicaId) {
-        while let Some((rank, finding)) = self.outputs.poll_finding() {
-            self.handle(Input::Output { rank, finding });
-        }
-        self.write_outputs();
-        let ahead = self.outputs.is_far_ahead(replica);
-        if ahead && !self.held.contains(&Some(replica)) && self.told_of_hold.insert(replica) {
-            self.report(&Report::OutputHeld { replica });
-        }
-        self.hold(Some(replica), ahead);
-    }
-
-    /// A process has printed this.
-    pub(super) fn take_output(&mut self, replica: ReplicaId, stream: Stream, bytes: Vec<u8>) {
-        if self.coordinator.is_suspending() {
-            self.withheld.push((replica, stream, bytes));
-            return self.hold(None, true);
-        }
-        self.release_withheld();
-        self.outputs.take(replica, stream, &bytes);
-        self.after_output(replica);
-    }
-
-    /// The job goes on after all: nothing that it has printed will be printed again.
-    fn release_withheld(&mut self) {
-        for (replica, stream, bytes) in std::mem::take(&mut self.withheld) {
-            self.outputs.take(replica, stream, &bytes);
-            self.after_output(replica);
-        }
-    }
-
     pub(super) fn write_outputs(&mut self) {
-        if !self.withheld.is_empty() && !self.coordinator.is_suspending() {
-            self.release_withheld();
-        }
         self.outputs.write(self.started_at.elapsed());
         while let Some(trouble) = self.outputs.poll_trouble() {
             self.output_trouble(trouble);
         }
         let (full, drained) = self.outputs.fill_state();
-        if full || !self.withheld.is_empty() {
-            self.hold(None, true);
+        if full || self.root.withholds() {
+            self.hold_all(true);
         } else if drained {
-            self.hold(None, false);
-        }
-        for replica in self.held.iter().copied().flatten().collect::<Vec<_>>() {
-            let ahead = self.outputs.is_far_ahead(replica);
-            self.hold(Some(replica), ahead);
+            self.hold_all(false);
         }
     }
 
     /// Output that is lost ends the job; output that waits holds its processes, since what waits is bounded.
     fn output_trouble(&mut self, trouble: OutputTrouble) {
         match trouble {
-            OutputTrouble::Closed => self.lose_output(OUTPUT_CLOSED_CODE, Input::OutputClosed, None),
+            OutputTrouble::Closed => self.lose_output(OUTPUT_CLOSED_CODE, coordinator::Input::OutputClosed, None),
             OutputTrouble::Failed(failure) => {
-                let input = Input::OutputFailed(failure.clone());
+                let input = coordinator::Input::OutputFailed(failure.clone());
                 self.lose_output(OUTPUT_FAILED_CODE, input, Some(failure));
             }
             OutputTrouble::Waits(failure) => {
@@ -120,52 +82,37 @@ impl Shell<'_> {
         }
     }
 
-    fn lose_output(&mut self, code: i32, input: Input, failure: Option<OutputFailure>) {
+    fn lose_output(&mut self, code: i32, input: coordinator::Input, failure: Option<OutputFailure>) {
         self.lost_output = self.lost_output.or(Some(code));
         // Between the end of the last process and that of the job nothing is taken any more.
-        if self.exit_code.is_none() && !self.coordinator.is_finished() {
-            self.handle(input);
+        if self.exit_code.is_none() && !self.root.coordinator().is_finished() {
+            self.handle(Input::Job(input));
         } else if let Some(failure) = failure {
             self.record("output-failed", &json!({ "what": failure.to_string() }));
             self.console.error(&format!("{failure}; not everything that the job printed is there"));
         }
     }
 
-    pub(super) fn hold(&mut self, replica: Option<ReplicaId>, held: bool) {
-        let changed = if held { self.held.insert(replica) } else { self.held.remove(&replica) };
-        let host = replica.and_then(|replica| self.host(replica));
-        match host.filter(|_| changed) {
-            Some(host) => self.fleet.send(host, &ToDaemon::HoldOutput { replica, held }),
-            None if changed => self.fleet.send_all(&ToDaemon::HoldOutput { replica, held }),
-            None => {}
+    fn hold_all(&mut self, held: bool) {
+        if std::mem::replace(&mut self.all_are_held, held) != held {
+            self.fleet.send_all(&ToDaemon::HoldOutput { replica: None, held });
         }
     }
 
     /// Standard input is read while the job runs, there is room, and, at a terminal, this is the foreground job.
     pub(super) fn wants_input(&self) -> bool {
-        let running = self.is_launched() && self.exit_code.is_none();
+        let running = self.root.is_launched() && self.exit_code.is_none();
         let Some(input) = self.input.as_ref().filter(|_| running) else { return false };
         let is_foreground =
             || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
         // What was sent while a replica of rank 0 is being copied would be missing in its copy.
-        let is_copied = self.coordinator.is_cutting(VirtualRank(0)) || self.coordinator.is_stopping_for_line();
+        let is_copied =
+            self.root.coordinator().is_cutting(VirtualRank(0)) || self.root.coordinator().is_stopping_for_line();
         let is_foreground = || match &self.seat {
             Some(seat) => seat.is_in_foreground(),
             None => is_foreground(),
         };
-        self.input_in_flight_bytes() < INPUT_WINDOW_BYTES && !is_copied && is_foreground()
-    }
-
-    /// Read, and not yet taken by the slowest host that needs it.
-    pub(super) fn input_in_flight_bytes(&self) -> u64 {
-        let slowest = self.input_taken_bytes.values().copied().min().unwrap_or(self.input_sent_bytes);
-        self.input_sent_bytes - slowest
-    }
-
-    pub(super) fn send_input(&mut self, message: &ToDaemon) {
-        for host in self.input_taken_bytes.keys().copied().collect::<Vec<_>>() {
-            self.fleet.send(host, message);
-        }
+        self.root.input_in_flight_bytes() < INPUT_WINDOW_BYTES && !is_copied && is_foreground()
     }
 
     pub(super) fn read_input(&mut self) {
@@ -177,23 +124,15 @@ impl Shell<'_> {
             Ok(0) | Err(_) => {
                 self.input = None;
                 self.input_has_ended = true;
-                self.note_input();
-                self.send_input(&ToDaemon::InputEnd);
+                self.handle(Input::StandardInputEnd);
             }
             Ok(count) => {
                 bytes.truncate(count);
-                self.input_sent_bytes += count as u64;
                 if let Some(lines) = &mut self.lines {
                     lines.note_input(&bytes);
                 }
-                self.note_input();
-                self.send_input(&ToDaemon::Input { bytes });
+                self.handle(Input::StandardInput(bytes));
             }
         }
-    }
-
-    pub(super) fn note_input(&mut self) {
-        self.coordinator.input_passed(self.now());
-        self.carry_out();
     }
 }

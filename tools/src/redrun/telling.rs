@@ -18,9 +18,8 @@ use std::time::Instant;
 impl Shell<'_> {
     /// The name of the host that a replica was on in a view, which may be an older one; now, if none is given.
     pub(super) fn host_name_in(&self, replica: ReplicaId, view: Option<ViewNumber>) -> String {
-        let homes = self.past_homes.get(&replica).into_iter().flatten();
-        let mut past = homes.filter(|(until, _)| view.is_some_and(|view| view <= *until));
-        past.next().map_or_else(|| self.host_name(replica), |(_, host)| self.fleet.name(*host).to_owned())
+        let host = view.map_or_else(|| self.root.host(replica), |view| self.root.host_in(replica, view));
+        host.map_or_else(String::new, |host| self.fleet.name(host).to_owned())
     }
 
     /// Writes to the audit log.
@@ -74,7 +73,7 @@ impl Shell<'_> {
         if is_end {
             self.record_missing_faults();
             self.record_coverage();
-            let redundancy = redundancy::json(self.coordinator.redundancy(), self.now());
+            let redundancy = redundancy::json(self.root.coordinator().redundancy(), self.now());
             self.record("redundancy", &redundancy);
             self.attribute(report, view);
         }
@@ -126,12 +125,13 @@ impl Shell<'_> {
 
     /// What each process has sent and compared.
     pub(super) fn record_coverage(&mut self) {
-        let told: Vec<_> = self.coordinator.statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
+        let told: Vec<_> =
+            self.root.coordinator().statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
         for (replica, one) in told {
             let fields = serde_json::json!({
                 "replica": replica.to_string(), "host": self.host_name(replica), "messages_sent": one.messages_sent,
                 "bytes_sent": one.bytes_sent, "messages_compared": one.messages_compared,
-                "bytes_compared": one.bytes_compared, "communicators": self.coordinator.coverage(replica),
+                "bytes_compared": one.bytes_compared, "communicators": self.root.coordinator().coverage(replica),
             });
             self.record("coverage", &fields);
         }
@@ -150,7 +150,7 @@ impl Shell<'_> {
         self.learn_run(code);
         let profile = profile.as_ref().map(|(path, (profile, _))| (*path, profile));
         let summary = summary::Summary::new(
-            &self.coordinator,
+            self.root.coordinator(),
             &self.reports,
             self.now(),
             code,

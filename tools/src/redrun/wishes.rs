@@ -3,73 +3,82 @@
 use super::Shell;
 use super::spares::SpareError;
 use control_network::hub::LinkId;
-use coordinator::{Input, NoLines, Wish, WishError};
+use coordinator::Wish;
+use job_root::{Asker, Input};
 use nix::sys::signal::Signal;
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::daemon::ToDaemon;
 use redrt_wire::tree::Question;
-use serde_json::json;
 
-/// Why a wish is refused.
+/// Why a wish is refused, before the root is told of it.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("there is no live replica {0}")]
-    NotLive(ReplicaId),
     #[error("this job has no host {0}: redctl status shows them, redctl spare add {0} adds it")]
     NoHost(String),
     #[error("ranks {first}-{last}: the job has ranks 0 to {highest}")]
     NoSuchRanks { first: u32, last: u32, highest: u32 },
     #[error(transparent)]
-    Wish(#[from] WishError),
-    #[error(transparent)]
-    Line(#[from] NoLines),
-    #[error(transparent)]
-    Spare(#[from] SpareError),
+    Spare(SpareError),
 }
 
 impl Shell<'_> {
     /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done. None when the
     /// answer comes later.
     pub(super) fn answer(&mut self, link: LinkId, question: Question) -> Option<String> {
-        let outcome: Result<(), Refused> = match question {
+        let outcome: Result<bool, Refused> = match question {
             Question::Status => return Some(self.status().to_string()),
-            Question::Kill(replica) => self.kill(replica),
+            Question::Kill(replica) => {
+                let asker = self.asker(link);
+                self.handle(Input::Kill { asker, replica });
+                Ok(false)
+            }
             Question::Stop => {
-                self.handle(Input::Interrupted(Signal::SIGINT as i32));
-                Ok(())
+                self.handle(Input::Job(coordinator::Input::Interrupted(Signal::SIGINT as i32)));
+                Ok(true)
             }
             Question::Checkpoint { stop } => {
-                let now = self.now();
-                match self.coordinator.want_line(now, stop) {
-                    Ok(()) => {
-                        self.line_waiters.push(link);
-                        self.carry_out();
-                        return None;
-                    }
-                    Err(error) => Err(error.into()),
-                }
+                let asker = self.asker(link);
+                self.line_waiters.push(link);
+                self.handle(Input::Line { asker, ends: stop });
+                self.askers.remove(&asker);
+                Ok(false)
             }
-            Question::Migrate { replica, to } => self.migrate(replica, to.as_deref()),
-            Question::Drain(host) => self.drain(&host),
-            Question::Degree { degree, ranks } => self.change_degree(degree, &ranks),
-            Question::AddSpare { host, place_count } => match self.add_spare(link, &host, place_count) {
-                Ok(true) => Ok(()),
-                Ok(false) => return None,
-                Err(error) => Err(error.into()),
-            },
+            Question::Migrate { replica, to } => self.migrate(link, replica, to.as_deref()),
+            Question::Drain(host) => self.drain(link, &host),
+            Question::Degree { degree, ranks } => self.change_degree(link, degree, &ranks),
+            Question::AddSpare { host, place_count } => {
+                self.add_spare(link, &host, place_count).map_err(Refused::Spare)
+            }
         };
-        Some(outcome.err().map_or_else(String::new, |error| error.to_string()))
+        match outcome {
+            Ok(true) => Some(String::new()),
+            Ok(false) => None,
+            Err(error) => Some(error.to_string()),
+        }
     }
 
-    fn kill(&mut self, replica: ReplicaId) -> Result<(), Refused> {
-        if !self.coordinator.view().is_live(replica) {
-            return Err(Refused::NotLive(replica));
+    /// One whom the root is to answer.
+    fn asker(&mut self, link: LinkId) -> Asker {
+        let asker = Asker(self.asker_count);
+        self.asker_count += 1;
+        self.askers.insert(asker, link);
+        asker
+    }
+
+    /// The root has answered.
+    pub(super) fn tell_answer(&mut self, asker: Option<Asker>, outcome: Result<(), job_root::Refused>) {
+        match (asker, outcome) {
+            (Some(asker), outcome) => {
+                let Some(link) = self.askers.remove(&asker) else { return };
+                self.line_waiters.retain(|waiter| *waiter != link);
+                self.fleet.answer(link, outcome.err().map_or_else(String::new, |error| error.to_string()));
+            }
+            (None, Ok(())) => {}
+            (None, Err(error)) => {
+                let degree = self.job.grows_to.unwrap_or_default();
+                self.console
+                    .warning(&format!("-r {degree}: {error}; the job goes on with the replicas that were saved"));
+            }
         }
-        self.record("killed-by-user", &json!({ "replica": replica.to_string() }));
-        if let Some(host) = self.host(replica) {
-            self.fleet.send(host, &ToDaemon::Kill(replica));
-        }
-        Ok(())
     }
 
     fn known_host(&self, name: &str) -> Result<u32, Refused> {
@@ -83,45 +92,47 @@ impl Shell<'_> {
         self.fleet.find(name).or_else(|| (name == "localhost").then(here).flatten())
     }
 
-    fn wish(&mut self, wish: Wish, room: Option<u32>) -> Result<(), Refused> {
-        let now = self.now();
-        let outcome = self.coordinator.wish(now, wish, room);
-        self.carry_out();
-        self.hear_of_places();
-        Ok(outcome?)
-    }
-
-    fn migrate(&mut self, replica: ReplicaId, to: Option<&str>) -> Result<(), Refused> {
+    fn migrate(&mut self, link: LinkId, replica: ReplicaId, to: Option<&str>) -> Result<bool, Refused> {
         let host = to.map(|name| self.known_host(name)).transpose()?;
         let room = match host {
             Some(host) => Some(self.spares.room_on(self.fleet.name(host))),
             None => self.spares.room(None),
         };
-        self.wish(Wish::Migrate { replica, to: host }, room)
+        let asker = Some(self.asker(link));
+        self.handle(Input::Wish { asker, wish: Wish::Migrate { replica, to: host }, room });
+        Ok(false)
     }
 
-    fn drain(&mut self, name: &str) -> Result<(), Refused> {
+    fn drain(&mut self, link: LinkId, name: &str) -> Result<bool, Refused> {
         let host = self.known_host(name)?;
         let room = self.spares.room(Some(self.fleet.name(host)));
-        self.wish(Wish::Drain { host }, room)
+        let asker = Some(self.asker(link));
+        self.handle(Input::Wish { asker, wish: Wish::Drain { host }, room });
+        Ok(false)
     }
 
     /// A job that was resumed with more replicas than were saved runs.
     pub(super) fn grow(&mut self) {
-        let Some(degree) = self.grows_to.take() else { return };
-        if let Err(error) = self.change_degree(degree, &[]) {
-            self.console.warning(&format!("-r {degree}: {error}; the job goes on with the replicas that were saved"));
+        if let Some(degree) = self.grows_to.take() {
+            let ranks = (0..self.job.world.rank_count()).map(VirtualRank).collect();
+            self.wish_degree(None, degree, ranks);
         }
     }
 
-    fn change_degree(&mut self, degree: u16, ranges: &[(u32, u32)]) -> Result<(), Refused> {
+    fn change_degree(&mut self, link: LinkId, degree: u16, ranges: &[(u32, u32)]) -> Result<bool, Refused> {
         let rank_count = self.job.world.rank_count();
         if let Some((first, last)) = ranges.iter().find(|(first, last)| first > last || *last >= rank_count) {
             return Err(Refused::NoSuchRanks { first: *first, last: *last, highest: rank_count - 1 });
         }
         let named = |rank: &u32| ranges.is_empty() || ranges.iter().any(|(first, last)| (first..=last).contains(&rank));
         let ranks = (0..rank_count).filter(named).map(VirtualRank).collect();
+        let asker = Some(self.asker(link));
+        self.wish_degree(asker, degree, ranks);
+        Ok(false)
+    }
+
+    fn wish_degree(&mut self, asker: Option<Asker>, degree: u16, ranks: Vec<VirtualRank>) {
         let room = self.spares.room(None);
-        self.wish(Wish::Degree { degree, ranks }, room)
+        self.handle(Input::Wish { asker, wish: Wish::Degree { degree, ranks }, room });
     }
 }

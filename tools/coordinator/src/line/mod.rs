@@ -19,6 +19,7 @@ use crate::{LineFailure, Report};
 use redrt_types::{ReplicaId, View, World};
 use redrt_wire::clone::{Cost, Position};
 use redrt_wire::line::{Generation, LineOrder, LineStep};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ const REST_MAX: Duration = Duration::from_secs(300);
 pub const RESTARTS_MAX: u32 = 3;
 
 /// When lines are taken.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Schedule {
     /// When somebody asks.
     Asked,
@@ -48,7 +49,7 @@ pub enum Schedule {
 }
 
 /// What the coordinator is told of lines.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LineSettings {
     /// When they are taken.
     pub schedule: Schedule,
@@ -64,7 +65,7 @@ pub struct LineSettings {
 }
 
 /// A line, all of whose images are on the disk.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TakenLine {
     /// Its number.
     pub generation: Generation,
@@ -83,7 +84,7 @@ pub struct TakenLine {
 }
 
 /// How far an attempt is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Stage {
     Opening,
     Copying,
@@ -94,7 +95,7 @@ enum Stage {
     Committing,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Attempt {
     generation: Generation,
     stage: Stage,
@@ -125,7 +126,7 @@ enum Next {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LineWatch {
     schedule: Schedule,
     first: Option<Duration>,

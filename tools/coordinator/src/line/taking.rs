@@ -6,13 +6,14 @@ use redrt_types::ReplicaId;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use redrt_wire::line::{Generation, LineOrder, LineStep};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The exit code of a job that was ended with a line, to be resumed: `EX_TEMPFAIL` of sysexits.h.
 pub const RESUME_CODE: i32 = 75;
 
 /// What the store says of a line.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum StoreNews {
     /// There is a place for it.
     Opened,

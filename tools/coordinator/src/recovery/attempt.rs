@@ -8,6 +8,7 @@ use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::no_image::NoImage;
+use serde::{Deserialize, Serialize};
 use spare_pool::PlaceOrder;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const REST_MAX: Duration = Duration::from_secs(60);
 /// Nobody waits for ever for a copy on a host of the user's choice.
 const TRIES_ON_ONE_HOST: u32 = 3;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Stage {
     Opening,
     Copying,
@@ -38,7 +39,7 @@ pub(super) enum Stage {
 }
 
 /// Whether others vouch for the memory that is to be copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Proof {
     /// Nobody was asked yet.
     Unasked,
@@ -49,7 +50,7 @@ pub(super) enum Proof {
 }
 
 /// One attempt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Attempt {
     pub newcomer: Newcomer,
     /// What it is to make good; its seat is that of this attempt.
@@ -77,7 +78,7 @@ pub(super) struct Attempt {
 }
 
 /// What is to be told when its cost is known, and whose daemon knows it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Untold {
     pub recovered: Recovered,
     pub source_host: u32,

@@ -19,6 +19,7 @@ use super::missing::{Missing, Seat};
 use crate::{Coordinator, NotHeld, Phase, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::CloneId;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -27,14 +28,14 @@ const DEGREE: u16 = 2;
 /// When copies were in the way, none are made for this time; it doubles with each time, up to the interval.
 const REST_FIRST: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Rest {
     until: Duration,
     lasts: Duration,
 }
 
 /// Copies that stand ready, and what is asked of them.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Holding {
     pub interval: Duration,
     /// Ranks of which no copies are made for a while.

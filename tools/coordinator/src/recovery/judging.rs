@@ -13,6 +13,7 @@ use super::leaving::Move;
 use crate::{Coordinator, NotHeld, Report, RetireReason};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::{Finding, Mismatch};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_INTERVALS: u32 = 4;
 
 /// A copy that was let in to judge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Arbiter {
     /// Its place.
     pub replica: ReplicaId,
@@ -34,7 +35,7 @@ pub struct Arbiter {
 }
 
 /// What came of a dispute.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Arbitration {
     /// Whose replicas differed.
     pub rank: VirtualRank,
@@ -47,7 +48,7 @@ pub struct Arbitration {
 }
 
 /// A dispute.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     pub begun_at: Duration,
     arbiters: Vec<Arbiter>,
@@ -56,7 +57,7 @@ pub(super) struct Case {
     verdict: Option<Verdict>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Verdict {
     culprit: Option<ReplicaId>,
     found_at: Duration,

@@ -11,11 +11,12 @@ use super::wish::{Wish, WishError};
 use crate::{CloneFailure, Coordinator, Output, Report, StayReason};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
+use serde::{Deserialize, Serialize};
 use spare_pool::PlaceOrder;
 use std::time::Duration;
 
 /// Of a replica that is to leave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Move {
     /// Where its part is to be taken over, if that was said.
     pub to: Option<u32>,

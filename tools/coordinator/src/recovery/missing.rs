@@ -5,6 +5,7 @@ use super::{Purpose, Recovery};
 use crate::{CloneFailure, Coordinator, NotHeld, Output, Phase, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{CloneId, CloneOrder, Newcomer};
+use serde::{Deserialize, Serialize};
 use spare_pool::{PlaceNews, PlaceOrder};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 const REST_AFTER_LOSS: Duration = Duration::from_secs(1);
 
 /// Where a copy may be put.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Seat {
     None,
     /// A pool was asked.
@@ -26,7 +27,7 @@ pub(super) enum Seat {
 }
 
 /// A place that is to be filled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Missing {
     pub purpose: Purpose,
     /// When it was lost, or wished for.

@@ -37,12 +37,13 @@ use missing::{Missing, Seat};
 use redrt_types::{Incarnation, ReplicaId, VirtualRank, World};
 use redrt_wire::clone::{CloneId, CloneOrder, Cost, Newcomer};
 use redrt_wire::daemon::ToDaemon;
+use serde::{Deserialize, Serialize};
 use spare_pool::PlaceOrder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Why a copy is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Purpose {
     /// A replica was lost.
     Loss,
@@ -55,7 +56,7 @@ pub enum Purpose {
 }
 
 /// What it took to make a copy, for the user.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Recovered {
     /// The place.
     pub replica: ReplicaId,
@@ -73,7 +74,7 @@ pub struct Recovered {
     pub cost: Option<Cost>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Host {
     name: String,
     is_alive: bool,
@@ -90,7 +91,7 @@ impl Host {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recovery {
     hosts: BTreeMap<u32, Host>,
     /// By process: the number of its host.

@@ -15,13 +15,14 @@ use crate::scrub::Vouching;
 use crate::{CloneFailure, Coordinator, Report};
 use redrt_types::ReplicaId;
 use redrt_wire::clone::CloneId;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A program may be far from its next collective, and a rank without redundancy should not wait for that.
 const PROOF_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Why nobody vouches for a source that is copied all the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Unproven {
     /// Its memory was not compared in time.
     Late(Duration),

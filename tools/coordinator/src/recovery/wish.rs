@@ -1,9 +1,10 @@
 //! What users want changed of a running job, and why it cannot be.
 
 use redrt_types::{ReplicaId, VirtualRank};
+use serde::{Deserialize, Serialize};
 
 /// What a user wants changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Wish {
     /// One replica is to be elsewhere.
     Migrate {

@@ -1,0 +1,58 @@
+//! What daemons say.
+
+use super::{Misplaced, Output, Root};
+use coordinator::Input;
+use redrt_wire::control::FromAgent;
+use redrt_wire::daemon::FromDaemon;
+use redrt_wire::line::LineStep;
+
+impl Root {
+    pub(super) fn hear(&mut self, host: u32, message: FromDaemon) {
+        let why = match message.replica() {
+            Some(replica) if !self.world.contains(replica) => Misplaced::NoReplica(replica),
+            // What it says of one that has found another home, or is given up, comes too late to matter.
+            Some(replica) if self.host(replica) != Some(host) && self.is_cloneable => return,
+            Some(replica) if self.host(replica) != Some(host) => Misplaced::NotItsReplica(replica),
+            _ => return self.take(host, message),
+        };
+        self.outputs.push_back(Output::Expel { host, why });
+    }
+
+    fn take(&mut self, host: u32, message: FromDaemon) {
+        let output = match message {
+            FromDaemon::Started { replica, pid } => {
+                self.outputs.push_back(Output::Started { replica, pid });
+                return self.tell(Input::Started { replica, pid });
+            }
+            FromDaemon::OtherMpi { replica, what } => return self.tell(Input::OtherMpi { replica, what }),
+            FromDaemon::NotStarted { replica, message } => return self.tell(Input::NotStarted { replica, message }),
+            FromDaemon::Note(note) => Output::Note(note),
+            FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) } => {
+                Output::Dynamic { replica, number, request }
+            }
+            FromDaemon::Agent { replica, message } => return self.tell(Input::Agent(replica, message)),
+            FromDaemon::Output { replica, stream, bytes } => return self.printed(replica, stream, bytes),
+            FromDaemon::InputTaken { byte_count } => return self.input.note_taken(host, byte_count),
+            FromDaemon::Clone { id, step } => return self.tell(Input::Clone { host, id, step }),
+            FromDaemon::Line { generation, replica, step: LineStep::Progress(progress) } => {
+                Output::Saving { generation, replica, progress }
+            }
+            FromDaemon::Line { generation, replica, step } => {
+                return self.tell(Input::Line { generation, replica, step });
+            }
+            FromDaemon::Part { generation, source, step } => Output::Part { host, generation, source, step },
+            FromDaemon::Exited { replica, exit } => return self.tell(Input::Exited(replica, exit)),
+            FromDaemon::Drained(replica) => {
+                self.outputs.push_back(Output::ErrorEnded(replica));
+                return self.tell(Input::Drained(replica));
+            }
+            // Of hosts, not of processes.
+            FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. } => return,
+        };
+        self.outputs.push_back(output);
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.coordinator.handle(self.now, input);
+    }
+}

@@ -1,0 +1,301 @@
+//! The root of a job: all that its processes and daemons are told follows from what this machine was told, and when.
+//!
+//! Enters ([`Input`], with the time): what daemons and processes say, what the user wants, what has become of hosts,
+//! places, lines and files. Leaves ([`Output`]): messages for daemons, what is to be shown, what is to be told. No
+//! clock, socket or random source inside, and no collection whose order differs from run to run. So
+//!
+//! * the same [`Settings`] and inputs make the same outputs, and
+//! * a root that is written down between two inputs (it is plain data) goes on as if it had not been.
+//!
+//! ```text
+//!                       ┌─────────────────────── Root ──────────────────────┐
+//!   daemons ── says ──▶ │ is it where it says?  ─▶ Coordinator ─▶ homes      │ ──▶ messages, reports, orders
+//!   user ──── wants ──▶ │ (homes)                    ▲    │                  │
+//!   time ─────────────▶ │                    finding │    ▼ who prints       │
+//!   processes print ──▶ │ standard input, output ─▶ streams of the ranks     │ ──▶ what is shown
+//!                       └───────────────────────────────────────────────────┘
+//! ```
+//! *One input after another.* All outputs of an input are taken before the next one is handed over. What an output
+//! makes happen outside comes back as an input of its own. A journal of inputs would otherwise not say what was known
+//! when.
+//!
+//! *What was said and what is so.* Outputs are worked out as they are taken. What is known of homes and streams is as
+//! it was when the output that was taken last was true: a report of a replica that leaves is told before its place is
+//! empty.
+#![forbid(unsafe_code)]
+
+mod hearing;
+mod homes;
+mod input;
+mod messages;
+mod printing;
+
+pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Settings};
+
+use coordinator::{Coordinator, Report};
+use homes::Homes;
+use input::StandardInput;
+use printing::Printing;
+use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::line::LineOrder;
+use replica_output::sphere_stream::SphereStream;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The machine; see the crate.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Root {
+    world: World,
+    is_cloneable: bool,
+    coordinator: Coordinator,
+    homes: Homes,
+    printing: Printing,
+    input: StandardInput,
+    /// When the last input came.
+    now: Duration,
+    /// Outputs of the last input are left, or may be.
+    is_working: bool,
+    /// Taken before the state is written down.
+    #[serde(skip)]
+    outputs: VecDeque<Output>,
+}
+
+impl Root {
+    /// The root of a job whose hosts are about to be asked for.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let Settings { life, release, shown_bytes, is_cloneable, checks_determinism } = settings;
+        let mut root = Self {
+            world: life.coordinator.world.clone(),
+            is_cloneable,
+            printing: Printing::new(release, &life.coordinator.view, &shown_bytes),
+            input: StandardInput::new(life.input_bytes),
+            coordinator: Coordinator::new(life.coordinator),
+            homes: Homes::default(),
+            now: Duration::ZERO,
+            is_working: true,
+            outputs: VecDeque::new(),
+        };
+        if checks_determinism {
+            root.coordinator.check_determinism();
+        }
+        root.rewind(life.restored);
+        root
+    }
+
+    /// What is known of processes, views, copies and lines.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// Whether processes have been launched in this life of the job.
+    #[must_use]
+    pub fn is_launched(&self) -> bool {
+        self.homes.is_known()
+    }
+
+    /// The host of every process, by process; none for places that are free.
+    #[must_use]
+    pub fn placement(&self) -> &[Option<u32>] {
+        self.homes.placement()
+    }
+
+    /// The host that a replica runs on.
+    #[must_use]
+    pub fn host(&self, replica: ReplicaId) -> Option<u32> {
+        self.homes.host(self.world.process(replica))
+    }
+
+    /// The host that a replica was on in a view, which may be an older one.
+    #[must_use]
+    pub fn host_in(&self, replica: ReplicaId, view: ViewNumber) -> Option<u32> {
+        self.homes.past_host(replica, view).or_else(|| self.host(replica))
+    }
+
+    /// What the replicas of a rank have printed.
+    #[must_use]
+    pub fn stream(&self, rank: VirtualRank) -> &SphereStream {
+        self.printing.stream(rank)
+    }
+
+    /// Whether output is kept back that is perhaps printed again, so that all processes are to be held.
+    #[must_use]
+    pub fn withholds(&self) -> bool {
+        self.printing.withholds()
+    }
+
+    /// Standard input that was read and that the slowest host has not taken yet.
+    #[must_use]
+    pub fn input_in_flight_bytes(&self) -> u64 {
+        self.input.in_flight_bytes()
+    }
+
+    /// What the images of the newest line have had of standard input.
+    #[must_use]
+    pub fn input_bytes_at_line(&self) -> u64 {
+        self.input.bytes_at_line()
+    }
+
+    /// Takes one input. `now` is the time since the job was launched, which begins anew at its first launch and never
+    /// goes back in a life.
+    ///
+    /// # Panics
+    /// If outputs of the last one were not taken.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        assert!(!self.is_working, "the outputs of one input are taken before the next comes");
+        (self.now, self.is_working) = (now, true);
+        match input {
+            Input::Launched { placement, recovery } => self.launched(placement, recovery.map(|recovery| *recovery)),
+            Input::WentBack(life) => self.go_back(*life),
+            Input::Daemon { host, message } => self.hear(host, message),
+            Input::HostLost { host, name, why } => self.lose_host(host, name, why),
+            Input::HostOpened { host, name } => self.coordinator.open_host(host, name),
+            Input::HostDismissed(host) => self.coordinator.dismiss_host(host),
+            Input::Wish { asker, wish, room } => {
+                let outcome = self.coordinator.wish(now, wish, room);
+                self.answer(asker, outcome.map_err(Refused::Wish));
+            }
+            Input::Line { asker, ends } => {
+                if let Err(error) = self.coordinator.want_line(now, ends) {
+                    self.answer(Some(asker), Err(Refused::Line(error)));
+                }
+            }
+            Input::Kill { asker, replica } => self.kill(asker, replica),
+            Input::StandardInput(bytes) => {
+                self.input.note_read(bytes.len());
+                self.give_input(&ToDaemon::Input { bytes });
+            }
+            Input::StandardInputEnd => self.give_input(&ToDaemon::InputEnd),
+            Input::Tick if !self.is_launched() => {}
+            Input::Tick => self.coordinator.handle(now, coordinator::Input::Tick),
+            Input::Job(input) => self.coordinator.handle(now, input),
+        }
+    }
+
+    /// The next thing to do. All of them are taken before the next input comes.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            if let Some(output) = self.coordinator.poll_output() {
+                self.pass_on(output);
+            } else if !self.look_at_printing() {
+                self.is_working = false;
+                return None;
+            }
+        }
+    }
+
+    /// When [`Input::Tick`] is due at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.coordinator.next_deadline()
+    }
+
+    fn launched(&mut self, placement: Vec<Option<u32>>, recovery: Option<coordinator::Recovery>) {
+        self.coordinator.launched_on(placement.iter().map(|host| host.unwrap_or_default()).collect());
+        if let Some(recovery) = recovery {
+            self.coordinator.recover_with(recovery);
+        }
+        let readers = self.world.replicas().zip(&placement).filter(|(replica, _)| replica.rank == VirtualRank(0));
+        self.input.launched(readers.filter_map(|(_, host)| *host));
+        self.homes.settle(placement);
+    }
+
+    /// All processes are gone, and others take their places.
+    fn go_back(&mut self, life: Life) {
+        self.coordinator = Coordinator::new(life.coordinator);
+        self.homes = Homes::default();
+        self.input = StandardInput::new(life.input_bytes);
+        self.printing.forget_holds();
+        self.rewind(life.restored);
+    }
+
+    fn lose_host(&mut self, host: u32, name: String, why: String) {
+        self.input.lose(host);
+        let replicas = self.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
+        self.coordinator.handle(self.now, coordinator::Input::DaemonLost { host: name, why, replicas });
+    }
+
+    fn kill(&mut self, asker: Asker, replica: ReplicaId) {
+        if !self.coordinator.view().is_live(replica) {
+            return self.answer(Some(asker), Err(Refused::NotLive(replica)));
+        }
+        self.outputs.push_back(Output::KilledByUser(replica));
+        if let Some(host) = self.host(replica) {
+            self.outputs.push_back(Output::SendTo(host, ToDaemon::Kill(replica)));
+        }
+        self.answer(Some(asker), Ok(()));
+    }
+
+    fn answer(&mut self, asker: Option<Asker>, outcome: Result<(), Refused>) {
+        self.pass_all_on();
+        self.outputs.push_back(Output::Answered { asker, outcome });
+    }
+
+    /// Copies that were made before go first: they would lack it.
+    fn give_input(&mut self, message: &ToDaemon) {
+        self.coordinator.input_passed(self.now);
+        self.pass_all_on();
+        let orders = self.input.readers().map(|host| Output::SendTo(host, message.clone()));
+        self.outputs.extend(orders);
+    }
+
+    fn pass_all_on(&mut self) {
+        while let Some(output) = self.coordinator.poll_output() {
+            self.pass_on(output);
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        self.outputs.push_back(Output::Report(report));
+    }
+
+    /// What the coordinator wants done, here or outside.
+    fn pass_on(&mut self, output: coordinator::Output) {
+        use coordinator::Output as Job;
+        let output = match output {
+            Job::Vacated(replica) => return self.homes.vacate(self.world.process(replica)),
+            Job::Moved { replica, host } => {
+                let view = self.coordinator.view().number;
+                self.homes.moved(self.world.process(replica), replica, host, view);
+                return self.printing.let_go(replica);
+            }
+            Job::Kinship(rank, kinship) => return self.set_kinship(rank, &kinship),
+            Job::StreamJoined { replica, source, offset, kinship } => {
+                if let Some(host) = self.host(replica).filter(|_| replica.rank == VirtualRank(0)) {
+                    self.input.join(host);
+                }
+                self.set_kinship(replica.rank, &kinship);
+                return self.stream_joined(replica, source, offset);
+            }
+            Job::StreamLost(replica) => return self.stream_lost(replica),
+            Job::StreamEnded { replica, end } => return self.stream_ended(replica, end),
+            Job::Send(message) => {
+                if let ToDaemon::Line { order: LineOrder::Stop, .. } = &message {
+                    // What processes are given of standard input from now on is not in their images.
+                    self.input.line_begins();
+                }
+                Output::Send(message)
+            }
+            Job::SendTo(host, message) => Output::SendTo(host, message),
+            Job::Place(order) => Output::Place(order),
+            Job::HostFree(host) => Output::HostFree(host),
+            Job::Progress { newcomer, progress } => Output::Progress { newcomer, progress },
+            Job::Report(report) => Output::Report(report),
+            Job::OpenLine(generation) => Output::OpenLine(generation),
+            Job::CommitLine(taken) => Output::CommitLine(taken),
+            Job::DropLine(generation) => Output::DropLine(generation),
+            Job::Restart { count, .. } => Output::GoBack { count },
+            Job::Finish(code) => Output::Finish { code, will_go_on: self.coordinator.is_suspended() },
+        };
+        self.outputs.push_back(output);
+    }
+}
+
+#[cfg(test)]
+mod tests;

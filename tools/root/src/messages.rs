@@ -1,0 +1,248 @@
+//! What the root is told, and what it wants done.
+
+use coordinator::{NoLines, Recovery, Report, TakenLine, Wish, WishError};
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::clone::{Newcomer, Progress};
+use redrt_wire::daemon::{FromDaemon, ToDaemon};
+use redrt_wire::dynamic::Request;
+use redrt_wire::line::{Generation, PartStep};
+use replica_output::restored::Restored;
+use replica_output::sphere_stream::Release;
+use serde::{Deserialize, Serialize};
+use spare_pool::PlaceOrder;
+
+/// What the root is told when it is made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// The first life of the job.
+    pub life: Life,
+    /// How outputs of replicas become one.
+    pub release: Release,
+    /// By rank: bytes that were shown of it before this root was made.
+    pub shown_bytes: Vec<u64>,
+    /// Replicas may find another home.
+    pub is_cloneable: bool,
+    /// The program is being checked (`--check-determinism`).
+    pub checks_determinism: bool,
+}
+
+/// What a job begins with, at its start or when it goes back to a line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Life {
+    /// What the coordinator is told.
+    pub coordinator: coordinator::Settings,
+    /// Replicas that go on from images, by rank. They print again what they have printed since.
+    pub restored: Vec<(VirtualRank, Vec<Restored>)>,
+    /// Bytes of standard input that these images have had.
+    pub input_bytes: u64,
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Asker(pub u64);
+
+/// What happens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Input {
+    /// All hosts are there, and processes are being launched.
+    Launched {
+        /// On these hosts, by process; none for places that are free.
+        placement: Vec<Option<u32>>,
+        /// Absent where lost replicas are not replaced.
+        recovery: Option<Box<Recovery>>,
+    },
+    /// The job begins anew from a line: all its processes are gone.
+    WentBack(Box<Life>),
+    /// A daemon that is part of the job said something.
+    Daemon {
+        /// Its host.
+        host: u32,
+        /// What.
+        message: FromDaemon,
+    },
+    /// A host is not part of the job any more.
+    HostLost {
+        /// Its number.
+        host: u32,
+        /// Its name.
+        name: String,
+        /// How that is known.
+        why: String,
+    },
+    /// Copies may be put on this host from now on.
+    HostOpened {
+        /// Its number.
+        host: u32,
+        /// Its name.
+        name: String,
+    },
+    /// Nothing is on this host any more, and nothing can be put there.
+    HostDismissed(u32),
+    /// A user wants something changed. Answered by [`Output::Answered`].
+    Wish {
+        /// Who; nobody if the job was started with that wish.
+        asker: Option<Asker>,
+        /// What.
+        wish: Wish,
+        /// How many more copies can be put where it leads to, if that is known.
+        room: Option<u32>,
+    },
+    /// A user wants a line now. Answered if there cannot be any; else a report says what has become of it.
+    Line {
+        /// Who.
+        asker: Asker,
+        /// The job is to end with it.
+        ends: bool,
+    },
+    /// A user wants a replica ended.
+    Kill {
+        /// Who.
+        asker: Asker,
+        /// Which replica.
+        replica: ReplicaId,
+    },
+    /// This was read from standard input.
+    StandardInput(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Standard input has ended.
+    StandardInputEnd,
+    /// Something for the coordinator that no daemon has said.
+    Job(coordinator::Input),
+    /// Nothing but time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Send this to every daemon.
+    Send(ToDaemon),
+    /// Send this to the daemon of one host.
+    SendTo(u32, ToDaemon),
+    /// A daemon speaks of what it cannot know: do without its host.
+    Expel {
+        /// The host.
+        host: u32,
+        /// What it spoke of.
+        why: Misplaced,
+    },
+    /// Tell this to the pools of spares.
+    Place(PlaceOrder),
+    /// A host that was to become free is.
+    HostFree(u32),
+    /// Show this, which the replicas of a rank have agreed to print.
+    Show {
+        /// The rank.
+        rank: VirtualRank,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Show this, which a process has printed on its standard error.
+    ShowError {
+        /// Which process.
+        replica: ReplicaId,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// The standard error of a process has ended.
+    ErrorEnded(ReplicaId),
+    /// Tell the user and the audit log.
+    Report(Report),
+    /// A process was started: tell the audit log.
+    Started {
+        /// The replica.
+        replica: ReplicaId,
+        /// Its process id.
+        pid: i32,
+    },
+    /// A user has a replica ended: tell the audit log.
+    KilledByUser(ReplicaId),
+    /// A daemon has something to say to the user.
+    Note(String),
+    /// Memory of a clone is going over.
+    Progress {
+        /// What is being made.
+        newcomer: Newcomer,
+        /// How far it is.
+        progress: Progress,
+    },
+    /// Memory of a process is going into its image.
+    Saving {
+        /// For which line.
+        generation: Generation,
+        /// Whose.
+        replica: ReplicaId,
+        /// How far it is.
+        progress: Progress,
+    },
+    /// The copy of what a host has of a line has come so far.
+    Part {
+        /// The host that says so.
+        host: u32,
+        /// Of which line.
+        generation: Generation,
+        /// Of which host.
+        source: u32,
+        /// How far.
+        step: PartStep,
+    },
+    /// A process asks something about other jobs.
+    Dynamic {
+        /// Which process.
+        replica: ReplicaId,
+        /// Number of its question.
+        number: u64,
+        /// What.
+        request: Request,
+    },
+    /// Answer who has asked.
+    Answered {
+        /// Who, if somebody has.
+        asker: Option<Asker>,
+        /// Whether it is done, or begun.
+        outcome: Result<(), Refused>,
+    },
+    /// Make a place in the store for the images of a line, and have the daemons begin to write them.
+    OpenLine(Generation),
+    /// All images of a line are on the disk: keep it.
+    CommitLine(Box<TakenLine>),
+    /// Nothing comes of a line: remove what there is of it.
+    DropLine(Generation),
+    /// All processes are gone: begin again from the newest line.
+    GoBack {
+        /// How often the job is started from it, with this time; 0 if it cannot be loaded, and an older one is to be
+        /// taken.
+        count: u32,
+    },
+    /// The job is over.
+    Finish {
+        /// The exit code.
+        code: i32,
+        /// It was ended with a line, and will go on from there.
+        will_go_on: bool,
+    },
+}
+
+/// What a daemon spoke of that it cannot know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Misplaced {
+    /// The job has no such replica.
+    #[error("its daemon speaks of a replica {0}")]
+    NoReplica(ReplicaId),
+    /// The replica is on another host.
+    #[error("its daemon speaks of replica {0}, which is not there")]
+    NotItsReplica(ReplicaId),
+}
+
+/// Why a user's wish is refused. Nothing has changed then.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// There is no such replica, or it is dead.
+    #[error("there is no live replica {0}")]
+    NotLive(ReplicaId),
+    /// Of replicas or hosts.
+    #[error(transparent)]
+    Wish(WishError),
+    /// Of a line.
+    #[error(transparent)]
+    Line(NoLines),
+}

@@ -1,0 +1,115 @@
+//! The same inputs make the same outputs, also in a root that was written down and read again in their midst.
+
+mod input;
+mod world;
+
+use super::*;
+use redrt_wire::frame::{decode_body, encode_body};
+use std::hash::{DefaultHasher, Hasher};
+use world::{Recording, Scenario, record};
+
+/// Gives a root inputs of a recording, each as a journal would have kept it; what comes out of each.
+fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>) -> Vec<String> {
+    let give = |(now, input): &(Duration, Input)| {
+        let input = decode_body(&encode_body(input)).expect("an input can be written down");
+        root.handle(*now, input);
+        outputs(root)
+    };
+    recording.inputs[inputs].iter().map(give).collect()
+}
+
+/// All that is to be done.
+fn outputs(root: &mut Root) -> String {
+    std::iter::from_fn(|| root.poll_output()).map(|output| words(&output)).collect()
+}
+
+/// The words of the developers' log, but for what is printed, which may be much.
+fn words(output: &Output) -> String {
+    match output {
+        Output::Show { rank, bytes } => {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(bytes);
+            format!("Show {{ {rank:?}, {} bytes, {:x} }}\n", bytes.len(), hasher.finish())
+        }
+        output => format!("{output:?}\n"),
+    }
+}
+
+fn begin(recording: &Recording) -> Root {
+    let mut root = Root::new(recording.settings.clone());
+    outputs(&mut root);
+    root
+}
+
+fn written_down(root: &Root) -> Root {
+    decode_body(&encode_body(root)).expect("a root can be written down")
+}
+
+#[test]
+fn the_same_inputs_make_the_same_outputs() {
+    for seed in 0..120 {
+        let recording = record(Scenario::of_seed(seed));
+        let mut root = begin(&recording);
+        let again = replay(&mut root, &recording, 0..recording.inputs.len());
+        assert_eq!(again, recording.outputs, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_root_that_is_written_down_between_two_inputs_goes_on_as_if_it_had_not_been() {
+    for seed in 0..30 {
+        let recording = record(Scenario::of_seed(seed));
+        let count = recording.inputs.len();
+        let mut root = begin(&recording);
+        for at in 0..count {
+            // Each in turn goes on from what was read: what it lacks shows in what follows.
+            root = written_down(&root);
+            assert_eq!(replay(&mut root, &recording, at..at + 1)[0], recording.outputs[at], "seed {seed}, input {at}");
+        }
+        let mut other = begin(&recording);
+        replay(&mut other, &recording, 0..count);
+        assert_eq!(encode_body(&root), encode_body(&other), "seed {seed}");
+    }
+}
+
+/// What the tests above look at can tell roots apart: one that lost an input does something else.
+#[test]
+fn a_root_that_has_lost_an_input_is_not_the_same() {
+    let recording = record(Scenario::of_seed(1));
+    let count = recording.inputs.len();
+    let is_loss = |at: &usize| recording.outputs[*at].contains("Lost(");
+    let lost = (0..count).find(is_loss).expect("a replica is lost in this scenario");
+    let mut root = begin(&recording);
+    replay(&mut root, &recording, 0..lost);
+    assert_ne!(replay(&mut root, &recording, lost + 1..count), recording.outputs[lost + 1..]);
+}
+
+#[test]
+fn the_scenarios_are_of_all_kinds() {
+    let all: String = (0..120).flat_map(|seed| record(Scenario::of_seed(seed)).outputs).collect();
+    let kinds = [
+        "Show {",
+        "ShowError",
+        "Recovered(",
+        "LineTaken",
+        "LineFailed",
+        "GoBack",
+        "Finish { code: 0",
+        "DaemonLost",
+        "outcome: Ok",
+        "outcome: Err",
+        "HostFree",
+        "OutputMismatch",
+        "Input {",
+        "NoSpare",
+        "KilledByUser",
+        "HoldOutput",
+        "Expel",
+        "SphereLost",
+        "OutputHeld",
+        "Left {",
+        "will_go_on: true",
+    ];
+    let missing: Vec<_> = kinds.into_iter().filter(|kind| !all.contains(kind)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

@@ -1,0 +1,446 @@
+//! Jobs for the root: daemons, processes, a store and a pool that answer what it wants, in any order, while things
+//! happen that nobody wants. All inputs and outputs are recorded.
+
+use crate::*;
+use coordinator::{LOOK_INTERVAL_USUAL, LineSettings, OnStall, RandomKills, Recovery, Schedule, StoreNews, Wish};
+use redrt_types::View;
+use redrt_wire::card::Card;
+use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
+use redrt_wire::control::{FromAgent, OnSdc};
+use redrt_wire::daemon::{FromDaemon, Stream};
+use redrt_wire::event::Statistics;
+use redrt_wire::exit::Exit;
+use redrt_wire::line::{Generation, LineStep};
+use replica_output::sphere_stream::Release;
+use spare_pool::{JobId, PlaceNews, Places, Request};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was told to a root, and what came of it.
+pub struct Recording {
+    pub settings: Settings,
+    pub inputs: Vec<(Duration, Input)>,
+    /// Of each input, in words.
+    pub outputs: Vec<String>,
+}
+
+/// Where a job comes from.
+pub struct Scenario {
+    random: fastrand::Rng,
+    degrees: Vec<u16>,
+    is_cloneable: bool,
+    release: Release,
+    kills: bool,
+    /// Some process will print far ahead.
+    floods: bool,
+}
+
+impl Scenario {
+    pub fn of_seed(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let ranks = random.usize(1..4);
+        Self {
+            degrees: (0..ranks).map(|_| random.u16(1..4)).collect(),
+            is_cloneable: random.u8(0..4) > 0,
+            release: [Release::Voted, Release::VotedOrNothing, Release::Leader][random.usize(0..3)],
+            kills: random.bool(),
+            floods: seed.is_multiple_of(20),
+            random,
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let world = World::new(self.degrees.iter().map(|degree| degree + 1).collect());
+        let view = View::with_degrees(&world, &self.degrees);
+        Settings {
+            release: self.release,
+            shown_bytes: vec![0; self.degrees.len()],
+            is_cloneable: self.is_cloneable,
+            checks_determinism: false,
+            life: Life { coordinator: self.coordinator(world, view, 0), restored: Vec::new(), input_bytes: 0 },
+        }
+    }
+
+    fn coordinator(&self, world: World, view: View, restart_count: u32) -> coordinator::Settings {
+        let line = LineSettings {
+            schedule: Schedule::Every(Duration::from_secs(20)),
+            first: None,
+            next: Generation(1 + 100 * u64::from(restart_count)),
+            restored: (restart_count > 0).then_some(Generation(1)),
+            restart_count,
+        };
+        coordinator::Settings {
+            world,
+            view,
+            timeout: None,
+            death_time_max: Duration::from_secs(2),
+            on_sdc: OnSdc::Heal,
+            strikes_max: 3,
+            on_stall: OnStall::Majority,
+            stall_time: None,
+            look_interval: LOOK_INTERVAL_USUAL,
+            scrub_interval: None,
+            line: Some(line),
+            timed_kills: Vec::new(),
+            send_kills: Vec::new(),
+            random_kills: self.kills.then_some(RandomKills {
+                mean_time: Duration::from_secs(30),
+                seed: 7,
+                count: Some(2),
+            }),
+        }
+    }
+}
+
+const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The surroundings of a root.
+struct Job {
+    scenario: Scenario,
+    root: Root,
+    now: Duration,
+    places: Places,
+    /// Inputs that follow from what the root wanted; each host's in order.
+    answers: BTreeMap<u32, VecDeque<Input>>,
+    /// What each process has printed.
+    printed: BTreeMap<ReplicaId, u64>,
+    gone: BTreeSet<ReplicaId>,
+    dead_hosts: BTreeSet<u32>,
+    /// The clones of which the source and the destination are known.
+    clones: BTreeMap<u64, (ReplicaId, ReplicaId, u32)>,
+    asker_count: u64,
+    is_over: bool,
+    inputs: Vec<(Duration, Input)>,
+    outputs: Vec<String>,
+}
+
+/// Plays a job, to its end if it comes to one soon.
+pub fn record(scenario: Scenario) -> Recording {
+    let settings = scenario.settings();
+    let mut root = Root::new(settings.clone());
+    assert!(root.poll_output().is_none());
+    let mut job = Job {
+        scenario,
+        root,
+        now: Duration::ZERO,
+        places: Places::new(1, None, Request::new(JobId(1))),
+        answers: BTreeMap::new(),
+        printed: BTreeMap::new(),
+        gone: BTreeSet::new(),
+        dead_hosts: BTreeSet::new(),
+        clones: BTreeMap::new(),
+        asker_count: 0,
+        is_over: false,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+    };
+    job.places.add("c", 2, Duration::ZERO);
+    job.places.add("d", 1, Duration::ZERO);
+    job.launch();
+    for _ in 0..400 {
+        if job.is_over {
+            break;
+        }
+        job.step();
+    }
+    Recording { settings, inputs: job.inputs, outputs: job.outputs }
+}
+
+impl Job {
+    fn give(&mut self, input: Input) {
+        self.inputs.push((self.now, input.clone()));
+        self.root.handle(self.now, input);
+        let mut said = String::new();
+        while let Some(output) = self.root.poll_output() {
+            said += &super::words(&output);
+            self.heed(output);
+        }
+        self.outputs.push(said);
+        self.hear_of_places();
+    }
+
+    fn hear_of_places(&mut self) {
+        while let Some(news) = self.places.poll_news() {
+            let host = match &news {
+                PlaceNews::Granted { spare, .. } => HOSTS.iter().position(|name| *name == spare.name),
+                _ => None,
+            };
+            self.give(Input::Job(coordinator::Input::Place { news, host: host.map(|host| host as u32) }));
+        }
+    }
+
+    /// Processes are launched on hosts a and b.
+    fn launch(&mut self) {
+        let view = self.root.coordinator().view().clone();
+        let host = |replica: ReplicaId| view.is_live(replica).then_some(u32::from(replica.index.0 % 2));
+        let world = self.root.world.clone();
+        let placement: Vec<_> = world.replicas().map(host).collect();
+        let recovery = self.scenario.is_cloneable.then(|| {
+            let hosts = HOSTS.map(str::to_owned).to_vec();
+            let host_of = placement.iter().map(|host| host.unwrap_or_default()).collect();
+            Box::new(Recovery::new(hosts, self.scenario.degrees.clone(), host_of, 4))
+        });
+        self.give(Input::Launched { placement, recovery });
+        self.gone.clear();
+        for replica in self.live() {
+            self.says(replica, |replica| FromDaemon::Started { replica, pid: 1 });
+            self.agent(replica, FromAgent::Hello);
+            let card = self.card(replica);
+            self.agent(replica, FromAgent::Ready(card));
+        }
+    }
+
+    fn card(&self, replica: ReplicaId) -> Card {
+        let process = self.root.world.process(replica);
+        Card { process, host_number: 0, host: "h".into(), pid: 1, endpoints: Vec::new() }
+    }
+
+    fn live(&self) -> Vec<ReplicaId> {
+        let view = self.root.coordinator().view();
+        let is_there = |replica: &ReplicaId| view.is_live(*replica) && !self.gone.contains(replica);
+        self.root.world.replicas().filter(is_there).collect()
+    }
+
+    fn any_live(&mut self) -> Option<ReplicaId> {
+        let live = self.live();
+        self.scenario.random.choice(live)
+    }
+
+    /// The daemon of its host will say this of a replica.
+    fn says(&mut self, replica: ReplicaId, message: impl FnOnce(ReplicaId) -> FromDaemon) {
+        if let Some(host) = self.root.host(replica) {
+            self.host_says(host, message(replica));
+        }
+    }
+
+    fn host_says(&mut self, host: u32, message: FromDaemon) {
+        if !self.dead_hosts.contains(&host) {
+            self.answers.entry(host).or_default().push_back(Input::Daemon { host, message });
+        }
+    }
+
+    fn agent(&mut self, replica: ReplicaId, message: FromAgent) {
+        self.says(replica, |replica| FromDaemon::Agent { replica, message });
+    }
+
+    fn later(&mut self, input: Input) {
+        self.answers.entry(u32::MAX).or_default().push_back(input);
+    }
+
+    fn end(&mut self, replica: ReplicaId, exit: Exit) {
+        if self.gone.insert(replica) {
+            self.says(replica, |replica| FromDaemon::Exited { replica, exit });
+            self.says(replica, FromDaemon::Drained);
+        }
+    }
+
+    /// Does what the root wants.
+    fn heed(&mut self, output: Output) {
+        match output {
+            Output::Send(message) => self.all_heed(message),
+            Output::SendTo(host, ToDaemon::Clone { id, order }) => self.clone_step(host, id, order),
+            Output::SendTo(_, ToDaemon::Kill(replica)) => self.end(replica, Exit::Signal(9)),
+            Output::Place(order) => self.places.obey(order, self.now),
+            Output::OpenLine(generation) => self.store(generation, StoreNews::Opened),
+            Output::CommitLine(taken) => self.store(taken.generation, StoreNews::Committed),
+            Output::GoBack { count } => {
+                self.answers.clear();
+                self.clones.clear();
+                let world = self.root.world.clone();
+                let view = View::with_degrees(&world, &self.scenario.degrees);
+                let coordinator = self.scenario.coordinator(world, view, count.max(1));
+                let life = Life { coordinator, restored: Vec::new(), input_bytes: self.root.input_bytes_at_line() };
+                self.later(Input::WentBack(Box::new(life)));
+            }
+            Output::Finish { .. } => self.is_over = true,
+            _ => {}
+        }
+    }
+
+    fn store(&mut self, generation: Generation, news: StoreNews) {
+        self.later(Input::Job(coordinator::Input::Store { generation, news }));
+    }
+
+    fn all_heed(&mut self, message: ToDaemon) {
+        match message {
+            ToDaemon::Kill(replica) => self.end(replica, Exit::Signal(9)),
+            ToDaemon::KillAll => self.root.world.clone().replicas().for_each(|one| self.end(one, Exit::Signal(9))),
+            ToDaemon::Release => self.live().into_iter().for_each(|one| self.end(one, Exit::Status(0))),
+            ToDaemon::Pins(pins) => {
+                for replica in self.live() {
+                    self.agent(replica, FromAgent::Pinned(pins.awaited.clone()));
+                }
+            }
+            ToDaemon::Ask { wave } => {
+                for replica in self.live() {
+                    let answer = FromAgent::Answer { wave, passive: None, statistics: Statistics::default() };
+                    self.agent(replica, answer);
+                }
+            }
+            ToDaemon::Line { generation, order } => {
+                let step = match order {
+                    LineOrder::Begin { .. } => return,
+                    LineOrder::Stop => {
+                        return self.live().into_iter().for_each(|one| self.agent(one, FromAgent::Quiet));
+                    }
+                    LineOrder::Rest => None,
+                    LineOrder::Copy => Some(LineStep::Copied),
+                    LineOrder::GoOn => Some(LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() })),
+                    LineOrder::Abandon => return,
+                };
+                for replica in self.live() {
+                    let step = step.clone().unwrap_or_else(|| LineStep::Stopped(self.position(replica)));
+                    self.says(replica, |replica| FromDaemon::Line { generation, replica, step });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn position(&self, replica: ReplicaId) -> Position {
+        let output_bytes = self.printed.get(&replica).copied().unwrap_or_default();
+        Position { output_bytes, ..Position::default() }
+    }
+
+    fn clone_step(&mut self, host: u32, id: redrt_wire::clone::CloneId, order: CloneOrder) {
+        let say = |job: &mut Self, step| job.host_says(host, FromDaemon::Clone { id, step });
+        match order {
+            CloneOrder::Receive(newcomer) => {
+                self.clones.insert(id.0, (newcomer.replica, newcomer.source, host));
+                say(self, CloneStep::Listening(([127, 0, 0, 1], 9).into()));
+            }
+            CloneOrder::Send { .. } => say(self, CloneStep::Ready),
+            CloneOrder::Cut => {
+                let Some((replica, source, to)) = self.clones.get(&id.0).copied() else { return };
+                let position = self.position(source);
+                self.printed.insert(replica, position.output_bytes);
+                self.gone.remove(&replica);
+                say(self, CloneStep::Stopped(position));
+                say(self, CloneStep::Sent(Cost::default()));
+                let card = self.card(replica);
+                self.host_says(to, FromDaemon::Agent { replica, message: FromAgent::Ready(card) });
+                self.host_says(to, FromDaemon::Clone { id, step: CloneStep::Running { pid: 2 } });
+            }
+            CloneOrder::Meet { .. } => {
+                let Some((replica, _, _)) = self.clones.get(&id.0).copied() else { return };
+                self.host_says(host, FromDaemon::Agent { replica, message: FromAgent::InStep });
+            }
+            CloneOrder::Abandon => {}
+        }
+    }
+
+    /// Something happens: mostly what is due, sometimes what nobody wants.
+    fn step(&mut self) {
+        self.now += Duration::from_millis(self.scenario.random.u64(0..300));
+        let waiting: Vec<_> =
+            self.answers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(host, _)| *host).collect();
+        if !waiting.is_empty() && self.scenario.random.u8(0..10) < 8 {
+            let host = self.scenario.random.choice(waiting).expect("one waits");
+            let input = self.answers.get_mut(&host).and_then(VecDeque::pop_front).expect("it waits");
+            let begins = matches!(input, Input::WentBack(_));
+            self.give(input);
+            if begins {
+                self.launch();
+            }
+            return;
+        }
+        match self.scenario.random.u8(0..40) {
+            0..8 => self.give(Input::Tick),
+            8..10 => {
+                self.now += Duration::from_secs(4);
+                self.places.work(self.now);
+                self.give(Input::Tick);
+                self.open_line();
+            }
+            10..24 => self.print(),
+            24..26 => self.die(),
+            26 => self.lose_host(),
+            27..30 => self.wish(),
+            30..33 => self.give(Input::StandardInput(b"typed\n".to_vec())),
+            33 => {
+                let asker = self.asker();
+                let ends = self.scenario.random.u8(0..6) == 0;
+                self.give(Input::Line { asker, ends });
+            }
+            34 => {
+                let replica = ReplicaId::new(self.scenario.random.u32(0..self.root.world.rank_count()), 0);
+                let asker = self.asker();
+                self.give(Input::Kill { asker, replica });
+            }
+            35 => self.finalize(),
+            36 => {
+                let replica = ReplicaId::new(self.scenario.random.u32(0..5), self.scenario.random.u16(0..2));
+                if !self.root.is_cloneable || !self.root.world.contains(replica) {
+                    self.give(Input::Daemon { host: 3, message: FromDaemon::Started { replica, pid: 5 } });
+                }
+            }
+            37 if self.scenario.random.u8(0..10) == 0 => self.give(Input::Job(coordinator::Input::Interrupted(2))),
+            _ => self.open_line(),
+        }
+    }
+
+    fn asker(&mut self) -> Asker {
+        self.asker_count += 1;
+        Asker(self.asker_count - 1)
+    }
+
+    /// Images of a line that was opened are all but complete.
+    fn open_line(&mut self) {
+        let Some(generation) = self.root.coordinator().line_under_way() else { return };
+        for replica in self.live() {
+            self.says(replica, |replica| FromDaemon::Line { generation, replica, step: LineStep::Ready });
+        }
+    }
+
+    /// All replicas of a rank print the same, each when its turn comes; now and then one errs, or is far ahead.
+    fn print(&mut self) {
+        let Some(replica) = self.any_live() else { return };
+        let printed = self.printed.entry(replica).or_default();
+        let mut bytes = format!("line {:09}\n", *printed / 15).into_bytes();
+        match self.scenario.random.u8(0..60) {
+            0 => bytes[6] ^= 1,
+            1..20 if std::mem::take(&mut self.scenario.floods) => bytes = bytes.repeat(9 << 16),
+            _ => {}
+        }
+        *printed += bytes.len() as u64;
+        self.says(replica, |replica| FromDaemon::Output { replica, stream: Stream::Output, bytes });
+        self.says(replica, |replica| FromDaemon::Output { replica, stream: Stream::Error, bytes: b"!\n".to_vec() });
+    }
+
+    fn die(&mut self) {
+        if let Some(replica) = self.any_live() {
+            self.end(replica, Exit::Signal(11));
+        }
+    }
+
+    fn lose_host(&mut self) {
+        let host = self.scenario.random.u32(0..4);
+        if self.dead_hosts.len() < 2 && self.dead_hosts.insert(host) {
+            self.answers.remove(&host);
+            let there = |replica: &ReplicaId| self.root.host(*replica) == Some(host);
+            let lost: Vec<_> = self.root.world.replicas().filter(there).collect();
+            self.gone.extend(lost);
+            let name = HOSTS[host as usize].to_owned();
+            self.places.remove(&name, self.now);
+            self.give(Input::HostLost { host, name, why: "its power".into() });
+        }
+    }
+
+    fn wish(&mut self) {
+        let Some(replica) = self.any_live() else { return };
+        let wish = match self.scenario.random.u8(0..3) {
+            0 => Wish::Migrate { replica, to: None },
+            1 => Wish::Drain { host: self.scenario.random.u32(0..2) },
+            _ => Wish::Degree { degree: self.scenario.random.u16(1..4), ranks: vec![replica.rank] },
+        };
+        let asker = Some(self.asker());
+        self.give(Input::Wish { asker, wish, room: None });
+    }
+
+    fn finalize(&mut self) {
+        let view = self.root.coordinator().view().number;
+        for replica in self.live() {
+            let (statistics, coverage) = (Statistics::default(), Vec::new());
+            self.agent(replica, FromAgent::Finalizing { view, statistics, coverage, profile: None });
+        }
+    }
+}

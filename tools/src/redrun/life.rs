@@ -1,0 +1,77 @@
+//! What the root is told when a job begins, or goes back to a line.
+
+use super::lines::Lines;
+use crate::cli::{Fault, Job};
+use coordinator::LineSettings;
+use job_root::{Life, Settings};
+use redrt_types::{View, VirtualRank};
+use redrt_wire::fault::ProcessFault;
+use std::time::Duration;
+
+/// Of a job that begins, perhaps from a line of an earlier run.
+pub(super) fn settings(job: &Job, lines: Option<&Lines>) -> Settings {
+    let shown = |rank: u32| {
+        let members = job.resume.iter().flat_map(|kept| &kept.manifest.members);
+        let shown = members.filter(|member| member.replica.rank.0 == rank).map(|member| member.shown_bytes);
+        shown.max().unwrap_or(0)
+    };
+    Settings {
+        life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0))),
+        release: job.release,
+        shown_bytes: (0..job.world.rank_count()).map(shown).collect(),
+        is_cloneable: job.is_cloneable,
+        checks_determinism: job.options.traces,
+    }
+}
+
+/// Of one that begins, or goes back to its newest line when `since` has passed; with its lines, and how often it was
+/// started from that one.
+pub(super) fn life(job: &Job, since: Option<Duration>, view: View, lines: Option<(&Lines, u32)>) -> Life {
+    let ranks = (0..job.world.rank_count()).map(VirtualRank);
+    let newest = lines.and_then(|(lines, _)| lines.newest.as_deref());
+    Life {
+        restored: newest
+            .iter()
+            .flat_map(|kept| ranks.clone().map(|rank| super::lines::restored(kept, &view, rank)))
+            .collect(),
+        input_bytes: newest.map_or(0, |kept| kept.manifest.input_bytes),
+        coordinator: coordinator_settings(job, since, view, lines.map(|(lines, count)| lines.settings(count))),
+    }
+}
+
+fn coordinator_settings(
+    job: &Job,
+    since: Option<Duration>,
+    view: View,
+    line: Option<LineSettings>,
+) -> coordinator::Settings {
+    let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
+    for fault in &job.faults {
+        match fault {
+            // What was injected is not injected again.
+            Fault::Timed(kill) if since.is_some_and(|since| kill.at <= since) => {}
+            Fault::Timed(kill) => timed_kills.push(*kill),
+            Fault::Random(kills) => random_kills = Some(*kills),
+            Fault::Process(replica, ProcessFault::Kill { .. } | ProcessFault::KillAfterChange { .. }) => {
+                send_kills.push(*replica)
+            }
+            Fault::Process(..) | Fault::Sick { .. } => {}
+        }
+    }
+    coordinator::Settings {
+        world: job.world.clone(),
+        view,
+        timeout: job.timeout,
+        death_time_max: 2 * job.hosts.detect_timeout,
+        on_sdc: job.options.on_sdc,
+        strikes_max: job.strikes_max,
+        on_stall: job.on_stall,
+        stall_time: job.stall_time,
+        look_interval: job.look_interval,
+        scrub_interval: job.scrub_interval,
+        line,
+        timed_kills,
+        send_kills,
+        random_kills,
+    }
+}
