@@ -53,8 +53,7 @@ impl Cell {
     pub fn set_pins(&self, pins: &Pins) {
         let mut engine = self.lock_at_any_time();
         if let Some(replication) = &mut engine.replication {
-            replication.is_known_hindered = false;
-            replication.replica.set_pins(&pins.awaited, &pins.ready);
+            replication.set_pins(&pins.awaited, &pins.ready);
             // Who leaves may owe nothing any more.
             engine.requests.completions += 1;
             engine.carry_out();
@@ -113,7 +112,7 @@ impl Cell {
         self.is_wanted.store(true, Ordering::Relaxed);
         let mut engine = self.lock_at_any_time();
         self.is_wanted.store(false, Ordering::Relaxed);
-        let is_awaited = engine.replication.as_ref().is_some_and(|replication| replication.replica.expects_sibling());
+        let is_awaited = engine.replication.as_ref().is_some_and(|replication| replication.expects_sibling());
         if engine.joining != Joining::Done || !is_awaited {
             return None;
         }
@@ -209,14 +208,14 @@ impl Engine {
         self.alarm_ns = None;
         // A line is taken when nobody is awaited; that this process was to hear so may have been on its way.
         if let Some(replication) = &mut self.replication {
-            replication.replica.set_pins(&[], &[]);
+            replication.set_pins(&[], &[]);
             self.carry_out();
         }
     }
 
     /// Says once that this copy has heard its leader.
     pub(super) fn tell_in_step(&mut self) {
-        if !self.replication().replica.is_in_step() {
+        if !self.replication().is_in_step() {
             return;
         }
         self.joining = Joining::Done;

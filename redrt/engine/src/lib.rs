@@ -54,6 +54,7 @@ use meeting::Meetings;
 use message::Message;
 use outgoing::Outgoings;
 use passive::Waiters;
+use reading::Readings;
 use redrt_process::clock::monotonic_ns;
 use redrt_process::pause;
 use redrt_sync::biased::{Biased, Guard};
@@ -115,6 +116,7 @@ pub struct Engine {
     /// Completions that the threads which wait have been told of.
     told_completions: u64,
     replication: Option<Box<Replication>>,
+    readings: Readings,
     meetings: Meetings,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
@@ -172,6 +174,7 @@ impl Engine {
             asleep: None,
             told_completions: 0,
             replication: setup.replication,
+            readings: Readings::default(),
             meetings: Meetings::default(),
             alarm_ns: None,
             stalls: Stalls::default(),

@@ -55,7 +55,7 @@ impl Engine {
     /// What this process says of itself when it is passive. `thread_count`: how many of its threads may call MPI.
     pub fn passive(&mut self, thread_count: u32, view: ViewNumber) -> Option<Passive> {
         let all_wait = self.asleep.is_some() && self.waiters.stirred == 0 && self.waiters.waiting + 1 >= thread_count;
-        let is_resuming = || self.replication.as_ref().is_some_and(|replication| replication.replica.is_resuming());
+        let is_resuming = || self.replication.as_ref().is_some_and(|replication| replication.is_resuming());
         if !all_wait || self.alarm_ns.is_some() || self.links.is_busy() || is_resuming() || self.meetings.has_any_come()
         {
             return None;
@@ -93,17 +93,12 @@ impl Engine {
         if sends > 0 {
             told.push(format!("{sends} sends to be received"));
         }
-        let follows = self.replication.as_ref().is_some_and(|replication| !replication.replica.is_deciding());
+        let follows = self.replication.as_ref().is_some_and(|replication| !replication.is_deciding());
         let awaits_leader = told.is_empty() && follows;
         if told.is_empty()
             && let Some(replication) = &self.replication
         {
-            let owed = replication.replica.unacknowledged_by().into_iter();
-            told.extend(owed.map(|(replica, count)| format!("{replica} to acknowledge {count} messages")));
-            let held = replication.replica.held_count();
-            if held > 0 {
-                told.push(format!("siblings to hold the decisions before {held} sends"));
-            }
+            told.extend(replication.owed());
         }
         if told.is_empty() {
             let what = if awaits_leader { "its leader's decision" } else { "the other ranks" };

@@ -22,7 +22,7 @@
 use super::Engine;
 use super::asked::Asked;
 use super::refusal::Fault;
-use quiesce::{DecisionKey, Lookup, Outcome, StreamId};
+use quiesce::{Outcome, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::{Header, Kind, Whereabouts};
 use redrt_types::ProcessIndex;
@@ -96,25 +96,25 @@ impl Patience {
     /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
     pub fn is_over(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
         let StreamId::Thread(thread) = stream else { return true };
-        if engine.replication().readings.diverged.contains(&stream) {
+        if engine.readings.diverged.contains(&stream) {
             return true;
         }
         let now = monotonic_ns();
         if self.began_ns == 0 {
             self.began_ns = now;
-            engine.replication().readings.answers.remove(&thread);
+            engine.readings.answers.remove(&thread);
         }
-        if let Some(answer) = engine.replication().readings.answers.get_mut(&thread).and_then(Option::take) {
+        if let Some(answer) = engine.readings.answers.get_mut(&thread).and_then(Option::take) {
             let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
-            let asked = engine.replication().asked.get(&stream).copied().unwrap_or(0);
-            let went_past = answer.calls > engine.runtime.call_count() && answer.outcomes <= asked;
+            let passed = engine.replication().passed(stream);
+            let went_past = answer.calls > engine.runtime.call_count() && answer.outcomes <= passed;
             let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
             let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
             let (last, since_ns) = self.stands.filter(|(last, _)| *last == answer).unwrap_or((answer, now));
             self.stands = Some((last, since_ns));
             let stands_still = now - since_ns > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
             if went_past || (is_unknown && has_waited) || stands_still {
-                engine.replication().readings.diverged.insert(stream);
+                engine.readings.diverged.insert(stream);
                 return true;
             }
         }
@@ -133,12 +133,11 @@ impl Engine {
     /// Asks for a reading of a clock.
     pub fn ask_reading(&mut self, stream: StreamId, clock: i32) -> Reading {
         let replication = self.replication();
-        let index = replication.asked.get(&stream).copied().unwrap_or(0);
-        match replication.replica.peek(DecisionKey { stream, index }) {
+        match replication.peek(stream) {
             Some(Outcome::Clock { clock: decided, .. }) if *decided == clock => {}
             Some(_) => return Reading::Missing,
-            None if !replication.replica.is_deciding() => return Reading::Wait,
-            None if replication.replica.is_far_ahead(stream) => return Reading::Crowded,
+            None if !replication.is_deciding() => return Reading::Wait,
+            None if replication.is_far_ahead(stream) => return Reading::Crowded,
             None => return Reading::Decide,
         }
         match self.ask_any(stream) {
@@ -150,7 +149,7 @@ impl Engine {
     /// Decides the reading that [`Engine::ask_reading`] was asked for. `now_ns` is this machine's monotonic clock.
     pub fn answer_reading(&mut self, stream: StreamId, clock: i32, ns: u64, now_ns: u64) {
         self.answer(stream, Outcome::Clock { clock, ns });
-        let readings = &mut self.replication().readings;
+        let readings = &mut self.readings;
         let is_close = now_ns.saturating_sub(readings.latest_ns) < LOOP_DISTANCE_NS;
         readings.close_count = if is_close { readings.close_count + 1 } else { 0 };
         readings.latest_ns = now_ns;
@@ -164,32 +163,18 @@ impl Engine {
     /// Passes over readings that the leader made and this process did not.
     pub fn skip_readings(&mut self, stream: StreamId) {
         loop {
-            let replication = self.replication();
-            let index = replication.asked.get(&stream).copied().unwrap_or(0);
-            let next = replication.replica.peek(DecisionKey { stream, index });
-            if !matches!(next, Some(Outcome::Clock { .. })) {
+            if !matches!(self.replication().peek(stream), Some(Outcome::Clock { .. })) {
                 return;
             }
             self.ask_any(stream);
-            self.replication().readings.diverged.insert(stream);
+            self.readings.diverged.insert(stream);
             self.report_divergence("its leader read a clock where this replica did not");
         }
     }
 
     /// Asks for the next outcome of a stream, whatever it is.
     pub(super) fn ask_any(&mut self, stream: StreamId) -> Asked {
-        let replication = self.replication();
-        let index = replication.asked.entry(stream).or_insert(0);
-        let key = DecisionKey { stream, index: *index };
-        let asked = match replication.replica.lookup(key) {
-            Lookup::Decided(outcome) => {
-                *index += 1;
-                replication.decisions += 1;
-                Asked::Decided(outcome)
-            }
-            Lookup::MustDecide => Asked::Decide,
-            Lookup::Wait => Asked::Wait,
-        };
+        let asked = self.replication().ask(stream);
         self.carry_out();
         asked
     }
@@ -205,7 +190,7 @@ impl Engine {
     }
 
     fn ask_whereabouts(&mut self, thread: u64) {
-        self.replication().readings.answers.insert(thread, None);
+        self.readings.answers.insert(thread, None);
         let view = self.replication().view().clone();
         let siblings = self.world.sphere(self.me.rank).filter(|sibling| *sibling != self.me && view.is_live(*sibling));
         for process in siblings.map(|sibling| self.world.process(sibling)).collect::<Vec<_>>() {
@@ -220,14 +205,14 @@ impl Engine {
         }
         if let Some(answer) = Whereabouts::from_bytes(body) {
             // An answer to nobody's question is one that came late.
-            if let Some(place) = self.replication().readings.answers.get_mut(&thread) {
+            if let Some(place) = self.readings.answers.get_mut(&thread) {
                 *place = Some(answer);
                 self.requests.completions += 1;
             }
-        } else if self.replication().replica.is_deciding() {
+        } else if self.replication().is_deciding() {
             // In this order: had the thread begun its next call before the count is taken, it has decided before that.
             let calls = self.runtime.calls_of(thread);
-            let outcomes = self.replication().asked.get(&StreamId::Thread(thread)).copied().unwrap_or(0);
+            let outcomes = self.replication().passed(StreamId::Thread(thread));
             self.flush();
             let answer = Whereabouts { calls, outcomes, pulse: self.runtime.pulse_of(thread) };
             self.links.send(from, Header::new(Kind::Whereabouts, thread), None, &answer.to_bytes());

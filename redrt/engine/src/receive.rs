@@ -36,7 +36,7 @@ impl Engine {
         let used = messages.chain(receives).collect();
         self.contexts.sweep(&used, self.replication.is_some());
         if let Some(replication) = &mut self.replication {
-            replication.replica.shrink();
+            replication.shrink();
         }
     }
 

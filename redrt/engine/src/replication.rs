@@ -10,6 +10,7 @@
 
 mod incoming;
 mod outcomes;
+mod streams;
 
 pub use incoming::Whole;
 
@@ -17,7 +18,6 @@ use super::cloning::Joining;
 use super::evidence;
 use super::link::Body;
 use super::outgoing::OutgoingId;
-use super::reading::Readings;
 use super::send::{EAGER_BYTES_MAX, SendArguments, Sent};
 use super::{Engine, has_faults};
 use quiesce::matching::{Match, Order};
@@ -33,6 +33,7 @@ use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
 use sdc_detect::{DigestStream, digest};
 use std::collections::BTreeMap;
+use streams::Streams;
 use tracing::debug;
 
 /// More parts of this protocol frame follow (in `Header::tag`).
@@ -43,27 +44,24 @@ const PROTOCOL_BYTES_MAX: usize = 64 << 20;
 
 /// The protocol state of a process in a replicated world.
 pub struct Replication {
-    pub(super) replica: Replica,
+    replica: Replica,
     seed: u64,
     /// Over all messages sent, and all received; only where faults are injected.
     sums: Option<[u64; 2]>,
     determinism: Determinism,
     /// The job is ended when nobody knows which replica is wrong.
-    pub(super) aborts_on_sdc: bool,
+    aborts_on_sdc: bool,
     /// The own sphere has siblings, so that outcomes must be agreed.
     has_siblings: bool,
-    /// How many outcomes each thread has asked for.
-    pub(super) asked: FxHashMap<StreamId, u64>,
-    pub(super) decisions: u64,
+    streams: Streams,
     /// Protocol frames of which parts are missing.
-    pub(super) partial: FxHashMap<ProcessIndex, Vec<u8>>,
+    partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
     /// Flushes since the links were looked at.
-    pub(super) idle_flushes: u32,
+    idle_flushes: u32,
     ahead_count: u32,
-    pub(super) readings: Readings,
     /// `redrun` was told that this process cannot go on while copies of its rank stand ready.
-    pub(super) is_known_hindered: bool,
+    is_known_hindered: bool,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
 
@@ -77,13 +75,11 @@ impl Replication {
             determinism: options.determinism,
             aborts_on_sdc: options.on_sdc == OnSdc::Abort,
             has_siblings,
-            asked: FxHashMap::default(),
-            decisions: 0,
+            streams: Streams::default(),
             partial: FxHashMap::default(),
             idle_polls: 0,
             idle_flushes: 0,
             ahead_count: 0,
-            readings: Readings::default(),
             is_known_hindered: false,
             matched: Vec::new(),
         }
@@ -102,7 +98,7 @@ impl Replication {
             bytes_sent: counters.bytes_sent,
             messages_compared: counters.messages_compared,
             bytes_compared: counters.bytes_compared,
-            decisions: self.decisions,
+            decisions: self.streams.decisions(),
             retention_bytes_max: counters.retained_bytes_max,
             messages_resent: counters.messages_resent,
             retention_messages: self.replica.retained_count() as u64,
@@ -138,6 +134,61 @@ impl Replication {
     /// The view this process acts on.
     pub fn view(&self) -> &View {
         self.replica.view()
+    }
+
+    /// Whether the job is to end when nobody knows which replica is wrong.
+    pub(super) fn aborts_on_sdc(&self) -> bool {
+        self.aborts_on_sdc
+    }
+
+    /// Whether this process has yet to hear what it asked for when the view changed.
+    pub(super) fn is_resuming(&self) -> bool {
+        self.replica.is_resuming()
+    }
+
+    /// Whether a copy has heard its leader.
+    pub(super) fn is_in_step(&self) -> bool {
+        self.replica.is_in_step()
+    }
+
+    /// Whether copies of this rank are awaited.
+    pub(super) fn expects_sibling(&self) -> bool {
+        self.replica.expects_sibling()
+    }
+
+    /// What others owe this process before all it has sent is over, in words.
+    pub(super) fn owed(&self) -> Vec<String> {
+        let owed = self.replica.unacknowledged_by().into_iter();
+        let mut told: Vec<_> =
+            owed.map(|(replica, count)| format!("{replica} to acknowledge {count} messages")).collect();
+        let held = self.replica.held_count();
+        if held > 0 {
+            told.push(format!("siblings to hold the decisions before {held} sends"));
+        }
+        told
+    }
+
+    /// Gives memory back that new channels do not need now.
+    pub(super) fn shrink(&mut self) {
+        self.replica.shrink();
+    }
+
+    /// Keeps what these newcomers may ask for, and for no others more than the view says.
+    pub(super) fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
+        self.is_known_hindered = false;
+        self.replica.set_pins(awaited, ready);
+    }
+
+    /// The connection with a process begins anew.
+    pub(super) fn reset(&mut self, process: ProcessIndex, peer: ReplicaId) {
+        self.partial.remove(&process);
+        self.replica.reset(peer);
+    }
+
+    /// A program that polls in vain was flushed. Whether that was so for the `count`th time since this was last so.
+    pub(super) fn note_idle_flush(&mut self, count: u32) -> bool {
+        self.idle_flushes = (self.idle_flushes + 1) % count;
+        self.idle_flushes == 0
     }
 
     /// In a copy: it takes the place `me`. What it had heard in part it will hear again.

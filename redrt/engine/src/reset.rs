@@ -69,9 +69,7 @@ impl Engine {
             }
         }
         let peer = self.world.replica(process);
-        let replication = self.replication();
-        replication.partial.remove(&process);
-        replication.replica.reset(peer);
+        self.replication().reset(process, peer);
         self.carry_out();
         // A waiter has something to send.
         self.requests.completions += 1;
@@ -79,10 +77,7 @@ impl Engine {
 
     /// Now and then a program that polls looks at sockets that it only writes to.
     pub(super) fn look_at_links(&mut self) {
-        let replication = self.replication();
-        replication.idle_flushes += 1;
-        if replication.idle_flushes >= FLUSHES_PER_LOOK {
-            replication.idle_flushes = 0;
+        if self.replication().note_idle_flush(FLUSHES_PER_LOOK) {
             self.links.look_at_senders();
         }
     }

@@ -12,7 +12,7 @@ impl Engine {
     pub(super) fn report(&mut self, report: &MismatchReport, element: Element, excerpt: Option<Excerpt>) {
         let is_taken = matches!(report.action, quiesce::Action::Delivered | quiesce::Action::Refetched);
         let is_open = report.finding == quiesce::Finding::Undecidable && is_taken;
-        let abort = is_open && self.replication().aborts_on_sdc;
+        let abort = is_open && self.replication().aborts_on_sdc();
         let mismatch = Mismatch {
             receiver: self.me,
             sender: report.message.sender,

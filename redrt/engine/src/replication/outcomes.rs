@@ -1,13 +1,48 @@
 //! Outcomes that depend on timing: what a thread asks of the leader of its sphere, and what the leader says.
 
 use super::super::Engine;
+use super::Replication;
 use crate::asked::{Ahead, Asked};
-use quiesce::{DecisionKey, Outcome, StreamId};
+use quiesce::{DecisionKey, Lookup, Outcome, StreamId};
 use redrt_wire::control::FromAgent;
 use tracing::trace;
 
 /// How many empty polls a follower takes over in a row without making progress.
 const AHEAD_COUNT: u32 = 64;
+
+impl Replication {
+    /// Whether this process decides what its sphere does.
+    pub(crate) fn is_deciding(&self) -> bool {
+        self.replica.is_deciding()
+    }
+
+    /// Whether a decision that can be put off should be; see `quiesce::Replica::is_far_ahead`.
+    pub(crate) fn is_far_ahead(&self, stream: StreamId) -> bool {
+        self.replica.is_far_ahead(stream)
+    }
+
+    /// How many outcomes a stream has taken or decided.
+    pub(crate) fn passed(&self, stream: StreamId) -> u64 {
+        self.streams.passed(stream)
+    }
+
+    /// The next outcome of a stream, if it is known; it stays the next.
+    pub(crate) fn peek(&self, stream: StreamId) -> Option<&Outcome> {
+        self.replica.peek(self.streams.next(stream))
+    }
+
+    /// Asks for the next outcome of a stream, whatever it is.
+    pub(crate) fn ask(&mut self, stream: StreamId) -> Asked {
+        match self.replica.lookup(self.streams.next(stream)) {
+            Lookup::Decided(outcome) => {
+                self.streams.pass(stream);
+                Asked::Decided(outcome)
+            }
+            Lookup::MustDecide => Asked::Decide,
+            Lookup::Wait => Asked::Wait,
+        }
+    }
+}
 
 impl Engine {
     /// Asks for the next outcome of a stream that is not a reading of a clock.
@@ -39,8 +74,7 @@ impl Engine {
 
     /// The next outcome of a stream, if it is known, which stays the next.
     pub fn peek_outcome(&mut self, stream: StreamId) -> Option<Outcome> {
-        let index = self.next_outcome(stream);
-        self.replication().replica.peek(DecisionKey { stream, index }).cloned()
+        self.replication().peek(stream).cloned()
     }
 
     /// Takes the next outcome of a stream, which has been seen.
@@ -51,20 +85,20 @@ impl Engine {
 
     /// Whether this process decides what its sphere does.
     pub fn is_deciding(&mut self) -> bool {
-        self.replication().replica.is_deciding()
+        self.replication().is_deciding()
     }
 
     /// Says whether this process can cancel a receive, which is the next outcome of the stream.
     pub fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
-        let index = self.next_outcome(stream);
-        self.replication().replica.cast_ballot(DecisionKey { stream, index }, agrees);
+        let replication = self.replication();
+        replication.replica.cast_ballot(replication.streams.next(stream), agrees);
         self.carry_out();
     }
 
     /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
     pub fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
-        let key = DecisionKey { stream, index: self.next_outcome(stream) };
         let replication = self.replication();
+        let key = replication.streams.next(stream);
         let agreed = replication.replica.count_ballots(key);
         let is_hindered = agreed.is_none() && replication.replica.is_hindered(key);
         if is_hindered && !std::mem::replace(&mut replication.is_known_hindered, true) {
@@ -73,18 +107,12 @@ impl Engine {
         agreed
     }
 
-    fn next_outcome(&mut self, stream: StreamId) -> u64 {
-        self.replication().asked.get(&stream).copied().unwrap_or(0)
-    }
-
     /// Decides the outcome that [`Engine::ask`] was asked for.
     pub fn answer(&mut self, stream: StreamId, outcome: Outcome) {
         let replication = self.replication();
-        let index = replication.asked.entry(stream).or_insert(0);
-        let key = DecisionKey { stream, index: *index };
-        *index += 1;
+        let key = replication.streams.next(stream);
+        replication.streams.pass(stream);
         trace!(target: "engine", ?key, ?outcome, "decided");
-        replication.decisions += 1;
         replication.replica.decide(key, outcome);
         self.carry_out();
     }
@@ -95,7 +123,7 @@ impl Engine {
         if !replication.has_siblings {
             return;
         }
-        replication.decisions += 1;
+        replication.streams.note_match();
         let key = DecisionKey { stream: StreamId::Match(self.contexts.get(context).id), index };
         replication.replica.decide(key, Outcome::Source(source));
         self.carry_out();
