@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -388,6 +388,22 @@ fn audit_log_and_json_summary_tell_what_happened() {
     assert_eq!((count("divergence"), count("replica-lost"), count("job-end")), (2, 1, 1), "{text}");
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(summary).unwrap()).unwrap();
     assert_eq!((&summary["exit_code"], &summary["lost"]), (&0.into(), &serde_json::json!(["1.1"])));
+}
+
+#[test]
+fn directories_for_logs_and_profiles_are_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let [logs, profiles] = ["new/logs/", "profiles/"].map(|name| directory.path().join(name));
+    let named = |option: &str, path: &Path| [option.to_owned(), path.to_str().unwrap().to_owned()];
+    let (audit, profile) = (named("--audit", &logs), named("--profile", &profiles));
+    let options = [&audit[..], &profile[..]].concat();
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    assert_eq!(redrun(&[&options[..], &["-n", "1", "true"]].concat()).code, 0);
+    let names = |path| -> Vec<_> { std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect() };
+    let ends = |path, end| matches!(&names(path)[..], [name] if name.to_str().unwrap().ends_with(end));
+    assert!(ends(&logs, ".jsonl") && ends(&profiles, ".profile.json"));
+    let job = redrun(&["--audit", "/proc/no/", "-n", "1", "true"]);
+    assert!(job.code == 2 && job.err.contains("--audit /proc/no/"), "{}", job.err);
 }
 
 #[test]

@@ -282,8 +282,8 @@ pub struct Arguments {
     #[arg(short = 'v', long = "verbose", help_heading = "Output")]
     pub verbose: bool,
 
-    /// Append every event to FILE, or to a file of its own in the directory FILE, for redreport. Readable while the job
-    /// runs
+    /// Append every event to FILE, for redreport; if FILE is a directory or ends in '/', to a file of its own there.
+    /// Readable while the job runs
     #[arg(long, value_name = "FILE", env = "REDRT_AUDIT", help_heading = "Output")]
     pub audit: Option<PathBuf>,
 
@@ -299,7 +299,7 @@ pub struct Arguments {
     pub metrics: Option<String>,
 
     /// Write a profile of the run to FILE as JSON, for redplan: time in MPI by kind of call, bytes by pair of ranks,
-    /// memory, copies
+    /// memory, copies; if FILE is a directory or ends in '/', to a file of its own there
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub profile: Option<PathBuf>,
 

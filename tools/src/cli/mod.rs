@@ -6,6 +6,12 @@
 mod arguments;
 pub mod checkpoint;
 mod degrees;
+/// A path that ends in a slash names a directory for files of this job and of others; it is made if it is not there.
+fn make_directory(option: &str, path: Option<&Path>) -> Result<(), UsageError> {
+    let Some(path) = path.filter(|path| path.as_os_str().as_bytes().ends_with(b"/")) else { return Ok(()) };
+    std::fs::create_dir_all(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
+}
+
 #[cfg(test)]
 mod fuzz;
 mod generate;
@@ -37,7 +43,8 @@ use replica_output::sphere_stream::Release;
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// More often than that is of no use, and costs.
@@ -292,6 +299,8 @@ fn assemble_with(
         None => random_seed()?,
     };
     let faults = inject::parse_all(&arguments.inject, &launched, seed)?;
+    make_directory("--audit", arguments.audit.as_deref())?;
+    make_directory("--profile", arguments.profile.as_deref())?;
     if let Some(path) = arguments.audit.as_ref().filter(|path| !path.is_dir()) {
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
         opened.map_err(|error| UsageError(format!("--audit {}: {error}", path.display())))?;
