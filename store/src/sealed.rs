@@ -9,7 +9,7 @@
 //! key from a file that was damaged, before any of it is believed.
 //!
 //! The trap: a file that ends between two records looks whole. All that is written here says of itself where it ends,
-//! so whoever reads it notices; [`unseal`] takes one record, and no other number.
+//! so its reader notices; `unseal` takes one record, and no other number.
 
 use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Nonce, Tag};
