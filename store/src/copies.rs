@@ -63,7 +63,7 @@ pub struct Copies {
     under_way: BTreeMap<u32, (u32, Stage)>,
 }
 
-/// A part of which there is no copy.
+/// A part without a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Uncopied {
     /// Whose part.

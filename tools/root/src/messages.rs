@@ -37,7 +37,7 @@ pub struct Life {
     pub input_bytes: u64,
 }
 
-/// Who waits for an answer.
+/// Identifies the connection of `redctl` that an answer goes to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Asker(pub u64);
 

@@ -161,7 +161,7 @@ pub enum Reply {
     Copied,
     /// The copy runs, or its image is on the disk, or the files have gone.
     Sent(Cost),
-    /// The files are on the disk, with so many bytes.
+    /// The files are on the disk; their size in bytes.
     Kept(u64),
     /// Nothing came of it.
     Failed(Told),
