@@ -332,6 +332,27 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_job_goes_on() {
     is_right(ended).said("checkpoint 2 was not taken");
 }
 
+/// A checkpoint that a loss makes void is no reason why the next one cannot be taken at once.
+#[test]
+fn a_checkpoint_is_taken_right_after_one_that_was_given_up() {
+    let store = store();
+    let ended = while_computing(LIMIT, until(2, "auto", &store), |job| {
+        let is_begun = || {
+            let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+            below(store.path()).any(|of_job| of_job.join("line-1.partial").exists())
+        };
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| job.redctl(&["checkpoint"]));
+            job.wait_until("a checkpoint is begun", |job| is_begun() || job.count("checkpoint") > 0);
+            job.kill_replica("1.1");
+            // It was given up, or was faster.
+            drop(asked.join().expect("redctl is answered"));
+        });
+        checkpoint(job);
+    });
+    is_right(ended);
+}
+
 #[test]
 fn a_torn_image_is_passed_over_and_told() {
     let (begin, store, stop) = computing(1);

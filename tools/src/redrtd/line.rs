@@ -20,6 +20,8 @@ pub struct Saver {
     generation: Generation,
     /// Nothing that it says, or how it ends, is worth telling any more.
     is_done: bool,
+    /// What is to be saved of the same process once this one has ended: its agent serves one after the other.
+    next: Option<(Generation, Task)>,
 }
 
 /// The task of saving a process to a file, and the memory of the host to another.
@@ -45,6 +47,9 @@ impl Daemon {
             LineOrder::Abandon => {
                 self.tell_agents(&ToAgent::LineGoes(false));
                 self.abandon_parts(generation);
+                for saver in self.savers.values_mut() {
+                    saver.next.take_if(|(of_line, _)| *of_line == generation);
+                }
                 for saver in self.savers.values_mut().filter(|saver| saver.generation == generation) {
                     // The agent sees the end of its connection, and lets the program's threads go on.
                     let _ = saver.helper.kill();
@@ -64,7 +69,7 @@ impl Daemon {
             }
             let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
             let task = task(pid, image_path(directory, replica), memory.take());
-            if let Err(why) = task.and_then(|task| self.start_saver(number, generation, &task)) {
+            if let Err(why) = task.and_then(|task| self.start_saver(number, generation, task)) {
                 self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
             }
         }
@@ -74,14 +79,20 @@ impl Daemon {
         self.job.as_ref().is_some_and(|job| job.shared_memory.is_some())
     }
 
-    fn start_saver(&mut self, number: usize, generation: Generation, task: &Task) -> Result<(), NoImage> {
-        if self.savers.contains_key(&number) {
-            return Err(NoImage::EarlierImage);
+    fn start_saver(&mut self, number: usize, generation: Generation, task: Task) -> Result<(), NoImage> {
+        match self.savers.get_mut(&number) {
+            None => {}
+            // It was ended, or has nothing more to do, and that it has gone is seen soon.
+            Some(saver) if saver.is_done => {
+                saver.next = Some((generation, task));
+                return Ok(());
+            }
+            Some(_) => return Err(NoImage::EarlierImage),
         }
-        let (helper, link) = self.job()?.prepared.send(task).map_err(no_helper)?;
+        let (helper, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
         let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Saver.token(number));
         self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
-        self.savers.insert(number, Saver { helper, link, generation, is_done: false });
+        self.savers.insert(number, Saver { helper, link, generation, is_done: false, next: None });
         Ok(())
     }
 
@@ -120,12 +131,22 @@ impl Daemon {
     }
 
     fn saver_ended(&mut self, number: usize) {
-        let Some(Saver { helper, link, generation, is_done }) = self.savers.remove(&number) else { return };
+        let Some(Saver { helper, link, generation, is_done, next }) = self.savers.remove(&number) else { return };
         let exit = self.end_helper(helper, &link);
         if !is_done {
             let replica = self.children[number].replica;
             let step = LineStep::Failed(NoImage::HelperEnded(exit));
             self.tell(&FromDaemon::Line { generation, replica, step });
+        }
+        let Some((generation, task)) = next else { return };
+        let child = &self.children[number];
+        let replica = child.replica;
+        let started = match child.exit {
+            Some(_) => Err(NoImage::SourceEnded(replica)),
+            None => self.start_saver(number, generation, task),
+        };
+        if let Err(why) = started {
+            self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
         }
     }
 
