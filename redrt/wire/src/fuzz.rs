@@ -251,7 +251,7 @@ fn line_steps() -> impl Iterator<Item = FromDaemon> {
         LineStep::Copied,
         LineStep::Saved(Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() }),
         LineStep::Failed(NoImage::NoHelper(Told::passing("why"))),
-        LineStep::Failed(NoImage::EarlierImage),
+        LineStep::Failed(NoImage::SourceEnded(ReplicaId::new(1, 0))),
     ];
     let replica = ReplicaId::new(1, 0);
     steps.into_iter().map(move |step| FromDaemon::Line { generation: Generation(7), replica, step })

@@ -44,9 +44,6 @@ pub enum NoImage {
     /// It ended before it could be copied.
     #[error("replica {0} has ended")]
     SourceEnded(ReplicaId),
-    /// The helper of an earlier checkpoint is at work yet.
-    #[error("an earlier image of it is still being written")]
-    EarlierImage,
     /// The daemon cannot start a helper.
     #[error("cannot start a helper: {0}")]
     NoHelper(Told),
@@ -71,7 +68,6 @@ impl NoImage {
             | Self::NoPlace(_)
             | Self::NotHere(_)
             | Self::SourceEnded(_)
-            | Self::EarlierImage
             | Self::NoHelper(_)
             | Self::HelperEnded(_)
             | Self::CopyEnded(_) => false,

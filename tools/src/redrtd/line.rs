@@ -4,6 +4,7 @@ use super::Daemon;
 use super::child::Kind;
 use super::clones::no_helper;
 use super::copying::{Reply, Task, Word, heard};
+use super::turns::Ended;
 use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::control::ToAgent;
@@ -17,11 +18,6 @@ use std::path::{Path, PathBuf};
 pub struct Saver {
     helper: std::process::Child,
     link: Link<UnixStream>,
-    generation: Generation,
-    /// Nothing that it says, or how it ends, is worth telling any more.
-    is_done: bool,
-    /// What is to be saved of the same process once this one has ended: its agent serves one after the other.
-    next: Option<(Generation, Task)>,
 }
 
 /// The task of saving a process to a file, and the memory of the host to another.
@@ -47,13 +43,11 @@ impl Daemon {
             LineOrder::Abandon => {
                 self.tell_agents(&ToAgent::LineGoes(false));
                 self.abandon_parts(generation);
-                for saver in self.savers.values_mut() {
-                    saver.next.take_if(|(of_line, _)| *of_line == generation);
-                }
-                for saver in self.savers.values_mut().filter(|saver| saver.generation == generation) {
-                    // The agent sees the end of its connection, and lets the program's threads go on.
-                    let _ = saver.helper.kill();
-                    saver.is_done = true;
+                for number in self.saver_turns.abandon(generation) {
+                    if let Some(saver) = self.savers.get_mut(&number) {
+                        // The agent sees the end of its connection, and lets the program's threads go on.
+                        let _ = saver.helper.kill();
+                    }
                 }
             }
         }
@@ -68,10 +62,25 @@ impl Daemon {
                 continue;
             }
             let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
-            let task = task(pid, image_path(directory, replica), memory.take());
-            if let Err(why) = task.and_then(|task| self.start_saver(number, generation, task)) {
-                self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
+            match task(pid, image_path(directory, replica), memory.take()) {
+                Ok(task) => self.begin_saver(number, generation, task),
+                Err(why) => self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) }),
             }
+        }
+    }
+
+    /// Starts the helper of a process, or lets it wait until the one before has ended.
+    fn begin_saver(&mut self, number: usize, generation: Generation, task: Task) {
+        let Some(task) = self.saver_turns.begin(number, generation, task) else { return };
+        let child = &self.children[number];
+        let replica = child.replica;
+        let started = match child.exit {
+            Some(_) => Err(NoImage::SourceEnded(replica)),
+            None => self.start_saver(number, &task),
+        };
+        if let Err(why) = started {
+            self.saver_turns.ended(number);
+            self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
         }
     }
 
@@ -79,27 +88,20 @@ impl Daemon {
         self.job.as_ref().is_some_and(|job| job.shared_memory.is_some())
     }
 
-    fn start_saver(&mut self, number: usize, generation: Generation, task: Task) -> Result<(), NoImage> {
-        match self.savers.get_mut(&number) {
-            None => {}
-            // It was ended, or has nothing more to do, and that it has gone is seen soon.
-            Some(saver) if saver.is_done => {
-                saver.next = Some((generation, task));
-                return Ok(());
-            }
-            Some(_) => return Err(NoImage::EarlierImage),
-        }
-        let (helper, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
+    fn start_saver(&mut self, number: usize, task: &Task) -> Result<(), NoImage> {
+        let (helper, link) = self.job()?.prepared.send(task).map_err(no_helper)?;
         let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Saver.token(number));
         self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
-        self.savers.insert(number, Saver { helper, link, generation, is_done: false, next: None });
+        self.savers.insert(number, Saver { helper, link });
         Ok(())
     }
 
     fn tell_savers(&mut self, generation: Generation, word: Word) {
-        for saver in self.savers.values_mut().filter(|saver| saver.generation == generation) {
-            // If it is gone, its end is seen.
-            let _ = saver.link.send(&word);
+        for number in self.saver_turns.at_work(generation) {
+            if let Some(saver) = self.savers.get_mut(&number) {
+                // If it is gone, its end is seen.
+                let _ = saver.link.send(&word);
+            }
         }
     }
 
@@ -107,11 +109,12 @@ impl Daemon {
     pub(super) fn saver_ready(&mut self, number: usize) {
         let replica = self.children[number].replica;
         let Some(saver) = self.savers.get_mut(&number) else { return };
-        let generation = saver.generation;
         let (replies, has_ended) = heard(&mut saver.link);
         for reply in replies {
-            let Some(saver) = self.savers.get_mut(&number).filter(|saver| !saver.is_done) else { break };
-            saver.is_done = matches!(reply, Reply::Sent(_) | Reply::Failed(_));
+            let Some(generation) = self.saver_turns.awaited(number) else { break };
+            if matches!(reply, Reply::Sent(_) | Reply::Failed(_)) {
+                self.saver_turns.done(number);
+            }
             let step = match reply {
                 Reply::Progress(progress) => LineStep::Progress(progress),
                 Reply::Ready => LineStep::Ready,
@@ -131,22 +134,16 @@ impl Daemon {
     }
 
     fn saver_ended(&mut self, number: usize) {
-        let Some(Saver { helper, link, generation, is_done, next }) = self.savers.remove(&number) else { return };
+        let Some(Saver { helper, link }) = self.savers.remove(&number) else { return };
         let exit = self.end_helper(helper, &link);
-        if !is_done {
+        let Ended { awaited, next } = self.saver_turns.ended(number);
+        if let Some(generation) = awaited {
             let replica = self.children[number].replica;
             let step = LineStep::Failed(NoImage::HelperEnded(exit));
             self.tell(&FromDaemon::Line { generation, replica, step });
         }
-        let Some((generation, task)) = next else { return };
-        let child = &self.children[number];
-        let replica = child.replica;
-        let started = match child.exit {
-            Some(_) => Err(NoImage::SourceEnded(replica)),
-            None => self.start_saver(number, generation, task),
-        };
-        if let Err(why) = started {
-            self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
+        if let Some((generation, task)) = next {
+            self.begin_saver(number, generation, task);
         }
     }
 

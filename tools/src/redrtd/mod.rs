@@ -15,6 +15,7 @@ mod parts;
 mod post;
 mod spawn;
 mod sweep;
+mod turns;
 
 use crate::foreign::{self, Foreign};
 use crate::jobs;
@@ -91,6 +92,7 @@ struct Daemon {
     senders: HashMap<CloneId, clones::Sender>,
     /// Helpers that save images, by the numbers of the children.
     savers: HashMap<usize, line::Saver>,
+    saver_turns: turns::Turns<copying::Task>,
     /// Helpers that send or receive files, by numbers of their own.
     carriers: HashMap<usize, parts::Carrier>,
     next_carrier: usize,
@@ -150,6 +152,7 @@ impl Daemon {
             input: input::Input::default(),
             senders: HashMap::new(),
             savers: HashMap::new(),
+            saver_turns: turns::Turns::new(),
             carriers: HashMap::new(),
             next_carrier: 0,
             clone_counts: HashMap::new(),

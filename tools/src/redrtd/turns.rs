@@ -1,0 +1,170 @@
+//! Which line each process is being saved for. An agent serves one helper after the other, so a line waits until the
+//! helper of the one before has ended: it may have been killed, or have said its last word, and live yet.
+//!
+//! ```text
+//!  (nobody) ──begin──▶ Awaited ──done, abandoned──▶ Done ──ended──▶ (nobody), or the line that has come meanwhile
+//! ```
+
+use redrt_wire::line::Generation;
+use std::collections::BTreeMap;
+
+struct Turn<T> {
+    generation: Generation,
+    /// Nothing that its helper says, or how it ends, is worth telling any more.
+    is_done: bool,
+    /// What is to be saved of the same process once this helper has ended.
+    next: Option<(Generation, T)>,
+}
+
+/// See the module. Processes have the numbers of children; `T` is what a helper is to do.
+pub struct Turns<T>(BTreeMap<usize, Turn<T>>);
+
+/// What follows from the end of a helper.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Ended<T> {
+    /// The line that waits for this process, and is not told of it by its helper.
+    pub awaited: Option<Generation>,
+    /// What is to be begun now.
+    pub next: Option<(Generation, T)>,
+}
+
+impl<T> Turns<T> {
+    pub fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// The line that waits for what the helper of this process says.
+    pub fn awaited(&self, number: usize) -> Option<Generation> {
+        self.0.get(&number).filter(|turn| !turn.is_done).map(|turn| turn.generation)
+    }
+
+    /// Processes whose helpers are at work for this line.
+    pub fn at_work(&self, generation: Generation) -> impl Iterator<Item = usize> + '_ {
+        self.0.keys().copied().filter(move |number| self.awaited(*number) == Some(generation))
+    }
+
+    /// A process is to be saved. The task, if its helper is to be started now.
+    pub fn begin(&mut self, number: usize, generation: Generation, task: T) -> Option<T> {
+        match self.0.get_mut(&number) {
+            Some(turn) => {
+                turn.next = Some((generation, task));
+                None
+            }
+            None => {
+                self.0.insert(number, Turn { generation, is_done: false, next: None });
+                Some(task)
+            }
+        }
+    }
+
+    /// The helper has said its last word.
+    pub fn done(&mut self, number: usize) {
+        if let Some(turn) = self.0.get_mut(&number) {
+            turn.is_done = true;
+        }
+    }
+
+    /// Nothing comes of this line. Whose helpers are to be ended.
+    pub fn abandon(&mut self, generation: Generation) -> Vec<usize> {
+        for turn in self.0.values_mut() {
+            turn.next.take_if(|(of_line, _)| *of_line == generation);
+        }
+        let numbers: Vec<_> = self.at_work(generation).collect();
+        for number in &numbers {
+            self.done(*number);
+        }
+        numbers
+    }
+
+    /// The helper of a process has ended, or could not be started.
+    pub fn ended(&mut self, number: usize) -> Ended<T> {
+        let awaited = self.awaited(number);
+        let next = self.0.remove(&number).and_then(|turn| turn.next);
+        Ended { awaited, next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_line_right_after_one_that_was_given_up_waits_for_the_helper_that_was_killed() {
+        let mut turns = Turns::new();
+        let (first, second, third) = (Generation(1), Generation(2), Generation(3));
+        assert_eq!(turns.begin(0, first, "first"), Some("first"));
+        assert_eq!(turns.abandon(first), [0]);
+        assert_eq!((turns.begin(0, second, "second"), turns.awaited(0)), (None, None));
+        // It may be given up before it was its turn.
+        assert!(turns.abandon(second).is_empty());
+        assert_eq!(turns.begin(0, third, "third"), None);
+        assert_eq!(turns.ended(0), Ended { awaited: None, next: Some((third, "third")) });
+        assert_eq!(turns.begin(0, third, "third"), Some("third"));
+        assert_eq!(turns.at_work(third).collect::<Vec<_>>(), [0]);
+        assert_eq!(turns.ended(0), Ended { awaited: Some(third), next: None });
+    }
+
+    #[test]
+    fn a_helper_that_has_said_its_last_word_is_waited_for_and_not_told_of() {
+        let mut turns = Turns::new();
+        assert_eq!(turns.begin(4, Generation(1), ()), Some(()));
+        turns.done(4);
+        assert_eq!(turns.begin(4, Generation(2), ()), None);
+        assert!(turns.abandon(Generation(1)).is_empty());
+        assert_eq!(turns.ended(4), Ended { awaited: None, next: Some((Generation(2), ())) });
+    }
+
+    proptest! {
+        /// The coordinator begins a line when the one before was kept or given up; helpers end when they like.
+        #[test]
+        fn each_process_has_one_helper_and_each_line_hears_of_all_its_processes(
+            steps in prop::collection::vec((0..4_u8, 0..3_usize), 1..80),
+        ) {
+            let mut turns = Turns::new();
+            // By process: the line of the helper that lives. Whom the line under way has not heard of.
+            let mut living: BTreeMap<usize, Generation> = BTreeMap::new();
+            let mut unheard: BTreeSet<usize> = BTreeSet::new();
+            let mut line = Generation(0);
+            for (step, number) in steps {
+                match step {
+                    0 if unheard.is_empty() => {
+                        line = Generation(line.0 + 1);
+                        for number in 0..3 {
+                            unheard.insert(number);
+                            if let Some(of_line) = turns.begin(number, line, line) {
+                                prop_assert_eq!(of_line, line);
+                                prop_assert!(living.insert(number, line).is_none(), "a process has two helpers");
+                            }
+                        }
+                    }
+                    1 if living.get(&number) == Some(&line) && turns.awaited(number).is_some() => {
+                        turns.done(number);
+                        unheard.remove(&number);
+                    }
+                    2 => {
+                        for number in turns.abandon(line) {
+                            prop_assert_eq!(living.get(&number), Some(&line));
+                        }
+                        unheard.clear();
+                    }
+                    3 if living.remove(&number).is_some() => {
+                        let Ended { awaited, next } = turns.ended(number);
+                        if let Some(of_line) = awaited {
+                            prop_assert!(of_line == line && unheard.remove(&number), "an older line is told of");
+                        }
+                        if let Some((of_line, task)) = next {
+                            prop_assert!(of_line == line && task == line && unheard.contains(&number));
+                            prop_assert_eq!(turns.begin(number, of_line, task), Some(line));
+                            living.insert(number, line);
+                        }
+                    }
+                    _ => {}
+                }
+                // Who is not heard of yet is told of by a helper that lives: its own, or the one that it waits for.
+                prop_assert!(unheard.iter().all(|number| living.contains_key(number)));
+            }
+        }
+    }
+}
