@@ -5,7 +5,7 @@
 #                         mpicxx, mpifort, redrt-fortran-modules, …
 #   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/lib/redrt      libmpi.so.12 (MPICH's ABI), libmpi.so.40 (Open MPI's): found by programs that redrun starts
-#   PREFIX/include        mpi.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
+#   PREFIX/include        mpi.h, redrt.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
 #   PREFIX/share          manual pages, shell completions, a module file (modulefiles/redrt); in redrt/ sbatch scripts for jobs
 #                         and for redspared, a systemd unit for it, and the script that removes all of this (uninstall)
 #
@@ -114,6 +114,7 @@ put 644 "$work/redrt.pc" "$place/lib/pkgconfig/redrt.pc"
 # What asks for an MPI, not for this one.
 link redrt.pc "$place/lib/pkgconfig/mpi.pc"
 put 644 include/mpi.h "$place/include/mpi.h"
+put 644 include/redrt.h "$place/include/redrt.h"
 mkdir "$work/fortran"
 "$place/bin/redrt-fortran-modules" --sources "$work/fortran"
 put 644 "$work/fortran/mpif.h" "$place/include/mpif.h"

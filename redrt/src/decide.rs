@@ -259,6 +259,27 @@ pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
     found.expect("a number is there at once")
 }
 
+/// The same, of something that is there after a while: the leader looks for it until it finds it, and is woken to do so
+/// ([`Cell::tell_waiting`]). One that becomes the leader meanwhile looks for it too.
+pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
+    let cell = engine::cell();
+    if !needs_decisions(false) || mutation::is_planted(Mutation::LineByItself) {
+        return cell.wait_for(|_| find());
+    }
+    let found = decide(
+        cell,
+        true,
+        |_| find().map(|value| (Outcome::Value(value), value)),
+        |engine, outcome| match outcome {
+            Outcome::Value(value) => Some(*value),
+            other => engine.diverged("a number", other),
+        },
+    );
+    // Its followers wait for this.
+    cell.lock().flush();
+    found.expect("it was waited for")
+}
+
 /// What something outside answers, of which the leader asks it: files are read by one replica.
 ///
 /// `act` is done with the engine in hand, so no copy of this process is made in the midst of it. When the leader dies

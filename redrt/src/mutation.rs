@@ -46,12 +46,16 @@ pub enum Mutation {
     FinalizingOnce,
     /// A job that goes back to a line does not say who is in it.
     ViewUnsaid,
+    /// A process that has asked for a line, and goes on from it, does not know that it was taken.
+    LineUntold,
+    /// Each replica asks for a line by itself.
+    LineByItself,
 }
 
 impl Mutation {
     /// All of them.
     #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::BarrierShort,
         Self::BroadcastEarly,
         Self::ReduceChildLost,
@@ -73,6 +77,8 @@ impl Mutation {
         Self::ReadTogetherLost,
         Self::FinalizingOnce,
         Self::ViewUnsaid,
+        Self::LineUntold,
+        Self::LineByItself,
     ];
 }
 

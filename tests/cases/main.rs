@@ -34,6 +34,7 @@ mod profile;
 mod programs;
 mod recovery;
 mod refused;
+mod saving;
 mod scrub;
 mod sealed;
 mod sends;

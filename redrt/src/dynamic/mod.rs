@@ -13,6 +13,7 @@
 //! From then on processes of both open links to each other when they first send (`engine::link::foreign`), and nobody
 //! in between is needed. How they part is said in [`connection`](crate::comm::connection).
 
+pub mod checkpoint;
 #[cfg(test)]
 mod fuzz;
 mod learn;

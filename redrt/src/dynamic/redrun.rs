@@ -64,6 +64,8 @@ pub fn ask_name(request: NameRequest, code: i32) -> Result<NameAnswer> {
     let question = Question::ask(Request::Name(request), code)?;
     match engine::cell().wait_for(|_| question.answer()) {
         Answer::Name(answer) => Ok(answer),
-        Answer::NotSpawned(_) => Err(Error::new(code, "redrun has answered another question: mixed installations?")),
+        Answer::NotSpawned(_) | Answer::Checkpoint(_) => {
+            Err(Error::new(code, "redrun has answered another question: mixed installations?"))
+        }
     }
 }

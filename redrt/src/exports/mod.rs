@@ -19,6 +19,7 @@
 )]
 
 mod facades;
+mod own;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,6 @@
 //! The agent: a thread that sleeps until the daemon says something.
 
-use crate::dynamic::redrun as dynamic;
+use crate::dynamic::{checkpoint, redrun as dynamic};
 use crate::links::listening;
 use crate::runtime::control::Control;
 use crate::runtime::{Job, abort, job, leave, threads, workers};
@@ -84,7 +84,10 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             }
             cell.apply_view(view);
         }
-        ToAgent::Cards(cards) => cell.set_cards(cards),
+        ToAgent::Cards(cards) => {
+            cell.set_cards(cards);
+            checkpoint::go_on();
+        }
         ToAgent::Pins(pins) => {
             if !pins.places().all(|newcomer| job.welcome.world.contains(newcomer)) {
                 return abort(1, "the daemon on this host speaks of a place of another job".to_owned());
@@ -105,7 +108,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
                 let _ = control.send(&FromAgent::Pace { calls });
             }
             let thread_count = threads::mpi_thread_count(workers::count());
-            let may_be_passive = !engine::contact::are_met();
+            let may_be_passive = !engine::contact::are_met() && !checkpoint::is_asking();
             let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();
             // If the daemon is gone, so is the job.
             let statistics = cell.lock().statistics();

@@ -10,6 +10,7 @@
 //! dynamic linker, so the hooks use neither; the library's own memory does not come from there.
 
 use crate::clock;
+use crate::dynamic;
 use crate::faults;
 use crate::links::{self, listening};
 use crate::runtime::control::{Control, Hushed};
@@ -227,7 +228,10 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     let listener = listening::open_again(welcome.listen)?;
     let (identity, shares_core) = (super::identity(&welcome, segment), super::shares_core(&welcome));
     match is_restored {
-        true => held.become_restored(identity, shares_core)?,
+        true => {
+            dynamic::checkpoint::note_restored();
+            held.become_restored(identity, shares_core)?;
+        }
         false => held.become_copy(me, identity, shares_core)?,
     }
     let card = super::card(&welcome, listener.as_ref())?;

@@ -217,6 +217,7 @@ pub fn hold_simulated() -> Option<engine::cloning::Held<'static>> {
 #[cfg(any(test, feature = "simulation"))]
 pub fn restore_simulated(mut held: engine::cloning::Held<'static>) -> io::Result<()> {
     agent::begin_anew();
+    crate::dynamic::checkpoint::note_restored();
     let job = crate::runtime::job().expect("it is in a job");
     held.become_restored(identity(&job.welcome, None), false)
 }

@@ -16,7 +16,7 @@ use redrt_transport::network::{Incoming, Network};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank};
 use redrt_wire::card::{Card, Endpoint};
 use redrt_wire::control::{FromAgent, Options as JobOptions, Protocol, ToAgent, Transport, Verification, Welcome};
-use redrt_wire::dynamic::Origin;
+use redrt_wire::dynamic::{Origin, Request};
 use redrt_wire::secret::Secret;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -119,6 +119,8 @@ pub(super) struct SimulatedJob {
     pub(super) is_released: bool,
     /// Lines are taken, and some of them just when something is told to all.
     pub(super) takes_lines: bool,
+    /// Processes that wait for a line, and the numbers of their questions.
+    pub(super) askers: Vec<(ProcessIndex, u64)>,
     pub(super) summary: Summary,
     pub(super) mutation: Option<Mutation>,
 }
@@ -139,7 +141,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
     redrt_process::simulation::install(&super::SIMULATION);
     let _pinned = Pinned::here();
-    let mut job = SimulatedJob::new(random, rank_count, degree, plan, options);
+    let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, options);
     job.plan_faults(losses, breaks);
     job.plan_lines(lines);
     let result = job.run();
@@ -151,7 +153,13 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
 }
 
 impl SimulatedJob {
-    fn new(random: Random, rank_count: u32, degree: u16, plan: program::Plan, options: &Options) -> Self {
+    fn new(
+        random: Random,
+        (rank_count, degree): (u32, u16),
+        plan: program::Plan,
+        takes_lines: bool,
+        options: &Options,
+    ) -> Self {
         let mutation = options.mutation;
         let mut random = random;
         let protocol = random.pick(&[Protocol::Hash, Protocol::Hash, Protocol::AllToAll]);
@@ -173,7 +181,7 @@ impl SimulatedJob {
         let cards: Vec<_> = (0..shape.process_count()).map(|process| card(ProcessIndex(process))).collect();
         let member = |replica: ReplicaId| {
             let (cards, welcome, at) =
-                (cards.clone(), welcome(&shape, &view, replica, compared), shape.process(replica));
+                (cards.clone(), welcome(&shape, &view, replica, compared, takes_lines), shape.process(replica));
             let begin = move || {
                 let network: Arc<dyn Network> = Arc::new(Simulated);
                 SIMULATED.get_or_init(|| network);
@@ -202,7 +210,7 @@ impl SimulatedJob {
         };
         let members = shape.replicas().map(member).collect();
         let summary = Summary { kind: Some(plan.kind), rank_count, degree, ..Summary::default() };
-        Self { world, view, members, cards, is_released: false, takes_lines: false, summary, mutation }
+        Self { world, view, members, cards, is_released: false, takes_lines, askers: Vec::new(), summary, mutation }
     }
 
     pub(super) fn world(&self) -> std::sync::MutexGuard<'_, World> {
@@ -302,7 +310,8 @@ impl SimulatedJob {
         match event {
             Event::Run(process, sleeps) if self.member(process).sleeps == sleeps => return self.let_run(process),
             Event::Run(..) => {}
-            Event::Line(goes_back) => self.line(goes_back)?,
+            Event::Line(goes_back) => drop(self.line(goes_back)?),
+            Event::Asked => self.asked_line()?,
             Event::Opened(id) => {
                 let (name, to, is_open) = {
                     let world = self.world();
@@ -418,18 +427,21 @@ impl SimulatedJob {
     pub(super) fn tell_all(&mut self, message: impl Fn(&View) -> ToAgent) {
         let view = self.view.clone();
         for number in 0..self.members.len() {
-            let incarnation = Incarnation(0);
-            let process = ProcessIndex(number as u32);
-            let at_ns = self.world().soon().max(self.members[number].told_ns + 1);
-            self.members[number].told_ns = at_ns;
-            let message = Box::new(message(&view));
-            self.world().plan(at_ns, Event::Told(process, incarnation, message));
+            self.tell(ProcessIndex(number as u32), message(&view));
         }
         let mut world = self.world();
         if self.takes_lines && world.random.chance(30) {
             let now_ns = world.now_ns;
             world.plan(now_ns, Event::Line(false));
         }
+    }
+
+    /// A process is told something, in the order in which it is said to it.
+    pub(super) fn tell(&mut self, process: ProcessIndex, message: ToAgent) {
+        let after_ns = self.member(process).told_ns + 1;
+        let at_ns = self.world().soon().max(after_ns);
+        self.member(process).told_ns = at_ns;
+        self.world().plan(at_ns, Event::Told(process, Incarnation(0), Box::new(message)));
     }
 
     /// What a process tells its daemon.
@@ -444,6 +456,9 @@ impl SimulatedJob {
                 if are_all && !std::mem::replace(&mut self.is_released, true) {
                     self.tell_all(|_| ToAgent::Release);
                 }
+            }
+            FromAgent::Dynamic(number, Request::Checkpoint) if self.takes_lines => {
+                self.asks_for_line(process, number);
             }
             FromAgent::Suspect(peer) if self.degree_was(peer) > 1 => {}
             FromAgent::Event(redrt_wire::event::Event::Reconnected { .. })
@@ -481,7 +496,13 @@ fn member_lost(job: &mut SimulatedJob, process: ProcessIndex) {
     }
 }
 
-fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId, compared: (Protocol, Verification)) -> Welcome {
+fn welcome(
+    world: &redrt_types::World,
+    view: &View,
+    me: ReplicaId,
+    compared: (Protocol, Verification),
+    is_saved: bool,
+) -> Welcome {
     let (protocol, verification) = compared;
     let job = 7;
     Welcome {
@@ -491,7 +512,14 @@ fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId, compared: (Pr
         incarnation: Incarnation(0),
         view: view.clone(),
         world: world.clone(),
-        options: JobOptions { protocol, verification, transport: Transport::Tcp, seed: 7, ..JobOptions::default() },
+        options: JobOptions {
+            protocol,
+            verification,
+            is_saved,
+            transport: Transport::Tcp,
+            seed: 7,
+            ..JobOptions::default()
+        },
         host: format!("h{}", world.process(me).0),
         host_number: world.process(me).0,
         local_process_count: 1,

@@ -16,7 +16,6 @@ use redrt_wire::control::ToAgent;
 impl SimulatedJob {
     /// Chooses when lines are taken, and to which of them the job goes back.
     pub(super) fn plan_lines(&mut self, lines: usize) {
-        self.takes_lines = lines > 0;
         let mut world = self.world();
         for _ in 0..lines {
             let span = world.random.pick(&[10, 100, 1000]);
@@ -26,8 +25,8 @@ impl SimulatedJob {
         }
     }
 
-    /// Takes a line, unless somebody is missing.
-    pub(super) fn line(&mut self, goes_back: bool) -> Result<(), String> {
+    /// Takes a line, unless somebody is missing. Whether it was taken.
+    pub(super) fn line(&mut self, goes_back: bool) -> Result<bool, String> {
         let world = self.world();
         let is_whole = self.members.iter().zip(0..).all(|(member, process)| {
             let is_fit = world.hears(ProcessIndex(process)) && member.output.is_none() && !member.awaits_cards;
@@ -36,7 +35,7 @@ impl SimulatedJob {
         drop(world);
         // One that is released needs not go back, but it may be held until all have heard that they may leave.
         if !is_whole || self.is_released && goes_back {
-            return Ok(());
+            return Ok(false);
         }
         self.come_to_rest()?;
         self.summary.lines += 1;
@@ -47,8 +46,9 @@ impl SimulatedJob {
                 self.go_on(process)?;
                 self.wake(process);
             }
+            self.answer_askers(true);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A process hears that the line goes, and what else its daemon has to tell it: some of it before, some with that.
@@ -94,6 +94,8 @@ impl SimulatedJob {
     fn go_back(&mut self) -> Result<(), String> {
         self.world().forget();
         self.is_released = false;
+        // They know by themselves that it was taken.
+        self.askers.clear();
         self.summary.returns += 1;
         for process in self.living() {
             let restored = self.hold(process, restore_simulated)?;

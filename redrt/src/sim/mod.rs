@@ -3,7 +3,7 @@
 //! to which the job goes back.
 //!
 //! Real are the API, communicators, collectives, windows, decisions, engine and protocol. Simulated are the network
-//! (`network`), `redrun` and the daemons (`job`), time, and the programs (`program`), which know the results that
+//! (`network`), `redrun` and the daemons (`job`, `line`, `asking`), time, and the programs (`program`), which know the results that
 //! MPI promises and check them.
 //!
 //! Each process has a thread and what a process has once (`redrt_process`). One of the threads runs at a time, and
@@ -11,6 +11,7 @@
 //! seed is the same run, nothing sleeps, and a second of the job takes no time.
 
 mod actor;
+mod asking;
 mod job;
 mod line;
 mod network;

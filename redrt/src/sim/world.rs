@@ -31,6 +31,8 @@ pub enum Event {
     Breaks(ProcessIndex, ProcessIndex),
     /// A line is taken; `true` if the job goes back to it.
     Line(bool),
+    /// A line is taken, if somebody who has asked for one waits for it.
+    Asked,
 }
 
 impl Event {

@@ -1,4 +1,4 @@
-//! What is said of jobs that a job starts, and of names of ports (MPI-5.0 §11.8 and §11.9).
+//! What is said of jobs that a job starts, of names of ports (MPI-5.0 §11.8 and §11.9), and of lines that it asks for.
 //!
 //! ```text
 //!  process ──Request──▶ redrun ──ToSpawned──▶ redrun of a job that was spawned
@@ -52,6 +52,8 @@ pub enum Request {
     Met,
     /// About a name.
     Name(NameRequest),
+    /// Take a line: all ranks are where that is good.
+    Checkpoint,
 }
 
 /// What may be asked of a name.
@@ -96,6 +98,8 @@ pub enum Answer {
     NotSpawned(String),
     /// About a name.
     Name(NameAnswer),
+    /// All processes were copied for a line, or none was taken.
+    Checkpoint(bool),
 }
 
 /// From `redrun` to that of a job it has spawned.

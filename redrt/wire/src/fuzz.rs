@@ -285,6 +285,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToAgent::Scrub(scrub()),
         ToAgent::Dynamic(3, dynamic::Answer::NotSpawned("why".into())),
         ToAgent::Dynamic(3, dynamic::Answer::Name(NameAnswer::Port("port".into()))),
+        ToAgent::Dynamic(3, dynamic::Answer::Checkpoint(true)),
     ];
     let from_agent = [
         FromAgent::Ready(card()),
@@ -314,6 +315,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         },
         FromAgent::Dynamic(5, Request::Spawn { commands: vec![spawned(); 2], port: "port".into() }),
         FromAgent::Dynamic(6, Request::Name(NameRequest::Lookup { service: "name".into() })),
+        FromAgent::Dynamic(7, Request::Checkpoint),
         FromAgent::Unable { why: "no descriptors".into() },
         FromAgent::Pace { calls: 1 << 40 },
         FromAgent::Answer { wave: 4, passive: Some(passive()), statistics: Statistics::default() },

@@ -4,6 +4,7 @@ use super::{Misplaced, Output, Root};
 use coordinator::Input;
 use redrt_wire::control::FromAgent;
 use redrt_wire::daemon::FromDaemon;
+use redrt_wire::dynamic::Request;
 use redrt_wire::line::LineStep;
 
 impl Root {
@@ -27,6 +28,9 @@ impl Root {
             FromDaemon::OtherMpi { replica, what } => return self.tell(Input::OtherMpi { replica, what }),
             FromDaemon::NotStarted { replica, message } => return self.tell(Input::NotStarted { replica, message }),
             FromDaemon::Note(note) => Output::Note(note),
+            FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, Request::Checkpoint) } => {
+                return self.want_line_of_process(replica, number);
+            }
             FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) } => {
                 Output::Dynamic { replica, number, request }
             }

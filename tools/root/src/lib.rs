@@ -29,6 +29,7 @@ mod homes;
 mod input;
 mod messages;
 mod printing;
+mod saving;
 
 pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Settings};
 
@@ -38,7 +39,6 @@ use input::StandardInput;
 use printing::Printing;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::line::LineOrder;
 use replica_output::sphere_stream::SphereStream;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -53,6 +53,8 @@ pub struct Root {
     homes: Homes,
     printing: Printing,
     input: StandardInput,
+    /// Processes that wait for a line, and the numbers of their questions.
+    line_askers: Vec<(ReplicaId, u64)>,
     /// When the last input came.
     now: Duration,
     /// Outputs of the last input are left, or may be.
@@ -72,6 +74,7 @@ impl Root {
             is_cloneable,
             printing: Printing::new(release, &life.coordinator.view, &shown_bytes),
             input: StandardInput::new(life.input_bytes),
+            line_askers: Vec::new(),
             coordinator: Coordinator::new(life.coordinator),
             homes: Homes::default(),
             now: Duration::ZERO,
@@ -211,6 +214,7 @@ impl Root {
         self.coordinator = Coordinator::new(life.coordinator);
         self.homes = Homes::default();
         self.input = StandardInput::new(life.input_bytes);
+        self.line_askers.clear();
         self.printing.forget_holds();
         self.rewind(life.restored);
     }
@@ -276,9 +280,8 @@ impl Root {
             Job::StreamLost(replica) => return self.stream_lost(replica),
             Job::StreamEnded { replica, end } => return self.stream_ended(replica, end),
             Job::Send(message) => {
-                if let ToDaemon::Line { order: LineOrder::Stop, .. } = &message {
-                    // What processes are given of standard input from now on is not in their images.
-                    self.input.line_begins();
+                if let ToDaemon::Line { order, .. } = &message {
+                    self.note_line_order(order);
                 }
                 Output::Send(message)
             }
@@ -286,7 +289,10 @@ impl Root {
             Job::Place(order) => Output::Place(order),
             Job::HostFree(host) => Output::HostFree(host),
             Job::Progress { newcomer, progress } => Output::Progress { newcomer, progress },
-            Job::Report(report) => Output::Report(report),
+            Job::Report(report) => {
+                self.note_line_report(&report);
+                Output::Report(report)
+            }
             Job::OpenLine(generation) => Output::OpenLine(generation),
             Job::CommitLine(taken) => Output::CommitLine(taken),
             Job::DropLine(generation) => Output::DropLine(generation),

@@ -109,6 +109,8 @@ fn the_scenarios_are_of_all_kinds() {
         "OutputHeld",
         "Left {",
         "will_go_on: true",
+        "Checkpoint(true)",
+        "Checkpoint(false)",
     ];
     let missing: Vec<_> = kinds.into_iter().filter(|kind| !all.contains(kind)).collect();
     assert!(missing.is_empty(), "{missing:?}");

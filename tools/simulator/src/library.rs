@@ -17,6 +17,7 @@ pub enum Program {
     Nonblocking,
     Communicators,
     Windows,
+    Saving,
     Mixed,
 }
 
@@ -31,6 +32,7 @@ impl From<Program> for Kind {
             Program::Nonblocking => Self::Nonblocking,
             Program::Communicators => Self::Communicators,
             Program::Windows => Self::Windows,
+            Program::Saving => Self::Saving,
             Program::Mixed => Self::Mixed,
         }
     }

@@ -355,6 +355,8 @@ impl Shell<'_> {
                     news.push(News::Tell(asker, Answer::NotSpawned(format!("{error:#}"))));
                 }
             }
+            // The root has dealt with it.
+            Request::Checkpoint => {}
             Request::Met => news.extend(self.spawned.met(asker).map(News::Failed)),
             Request::Name(request) => self.spawned.ask_name(Caller::Process(asker), request, &mut news),
         }

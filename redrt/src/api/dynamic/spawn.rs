@@ -116,7 +116,9 @@ fn start(commands: Vec<Command>, own: Terms) -> Result<Met> {
                 terms
             }
             Err(Answer::NotSpawned(why)) => Err(Error::new(MPI_ERR_SPAWN, why)),
-            Err(Answer::Name(_)) => fail!(MPI_ERR_SPAWN, "redrun has answered another question: mixed installations?"),
+            Err(Answer::Name(_) | Answer::Checkpoint(_)) => {
+                fail!(MPI_ERR_SPAWN, "redrun has answered another question: mixed installations?")
+            }
         }
     };
     let terms = meet();

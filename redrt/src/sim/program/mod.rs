@@ -4,6 +4,7 @@ mod collectives;
 mod communicators;
 mod messages;
 pub(crate) mod mpi;
+mod saving;
 mod updates;
 mod windows;
 
@@ -31,13 +32,15 @@ pub enum Kind {
     Communicators,
     /// One-sided communication: fences, locks, and epochs of groups.
     Windows,
+    /// Lines that the program asks for.
+    Saving,
     /// Some of all.
     Mixed,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Messages,
         Self::Wildcards,
         Self::Polls,
@@ -46,6 +49,7 @@ impl Kind {
         Self::Nonblocking,
         Self::Communicators,
         Self::Windows,
+        Self::Saving,
         Self::Mixed,
     ];
 }
@@ -106,7 +110,7 @@ pub fn run(plan: Plan, rank: u32, size: u32) -> Vec<u64> {
     };
     let phases = 1 + member.common.below(4);
     for _ in 0..phases {
-        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..8]) } else { plan.kind };
+        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..9]) } else { plan.kind };
         phase(&mut member, kind);
     }
     mpi!(call_finalize());
@@ -131,6 +135,7 @@ fn phase(member: &mut Member, kind: Kind) {
         Kind::Nonblocking => collectives::begun(member),
         Kind::Communicators => communicators::made_and_freed(member),
         Kind::Windows => windows::epochs(member),
+        Kind::Saving => saving::asked_for(member),
         Kind::Mixed => unreachable!("a phase is of one kind"),
     }
 }

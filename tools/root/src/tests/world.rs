@@ -8,9 +8,10 @@ use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
 use redrt_wire::control::{FromAgent, OnSdc};
 use redrt_wire::daemon::{FromDaemon, Stream};
+use redrt_wire::dynamic::Answer;
 use redrt_wire::event::Statistics;
 use redrt_wire::exit::Exit;
-use redrt_wire::line::{Generation, LineStep};
+use redrt_wire::line::{Generation, LineOrder, LineStep};
 use replica_output::sphere_stream::Release;
 use spare_pool::{JobId, PlaceNews, Places, Request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +109,8 @@ struct Job {
     /// The clones of which the source and the destination are known.
     clones: BTreeMap<u64, (ReplicaId, ReplicaId, u32)>,
     asker_count: u64,
+    /// Processes that wait for a line, and the numbers of their questions.
+    line_askers: BTreeSet<(ReplicaId, u64)>,
     is_over: bool,
     inputs: Vec<(Duration, Input)>,
     outputs: Vec<String>,
@@ -129,6 +132,7 @@ pub fn record(scenario: Scenario) -> Recording {
         dead_hosts: BTreeSet::new(),
         clones: BTreeMap::new(),
         asker_count: 0,
+        line_askers: BTreeSet::new(),
         is_over: false,
         inputs: Vec::new(),
         outputs: Vec::new(),
@@ -238,6 +242,12 @@ impl Job {
         match output {
             Output::Send(message) => self.all_heed(message),
             Output::SendTo(host, ToDaemon::Clone { id, order }) => self.clone_step(host, id, order),
+            Output::SendTo(_, ToDaemon::Dynamic(replica, number, Answer::Checkpoint(_))) => {
+                assert!(
+                    self.line_askers.remove(&(replica, number)),
+                    "{replica} is told of a line that it did not ask for"
+                );
+            }
             Output::SendTo(_, ToDaemon::Kill(replica)) => self.end(replica, Exit::Signal(9)),
             Output::Place(order) => self.places.obey(order, self.now),
             Output::OpenLine(generation) => self.store(generation, StoreNews::Opened),
@@ -245,6 +255,7 @@ impl Job {
             Output::GoBack { count } => {
                 self.answers.clear();
                 self.clones.clear();
+                self.line_askers.clear();
                 let world = self.root.world.clone();
                 let view = View::with_degrees(&world, &self.scenario.degrees);
                 let coordinator = self.scenario.coordinator(world, view, count.max(1));
@@ -373,6 +384,7 @@ impl Job {
                     self.give(Input::Daemon { host: 3, message: FromDaemon::Started { replica, pid: 5 } });
                 }
             }
+            38 => self.ask_for_line(),
             37 if self.scenario.random.u8(0..10) == 0 => self.give(Input::Job(coordinator::Input::Interrupted(2))),
             _ => self.open_line(),
         }
@@ -381,6 +393,14 @@ impl Job {
     fn asker(&mut self) -> Asker {
         self.asker_count += 1;
         Asker(self.asker_count - 1)
+    }
+
+    fn ask_for_line(&mut self) {
+        let Some(replica) = self.any_live() else { return };
+        self.asker_count += 1;
+        let number = self.asker_count;
+        self.line_askers.insert((replica, number));
+        self.agent(replica, FromAgent::Dynamic(number, redrt_wire::dynamic::Request::Checkpoint));
     }
 
     /// Images of a line that was opened are all but complete.

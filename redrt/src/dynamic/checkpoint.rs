@@ -1,0 +1,105 @@
+//! `redrt_checkpoint`: the program says that now is a good time for a line.
+//!
+//! ```text
+//!  all ranks      rank 0, its leader        redrun
+//!    barrier  ──▶   ── Checkpoint ────────▶   a line is taken; all processes are in it in the midst of this call
+//!                   ◀─ taken, or not ──────   when they go on
+//!    ◀── bcast ──   an outcome, as others
+//! ```
+//! A process that goes on from the image of such a line has nobody who would answer it: it knows by itself that the
+//! line was taken. A leader asks again when it has become one, or is a copy, since the answer goes to who has asked;
+//! what comes of that is one line more.
+
+use super::redrun::Question;
+use crate::coll::{barrier, bcast};
+use crate::comm;
+use crate::decide;
+use crate::handle::CommHandle;
+use crate::mutation::{self, Mutation};
+use crate::runtime;
+use redrt_engine as engine;
+use redrt_engine::tasks::block_on;
+use redrt_transport::memory::Scratch;
+use redrt_types::{Incarnation, ReplicaId};
+use redrt_wire::dynamic::{Answer, Request};
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The images are copied, and will be written.
+const TAKEN: c_int = 0;
+/// This job takes none.
+pub const NONE: c_int = 1;
+/// Not now; `redrun` has said why.
+const NOT_TAKEN: c_int = 2;
+
+process_local! {
+    /// This process waits for an answer of `redrun`, or for its leader's, which no count of messages shows.
+    static IS_ASKING: AtomicBool = AtomicBool::new(false);
+    /// It goes on from an image that was made meanwhile.
+    static IS_RESTORED: AtomicBool = AtomicBool::new(false);
+}
+
+/// Takes a line. Collective over all ranks.
+pub fn checkpoint() -> c_int {
+    let is_saved = runtime::job().is_some_and(|job| job.control.is_some() && job.welcome.options.is_saved);
+    let Ok(world) = comm::resolve(CommHandle::WORLD) else { return NONE };
+    if !is_saved {
+        return NONE;
+    }
+    // A peer of these is lost for good where they fail, and this process soon is.
+    let (arrivals, answers) = (world.peers(), world.peers());
+    if block_on(barrier::barrier(arrivals)).is_err() {
+        return NOT_TAKEN;
+    }
+    let mut code = Scratch::new(8);
+    if answers.rank == 0 {
+        let found = ask();
+        code.region().with_bytes_mut(|bytes| bytes.copy_from_slice(&found.to_le_bytes()));
+    }
+    if block_on(bcast::bcast(answers, code.region(), 0)).is_err() {
+        return NOT_TAKEN;
+    }
+    let code = code.region().with_bytes(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
+    c_int::try_from(code).unwrap_or(NOT_TAKEN)
+}
+
+/// What `redrun` answers, as the leader hears it.
+fn ask() -> u64 {
+    let asked: RefCell<Option<((ReplicaId, Incarnation), Question)>> = RefCell::new(None);
+    IS_RESTORED.store(false, Ordering::SeqCst);
+    IS_ASKING.store(true, Ordering::SeqCst);
+    let code = decide::awaited(|| {
+        if IS_RESTORED.load(Ordering::SeqCst) {
+            return Some(TAKEN as u64);
+        }
+        let own = runtime::job().map(|job| (job.welcome.me, job.welcome.incarnation))?;
+        let mut asked = asked.borrow_mut();
+        if asked.as_ref().is_none_or(|(asker, _)| *asker != own) {
+            *asked = Question::ask(Request::Checkpoint, 0).ok().map(|question| (own, question));
+        }
+        match asked.as_ref()?.1.answer()? {
+            Answer::Checkpoint(true) => Some(TAKEN as u64),
+            Answer::Checkpoint(false) | Answer::Name(_) | Answer::NotSpawned(_) => Some(NOT_TAKEN as u64),
+        }
+    });
+    IS_ASKING.store(false, Ordering::SeqCst);
+    code
+}
+
+/// Whether it waits for something that no message of another process brings.
+pub fn is_asking() -> bool {
+    IS_ASKING.load(Ordering::SeqCst)
+}
+
+/// This process goes on from its image. Takes no memory.
+pub fn note_restored() {
+    IS_RESTORED.store(!mutation::is_planted(Mutation::LineUntold), Ordering::SeqCst);
+}
+
+/// All processes of the job are known again.
+pub fn go_on() {
+    if is_asking() {
+        engine::cell().tell_waiting();
+    }
+}

@@ -1,0 +1,19 @@
+//! What programs may call that the standard does not have: `include/redrt.h`.
+
+use crate::dynamic::checkpoint;
+use crate::phase;
+use crate::runtime::threads;
+use redrt_wire::profile::CallKind;
+use std::ffi::c_int;
+
+/// Saves the job now, if it is one that is saved (`redrun --checkpoint`). Collective over all ranks. Returns 0 when the
+/// images of all processes are copied, also in a process that goes on from one of them; 1 where no checkpoints are
+/// taken; 2 when none could be taken this time.
+#[unsafe(no_mangle)]
+extern "C" fn redrt_checkpoint() -> c_int {
+    if !phase::is_active() {
+        return checkpoint::NONE;
+    }
+    let _inside = threads::enter(CallKind::Other);
+    checkpoint::checkpoint()
+}

@@ -1,0 +1,47 @@
+//! Processes of a simulated job that ask for a line, as `redrun` deals with them.
+
+use super::job::SimulatedJob;
+use super::world::Event;
+use redrt_types::ProcessIndex;
+use redrt_wire::control::ToAgent;
+use redrt_wire::dynamic::Answer;
+
+/// In how many of 100 attempts a line that somebody has asked for is given up where somebody is missing.
+const GIVEN_UP_PERCENT: usize = 30;
+
+impl SimulatedJob {
+    /// A process asks, by the question of this number.
+    pub(super) fn asks_for_line(&mut self, process: ProcessIndex, number: u64) {
+        self.askers.push((process, number));
+        let mut world = self.world();
+        let at_ns = world.soon();
+        world.plan(at_ns, Event::Asked);
+    }
+
+    /// A line is to be taken because somebody has asked. Where it cannot be yet, it is tried again, or given up.
+    pub(super) fn asked_line(&mut self) -> Result<(), String> {
+        self.askers.retain(|(process, _)| !self.members[process.0 as usize].is_lost);
+        if self.askers.is_empty() {
+            return Ok(());
+        }
+        let goes_back = self.world().random.chance(30);
+        if self.line(goes_back)? {
+            return Ok(());
+        }
+        if self.world().random.chance(GIVEN_UP_PERCENT) {
+            self.answer_askers(false);
+        } else {
+            let mut world = self.world();
+            let at_ns = world.soon();
+            world.plan(at_ns, Event::Asked);
+        }
+        Ok(())
+    }
+
+    /// All are copied, or nothing comes of the line.
+    pub(super) fn answer_askers(&mut self, is_taken: bool) {
+        for (process, number) in std::mem::take(&mut self.askers) {
+            self.tell(process, ToAgent::Dynamic(number, Answer::Checkpoint(is_taken)));
+        }
+    }
+}
