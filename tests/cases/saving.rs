@@ -100,3 +100,16 @@ fn the_successor_of_a_leader_that_dies_in_the_call_asks_again() {
     unsafe { libc::kill(leader, libc::SIGKILL) };
     printed(&job.wait().ended_well(), [0; 4]);
 }
+
+/// As docs/checkpoints.md says it.
+#[test]
+fn a_program_in_python_saves_itself_by_ctypes() {
+    let script = redrt_tests::root().join("tests/cases/saving.py").display().to_string();
+    let job = |degree| Job::new(2, "python3".as_ref()).arguments(&[&script]).degree(degree).limit(LIMIT);
+    for degree in [1, 2] {
+        let store = store();
+        let ended = saved(job(degree), &store).run().ended_well();
+        let _ = ended.printed(&"[1, 0, 0, 1]\n".repeat(2));
+        let _ = job(degree).run().ended_well().printed(&"[1, 1, 1, 1]\n".repeat(2));
+    }
+}
