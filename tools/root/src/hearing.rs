@@ -2,6 +2,7 @@
 
 use super::{Misplaced, Output, Root};
 use coordinator::Input;
+use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::daemon::FromDaemon;
 use redrt_wire::dynamic::Request;
@@ -12,11 +13,22 @@ impl Root {
         let why = match message.replica() {
             Some(replica) if !self.world.contains(replica) => Misplaced::NoReplica(replica),
             // What it says of one that has found another home, or is given up, comes too late to matter.
-            Some(replica) if self.host(replica) != Some(host) && self.is_cloneable => return,
-            Some(replica) if self.host(replica) != Some(host) => Misplaced::NotItsReplica(replica),
+            Some(replica) if self.home_told_of(replica, &message) != Some(host) && self.is_cloneable => return,
+            Some(replica) if self.home_told_of(replica, &message) != Some(host) => Misplaced::NotItsReplica(replica),
             _ => return self.take(host, message),
         };
         self.outputs.push_back(Output::Expel { host, why });
+    }
+
+    /// The host whose daemon may say this of a replica. One that has gone, or has moved, since it was copied for a line
+    /// has its image written where it was.
+    fn home_told_of(&self, replica: ReplicaId, message: &FromDaemon) -> Option<u32> {
+        match message {
+            FromDaemon::Line { generation, .. } if self.coordinator.line_under_way() == Some(*generation) => {
+                self.host_at_line(replica)
+            }
+            _ => self.host(replica),
+        }
     }
 
     fn take(&mut self, host: u32, message: FromDaemon) {

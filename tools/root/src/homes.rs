@@ -11,6 +11,8 @@ pub(super) struct Homes {
     placement: Vec<Option<u32>>,
     /// Where replicas were before: up to this view, on this host.
     past: BTreeMap<ReplicaId, Vec<(ViewNumber, u32)>>,
+    /// Where processes were when the newest line was begun. Their images are written there, also when they have gone.
+    at_line: Vec<Option<u32>>,
 }
 
 impl Homes {
@@ -24,6 +26,15 @@ impl Homes {
 
     pub fn host(&self, process: ProcessIndex) -> Option<u32> {
         self.placement.get(process.0 as usize).copied().flatten()
+    }
+
+    /// A line is begun: until all are copied nobody joins, moves or goes, or nothing comes of it.
+    pub fn line_begins(&mut self) {
+        self.at_line.clone_from(&self.placement);
+    }
+
+    pub fn host_at_line(&self, process: ProcessIndex) -> Option<u32> {
+        self.at_line.get(process.0 as usize).copied().flatten()
     }
 
     /// Where it was in this view, if it is elsewhere now.

@@ -118,6 +118,12 @@ impl Root {
         self.homes.past_host(replica, view).or_else(|| self.host(replica))
     }
 
+    /// The host that has the image of a replica in the newest line that was begun.
+    #[must_use]
+    pub fn host_at_line(&self, replica: ReplicaId) -> Option<u32> {
+        self.homes.host_at_line(self.world.process(replica))
+    }
+
     /// What the replicas of a rank have printed.
     #[must_use]
     pub fn stream(&self, rank: VirtualRank) -> &SphereStream {
@@ -293,7 +299,10 @@ impl Root {
                 self.note_line_report(&report);
                 Output::Report(report)
             }
-            Job::OpenLine(generation) => Output::OpenLine(generation),
+            Job::OpenLine(generation) => {
+                self.homes.line_begins();
+                Output::OpenLine(generation)
+            }
             Job::CommitLine(taken) => Output::CommitLine(taken),
             Job::DropLine(generation) => Output::DropLine(generation),
             Job::Restart { count, .. } => Output::GoBack { count },

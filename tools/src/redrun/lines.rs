@@ -15,6 +15,7 @@ use redrt_wire::daemon::ToDaemon;
 use redrt_wire::line::{Generation, LineOrder, Restore};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -51,6 +52,8 @@ pub struct Lines {
     /// Standard input that was read since the newest line, and since the one that is being taken. None when it was too
     /// much.
     input_since: [Option<Vec<u8>>; 2],
+    /// What each process had printed, and was not shown, when it was last copied for a line.
+    unshown: BTreeMap<ReplicaId, Restored>,
 }
 
 impl Lines {
@@ -73,7 +76,7 @@ impl Lines {
         let worker = worker.context("Failed to start a thread")?;
         let newest = job.resume.clone().map(Box::new);
         let (beside, input_since) = (Vec::new(), [Some(Vec::new()), Some(Vec::new())]);
-        Ok(Some(Self { checkpoint, store, worker, newest, beside, input_since }))
+        Ok(Some(Self { checkpoint, store, worker, newest, beside, input_since, unshown: BTreeMap::new() }))
     }
 
     /// Where the lines of this job are.
@@ -244,10 +247,22 @@ impl Shell<'_> {
         }
     }
 
-    /// Processes are about to be stopped for a line: what they are given of standard input from now on is not in it.
+    /// Processes are about to be stopped for a line: what they are given of standard input from now on is not in it. Or
+    /// all are copied, and nobody has gone on: what they have printed is noted, since one that goes takes it along.
     pub(super) fn note_line_order(&mut self, order: &LineOrder) {
-        if let (LineOrder::Stop, Some(lines)) = (order, &mut self.lines) {
-            lines.input_of_line_ends();
+        let Some(lines) = &mut self.lines else { return };
+        match order {
+            LineOrder::Stop => lines.input_of_line_ends(),
+            LineOrder::GoOn => {
+                let view = self.root.coordinator().view();
+                let copied = self.job.world.replicas().filter(|replica| view.is_live(*replica));
+                let unshown = copied.map(|replica| {
+                    let stream = self.root.stream(replica.rank);
+                    (replica, self.outputs.unshown(stream, replica, u64::MAX))
+                });
+                lines.unshown = unshown.collect();
+            }
+            _ => {}
         }
     }
 
@@ -259,9 +274,10 @@ impl Shell<'_> {
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let member = |(replica, position): (ReplicaId, Option<redrt_wire::clone::Position>)| {
             let position = position?;
-            let stream = self.root.stream(replica.rank);
-            let Restored { unshown, shown_bytes, .. } = self.outputs.unshown(stream, replica, position.output_bytes);
-            Some(Member { replica, host: self.root.host(replica)?, position, unshown, shown_bytes })
+            let shown_bytes = self.outputs.written_bytes(self.root.stream(replica.rank), replica.rank);
+            let noted = self.lines.as_ref()?.unshown.get(&replica)?.clone();
+            let Restored { unshown, shown_bytes, .. } = noted.later(position.output_bytes, shown_bytes);
+            Some(Member { replica, host: self.root.host_at_line(replica)?, position, unshown, shown_bytes })
         };
         let members = self.job.world.replicas().zip(positions).filter_map(member).collect();
         let hosts = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned());

@@ -146,14 +146,17 @@ impl Outputs {
         }
     }
 
-    /// What a replica had printed when its image was taken, as far as that has not been written for sure. All of it is
-    /// here, or in the stream of its rank.
+    /// What a replica that is stopped has printed, as far as that has not been written for sure. All of it is here, or
+    /// in the stream of its rank.
     pub fn unshown(&self, stream: &SphereStream, replica: ReplicaId, printed_bytes: u64) -> Restored {
-        let cutter = &self.lines[replica.rank.0 as usize];
-        let shown_bytes = stream.shown_bytes() - cutter.partial().len() as u64;
-        let mut unshown = [cutter.partial(), &stream.pending(replica.index)].concat();
-        unshown.truncate(printed_bytes.saturating_sub(shown_bytes) as usize);
-        Restored { index: replica.index, printed_bytes, unshown, shown_bytes }
+        let partial = self.lines[replica.rank.0 as usize].partial();
+        let unshown = [partial, &stream.pending(replica.index)].concat();
+        Restored { index: replica.index, printed_bytes, unshown, shown_bytes: self.written_bytes(stream, replica.rank) }
+    }
+
+    /// Bytes of a rank's standard output that have been written for sure.
+    pub fn written_bytes(&self, stream: &SphereStream, rank: VirtualRank) -> u64 {
+        stream.shown_bytes() - self.lines[rank.0 as usize].partial().len() as u64
     }
 
     /// A process's standard error has ended.

@@ -33,7 +33,7 @@ impl Shell<'_> {
         if self.level() != Level::Partner {
             return self.keep_line(taken, &[]);
         }
-        let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.root.host(replica)).collect();
+        let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.root.host_at_line(replica)).collect();
         let sources: Vec<_> = sources.into_iter().collect();
         let racks = &self.fleet.plan().racks;
         let places = (0..self.fleet.plan().hosts.len() as u32).map(|host| {
@@ -74,7 +74,7 @@ impl Shell<'_> {
     /// The names of what a host has of the line that is being taken.
     fn files_of(&self, host: u32) -> Vec<String> {
         let Some(parts) = &self.parts else { return Vec::new() };
-        let images = self.saved(&parts.taken).filter(|replica| self.root.host(*replica) == Some(host));
+        let images = self.saved(&parts.taken).filter(|replica| self.root.host_at_line(*replica) == Some(host));
         let images = images.map(|replica| image_path(Path::new(""), replica));
         let memory = (self.job.options.transport != Transport::Tcp).then(|| memory_path(Path::new(""), host));
         images.chain(memory).map(|path| path.display().to_string()).collect()

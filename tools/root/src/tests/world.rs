@@ -111,6 +111,8 @@ struct Job {
     asker_count: u64,
     /// Processes that wait for a line, and the numbers of their questions.
     line_askers: BTreeSet<(ReplicaId, u64)>,
+    /// The line whose images are being written, by helpers that say so in any order, and who is missing yet.
+    writing: Option<(Generation, BTreeMap<ReplicaId, u32>)>,
     is_over: bool,
     inputs: Vec<(Duration, Input)>,
     outputs: Vec<String>,
@@ -133,6 +135,7 @@ pub fn record(scenario: Scenario) -> Recording {
         clones: BTreeMap::new(),
         asker_count: 0,
         line_askers: BTreeSet::new(),
+        writing: None,
         is_over: false,
         inputs: Vec::new(),
         outputs: Vec::new(),
@@ -251,11 +254,15 @@ impl Job {
             Output::SendTo(_, ToDaemon::Kill(replica)) => self.end(replica, Exit::Signal(9)),
             Output::Place(order) => self.places.obey(order, self.now),
             Output::OpenLine(generation) => self.store(generation, StoreNews::Opened),
-            Output::CommitLine(taken) => self.store(taken.generation, StoreNews::Committed),
+            Output::CommitLine(taken) => {
+                assert!(self.writing.take().is_some_and(|(generation, _)| generation == taken.generation));
+                self.store(taken.generation, StoreNews::Committed);
+            }
             Output::GoBack { count } => {
                 self.answers.clear();
                 self.clones.clear();
                 self.line_askers.clear();
+                self.writing = None;
                 let world = self.root.world.clone();
                 let view = View::with_degrees(&world, &self.scenario.degrees);
                 let coordinator = self.scenario.coordinator(world, view, count.max(1));
@@ -295,8 +302,8 @@ impl Job {
                     }
                     LineOrder::Rest => None,
                     LineOrder::Copy => Some(LineStep::Copied),
-                    LineOrder::GoOn => Some(LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() })),
-                    LineOrder::Abandon => return,
+                    LineOrder::GoOn => return self.write_images(generation),
+                    LineOrder::Abandon => return self.writing = None,
                 };
                 for replica in self.live() {
                     let step = step.clone().unwrap_or_else(|| LineStep::Stopped(self.position(replica)));
@@ -305,6 +312,27 @@ impl Job {
             }
             _ => {}
         }
+    }
+
+    /// All that live are copied: images are written from now on, whatever becomes of their processes.
+    fn write_images(&mut self, generation: Generation) {
+        let home = |replica| (replica, self.root.host(replica).expect("who lives has a home"));
+        self.writing = Some((generation, self.live().into_iter().map(home).collect()));
+    }
+
+    /// The helper of some process says that its image is on the disk.
+    fn write_image(&mut self) {
+        let Some((generation, missing)) = &self.writing else { return };
+        let (generation, missing) = (*generation, missing.clone());
+        let Some((replica, host)) = self.scenario.random.choice(missing) else { return };
+        assert_eq!(self.root.host_at_line(replica), Some(host), "the image of {replica} is elsewhere");
+        if let Some((_, missing)) = self.writing.as_mut().filter(|_| !self.dead_hosts.contains(&host)) {
+            missing.remove(&replica);
+            let step = LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() });
+            self.give(Input::Daemon { host, message: FromDaemon::Line { generation, replica, step } });
+        }
+        let is_written = self.writing.as_ref().is_some_and(|(_, missing)| missing.is_empty());
+        assert!(self.is_over || !is_written, "all images of line {generation} are written, and it does not count");
     }
 
     fn position(&self, replica: ReplicaId) -> Position {
@@ -342,6 +370,9 @@ impl Job {
     /// Something happens: mostly what is due, sometimes what nobody wants.
     fn step(&mut self) {
         self.now += Duration::from_millis(self.scenario.random.u64(0..300));
+        if self.writing.is_some() && self.scenario.random.u8(0..8) == 0 {
+            return self.write_image();
+        }
         let waiting: Vec<_> =
             self.answers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(host, _)| *host).collect();
         if !waiting.is_empty() && self.scenario.random.u8(0..10) < 8 {
