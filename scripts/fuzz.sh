@@ -19,7 +19,7 @@ esac
 [ $# -le 2 ] && [ "${2:---quick}" = --quick ] || usage
 cd "$(dirname -- "$0")/.."
 export PROPTEST_CASES="$cases"
-packages="-p quiesce -p redrt -p redrt-engine -p redrt-transport -p redrt-wire -p redrt-tools -p audit-log -p control-network -p coordinator -p job-report -p cloner -p spare-pool -p redrt-datatype"
+packages="-p quiesce -p redrt -p redrt-engine -p redrt-transport -p redrt-wire -p redrt-tools -p audit-log -p control-network -p coordinator -p root-journal -p job-report -p cloner -p spare-pool -p redrt-datatype"
 if [ $# = 2 ]; then
     # shellcheck disable=SC2086
     exec cargo test --locked --lib $packages -- fuzz or_refused

@@ -4,6 +4,7 @@ mod arbitration;
 mod attribution;
 mod checkpoints;
 mod clocks;
+mod comebacks;
 mod corrupt;
 mod determinism;
 mod disks;

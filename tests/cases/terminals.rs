@@ -14,17 +14,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 const ROWS: u32 = 200;
 
 /// A terminal, as its user sees it.
-struct Screen {
+pub struct Screen {
     master: File,
     seen: Vec<u8>,
 }
 
 /// One whose lines are not changed on their way.
-fn screen() -> (Screen, OwnedFd) {
+pub fn screen() -> (Screen, OwnedFd) {
     // A process that inherited its end would keep it open.
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let master = posix_openpt(flags).expect("there are terminals");
@@ -39,12 +39,12 @@ fn screen() -> (Screen, OwnedFd) {
 }
 
 impl Screen {
-    fn type_line(&mut self, line: &str) {
+    pub fn type_line(&mut self, line: &str) {
         self.master.write_all(format!("{line}\n").as_bytes()).expect("the terminal is open");
     }
 
     /// Looks until this is seen.
-    fn see(&mut self, wanted: &str) {
+    pub fn see(&mut self, wanted: &str) {
         let is_seen = |seen: &[u8]| seen.windows(wanted.len()).any(|part| part == wanted.as_bytes());
         while !is_seen(&self.seen) {
             assert!(self.look(), "{wanted:?} was not shown: {:?}", String::from_utf8_lossy(&self.seen));
@@ -67,38 +67,51 @@ impl Screen {
     }
 
     /// Everything that was shown, once nobody has the terminal any more.
-    fn close(mut self) -> String {
+    pub fn close(mut self) -> String {
         while self.look() {}
         String::from_utf8(self.seen).expect("the program prints text")
     }
 }
 
 /// Where the jobs of one test are found, and those of no other. Its processes are ended when it ends.
-struct Place {
+pub struct Place {
     mark: String,
     directory: TempDir,
 }
 
 impl Place {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let directory = tempfile::tempdir().expect("the temporary directory can be written");
         Self { mark: format!("{name}.{}", std::process::id()), directory }
     }
 
-    fn redrun(&self, arguments: &[&str]) -> Command {
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    pub fn redrun(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(prefix().join("bin/redrun"));
         command.args(arguments).env(MARK, &self.mark).env("XDG_RUNTIME_DIR", self.directory.path());
         command
     }
 
     /// On this terminal, which it has alone.
-    fn on(&self, terminal: OwnedFd, arguments: &[&str]) -> Child {
+    pub fn on(&self, terminal: OwnedFd, arguments: &[&str]) -> Child {
         let clone = || Stdio::from(terminal.try_clone().expect("there are descriptors"));
         self.redrun(arguments).stdin(clone()).stdout(clone()).stderr(clone()).spawn().expect("redrun is there")
     }
 
+    /// Waits until this process has ended, of which somebody else is the parent.
+    pub fn is_rid_of(&self, pid: nix::unistd::Pid) {
+        let since = Instant::now();
+        while marked(&self.mark).iter().any(|(id, _)| *id == pid.as_raw()) {
+            assert!(since.elapsed() < LIMIT, "{pid} has not ended");
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits until nothing of the job is left.
-    fn is_clean(&self) {
+    pub fn is_clean(&self) {
         let since = Instant::now();
         while !marked(&self.mark).is_empty() {
             assert!(since.elapsed() < LIMIT, "left: {:?}", marked(&self.mark));
@@ -115,7 +128,7 @@ impl Drop for Place {
 
 /// The exit code of a console that ends by itself.
 #[track_caller]
-fn code(console: &mut Child) -> Option<i32> {
+pub fn code(console: &mut Child) -> Option<i32> {
     let since = Instant::now();
     loop {
         match console.try_wait().expect("it was started") {
@@ -126,16 +139,16 @@ fn code(console: &mut Child) -> Option<i32> {
     }
 }
 
-fn kill(child: &mut Child) {
+pub fn kill(child: &mut Child) {
     child.kill().expect("it runs");
     child.wait().expect("it was killed");
 }
 
-fn rows(number: u32) -> String {
+pub fn rows(number: u32) -> String {
     (0..ROWS).map(|row| format!("line {number}, row {row}\n")).collect()
 }
 
-fn program() -> String {
+pub fn program() -> String {
     compile_case("echoing").display().to_string()
 }
 

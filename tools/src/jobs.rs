@@ -178,6 +178,27 @@ fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
     }
 }
 
+/// Why a job has ended that had nobody left to tell, as its daemons have noted it; for who asks for it later.
+const END: &str = ".end";
+
+/// Notes why this host's part of a job has ended.
+pub fn note_end(job: u64, host: &str, why: &str) {
+    let write = |directory: &PathBuf| {
+        let path = make(directory)?.join(format!("{job:016x}-{host}{END}"));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        anyhow::Ok(writeln!(file, "{why}")?)
+    };
+    // Where there is no room for it, nobody learns why.
+    let _ = directories().iter().any(|directory| write(directory).is_ok());
+}
+
+/// Why a job, whose identity begins like this, has ended on this host, if its daemon has noted it.
+pub fn noted_end(wanted: &str) -> Option<String> {
+    let is_wanted = |name: &str| name.starts_with(wanted) && name.ends_with(END);
+    let found = entries().find(|entry| entry.file_name().to_str().is_some_and(is_wanted))?;
+    Some(fs::read_to_string(found.path()).ok()?.trim_end().to_owned())
+}
+
 /// A job whose console can be taken over: where its root listens.
 #[derive(Debug)]
 pub struct SeatSocket {
@@ -188,6 +209,39 @@ pub struct SeatSocket {
 }
 
 const SEAT: &str = ".console";
+const ROOT: &str = ".root";
+
+/// The directory in which the root of a job keeps what another one goes on with; made if it is not there.
+pub fn root_directory(job: u64) -> Result<PathBuf> {
+    let [first, second] = directories();
+    let inside = |directory: &PathBuf| anyhow::Ok(make(directory)?.join(format!("{job:016x}{ROOT}")));
+    let directory = inside(&first).or_else(|error| inside(&second).map_err(|_| error))?;
+    Ok(make(&directory)?.to_owned())
+}
+
+/// The jobs of this user on this host whose root has left something behind, or runs, and where.
+pub fn find_roots() -> Vec<(String, PathBuf)> {
+    let mut found: Vec<_> = entries()
+        .filter_map(|entry| {
+            let job = entry.file_name().to_str()?.strip_suffix(ROOT)?.to_owned();
+            check(&entry.path()).ok().map(|()| (job, entry.path()))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// What the root of this job has left behind, or has while it runs.
+pub fn find_root(job: u64) -> Option<PathBuf> {
+    let name = format!("{job:016x}");
+    find_roots().into_iter().find(|(found, _)| *found == name).map(|(_, directory)| directory)
+}
+
+/// All that is in the directories where jobs are written down, as far as they are this user's alone.
+fn entries() -> impl Iterator<Item = fs::DirEntry> {
+    let sound = directories().into_iter().filter(|directory| directory.exists() && check(directory).is_ok());
+    sound.flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
+}
 
 /// Where the root of a job listens for consoles: in a directory that only the user can enter.
 pub fn seat_path(job: u64) -> Result<PathBuf> {
@@ -198,10 +252,7 @@ pub fn seat_path(job: u64) -> Result<PathBuf> {
 
 /// Where roots of this user's jobs on this host listen, or have listened until they were killed.
 pub fn find_seats() -> Vec<SeatSocket> {
-    let mut seats: Vec<_> = directories()
-        .into_iter()
-        .filter(|directory| directory.exists() && check(directory).is_ok())
-        .flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
+    let mut seats: Vec<_> = entries()
         .filter_map(|entry| {
             let job = entry.file_name().to_str()?.strip_suffix(SEAT)?.to_owned();
             Some(SeatSocket { job, path: entry.path() })

@@ -10,6 +10,7 @@ pub mod installation;
 mod interface;
 pub mod jobs;
 mod learned;
+mod ledger;
 pub mod plan;
 pub mod pool;
 mod prompt;

@@ -56,6 +56,8 @@ pub struct HostPlan {
     pub root_address: IpAddr,
     /// After this time at the latest a dead host is found.
     pub detect_timeout: Duration,
+    /// How long processes go on when the root was killed; zero if they end with it.
+    pub root_lease: Duration,
     /// Processes for each host, where that was said.
     pub per_host: Option<u32>,
     /// How processes are laid out.
@@ -90,6 +92,7 @@ impl HostPlan {
             secure: false,
             root_address: Ipv4Addr::LOCALHOST.into(),
             detect_timeout: DETECT_TIMEOUT,
+            root_lease: Duration::ZERO,
             per_host: None,
             map_by: MapBy::Slot,
             racks: Vec::new(),

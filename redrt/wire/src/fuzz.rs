@@ -19,7 +19,7 @@ use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
 use crate::secret::Secret;
 use crate::trace::{Frame, Sending, Trace};
-use crate::tree::{Attach, Down, Question, Up};
+use crate::tree::{Attach, Down, Question, Term, Up};
 use proptest::prelude::*;
 use redrt_types::{
     ContextId, Digest, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World,
@@ -353,6 +353,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
     let attach = Attach {
         host: 3,
         attachment: 1,
+        term: Term(2),
         received: 77,
         version: "0.1.0".into(),
         name: "h3".into(),
@@ -364,6 +365,8 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         Up::Message { host: 3, number: 9, body: encode_body(&from_daemon[0]) },
         Up::Taken { host: 3, count: 12 },
         Up::Beat,
+        Up::Call { term: Term(1), address: ([127, 0, 0, 1], 81).into() },
+        Up::Replaced { by: Term(u64::MAX) },
         Up::Ask(Question::Kill(replica)),
         Up::Ask(Question::Migrate { replica, to: Some("h4".into()) }),
         Up::Ask(Question::Degree { degree: 3, ranks: vec![(0, 3), (7, 7)] }),
@@ -371,7 +374,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
     ];
     let down = [
         Down::Message { to: Some(3), body: encode_body(&to_daemon[1]) },
-        Down::Attached { host: 3, attachment: 1, received: 8 },
+        Down::Attached { host: 3, attachment: 1, term: Term(3), received: 8 },
         Down::Stop { host: 3, reason: "it does not answer".into() },
         Down::Beat { round: 1 << 40 },
     ];

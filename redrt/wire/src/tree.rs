@@ -13,10 +13,52 @@
 //! what is missing is then sent again. Messages to all hosts are one frame, so those that go down have no numbers:
 //! until that answer a daemon drops what arrives, since it cannot know what was lost before it. Its children are told
 //! to do the same by [`Down::Resync`]. Messages that go up are numbered, and one that is out of turn is dropped.
+//!
+//! A root that was killed may come back in another process, which goes on with the same streams. It has a higher *term*
+//! and calls each daemon:
+//! ```text
+//! root, term 2                              daemon, has followed term 1
+//!   │ ── Call{2, address} ────────────────▶ │   on a connection of its own
+//!   │ ◀── Attach{term 2} ─────────────────  │   as by any other way; to the old root: Replaced{2}
+//!   │ ── Attached{term 2} ────────────────▶ │
+//! ```
+//! A daemon follows no term that is lower than one it has followed ([`Allegiance`]), so a root that was only stopped,
+//! and goes on after it was replaced, has nobody to tell anything, and is told that it has been replaced.
 
 use crate::daemon::HostName;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+
+/// How often a root has come back: the first has term 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Term(pub u64);
+
+impl Term {
+    /// That of the root which comes after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// The newest root that a daemon has heard of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Allegiance(Term);
+
+impl Allegiance {
+    /// Its term.
+    #[must_use]
+    pub fn term(self) -> Term {
+        self.0
+    }
+
+    /// A root says that it has this term: whether it is followed from now on.
+    pub fn follows(&mut self, term: Term) -> bool {
+        let is_followed = term >= self.0;
+        self.0 = self.0.max(term);
+        is_followed
+    }
+}
 
 /// A daemon takes its place, or takes it again by another way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,6 +67,8 @@ pub struct Attach {
     pub host: u32,
     /// How often this daemon has attached before. What comes with an older number is not taken any more.
     pub attachment: u32,
+    /// The newest root that it has heard of. One with a lower term has been replaced.
+    pub term: Term,
     /// How many messages from the root it has.
     pub received: u64,
     /// Version of the daemon.
@@ -68,6 +112,18 @@ pub enum Up {
     Beat,
     /// First frame of `redctl`: what it wants.
     Ask(Question),
+    /// First frame of a root that goes on where another was: connect to me.
+    Call {
+        /// Its term.
+        term: Term,
+        /// Where it listens.
+        address: SocketAddr,
+    },
+    /// To a root that a daemon follows no more.
+    Replaced {
+        /// Term of the one that it follows.
+        by: Term,
+    },
 }
 
 /// Away from the root.
@@ -87,6 +143,8 @@ pub enum Down {
         host: u32,
         /// Which of its attachments.
         attachment: u32,
+        /// The root's term.
+        term: Term,
         /// How many of its messages the root has.
         received: u64,
     },
@@ -152,4 +210,17 @@ pub enum Question {
         /// Number of places; as many as suit the host if absent.
         place_count: Option<u32>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_that_was_replaced_is_not_followed_again() {
+        let mut allegiance = Allegiance::default();
+        let followed = [0, 0, 2, 1, 2, 0, 3].map(|term| allegiance.follows(Term(term)));
+        assert_eq!(followed, [true, true, true, false, true, false, true]);
+        assert_eq!(allegiance.term(), Term(2).next());
+    }
 }

@@ -15,6 +15,7 @@ use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -40,6 +41,8 @@ pub struct DaemonArguments {
     pub fan_out: u32,
     /// The interface or network to use.
     pub interface: Option<String>,
+    /// How long processes go on when the root was killed; zero if they end with it.
+    pub root_lease: Duration,
 }
 
 impl DaemonArguments {
@@ -49,6 +52,9 @@ impl DaemonArguments {
         let mut words = vec!["--version-wanted".into(), version, "--host".into(), host];
         words.extend(["--fan-out".into(), self.fan_out.to_string(), "--root".into(), self.root.to_string()]);
         words.extend(self.interface.iter().flat_map(|interface| ["--interface".into(), interface.clone()]));
+        if !self.root_lease.is_zero() {
+            words.extend(["--root-lease-ms".into(), self.root_lease.as_millis().to_string()]);
+        }
         words.extend(["--connect".into(), self.parent.to_string()]);
         words
     }
@@ -121,8 +127,9 @@ pub fn daemon_executable() -> Result<PathBuf> {
     Ok(daemon)
 }
 
-/// Starts the daemon of this host. One that may outlive the terminal does not have it.
-pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool) -> Result<Starting> {
+/// Starts the daemon of this host. One that may outlive the terminal does not have it; one with a lease outlives this
+/// this process too. Its guard keeps these descriptors open.
+pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool, kept: &[OwnedFd]) -> Result<Starting> {
     let executable = daemon_executable()?;
     let mut command = Command::new(&executable);
     command.arg("--guard").args(place.arguments()).stdin(Stdio::piped());
@@ -130,10 +137,11 @@ pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool) -
         true => Some(quiet(&mut command)?),
         false => {
             command.stdout(Stdio::null());
-            dies_with_this(&mut command);
             None
         }
     };
+    tie(&mut command, place);
+    hand_on(&mut command, kept);
     let child = command.spawn().with_context(|| format!("Failed to start {}", executable.display()))?;
     Starting { host: place.host, child, said }.told(&handing::line(secret))
 }
@@ -143,6 +151,7 @@ pub fn remote(remote: &Remote, host: &HostName, place: &DaemonArguments, secret:
     let words = [remote.daemon.display().to_string(), "--guard".into()].into_iter().chain(place.arguments());
     let mut command = shell_on(&remote.command, host, words)?;
     let said = quiet(&mut command)?;
+    tie(&mut command, place);
     command.stdin(Stdio::piped());
     let line = handing::line_for(&remote.command[0], secret)?;
     let child = command.spawn().with_context(|| format!("Failed to run {}", remote.command[0]))?;
@@ -187,6 +196,7 @@ pub fn slurm(srun: &[String], nodes: &[String], place: &DaemonArguments, secret:
     }
     command.stdin(Stdio::piped());
     let said = quiet(&mut command)?;
+    tie(&mut command, place);
     // Before it runs: without it nothing is to be started.
     let line = handing::sealed_line(secret)?;
     let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
@@ -203,22 +213,49 @@ impl Starting {
     }
 }
 
-/// Keeps what a launcher says, and lets it end with this process.
+/// Keeps what a launcher says.
 fn quiet(command: &mut Command) -> Result<File> {
     let said = File::from(memfd_create("launcher", MFdFlags::MFD_CLOEXEC).context("Failed to make a file in memory")?);
     command.stdout(Stdio::null()).stderr(Stdio::from(said.try_clone()?));
-    dies_with_this(command);
     Ok(said)
+}
+
+/// A launcher, or the guard of a daemon, ends with this process, unless the daemon has a lease.
+fn tie(command: &mut Command, place: &DaemonArguments) {
+    match place.root_lease.is_zero() {
+        true => dies_with_this(command),
+        false => runs_apart(command),
+    }
+}
+
+/// A process group of its own: Ctrl-C is for redrun, which tells the daemons what it means.
+fn runs_apart(command: &mut Command) {
+    command.process_group(0);
+    // This program waits for signals by descriptor and has them blocked.
+    let set_up = || Ok(SigSet::empty().thread_set_mask()?);
+    // SAFETY: set_up runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
+    unsafe { command.pre_exec(set_up) };
+}
+
+/// The child has these descriptors too.
+fn hand_on(command: &mut Command, kept: &[OwnedFd]) {
+    let kept: Vec<_> = kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let set_up = move || {
+        for fd in &kept {
+            // SAFETY: - takes numbers only; who calls has the descriptor open until the child runs.
+            nix::Error::result(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
+        }
+        Ok(())
+    };
+    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    unsafe { command.pre_exec(set_up) };
 }
 
 /// The child ends when the thread that starts it does.
 pub fn dies_with_this(command: &mut Command) {
-    // A process group of its own: Ctrl-C is for redrun, which tells the daemons what it means.
-    command.process_group(0);
+    runs_apart(command);
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
-        // This program waits for signals by descriptor and has them blocked.
-        SigSet::empty().thread_set_mask()?;
         // SIGTERM rather than SIGKILL: the daemon takes its processes' descendants with it.
         nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
         if nix::unistd::getppid().as_raw() != parent {
@@ -268,14 +305,22 @@ mod tests {
     fn a_launcher_that_fails_is_quoted() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let address: SocketAddr = ([127, 0, 0, 1], 9).into();
-        let place = DaemonArguments { host: Some(1), parent: address, root: address, fan_out: 2, interface: None };
+        let place = DaemonArguments {
+            host: Some(1),
+            parent: address,
+            root: address,
+            fan_out: 2,
+            interface: None,
+            root_lease: Duration::ZERO,
+        };
         let host = HostName { user: None, name: "far".into() };
         for (command, says) in [
             (words(&["sh", "-c", "echo no route to $0 >&2; exit 255"]), "no route to far"),
             (words(&["sh", "-c", "exit 3"]), "exit status: 3"),
             (words(&["sh", "-c", "echo sh: not found >&2; exit 127"]), "installed at the same place"),
         ] {
-            let launcher = Remote { command, daemon: "/no/redrtd".into(), interface: None, root: address };
+            let launcher =
+                Remote { command, daemon: "/no/redrtd".into(), interface: None, root: address, root_lease_ms: 0 };
             let mut starting = remote(&launcher, &host, &place, &Secret::new([7; 32])).unwrap();
             let begin = Instant::now();
             let why = loop {

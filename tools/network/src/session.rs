@@ -25,6 +25,12 @@ pub struct Session {
 }
 
 impl Session {
+    /// Of an end that has received so much, in another process.
+    #[must_use]
+    pub fn resumed(received: u64) -> Self {
+        Self { received, ..Self::default() }
+    }
+
     /// Keeps a message that is being sent.
     pub fn keep(&mut self, body: Rc<[u8]>) {
         self.log_bytes += body.len();

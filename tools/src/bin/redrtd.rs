@@ -8,6 +8,7 @@ use control_network::launcher::{DaemonArguments, HOST_BY_SLURM};
 use redrt_tools::pool::facts;
 use redrt_tools::redrtd;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Holds the processes of a redrt job on one host. Started by redrun, which passes a secret on standard input.
 #[derive(Parser)]
@@ -47,6 +48,10 @@ struct Daemon {
     #[arg(long)]
     interface: Option<String>,
 
+    /// For so many milliseconds processes go on when the root of the job was killed
+    #[arg(long, default_value_t = 0)]
+    root_lease_ms: u64,
+
     /// Where the daemon above, or redrun, listens
     #[arg(long)]
     connect: SocketAddr,
@@ -82,8 +87,9 @@ fn run() -> Result<i32> {
     let host = host_number(&arguments.host)?;
     redrt_tools::developers::begin(&format!("redrtd {host}"))?;
     let secret = handing::read_line(std::io::stdin())?;
-    let Daemon { fan_out, root, interface, connect, .. } = arguments;
-    redrtd::run(DaemonArguments { host: Some(host), parent: connect, root, fan_out, interface }, &secret)?;
+    let Daemon { fan_out, root, interface, connect, root_lease_ms, .. } = arguments;
+    let root_lease = Duration::from_millis(root_lease_ms);
+    redrtd::run(DaemonArguments { host: Some(host), parent: connect, root, fan_out, interface, root_lease }, &secret)?;
     Ok(0)
 }
 

@@ -2,9 +2,10 @@
 
 use redrt_tools::cli::Terminal;
 use redrt_tools::cli::{self, Request};
+use redrt_tools::developers;
+use redrt_tools::redrun::{self, Past};
 use redrt_tools::terminal::client;
 use redrt_tools::terminal::seat::Seat;
-use redrt_tools::{developers, redrun};
 use say::Console;
 
 const USAGE_EXIT_CODE: i32 = 2;
@@ -17,8 +18,11 @@ fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
 }
 
 /// Runs a job as the root that outlives its terminal.
-fn run_as_root(job: &cli::Job, console: &Console) -> anyhow::Result<i32> {
-    redrun::run(job, console, None, Some(Seat::take()?))
+fn run_as_root(mut job: cli::Job, comes_back: Option<u64>, console: &Console) -> anyhow::Result<i32> {
+    let seat = Seat::take()?;
+    let past = comes_back.map(Past::open).transpose()?;
+    past.iter().for_each(|past| past.correct(&mut job));
+    redrun::run(&job, console, None, Some(seat), past)
 }
 
 /// Runs a job that a process of another has spawned.
@@ -26,7 +30,7 @@ fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Res
     let (commands, origin, stream) = redrun::begin_spawned()?;
     let upwards = redrun::relay(console, stream);
     let job = cli::assemble_spawned(arguments, commands, origin)?;
-    redrun::run(&job, console, Some(upwards), None)
+    redrun::run(&job, console, Some(upwards), None, None)
 }
 
 fn main() {
@@ -42,15 +46,17 @@ fn main() {
             Err(_) => 1,
         },
         Ok(Request::Run(job)) => match job.terminal {
-            Terminal::Own => finish(redrun::run(&job, &console, None, None), &console),
-            Terminal::Root => finish(run_as_root(&job, &console), &console),
+            Terminal::Own => finish(redrun::run(&job, &console, None, None, None), &console),
+            Terminal::Root { comes_back } => finish(run_as_root(*job, comes_back, &console), &console),
             Terminal::Detachable { leaves } => {
                 // It may hold the lock of a directory, which the root takes itself.
                 drop(job);
                 finish(client::start(&arguments, leaves, &console), &console)
             }
         },
-        Ok(Request::Attach(wanted)) => finish(client::attach(wanted.as_deref(), &console), &console),
+        Ok(Request::Attach { wanted, replaces_root }) => {
+            finish(client::attach(wanted.as_deref(), replaces_root, &console), &console)
+        }
         Ok(Request::RunSpawned(arguments)) => {
             let outcome = run_spawned(&arguments, &mut console);
             finish(outcome, &console)

@@ -247,10 +247,19 @@ pub struct Arguments {
     #[arg(long, help_heading = "Job")]
     pub detach: bool,
 
+    /// How long the processes of a detachable job go on when its root was killed, and wait for redrun --attach to bring
+    /// it back; 0 ends them with it [default: 10min]
+    #[arg(long = "root-lease", value_name = "TIME", help_heading = "Job")]
+    pub root_lease: Option<String>,
+
     /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach JOB, where JOB is its
     /// identity or the beginning of it, and may be left out if there is one. Ends with the job's exit code
     #[arg(long, help_heading = "Job")]
     pub attach: bool,
+
+    /// With --attach: the root of the job hangs, or is stopped. End it, and bring it back
+    #[arg(long = "replace-root", requires = "attach", help_heading = "Job")]
+    pub replace_root: bool,
 
     /// Seed of digests and of random numbers that replicas must agree on [default: random]
     #[arg(long, value_name = "N", help_heading = "Job")]
@@ -343,6 +352,10 @@ pub struct Arguments {
     /// Started by redrun to run a job that can be detached: its terminal comes by standard input
     #[arg(long, hide = true)]
     pub root: bool,
+
+    /// Started by redrun to go on with the job of this number, whose root was killed
+    #[arg(long = "come-back", hide = true, value_name = "JOB", requires = "root", value_parser = job_number)]
+    pub come_back: Option<u64>,
 
     /// Accepted and not needed: more processes than CPUs are never refused
     #[arg(long, hide = true)]
@@ -593,7 +606,9 @@ fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), 
         (false, None) => return Ok(()),
     };
     let is_said = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let is_other = |option: &&clap::Arg| ![own, "program", "root"].contains(&option.get_id().as_str());
+    let is_other = |option: &&clap::Arg| {
+        ![own, "program", "root", "come_back", "replace_root"].contains(&option.get_id().as_str())
+    };
     let command = command();
     let other = command.get_arguments().filter(is_other).find(|option| is_said(option.get_id().as_str()));
     if let Some(name) = other.and_then(|option| option.get_long()) {
@@ -823,4 +838,8 @@ pub enum AbiChoice {
     Mpich,
     /// Open MPI 4 and 5: libmpi.so.40
     Openmpi,
+}
+/// The number of a job, 16 hexadecimal digits.
+fn job_number(text: &str) -> Result<u64, std::num::ParseIntError> {
+    u64::from_str_radix(text, 16)
 }

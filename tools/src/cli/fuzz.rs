@@ -104,7 +104,7 @@ proptest! {
                 prop_assert!(job.application_of_rank.iter().all(|application| *application < count));
             }
             Ok(Request::RunSpawned(arguments)) => prop_assert!(arguments.spawned),
-            Ok(Request::Attach(_)) => {}
+            Ok(Request::Attach { .. }) => {}
             Ok(Request::Print(text)) => prop_assert!(!text.is_empty()),
             Err(error) => check(&error.to_string()),
         }

@@ -17,6 +17,7 @@ mod fuzz;
 mod generate;
 mod hosts;
 mod inject;
+mod lease;
 mod program;
 mod protect;
 mod spawned;
@@ -152,7 +153,10 @@ pub enum Terminal {
         leaves: bool,
     },
     /// This process is that root.
-    Root,
+    Root {
+        /// It goes on with the job of this number, whose root was killed.
+        comes_back: Option<u64>,
+    },
 }
 
 /// What decides whether a job that has lost a host goes on with those that are left.
@@ -195,7 +199,12 @@ pub enum Request {
     /// Run a job that another has spawned, which says what.
     RunSpawned(Box<Arguments>),
     /// Be the terminal of a job that runs: this one, or the only one.
-    Attach(Option<String>),
+    Attach {
+        /// Its identity or the beginning of it, if that was said.
+        wanted: Option<String>,
+        /// Its root is to be ended, and another brought.
+        replaces_root: bool,
+    },
     /// Print something (help, version, a manual page) and leave.
     Print(Vec<u8>),
 }
@@ -223,7 +232,7 @@ fn parse_segments(mut segments: Vec<Vec<OsString>>) -> Result<Request, UsageErro
         if of_file.iter().flatten().any(|word| word.to_string_lossy().trim_start_matches('-') == "configfile") {
             return Err(UsageError(format!("--configfile {}: a file cannot name another", path.display())));
         }
-        of_file[0].splice(0..0, std::iter::once(name).chain(parsed.root.then(|| "--root".into())));
+        of_file[0].splice(0..0, std::iter::once(name).chain(for_root(&parsed)));
         return parse_segments(of_file);
     }
     if parsed.spawned {
@@ -232,7 +241,7 @@ fn parse_segments(mut segments: Vec<Vec<OsString>>) -> Result<Request, UsageErro
     if parsed.attach {
         let wanted = parsed.local.program.first().map(|job| job.to_string_lossy().into_owned());
         return match segments.is_empty() {
-            true => Ok(Request::Attach(wanted)),
+            true => Ok(Request::Attach { wanted, replaces_root: parsed.replace_root }),
             false => Err(UsageError("--attach: the job has its programs already; leave out ':'".into())),
         };
     }
@@ -249,6 +258,12 @@ fn parse_segments(mut segments: Vec<Vec<OsString>>) -> Result<Request, UsageErro
         }),
     };
     job.map(|job| Request::Run(Box::new(job)))
+}
+
+/// What a console has put before the words of the user.
+fn for_root(arguments: &Arguments) -> impl Iterator<Item = OsString> {
+    let root = arguments.root.then(|| "--root".into());
+    root.into_iter().chain(arguments.come_back.map(|job| format!("--come-back={job:016x}").into()))
 }
 
 fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, UsageError> {
@@ -280,6 +295,7 @@ fn assemble_with(
     let arbitration_interval = arbitration_interval(arguments, &world)?;
     let arbitrates = arbitration_interval.is_some();
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
+    hosts.root_lease = lease::root_lease(arguments, is_cloneable)?;
     let checkpoint = checkpoint::checkpoint(arguments)?;
     if let Some(checkpoint) = &checkpoint {
         checkpoint::check_level(checkpoint.level, &hosts)?;
@@ -401,7 +417,7 @@ fn assemble_with(
         chosen: Vec::new(),
         learned_in: None,
         terminal: match arguments {
-            Arguments { root: true, .. } => Terminal::Root,
+            Arguments { root: true, come_back, .. } => Terminal::Root { comes_back: *come_back },
             Arguments { detach: false, detachable: false, .. } => Terminal::Own,
             Arguments { detach, .. } => Terminal::Detachable { leaves: *detach },
         },

@@ -7,7 +7,7 @@ fn parse_line(line: &str) -> Result<Box<Job>, String> {
     match parse(arguments) {
         Ok(Request::Run(job)) => Ok(job),
         Ok(Request::RunSpawned(_)) => Err("spawned".into()),
-        Ok(Request::Attach(job)) => Err(format!("attach to {job:?}")),
+        Ok(Request::Attach { wanted: job, .. }) => Err(format!("attach to {job:?}")),
         Ok(Request::Print(text)) => Err(String::from_utf8(text).unwrap()),
         Err(error) => Err(error.to_string()),
     }
@@ -66,9 +66,27 @@ fn a_job_outlives_its_terminal_if_that_is_wanted() {
     assert_eq!(parse_line("-n 2 true").unwrap().terminal, Terminal::Own);
     assert_eq!(parse_line("--detachable true").unwrap().terminal, Terminal::Detachable { leaves: false });
     assert_eq!(parse_line("--detach true").unwrap().terminal, Terminal::Detachable { leaves: true });
-    assert_eq!(parse_line("--root --detach true").unwrap().terminal, Terminal::Root);
+    assert_eq!(parse_line("--root --detach true").unwrap().terminal, Terminal::Root { comes_back: None });
+    let back = parse_line("--root --come-back=00000000000001ab --detach true").unwrap();
+    assert_eq!(back.terminal, Terminal::Root { comes_back: Some(0x1ab) });
     assert_eq!(parse_line("--attach 01ab").unwrap_err(), r#"attach to Some("01ab")"#);
     assert_eq!(parse_line("--attach").unwrap_err(), "attach to None");
+}
+
+#[test]
+fn processes_wait_for_a_root_that_can_come_back() {
+    let lease = |line| parse_line(line).map(|job| job.hosts.root_lease.as_secs());
+    assert_eq!(lease("--detachable --root-lease 2min true"), Ok(120));
+    assert_eq!(lease("--detachable --root-lease 0 true"), Ok(0));
+    assert_eq!(lease("true"), Ok(0));
+    for (line, says) in [
+        ("--root-lease 1min true", "--detachable"),
+        ("--detach --root-lease 1min --checkpoint asked true", "--checkpoint"),
+        ("--detach --root-lease soon true", "not a time"),
+    ] {
+        let error = lease(line).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
 }
 
 #[test]

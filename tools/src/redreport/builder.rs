@@ -158,8 +158,8 @@ impl Builder {
             "redundancy" => self.job.redundancy = Some(record.read()?),
             JOB_END => self.job.exit_code = record.fields.get("exit_code").and_then(Value::as_i64),
             // What follows from all of it is found anew, over all jobs.
-            "exit" | "connection-refused" | "reattached" | "reconnected" | "attribution" | "killed-by-user"
-            | "attached" | "detached" => {}
+            "came-back" | "exit" | "connection-refused" | "reattached" | "reconnected" | "attribution"
+            | "killed-by-user" | "attached" | "detached" => {}
             // What stands ready was copied before anything differed, and is no replica. A verdict follows on a dispute.
             "clone" if word("purpose") == Some("arbitration".into()) => {}
             "held" | "dispute" => {}

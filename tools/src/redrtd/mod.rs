@@ -119,7 +119,7 @@ fn tell_developers(message: &ToDaemon) {
 /// What is known once the job was launched.
 struct LaunchedJob {
     /// For redctl.
-    _entry: Option<jobs::Entry>,
+    entry: Option<jobs::Entry>,
     launch: Launch,
     prepared: spawn::Prepared,
     view: View,
@@ -226,6 +226,13 @@ impl Daemon {
         for errand in self.post.work() {
             match errand {
                 Errand::Message(message) => self.obey(message)?,
+                Errand::RootMoved => self.write_down(),
+                Errand::LeaseOver(reason) => {
+                    if let Some(job) = &self.job {
+                        jobs::note_end(job.launch.job, &self.host, &reason);
+                    }
+                    bail!("on {}: {reason}", self.host);
+                }
                 Errand::Leave(None) => self.leaving = true,
                 Errand::Leave(Some(reason)) => bail!("on {}: {reason}", self.host),
             }
@@ -321,9 +328,18 @@ impl Daemon {
         let shared_memory = (launch.options.transport != Transport::Tcp)
             .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
         self.unstarted = own.into();
-        let entry = jobs::write_down(launch.job, &self.host, self.post.root(), self.post.secret());
-        self.job = Some(LaunchedJob { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
+        self.job = Some(LaunchedJob { entry: None, view: launch.view.clone(), launch, prepared, shared_memory });
+        self.write_down();
         Ok(())
+    }
+
+    /// redctl finds the job on this host, and where its root listens.
+    fn write_down(&mut self) {
+        if let Some(job) = &mut self.job {
+            // It would remove the new one, which has the same name.
+            job.entry = None;
+            job.entry = jobs::write_down(job.launch.job, &self.host, self.post.root(), self.post.secret()).ok();
+        }
     }
 
     fn start_next(&mut self) -> Result<()> {

@@ -13,13 +13,14 @@ use host_watch::{Arbiter, Duty, Observer, Refusals, TICKS};
 use redrt_wire::daemon::{FromDaemon, Growth, Sign, ToDaemon, Watch};
 use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::secret::Secret;
-use redrt_wire::tree::{Attach, Down, Up};
+use redrt_wire::tree::{Allegiance, Attach, Down, Term, Up};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// How long connecting to the parent may take at the start.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(7);
@@ -27,8 +28,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(7);
 const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the daemons below get to leave.
 const CHILDREN_TIME_MAX: Duration = Duration::from_secs(1);
-/// What is dialled: the root, or the host of this number.
-const ROOT_PURPOSE: u64 = u64::MAX;
+/// Set in the purpose when the root is dialled, beside its term; else it is the number of a host.
+const ROOT: u64 = 1 << 63;
 /// Set in the purpose when a child is dialled only to see whether it has ended.
 const REFUSAL: u64 = 1 << 32;
 
@@ -37,6 +38,10 @@ const REFUSAL: u64 = 1 << 32;
 pub enum Errand {
     /// `redrun` says this.
     Message(ToDaemon),
+    /// The root is in another process now, and listens elsewhere.
+    RootMoved,
+    /// No root has come back within the lease, and the job is over.
+    LeaseOver(String),
     /// The job is over for this host. The reason is absent when that is as it should be.
     Leave(Option<String>),
 }
@@ -60,6 +65,13 @@ pub struct Post {
     roles: BTreeMap<LinkId, Role>,
     uplink: Option<LinkId>,
     attachment: u32,
+    allegiance: Allegiance,
+    /// Processes have been launched: they may go on without a root.
+    is_launched: bool,
+    /// It is gone, and calls when it has come back.
+    awaits_call: bool,
+    /// The root was killed then, and has not come back.
+    rootless_since: Option<Instant>,
     /// Whether the root has answered the last `Attach`.
     settled: bool,
     looking_for_root: bool,
@@ -95,6 +107,10 @@ impl Post {
             roles: BTreeMap::from([(uplink, Role::Uplink)]),
             uplink: Some(uplink),
             attachment: 0,
+            allegiance: Allegiance::default(),
+            is_launched: false,
+            awaits_call: false,
+            rootless_since: None,
             settled: false,
             looking_for_root: false,
             looking_for_neighbour: None,
@@ -142,7 +158,12 @@ impl Post {
     pub fn next_deadline(&self) -> Option<Instant> {
         let soon =
             (!self.starting.is_empty() && self.watch.is_none()).then(|| Instant::now() + Duration::from_millis(50));
-        [soon, self.next_tick].into_iter().flatten().min()
+        [soon, self.next_tick, self.lease_end()].into_iter().flatten().min()
+    }
+
+    /// When the processes end, if no root comes back before.
+    fn lease_end(&self) -> Option<Instant> {
+        self.rootless_since.map(|since| since + self.place.root_lease)
     }
 
     /// Bytes on their way to the root.
@@ -171,6 +192,7 @@ impl Post {
         let attach = Attach {
             host: self.host(),
             attachment: self.attachment,
+            term: self.allegiance.term(),
             received: self.session.received(),
             version: env!("CARGO_PKG_VERSION").into(),
             name: self.name.clone(),
@@ -200,6 +222,11 @@ impl Post {
         }
         if self.next_tick.is_some_and(|at| at <= Instant::now()) {
             self.tick();
+        }
+        if self.lease_end().is_some_and(|at| at <= Instant::now()) {
+            let lease = self.place.root_lease.as_secs_f64();
+            let reason = format!("the root of the job was killed, and none has come back within {lease} s");
+            self.errands.push_back(Errand::LeaseOver(reason));
         }
         std::mem::take(&mut self.errands)
     }
@@ -236,9 +263,10 @@ impl Post {
                     self.message(&body);
                 }
             }
-            Down::Attached { host, attachment, received } if host == own => {
-                if attachment == self.attachment {
+            Down::Attached { host, attachment, term, received } if host == own => {
+                if attachment == self.attachment && self.allegiance.follows(term) {
                     self.settled = true;
+                    self.rootless_since = None;
                     let missing: Vec<_> = self.session.missing(received).collect();
                     for (number, body) in (self.session.first()..).zip(missing) {
                         self.up(&Up::Message { host: own, number, body: body.to_vec() });
@@ -266,6 +294,10 @@ impl Post {
             self.up(&Up::Taken { host, count });
         }
         match decode_body::<ToDaemon>(body) {
+            Ok(message @ ToDaemon::Launch(_)) => {
+                self.is_launched = true;
+                self.errands.push_back(Errand::Message(message));
+            }
             Ok(ToDaemon::Grow(growth)) => self.grow(&growth),
             Ok(ToDaemon::Watch(watch)) => self.watch(watch),
             Ok(ToDaemon::Probe { host }) => {
@@ -317,9 +349,33 @@ impl Post {
                 self.hub.send(link, &Down::Answer(format!("redirect {root}")));
                 self.hub.close(link);
             }
+            (Role::New, Up::Call { term, address }) => {
+                self.roles.remove(&link);
+                self.hub.close(link);
+                self.called(term, address);
+            }
             // A beat was taken note of above. What makes no sense comes from nobody we know.
             _ => {}
         }
+    }
+
+    /// A root has come back, and listens there.
+    fn called(&mut self, term: Term, address: SocketAddr) {
+        if !self.allegiance.follows(term) {
+            return;
+        }
+        self.place.root = address;
+        self.errands.push_back(Errand::RootMoved);
+        if let Some(old) = self.uplink.take() {
+            // The old root, if it is still there; a daemon above makes nothing of it.
+            self.hub.send(old, &Up::Replaced { by: term });
+            self.roles.remove(&old);
+            self.hub.close(old);
+        }
+        self.settled = false;
+        (self.awaits_call, self.looking_for_root) = (false, false);
+        self.root_refusals.begin();
+        self.find_root();
     }
 
     fn lose_link(&mut self, link: LinkId) {
@@ -328,6 +384,7 @@ impl Post {
             Some(Role::Uplink) => {
                 self.uplink = None;
                 self.settled = false;
+                self.root_refusals.begin();
                 self.find_root();
             }
             Some(Role::Child(host)) => {
@@ -341,11 +398,31 @@ impl Post {
         }
     }
 
-    /// Connects to the root itself.
+    /// Connects to the root itself. One that is gone calls when it has come back.
     fn find_root(&mut self) {
-        if !std::mem::replace(&mut self.looking_for_root, true) {
-            self.hub.dial(ROOT_PURPOSE, self.place.root, DIAL_TIME_MAX);
+        if self.awaits_call || self.looking_for_root {
+            return;
         }
+        if !self.root_refusals.may_ask() {
+            return self.lose_root();
+        }
+        self.looking_for_root = true;
+        self.hub.dial(ROOT | self.allegiance.term().0, self.place.root, DIAL_TIME_MAX);
+    }
+
+    /// There is no root any more.
+    fn lose_root(&mut self) {
+        if !self.has_lease() {
+            return self.errands.push_back(Errand::Leave(None));
+        }
+        debug!(target: "redrtd", "the root is gone: processes go on until it comes back");
+        self.awaits_call = true;
+        self.rootless_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether processes go on without a root.
+    fn has_lease(&self) -> bool {
+        self.is_launched && !self.place.root_lease.is_zero()
     }
 
     /// A connection to a daemon below broke: if it has ended, its host refuses a new one.
@@ -358,8 +435,13 @@ impl Post {
     }
 
     fn dialled(&mut self, purpose: u64, result: io::Result<LinkId>) {
-        if purpose == ROOT_PURPOSE {
-            return self.dialled_root(result);
+        if purpose & ROOT != 0 {
+            // Another root may have called meanwhile, who listens elsewhere.
+            return match (purpose == ROOT | self.allegiance.term().0, result) {
+                (true, result) => self.dialled_root(result),
+                (false, Ok(link)) => self.hub.close(link),
+                (false, Err(_)) => {}
+            };
         }
         let host = purpose as u32;
         if purpose & REFUSAL == 0 {
@@ -404,16 +486,22 @@ impl Post {
                 self.attach();
                 self.pass(None, &Down::Resync);
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && self.watch.is_some() => {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && self.is_tried_again() => {
                 match self.root_refusals.refused() {
-                    true => self.errands.push_back(Errand::Leave(None)),
+                    true => self.lose_root(),
                     false => self.find_root(),
                 }
             }
+            Err(_) if self.watch.is_none() && self.has_lease() => self.find_root(),
             Err(_) if self.watch.is_none() => self.errands.push_back(Errand::Leave(None)),
             // The next tick tries again, until the lease is over.
             Err(_) => {}
         }
+    }
+
+    /// Whether one refusal is not enough to believe that the root is gone.
+    fn is_tried_again(&self) -> bool {
+        self.watch.is_some() || self.has_lease()
     }
 
     fn grow(&mut self, growth: &Growth) {
@@ -425,6 +513,7 @@ impl Post {
                 root: remote.root,
                 fan_out: self.place.fan_out,
                 interface: remote.interface.clone(),
+                root_lease: Duration::from_millis(remote.root_lease_ms),
             };
             match launcher::remote(remote, name, &place, self.hub.secret()) {
                 Ok(starting) => self.starting.push(starting),
@@ -517,6 +606,10 @@ impl Post {
             let host = self.host();
             self.up(&Up::Taken { host, count });
         }
+        if self.rootless_since.is_some() {
+            // That it is not heard is known, and is no reason to leave before the lease is over.
+            self.observer.heard_root();
+        }
         for duty in self.observer.tick() {
             self.fulfil(duty);
         }
@@ -528,7 +621,10 @@ impl Post {
     fn fulfil(&mut self, duty: Duty) {
         match duty {
             Duty::Report(host, sign) => self.tell(&FromDaemon::Observed { host, sign }),
-            Duty::FindWay => self.find_root(),
+            Duty::FindWay => {
+                self.root_refusals.begin();
+                self.find_root();
+            }
             Duty::Leave => {
                 let reason = "cut off from redrun: this side of the network stops".to_owned();
                 self.errands.push_back(Errand::Leave(Some(reason)));

@@ -32,7 +32,7 @@ impl Shell<'_> {
         self.started_count += 1;
         let view = self.root.coordinator().view();
         let count = self.job.world.replicas().filter(|replica| view.is_live(*replica)).count();
-        if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count == count) {
+        if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count == count && self.replay.is_none()) {
             seat.runs(self.job_number);
         }
     }

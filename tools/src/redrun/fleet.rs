@@ -3,12 +3,15 @@
 //! Enters: messages for them, time. Leaves: [`News`]. How messages survive a change of way is said in
 //! `redrt_wire::tree`, who is taken for dead in [`host_watch`].
 
+mod comeback;
 mod grow;
 mod launch;
 mod watching;
 
+use crate::ledger::Ledger;
 use crate::plan::HostPlan;
 use anyhow::{Result, anyhow};
+pub use comeback::Known;
 use control_network::door::Refusal;
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::launcher::{self, Starting};
@@ -19,11 +22,11 @@ use job_root::Misplaced;
 use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon};
 use redrt_wire::frame::FrameError;
 use redrt_wire::secret::Secret;
-use redrt_wire::tree::{Attach, Down, Question, Up};
+use redrt_wire::tree::{Attach, Down, Question, Term, Up};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -65,6 +68,8 @@ pub enum News {
     StoodStill(Duration),
     /// `redctl` asks.
     Asked(LinkId, Question),
+    /// Another root has taken this one's place, which is to end without a word.
+    Replaced(Term),
     /// The job cannot be started.
     Failed(anyhow::Error),
 }
@@ -100,6 +105,8 @@ struct Member {
     link: Option<LinkId>,
     session: Session,
     refusals: Refusals,
+    /// Its daemon is to be called: it knows a root that is gone.
+    is_to_be_called: bool,
 }
 
 /// A connection to the root.
@@ -120,6 +127,8 @@ pub struct Fleet {
     plan: HostPlan,
     outlives_terminal: bool,
     hub: Hub,
+    ledger: Ledger,
+    term: Term,
     members: Vec<Member>,
     roles: HashMap<LinkId, Role>,
     starting: Vec<Starting>,
@@ -139,12 +148,27 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts the daemons of all hosts. They do not have the terminal of a job that outlives it.
-    pub fn start(plan: HostPlan, secret: Secret, outlives_terminal: bool) -> Result<Self> {
+    /// The guard of the one on this host keeps these descriptors open.
+    pub fn start(
+        plan: HostPlan,
+        secret: Secret,
+        outlives_terminal: bool,
+        ledger: Ledger,
+        kept: &[OwnedFd],
+    ) -> Result<Self> {
+        let mut fleet = Self::new(plan, secret, outlives_terminal, ledger)?;
+        fleet.launch(kept)?;
+        Ok(fleet)
+    }
+
+    fn new(plan: HostPlan, secret: Secret, outlives_terminal: bool, ledger: Ledger) -> Result<Self> {
         let hub = Hub::new((plan.root_address, 0).into(), secret)?;
         let count = plan.hosts.len() as u32;
         let now = Instant::now();
-        let mut fleet = Self {
+        Ok(Self {
             hub,
+            ledger,
+            term: Term::default(),
             members: (0..count).map(|_| Member::default()).collect(),
             roles: HashMap::new(),
             starting: Vec::new(),
@@ -160,9 +184,7 @@ impl Fleet {
             news: VecDeque::new(),
             plan,
             outlives_terminal,
-        };
-        fleet.launch()?;
-        Ok(fleet)
+        })
     }
 
     /// Readable when [`Fleet::work`] has something to do.
@@ -211,29 +233,49 @@ impl Fleet {
         [soon, self.next_tick].into_iter().flatten().min()
     }
 
-    /// Sends to every daemon.
+    /// Sends to every daemon what the root has not made.
     pub fn send_all(&mut self, message: &ToDaemon) {
-        let body: Rc<[u8]> = encode(message).into();
-        for member in self.members.iter_mut().filter(|member| !member.dead) {
-            member.session.keep(body.clone());
-        }
-        self.pass(&Down::Message { to: None, body: body.to_vec() });
+        let body = encode(message);
+        self.ledger.order(None, &body);
+        self.give(None, body.into());
     }
 
-    /// Sends to the daemon of one host.
+    /// Sends to the daemon of one host what the root has not made.
     pub fn send(&mut self, host: u32, message: &ToDaemon) {
-        if self.members[host as usize].dead {
-            return;
-        }
-        let body: Rc<[u8]> = encode(message).into();
-        self.members[host as usize].session.keep(body.clone());
-        if let Some(link) = self.way(host) {
-            self.hub.send(link, &Down::Message { to: Some(host), body: body.to_vec() });
+        let body = encode(message);
+        self.ledger.order(Some(host), &body);
+        self.give(Some(host), body.into());
+    }
+
+    /// Sends what the root has made, to one host or to all.
+    pub fn relay(&mut self, to: Option<u32>, message: &ToDaemon) {
+        self.ledger.relayed();
+        self.give(to, encode(message).into());
+    }
+
+    /// A message takes its place in the streams of those who get it, and leaves.
+    fn give(&mut self, to: Option<u32>, body: Rc<[u8]>) {
+        let frame = Down::Message { to, body: body.to_vec() };
+        match to {
+            None => {
+                for member in self.members.iter_mut().filter(|member| !member.dead) {
+                    member.session.keep(body.clone());
+                }
+                self.pass(&frame);
+            }
+            Some(host) if self.members[host as usize].dead => {}
+            Some(host) => {
+                self.members[host as usize].session.keep(body);
+                if let Some(link) = self.way(host) {
+                    self.hub.send(link, &frame);
+                }
+            }
         }
     }
 
     /// Answers `redctl`.
     pub fn answer(&mut self, link: LinkId, text: String) {
+        self.ledger.flush();
         self.hub.send(link, &Down::Answer(text));
     }
 
@@ -318,6 +360,7 @@ impl Fleet {
                 self.roles.insert(link, Role::Control);
                 self.news.push_back(News::Asked(link, question));
             }
+            (Role::Daemon(_), Up::Replaced { by }) if by > self.term => self.news.push_back(News::Replaced(by)),
             // A beat was taken note of above. What makes no sense comes from nobody we know.
             _ => {}
         }
@@ -331,10 +374,13 @@ impl Fleet {
         if number != member.session.received() {
             return;
         }
+        let message = redrt_wire::frame::decode_body::<FromDaemon>(body);
+        let is_for_root = !matches!(message, Ok(FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. }) | Err(_));
+        self.ledger.heard(host, body, is_for_root);
         if let Some(count) = member.session.count(body.len()) {
             self.acknowledge(host, count);
         }
-        match redrt_wire::frame::decode_body::<FromDaemon>(body) {
+        match message {
             Ok(FromDaemon::HostFailed { host, message }) => {
                 let name = self.plan.hosts.get(host as usize).map_or("?", |_| self.name(host));
                 self.news.push_back(News::Failed(anyhow!("host {name}: {message}")));
@@ -353,6 +399,7 @@ impl Fleet {
     }
 
     fn acknowledge(&mut self, host: u32, count: u64) {
+        self.ledger.flush();
         if let Some(link) = self.way(host) {
             self.hub.send(link, &Down::Taken { host, count });
         }
@@ -370,6 +417,9 @@ impl Fleet {
             return self.news.push_back(News::Failed(anyhow!("host {}: {why}", attach.name)));
         }
         let host = attach.host;
+        if attach.term > self.term {
+            return self.news.push_back(News::Replaced(attach.term));
+        }
         if role == Role::New {
             self.roles.insert(link, Role::Daemon(host));
         }
@@ -389,12 +439,17 @@ impl Fleet {
         }
         let attachment = attach.attachment;
         let taken = attach.received;
+        if before.is_none() {
+            self.ledger.attached(&attach);
+        }
+        self.ledger.flush();
         member.attach = Some(attach);
+        member.is_to_be_called = false;
         let old = std::mem::replace(&mut member.link, direct.then_some(link));
         let received = member.session.received();
         let missing: Vec<_> = member.session.missing(taken).collect();
         let Some(way) = self.way(host) else { return };
-        self.hub.send(way, &Down::Attached { host, attachment, received });
+        self.hub.send(way, &Down::Attached { host, attachment, term: self.term, received });
         for body in missing {
             self.hub.send(way, &Down::Message { to: Some(host), body: body.to_vec() });
         }
@@ -445,6 +500,7 @@ impl Fleet {
             // It is there, and will come back by itself.
             Ok(link) => {
                 self.members[host as usize].refusals.not_refused();
+                self.call(host, link);
                 self.hub.close(link);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -464,11 +520,16 @@ impl Fleet {
 
     /// Waits for the daemons to leave, and helps them.
     pub fn end(&mut self) {
+        // Those that have been told already are leaving. Others may have a lease, and would wait for another root.
+        self.send_all(&ToDaemon::Shutdown);
         let members = &self.members;
         let is_dead = |starting: &Starting| starting.host.is_some_and(|host| members[host as usize].dead);
         // The launcher of a dead host may wait for it for ever.
         let (mut dead, mut alive): (Vec<_>, Vec<_>) = self.starting.drain(..).partition(is_dead);
         launcher::end(&mut dead, Duration::ZERO, || {});
+        if self.term > Term::default() {
+            self.see_daemons_leave();
+        }
         let hub = &mut self.hub;
         // What they were told last may not have gone yet.
         launcher::end(&mut alive, LEAVE_TIME_MAX, || drop(hub.events()));

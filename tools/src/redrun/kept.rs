@@ -11,8 +11,19 @@ const MEMORY_BYTES_MAX: usize = 1 << 20;
 pub const KEPT_BYTES_MAX: u64 = 1 << 30;
 /// Shown at once.
 const PIECE_BYTES_MAX: usize = 64 << 10;
-/// Before each piece: its target, one byte, and its length, four.
-const HEADER_BYTES: u64 = 5;
+/// Before each piece: its target, one byte, whether the job has printed it, one, and its length, four.
+const HEADER_BYTES: u64 = 6;
+
+/// Something that is kept.
+#[derive(Debug)]
+pub struct Piece {
+    /// For which target.
+    pub target: TargetIndex,
+    /// The job has printed it, not this program.
+    pub is_of_job: bool,
+    /// What was not shown of it yet.
+    pub bytes: Vec<u8>,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -21,7 +32,7 @@ pub struct Kept {
     read_at: u64,
     write_at: u64,
     /// The piece that is being shown, as far as that has not been done.
-    front: Option<(TargetIndex, Vec<u8>)>,
+    front: Option<Piece>,
     /// By target.
     byte_counts: Vec<u64>,
 }
@@ -52,11 +63,11 @@ impl Kept {
     ///
     /// # Errors
     /// When the disk takes nothing. Nothing is kept then.
-    pub fn push(&mut self, target: TargetIndex, bytes: &[u8]) -> io::Result<usize> {
+    pub fn push(&mut self, target: TargetIndex, is_of_job: bool, bytes: &[u8]) -> io::Result<usize> {
         let piece = &bytes[..bytes.len().min(PIECE_BYTES_MAX)];
         let length = u32::try_from(piece.len()).expect("a piece is short");
         self.file.seek(SeekFrom::Start(self.write_at))?;
-        self.file.write_all(&[target as u8])?;
+        self.file.write_all(&[target as u8, u8::from(is_of_job)])?;
         self.file.write_all(&length.to_le_bytes())?;
         self.file.write_all(piece)?;
         self.write_at += HEADER_BYTES + u64::from(length);
@@ -64,30 +75,30 @@ impl Kept {
         Ok(piece.len())
     }
 
-    /// What was kept first, and for which target.
+    /// What was kept first.
     ///
     /// # Errors
     /// When the disk does not give it back.
-    pub fn front(&mut self) -> io::Result<Option<(TargetIndex, &[u8])>> {
+    pub fn front(&mut self) -> io::Result<Option<&Piece>> {
         if self.front.is_none() && self.read_at < self.write_at {
             self.file.seek(SeekFrom::Start(self.read_at))?;
             let mut header = [0; HEADER_BYTES as usize];
             self.file.read_exact(&mut header)?;
-            let [target, length @ ..] = header;
+            let [target, is_of_job, length @ ..] = header;
             let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
             self.file.read_exact(&mut bytes)?;
             self.read_at += HEADER_BYTES + bytes.len() as u64;
-            self.front = Some((usize::from(target), bytes));
+            self.front = Some(Piece { target: usize::from(target), is_of_job: is_of_job != 0, bytes });
         }
-        Ok(self.front.as_ref().map(|(target, bytes)| (*target, &bytes[..])))
+        Ok(self.front.as_ref())
     }
 
     /// As many bytes of it have been shown.
     pub fn shown(&mut self, byte_count: usize) {
-        let Some((target, bytes)) = &mut self.front else { return };
-        bytes.drain(..byte_count);
-        self.byte_counts[*target] -= byte_count as u64;
-        if bytes.is_empty() {
+        let Some(piece) = &mut self.front else { return };
+        piece.bytes.drain(..byte_count);
+        self.byte_counts[piece.target] -= byte_count as u64;
+        if piece.bytes.is_empty() {
             self.front = None;
         }
         if self.is_empty() {
@@ -107,12 +118,14 @@ mod tests {
         let long: Vec<u8> = (0..3 * MEMORY_BYTES_MAX).map(|at| (at % 251) as u8).collect();
         let mut rest = &long[..];
         while !rest.is_empty() {
-            rest = &rest[kept.push(0, rest).unwrap()..];
+            rest = &rest[kept.push(0, true, rest).unwrap()..];
         }
-        assert_eq!(kept.push(1, b"between").unwrap(), 7);
-        kept.push(0, b"last").unwrap();
+        assert_eq!(kept.push(1, false, b"between").unwrap(), 7);
+        kept.push(0, true, b"last").unwrap();
         let mut shown = vec![(0, Vec::new())];
-        while let Some((target, bytes)) = kept.front().unwrap() {
+        while let Some(Piece { target, is_of_job, bytes }) = kept.front().unwrap() {
+            let target = *target;
+            assert_eq!(*is_of_job, target == 0);
             // Not all of a piece is taken at once.
             let count = bytes.len().div_ceil(2);
             if shown.last().unwrap().0 != target {
@@ -123,7 +136,7 @@ mod tests {
         }
         assert!(shown == [(0, long), (1, b"between".to_vec()), (0, b"last".to_vec())]);
         assert!(kept.is_empty() && !kept.has(0));
-        kept.push(1, b"anew").unwrap();
-        assert_eq!(kept.front().unwrap(), Some((1, &b"anew"[..])));
+        kept.push(1, true, b"anew").unwrap();
+        assert!(kept.front().unwrap().is_some_and(|piece| piece.target == 1 && piece.bytes == b"anew"));
     }
 }

@@ -345,7 +345,7 @@ impl Shell<'_> {
         self.spares = super::spares::Spares::new(self.job, self.job_number)?;
         // Daemons of the last life that were taken for dead do not know it.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
-        self.fleet = Fleet::start(plan, secret, self.seat.is_some())?;
+        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), &[])?;
         self.clones = super::clones::Clones::default();
         // Whom new daemons hold nobody has told them.
         self.all_are_held = false;

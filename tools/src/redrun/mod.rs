@@ -3,6 +3,7 @@
 
 mod attribution;
 mod clones;
+mod comeback;
 mod consoles;
 mod determinism;
 mod fleet;
@@ -24,6 +25,7 @@ mod saving;
 mod signals;
 mod spares;
 mod spawned;
+mod spool;
 mod standard;
 mod start_record;
 mod status;
@@ -31,19 +33,23 @@ mod status_lines;
 mod streams;
 mod summary;
 mod telling;
+mod transit;
 mod waiting;
 mod wishes;
 mod writer;
 
+pub use comeback::Past;
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::cli::Job;
 use crate::jobs;
+use crate::ledger::Ledger;
 use crate::terminal::seat::Seat;
 use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
+use comeback::{Ground, Unsaid, cannot_come_back};
 use control_network::hub::LinkId;
 use coordinator::OUTPUT_FAILED_CODE;
 use fleet::{Fleet, HostLoss, News};
@@ -57,9 +63,11 @@ use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Launch, ToDaemon};
 use redrt_wire::secret::Secret;
 use say::Console;
+use spool::Spool;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, trace};
 
@@ -67,18 +75,31 @@ use tracing::{debug, trace};
 const NONDETERMINISTIC_CODE: i32 = 1;
 /// The exit code when a fault that had to be injected was not.
 const NOT_INJECTED_CODE: i32 = 1;
+/// The exit code of a root whose place another has taken. Nobody waits for it.
+const REPLACED_CODE: i32 = 77;
 /// The exit code when `redrun` itself fails.
 const FAILED_CODE: i32 = 1;
 /// While last lines are being written, how often signals are looked for.
 const WRITERS_LOOK: Duration = Duration::from_millis(100);
 
-/// Runs a job to its end and returns its exit code. With a seat, it outlives its terminal.
-pub fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<Seat>) -> Result<i32> {
+/// Runs a job to its end and returns its exit code. With a seat, it outlives its terminal; with a past, it goes on
+/// where a root was killed.
+pub fn run(
+    job: &Job,
+    console: &Console,
+    upwards: Option<Upwards>,
+    seat: Option<Seat>,
+    past: Option<Past>,
+) -> Result<i32> {
     // An orphan of a daemon that was killed comes to this process, which ends it.
     crate::redrtd::become_subreaper()?;
     // Where that cannot be had, news take a little longer.
     crate::prompt::wish();
-    let mut shell = Shell::new(job, console, upwards, seat)?;
+    if past.is_some() {
+        // What was said before.
+        console.attach(Arc::new(Unsaid));
+    }
+    let mut shell = Shell::new(job, console, upwards, seat, past)?;
     console.attach(shell.outputs.standard());
     let code = shell.run_to_end().unwrap_or_else(|error| {
         console.error(&format!("{error:#}"));
@@ -98,6 +119,10 @@ struct Shell<'a> {
     /// Outputs of an input are being carried out.
     is_handling: bool,
     fleet: Fleet,
+    /// From which another root could go on.
+    ledger: Ledger,
+    /// What happened before is gone through again.
+    replay: Option<comeback::Replay>,
     /// What hosts that come later are told.
     launch: Option<Launch>,
     spares: spares::Spares,
@@ -130,6 +155,8 @@ struct Shell<'a> {
     audit: Option<Recorder>,
     outputs: Outputs,
     input: Option<std::fs::File>,
+    /// By which nothing of it is lost when this process is killed.
+    spool: Option<Spool>,
     /// It is read on when a console goes.
     input_is_file: bool,
     /// Nothing more will be read.
@@ -156,9 +183,19 @@ struct Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    fn new(job: &'a Job, console: &'a Console, upwards: Option<Upwards>, seat: Option<Seat>) -> Result<Self> {
+    fn new(
+        job: &'a Job,
+        console: &'a Console,
+        upwards: Option<Upwards>,
+        seat: Option<Seat>,
+        past: Option<Past>,
+    ) -> Result<Self> {
         let outlives_terminal = seat.is_some();
-        let job_number = job.resume.as_ref().map_or_else(random_number, |kept| kept.manifest.job);
+        let job_number = match (&past, &job.resume) {
+            (Some(past), _) => past.job(),
+            (None, Some(kept)) => kept.manifest.job,
+            (None, None) => random_number(),
+        };
         let audit = job.audit.as_deref().map(|path| log::path_in(path, job_number));
         // An error is told before anything is started.
         let audit = audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose()?;
@@ -172,13 +209,20 @@ impl<'a> Shell<'a> {
         // Before anything is started, and after signals are caught: its thread is not to get any.
         let metrics = job.metrics.map(Metrics::listen).transpose()?;
         let lines = lines::Lines::new(job, job_number, &bell)?;
-        let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
         let plan = match &job.resume {
             Some(kept) => crate::homes::resumed(&kept.manifest, &job.hosts)?,
             None => job.hosts.clone(),
         };
+        let ground = match past {
+            Some(past) => Ground::of_past(past, plan)?,
+            None => Ground::of_new_job(job, job_number, plan, life::settings(job, lines.as_ref()), outlives_terminal)?,
+        };
+        if let Some(why) = ground.ledger.poll_trouble() {
+            console.warning(&cannot_come_back(&why));
+        }
+        let (transits, spool) = ground.keepsakes.map(|keepsakes| (keepsakes.transits, keepsakes.spool)).unzip();
         let mut shell = Self {
-            root: Root::new(life::settings(job, lines.as_ref())),
+            root: Root::new(ground.settings),
             inputs: VecDeque::new(),
             is_handling: false,
             spares: spares::Spares::new(job, job_number)?,
@@ -186,7 +230,9 @@ impl<'a> Shell<'a> {
             clones: clones::Clones::default(),
             saving: saving::Saving::default(),
             spawned: spawned::Spawned::new(upwards)?,
-            fleet: Fleet::start(plan, secret, outlives_terminal)?,
+            fleet: ground.fleet,
+            ledger: ground.ledger,
+            replay: None,
             lines,
             parts: None,
             return_due: None,
@@ -202,7 +248,8 @@ impl<'a> Shell<'a> {
             entry: None,
             started_at: Instant::now(),
             audit,
-            outputs: Outputs::new(job, outlives_terminal, &bell)?,
+            outputs: Outputs::new(job, outlives_terminal, transits, &bell)?,
+            spool: spool.flatten(),
             input: match job.origin {
                 None => Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?),
                 Some(_) => None,
@@ -226,7 +273,10 @@ impl<'a> Shell<'a> {
             job,
             console,
         };
-        shell.carry_out();
+        match ground.replay {
+            Some(replay) => shell.come_back(replay)?,
+            None => shell.carry_out(),
+        }
         shell.open_seat();
         Ok(shell)
     }
@@ -328,6 +378,7 @@ impl<'a> Shell<'a> {
         self.answer_metrics();
         self.hear_of_audit();
         self.hear_of_store();
+        self.hear_of_ledger();
         self.write_outputs();
         Ok(())
     }
@@ -378,6 +429,11 @@ impl<'a> Shell<'a> {
                     self.fleet.answer(link, answer);
                 }
             }
+            // Whatever this process would do now, the other does. Its daemons and processes are not to be ended.
+            News::Replaced(by) => {
+                debug!(target: "redrun", term = by.0, "another root has taken this one's place");
+                std::process::exit(REPLACED_CODE);
+            }
             News::Failed(error) => return Err(error),
         }
         Ok(())
@@ -402,6 +458,10 @@ impl<'a> Shell<'a> {
 
     /// Tells the root something, and does what follows from it: one input after another.
     fn handle(&mut self, input: Input) {
+        if self.replay.is_some() {
+            // It is in the journal, where it was handled.
+            return;
+        }
         self.inputs.push_back(input);
         if std::mem::replace(&mut self.is_handling, true) {
             return;
@@ -411,6 +471,7 @@ impl<'a> Shell<'a> {
                 trace!(target: "redrun", ?input, "in");
             }
             let now = self.now();
+            self.ledger.input(now, &input);
             self.root.handle(now, input);
             self.carry_out();
             self.hear_of_places();
@@ -423,7 +484,8 @@ impl<'a> Shell<'a> {
             debug!(target: "redrun", ?output, "out");
             match output {
                 Output::Send(message) => self.send_all(&message),
-                Output::SendTo(host, message) => self.fleet.send(host, &message),
+                Output::SendTo(host, message) => self.relay(Some(host), &message),
+                Output::Expel { .. } if self.replay.is_some() => {}
                 Output::Expel { host, why } => self.fleet.bury(host, HostLoss::Misplaced(why)),
                 Output::Place(order) => self.obey_about_place(order),
                 Output::HostFree(host) => self.host_free(host),
@@ -447,19 +509,26 @@ impl<'a> Shell<'a> {
                 Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
                 Output::Saving { generation, replica, progress } => self.note_saving(generation, replica, progress),
                 Output::Part { host, generation, source, step } => self.hear_of_part(host, generation, source, step),
-                Output::Dynamic { replica, number, request } => self.serve_dynamic((replica, number), request),
+                Output::Dynamic { replica, number, request } => {
+                    if self.ledger.is_kept() {
+                        self.ledger.give_up("its processes have to do with other jobs");
+                    }
+                    self.serve_dynamic((replica, number), request);
+                }
                 Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
                 Output::OpenLine(generation) => self.open_line(generation),
                 Output::CommitLine(taken) => self.commit_line(*taken),
                 Output::DropLine(generation) => self.drop_line(generation),
                 Output::GoBack { count } => self.return_due = Some(count),
                 Output::Finish { code, will_go_on } => {
+                    // It hands over what was printed last.
+                    self.ledger.flush();
                     self.outputs.finish(will_go_on);
                     self.exit_code = Some(code);
                     if code != 0 {
                         self.spawned.terminate();
                     }
-                    self.fleet.send_all(&ToDaemon::Shutdown);
+                    self.relay(None, &ToDaemon::Shutdown);
                 }
             }
         }
@@ -470,7 +539,7 @@ impl<'a> Shell<'a> {
         if let ToDaemon::Line { order, .. } = message {
             self.note_line_order(order);
         }
-        self.fleet.send_all(message);
+        self.relay(None, message);
         if matches!(message, ToDaemon::Cards(_)) {
             self.tell_return();
             self.grow();

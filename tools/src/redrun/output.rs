@@ -2,16 +2,16 @@
 //! write it, to this program's own standard output and error or to files.
 
 use super::standard::Standard;
+use super::transit::Transit;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
 use crate::cli::Job;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use background_worker::Bell;
 use coordinator::OutputFailure;
 use redrt_types::{ReplicaId, VirtualRank, World};
 use replica_output::lines::LineCutter;
 use replica_output::restored::Restored;
 use replica_output::sphere_stream::SphereStream;
-use say::Lines;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -57,6 +57,8 @@ pub struct Outputs {
     at_terminal: bool,
     prompt_due: Option<Duration>,
     files: Option<Files>,
+    /// What was shown before is put together again, and nothing is written.
+    is_replaying: bool,
 }
 
 /// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind
@@ -95,12 +97,12 @@ impl Files {
 
 impl Outputs {
     /// For this job, which may put the rank before each line, write what is printed to files, or outlive its terminal.
-    pub fn new(job: &Job, is_detachable: bool, bell: &Bell) -> Result<Self> {
+    pub fn new(job: &Job, is_detachable: bool, transits: Option<[Transit; 2]>, bell: &Bell) -> Result<Self> {
         let (world, label) = (&job.world, job.label);
         let is_replicated = job.is_replicated();
         let files = job.output_directory.as_deref();
         let files = files.map(|directory| Files::create(directory, job, bell)).transpose()?;
-        let standard = Standard::start(job.on_output_error, is_detachable, bell);
+        let standard = Standard::start(job.on_output_error, is_detachable, transits, bell);
         let standard = standard.context("Failed to write to standard output")?;
         let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
         let error_label = |replica: ReplicaId| {
@@ -117,6 +119,7 @@ impl Outputs {
             passes_parts: (world.rank_count() == 1, world.rank_count() == 1 && !is_replicated),
             at_terminal: io::stdout().is_terminal(),
             prompt_due: None,
+            is_replaying: false,
             world: world.clone(),
         })
     }
@@ -173,6 +176,9 @@ impl Outputs {
         for cutter in &mut self.errors {
             cutter.flush(&mut self.error);
         }
+        if self.is_replaying {
+            return;
+        }
         self.hand_over();
         self.standard.settle();
         if let Some(files) = &self.files {
@@ -180,14 +186,41 @@ impl Outputs {
         }
     }
 
+    /// All that is shown now was shown before, or is to be: it is put together, until [`Outputs::go_on`].
+    pub fn replay(&mut self) {
+        self.is_replaying = true;
+    }
+
+    /// From now on it is written, without what was shown before of standard output and standard error.
+    ///
+    /// # Errors
+    /// When more was shown than there is. It would be shown again.
+    pub fn go_on(&mut self, shown_bytes: [u64; 2]) -> Result<()> {
+        self.is_replaying = false;
+        for (bytes, shown) in [&mut self.output, &mut self.error].into_iter().zip(shown_bytes) {
+            let shown = shown as usize;
+            ensure!(shown <= bytes.len(), "{shown} bytes were shown, and the journal has {} of them", bytes.len());
+            bytes.drain(..shown);
+        }
+        Ok(())
+    }
+
+    /// Whether lines have been without an end for so long that they are to be [shown](Outputs::show_prompt).
+    pub fn prompt_is_due(&self, now: Duration) -> bool {
+        self.prompt_due.is_some_and(|due| now >= due)
+    }
+
+    /// Shows lines without an end.
+    pub fn show_prompt(&mut self) {
+        self.prompt_due = None;
+        for cutter in &mut self.lines {
+            cutter.flush(&mut self.output);
+        }
+    }
+
     /// Hands everything to those who write it. Never waits.
     pub fn write(&mut self, now: Duration) {
-        if self.prompt_due.is_some_and(|due| now >= due) {
-            self.prompt_due = None;
-            for cutter in &mut self.lines {
-                cutter.flush(&mut self.output);
-            }
-        } else if self.at_terminal && self.lines.iter().any(LineCutter::has_partial) {
+        if self.at_terminal && self.lines.iter().any(LineCutter::has_partial) {
             self.prompt_due.get_or_insert(now + PROMPT_DELAY);
         }
         self.hand_over();
@@ -195,7 +228,7 @@ impl Outputs {
 
     fn hand_over(&mut self) {
         self.standard.output(std::mem::take(&mut self.output));
-        self.standard.error(std::mem::take(&mut self.error));
+        self.standard.job_error(std::mem::take(&mut self.error));
     }
 
     /// What has gone wrong since.

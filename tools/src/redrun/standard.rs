@@ -1,6 +1,7 @@
 //! This program's standard output and standard error, which the processes and the console share.
 
 use super::outlet::Change;
+use super::transit::Transit;
 use super::writer::{BACKLOG_BYTES_MIN, Target, TargetIndex, Trouble, Writer};
 use crate::cli::OnOutputError;
 use crate::terminal::closed;
@@ -34,7 +35,7 @@ fn are_one(output: &File, error: &File) -> bool {
 
 impl say::Lines for Standard {
     fn error(&self, line: Vec<u8>) {
-        self.writers[self.error.0].write(self.error.1, line);
+        self.writers[self.error.0].say(self.error.1, line);
     }
 
     fn show_status(&self, lines: Vec<String>) {
@@ -43,8 +44,14 @@ impl say::Lines for Standard {
 }
 
 impl Standard {
-    /// Starts what writes to them. `is_detachable`: they can be made to lead elsewhere.
-    pub fn start(on_error: OnOutputError, is_detachable: bool, bell: &Bell) -> io::Result<Self> {
+    /// Starts what writes to them. `is_detachable`: they can be made to lead elsewhere. `transits`: where a root that
+    /// comes back has to know what was shown.
+    pub fn start(
+        on_error: OnOutputError,
+        is_detachable: bool,
+        transits: Option<[Transit; 2]>,
+        bell: &Bell,
+    ) -> io::Result<Self> {
         let output = match closed::standard_output_was_closed() {
             // Not open for writing: whatever is written there fails.
             true => File::open("/dev/null")?,
@@ -54,6 +61,8 @@ impl Standard {
         let is_one = are_one(&output, &error);
         let target = if is_detachable { Target::detachable } else { Target::new };
         let (output, error) = (target("standard output".into(), output), target("standard error".into(), error));
+        let (of_output, of_error) = transits.map(|[output, error]| (output, error)).unzip();
+        let (output, error) = (output.with_transit(of_output), error.with_transit(of_error));
         let start = |targets| Writer::start("redrun-output", targets, on_error, bell.clone());
         Ok(match is_one {
             true => Self { writers: vec![start(vec![output, error])?], output: (0, 0), error: (0, 1) },
@@ -66,6 +75,11 @@ impl Standard {
         self.writers[self.output.0].write(self.output.1, bytes);
     }
 
+    /// To standard error, of what the job prints.
+    pub fn job_error(&self, bytes: Vec<u8>) {
+        self.writers[self.error.0].write(self.error.1, bytes);
+    }
+
     /// The job prints no more.
     pub fn settle(&self) {
         self.writers[self.output.0].settle(self.output.1);
@@ -75,7 +89,7 @@ impl Standard {
     pub fn relay(&self, is_error: bool, bytes: Vec<u8>) {
         let (writer, target) = if is_error { self.error } else { self.output };
         self.writers[writer].wait_for_room(BACKLOG_BYTES_MIN);
-        self.writers[writer].write(target, bytes);
+        self.writers[writer].say(target, bytes);
     }
 
     /// They lead to a console's streams from now on. What it shows in which order is kept where both are one terminal

@@ -27,6 +27,11 @@ pub(super) fn open_input(skipped_bytes: u64) -> Result<File> {
     if skipped_bytes > 0 {
         input.seek(SeekFrom::Current(skipped_bytes as i64)).context("Failed to go on in standard input")?;
     }
+    pumped(input)
+}
+
+/// A regular file, as a pipe that a thread reads it into.
+pub(super) fn pumped(mut input: File) -> Result<File> {
     let (reader, mut writer) = std::io::pipe().context("Failed to make a pipe")?;
     // When the job has ended nobody reads the pipe any more.
     let pump = move || drop(std::io::copy(&mut input, &mut writer));
@@ -44,7 +49,13 @@ fn has_hung_up(input: &File) -> bool {
 
 impl Shell<'_> {
     pub(super) fn write_outputs(&mut self) {
-        self.outputs.write(self.started_at.elapsed());
+        let now = self.now();
+        if self.outputs.prompt_is_due(now) {
+            self.ledger.prompt();
+            self.outputs.show_prompt();
+        }
+        self.ledger.flush();
+        self.outputs.write(now);
         while let Some(trouble) = self.outputs.poll_trouble() {
             self.output_trouble(trouble);
         }
@@ -117,22 +128,29 @@ impl Shell<'_> {
 
     pub(super) fn read_input(&mut self) {
         let Some(input) = &mut self.input else { return };
-        let mut bytes = vec![0; 64 << 10];
-        match input.read(&mut bytes) {
+        let read = match &mut self.spool {
+            Some(spool) => spool.pull(input).and_then(|_| spool.take()),
+            None => {
+                let mut bytes = vec![0; 64 << 10];
+                input.read(&mut bytes).map(|count| bytes[..count].to_vec())
+            }
+        };
+        match read {
+            Ok(bytes) if !bytes.is_empty() => self.pass_input(bytes),
             // Its terminal is gone, and another may come.
-            Ok(0) | Err(_) if self.seat.is_some() && has_hung_up(input) => self.input = None,
-            Ok(0) | Err(_) => {
+            _ if self.seat.is_some() && has_hung_up(input) => self.input = None,
+            _ => {
                 self.input = None;
                 self.input_has_ended = true;
                 self.handle(Input::StandardInputEnd);
             }
-            Ok(count) => {
-                bytes.truncate(count);
-                if let Some(lines) = &mut self.lines {
-                    lines.note_input(&bytes);
-                }
-                self.handle(Input::StandardInput(bytes));
-            }
         }
+    }
+
+    pub(super) fn pass_input(&mut self, bytes: Vec<u8>) {
+        if let Some(lines) = &mut self.lines {
+            lines.note_input(&bytes);
+        }
+        self.handle(Input::StandardInput(bytes));
     }
 }

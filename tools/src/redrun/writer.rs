@@ -12,6 +12,7 @@
 use super::kept::Kept;
 use super::outlet::{self, Change, Outlet};
 use super::status_lines::StatusLines;
+use super::transit::Transit;
 use crate::cli::OnOutputError;
 use background_worker::{Bell, Inbox, Worker};
 use nix::errno::Errno;
@@ -42,6 +43,8 @@ pub struct Target {
     file: Option<File>,
     /// It can be made to lead elsewhere.
     is_detachable: bool,
+    /// By which a root that comes back knows what was shown of what the job has printed.
+    transit: Option<Transit>,
     is_terminal: bool,
     is_regular: bool,
     /// Nothing can be written to it any more.
@@ -56,7 +59,16 @@ impl Target {
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let is_terminal = file.is_terminal();
         let file = Some(file);
-        Self { name, file, is_detachable: false, is_terminal, is_regular, is_closed: false, ends_line: true }
+        Self {
+            name,
+            file,
+            is_detachable: false,
+            transit: None,
+            is_terminal,
+            is_regular,
+            is_closed: false,
+            ends_line: true,
+        }
     }
 
     /// The same of a job that can be detached.
@@ -64,11 +76,19 @@ impl Target {
         Self { is_detachable: true, ..Self::new(name, outlet::without_waiting(file)) }
     }
 
+    /// With what a root that comes back goes on with.
+    pub fn with_transit(self, transit: Option<Transit>) -> Self {
+        Self { transit, ..self }
+    }
+
     fn change(&mut self, change: Change) {
         match change {
             // What a script has chosen outlives its terminal.
             Change::To(_) if self.is_regular => {}
-            Change::To(file) => *self = Self { ends_line: true, ..Self::detachable(self.name.clone(), file) },
+            Change::To(file) => {
+                let new = Self { ends_line: true, ..Self::detachable(self.name.clone(), file) };
+                *self = new.with_transit(self.transit.take());
+            }
             Change::Away if self.file.as_ref().is_some_and(outlet::goes_with_console) => self.lose(),
             Change::Away => {}
         }
@@ -87,7 +107,7 @@ pub type TargetIndex = usize;
 enum Piece {
     /// With a checksum that is taken when they are handed over: what replicas have agreed on may lie here for long, and
     /// exists once.
-    Bytes(TargetIndex, Vec<u8>, u64),
+    Bytes { target: TargetIndex, is_of_job: bool, bytes: Vec<u8>, checksum: u64 },
     /// All bytes for it have been given: have they arrived?
     Settle(TargetIndex),
     /// These lines stand at the foot of the terminal from now on.
@@ -156,12 +176,21 @@ impl Writer {
         self.outlet.as_ref().is_some_and(Outlet::is_stuck)
     }
 
-    /// Writes this, after what was given before.
+    /// Writes this, which the job has printed, after what was given before.
     pub fn write(&self, target: TargetIndex, bytes: Vec<u8>) {
+        self.give(target, true, bytes);
+    }
+
+    /// Writes this, which this program has to say.
+    pub fn say(&self, target: TargetIndex, bytes: Vec<u8>) {
+        self.give(target, false, bytes);
+    }
+
+    fn give(&self, target: TargetIndex, is_of_job: bool, bytes: Vec<u8>) {
         let byte_count = bytes.len();
         if byte_count > 0 {
             let checksum = checksum(&bytes);
-            self.worker.give(Piece::Bytes(target, bytes, checksum), byte_count);
+            self.worker.give(Piece::Bytes { target, is_of_job, bytes, checksum }, byte_count);
         }
     }
 
@@ -240,16 +269,16 @@ struct Thread<'a> {
 impl Thread<'_> {
     fn take(&mut self, piece: Piece) {
         match piece {
-            Piece::Bytes(at, bytes, sum) if sum != checksum(&bytes) => {
+            Piece::Bytes { target: at, bytes, checksum: sum, .. } if sum != checksum(&bytes) => {
                 let target = &mut self.targets[at];
                 if !std::mem::replace(&mut target.is_closed, true) {
                     let error = io::Error::other("it has changed in redrun's memory since it was agreed on");
                     self.inbox.tell(Trouble::Failed(at, error));
                 }
             }
-            Piece::Bytes(target, bytes, _) => {
+            Piece::Bytes { target, is_of_job, bytes, .. } => {
                 self.look();
-                self.with_cursor(target, |thread| thread.write(target, &bytes));
+                self.with_cursor(target, |thread| thread.write(target, is_of_job, &bytes));
             }
             Piece::Look => self.look(),
             Piece::Settle(target) => self.settle(target),
@@ -274,12 +303,15 @@ impl Thread<'_> {
         }
     }
 
-    fn write(&mut self, at: TargetIndex, bytes: &[u8]) {
+    fn write(&mut self, at: TargetIndex, is_of_job: bool, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.targets[at].is_closed {
             // What was kept goes first.
             let is_direct = self.targets[at].file.is_some() && !self.kept.has(at);
-            let count = if is_direct { self.write_some(at, rest) } else { self.keep_some(at, rest) };
+            let count = match is_direct {
+                true => self.write_some(at, is_of_job, rest),
+                false => self.keep_some(at, is_of_job, rest),
+            };
             rest = &rest[count..];
             if !rest.is_empty() {
                 self.look();
@@ -288,12 +320,17 @@ impl Thread<'_> {
     }
 
     /// Writes some bytes. How many; 0 when the target has ceased to lead anywhere, or may lead elsewhere.
-    fn write_some(&mut self, at: TargetIndex, bytes: &[u8]) -> usize {
+    fn write_some(&mut self, at: TargetIndex, is_of_job: bool, bytes: &[u8]) -> usize {
         let target = &mut self.targets[at];
         let Some(file) = &target.file else { return 0 };
+        let bytes = &bytes[..bytes.len().min(WRITE_BYTES)];
         let mut waits = false;
         loop {
-            match nix::unistd::write(file, &bytes[..bytes.len().min(WRITE_BYTES)]) {
+            let written = match target.transit.as_mut().filter(|_| is_of_job) {
+                Some(transit) => transit.pass(file, bytes),
+                None => nix::unistd::write(file, bytes),
+            };
+            match written {
                 Ok(count) => {
                     self.inbox.moved();
                     if waits {
@@ -335,10 +372,10 @@ impl Thread<'_> {
     }
 
     /// Keeps some bytes until there is a console. How many; 0 when there may be one now.
-    fn keep_some(&mut self, at: TargetIndex, bytes: &[u8]) -> usize {
+    fn keep_some(&mut self, at: TargetIndex, is_of_job: bool, bytes: &[u8]) -> usize {
         let Some(outlet) = &self.outlet else { return bytes.len() };
         if self.kept.has_room() {
-            match self.kept.push(at, bytes) {
+            match self.kept.push(at, is_of_job, bytes) {
                 Ok(count) => {
                     self.inbox.moved();
                     outlet.note_kept(true);
@@ -368,8 +405,8 @@ impl Thread<'_> {
         }
         loop {
             self.heed();
-            let (at, bytes) = match self.kept.front() {
-                Ok(Some((at, bytes))) => (at, bytes.to_vec()),
+            let (at, is_of_job, bytes) = match self.kept.front() {
+                Ok(Some(piece)) => (piece.target, piece.is_of_job, piece.bytes.clone()),
                 Ok(None) => break,
                 Err(error) => {
                     self.inbox.tell(Trouble::Failed(0, error));
@@ -385,7 +422,7 @@ impl Thread<'_> {
                 break;
             } else {
                 self.with_cursor(at, |thread| {
-                    let count = thread.write_some(at, &bytes);
+                    let count = thread.write_some(at, is_of_job, &bytes);
                     thread.kept.shown(count);
                 });
             }
@@ -463,7 +500,8 @@ mod tests {
         let writer = Writer::start("test", vec![target], OnOutputError::Wait, bell().unwrap()).unwrap();
         writer.write(0, b"sound\n".to_vec());
         let sum = checksum(b"agreed\n");
-        writer.worker.give(Piece::Bytes(0, b"aggeed\n".to_vec(), sum), 7);
+        let changed = Piece::Bytes { target: 0, is_of_job: true, bytes: b"aggeed\n".to_vec(), checksum: sum };
+        writer.worker.give(changed, 7);
         writer.write(0, b"later\n".to_vec());
         let troubles = ended(&writer);
         let [Trouble::Failed(0, error)] = &troubles[..] else { panic!("{troubles:?}") };

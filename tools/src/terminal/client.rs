@@ -4,15 +4,19 @@
 use super::closed::standard_output_was_closed;
 use super::{Channel, FromRoot, Received, ToRoot};
 use crate::jobs;
+use crate::ledger;
+use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::unistd::Pid;
 use say::Console;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The exit code of a console whose place another has taken: the job goes on.
@@ -50,9 +54,20 @@ pub fn start(arguments: &[OsString], leaves: bool, console: &Console) -> Result<
         console.error("--detachable: standard output is closed; give it a file, or leave the option out");
         return Ok(USAGE_CODE);
     }
+    let (root, channel) = spawn(arguments, |command| {
+        command.arg("--root");
+    })?;
+    // After the root was started: it does not inherit the mask.
+    let signals = catch_signals()?;
+    Terminal { channel, console, signals, leaves, job: None, root: Some(root), is_leaving: false }.serve()
+}
+
+/// Starts a root with these words behind those that `prepare` puts first.
+fn spawn(arguments: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<(Child, Channel)> {
     let (channel, of_root) = Channel::pair().context("Failed to make a socket")?;
     let mut command = Command::new(std::env::current_exe().context("Failed to find redrun's own program")?);
-    command.args(["--root"]).args(arguments.iter().skip(1)).stdin(Stdio::from(OwnedFd::from(of_root)));
+    prepare(&mut command);
+    command.args(arguments.iter().skip(1)).stdin(Stdio::from(OwnedFd::from(of_root)));
     command.arg0(arguments.first().map_or("redrun".as_ref(), OsString::as_os_str));
     let set_up = || -> std::io::Result<()> {
         // Neither the end of the terminal's session nor its Ctrl-C is for the root.
@@ -61,12 +76,20 @@ pub fn start(arguments: &[OsString], leaves: bool, console: &Console) -> Result<
     };
     // SAFETY: set_up runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
+    // SAFETY: unmask runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
+    unsafe { command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?)) };
     let root = command.spawn().context("Failed to start the root of the job")?;
-    // It holds the root's end of the socket.
-    drop(command);
-    // After the root was started: it does not inherit the mask.
-    let signals = catch_signals()?;
-    Terminal { channel, console, signals, leaves, job: None, root: Some(root), is_leaving: false }.serve()
+    Ok((root, channel))
+}
+
+/// Brings the root of a job back that was killed, if there is what it needs.
+fn bring_back(directory: &Path) -> Result<Option<(Child, Channel)>> {
+    let Some(begun) = ledger::look(directory)? else { return Ok(None) };
+    let flag = format!("--come-back={:016x}", begun.job);
+    let prepare = |command: &mut Command| {
+        command.arg("--root").arg(flag).env_clear().envs(begun.environment).current_dir(&begun.directory);
+    };
+    spawn(&begun.arguments, prepare).map(Some)
 }
 
 /// The jobs of this user on this host that can be attached to, with a connection to the root of each.
@@ -86,22 +109,66 @@ pub fn seats() -> Vec<(String, Channel)> {
     dialled.collect()
 }
 
-/// Is the console of a job that runs without one, or takes the place of the one it has.
+/// Is the console of a job that runs without one, or takes the place of the one it has. The root of a job that was
+/// killed is brought back; with `replaces_root` it is killed first.
 ///
 /// # Errors
 /// When there is no such job.
-pub fn attach(wanted: Option<&str>, console: &Console) -> Result<i32> {
+pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> Result<i32> {
+    let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
     let mut fitting = seats();
-    fitting.retain(|(job, _)| wanted.is_none_or(|wanted| job.starts_with(wanted)));
-    let (job, channel) = match (fitting.pop(), fitting.is_empty(), wanted) {
-        (Some(one), true, _) => one,
-        (Some(_), false, _) => bail!("several jobs can be attached to: name one (redctl list shows them)"),
-        (None, _, Some(wanted)) => bail!("no job {wanted} that was started with --detachable or --detach is here"),
-        (None, _, None) => bail!("no job of yours that was started with --detachable or --detach is here"),
+    fitting.retain(|(job, _)| is_wanted(job));
+    if replaces_root {
+        let [(_, channel)] = &fitting[..] else { bail!("--replace-root: name one job that has a root") };
+        end_root(channel)?;
+        fitting.clear();
+    }
+    let (root, job, channel) = match (fitting.pop(), fitting.is_empty()) {
+        (Some((job, channel)), true) => (None, job, channel),
+        (Some(_), false) => bail!("several jobs can be attached to: name one (redctl list shows them)"),
+        (None, _) => find_lost(wanted)?,
     };
     let job = u64::from_str_radix(&job, 16).ok();
     let signals = catch_signals()?;
-    Terminal { channel, console, signals, leaves: false, job, root: None, is_leaving: false }.serve()
+    Terminal { channel, console, signals, leaves: false, job, root, is_leaving: false }.serve()
+}
+
+/// Brings back the one root that is meant of those that were killed: it, its job, a connection to it.
+fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
+    let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
+    let (mut lost, mut why) = (Vec::new(), None);
+    for (job, directory) in jobs::find_roots().into_iter().filter(|(job, _)| is_wanted(job)) {
+        match ledger::look(&directory) {
+            Ok(Some(_)) => lost.push((job, directory)),
+            Ok(None) => {}
+            Err(error) => why = Some(error.context(format!("job {job} cannot be gone on with"))),
+        }
+    }
+    match (&lost[..], why, wanted) {
+        ([], Some(why), _) => Err(why),
+        ([], None, Some(wanted)) => bail!("no job {wanted} that was started with --detachable or --detach is here"),
+        ([], None, None) => bail!("no job of yours that was started with --detachable or --detach is here"),
+        ([(job, directory)], ..) => {
+            if let Some(end) = jobs::noted_end(job) {
+                std::fs::remove_dir_all(directory)
+                    .with_context(|| format!("Failed to remove {}", directory.display()))?;
+                bail!("job {job} has ended: {end}");
+            }
+            let (root, channel) = bring_back(directory)?.with_context(|| format!("job {job} has just come back"))?;
+            Ok((Some(root), job.clone(), channel))
+        }
+        _ => bail!("the roots of several jobs were killed: name one to bring back (redctl list shows them)"),
+    }
+}
+
+/// Kills the root at the other end, and waits until it is gone.
+fn end_root(channel: &Channel) -> Result<()> {
+    let (_, pid) = channel.peer()?;
+    let pidfd = open_pidfd(Pid::from_raw(pid)).context("Failed to find the root of the job")?;
+    // A stopped process does not go on for this.
+    kill(Pid::from_raw(pid), Signal::SIGKILL).context("Failed to end the root of the job")?;
+    poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
+    Ok(())
 }
 
 impl Terminal<'_> {
@@ -131,7 +198,10 @@ impl Terminal<'_> {
                         }
                     }
                     Received::Nothing => break,
-                    Received::End => return self.root_is_gone(),
+                    Received::End => match self.root_is_gone()? {
+                        Some(code) => return Ok(code),
+                        None => break,
+                    },
                 }
             }
             while let Ok(Some(signal)) = self.signals.read_signal() {
@@ -155,6 +225,7 @@ impl Terminal<'_> {
     /// The exit code, if this was the last message.
     fn hear(&mut self, message: FromRoot) -> Result<Option<i32>> {
         match message {
+            FromRoot::Job(job) => self.job = Some(job),
             FromRoot::Running(job) => {
                 self.job = Some(job);
                 if self.leaves {
@@ -181,19 +252,32 @@ impl Terminal<'_> {
         Ok(None)
     }
 
-    /// It has said nothing of its end.
-    fn root_is_gone(self) -> Result<i32> {
+    /// It has said nothing of its end. The exit code, unless it comes back.
+    fn root_is_gone(&mut self) -> Result<Option<i32>> {
         let name = self.name();
-        // It could not begin, and has said why.
-        if let Some(mut root) = self.root {
-            let status = root.wait().context("Failed to wait for the root of the job")?;
-            if let Some(code) = status.code() {
-                return Ok(code);
+        let directory = self.job.and_then(jobs::find_root);
+        let Some(mut root) = self.root.take() else {
+            let is_kept = directory.is_some_and(|directory| matches!(ledger::look(&directory), Ok(Some(_))));
+            match (self.job, is_kept) {
+                (Some(job), true) => bail!("the root of {name} is gone: redrun --attach {job:016x} brings it back"),
+                _ => bail!("the root of {name} is gone: the job has ended"),
             }
-            let signal = status.signal().unwrap_or(0);
-            self.console.error(&format!("the root of {name} was killed by signal {signal}: the job has ended"));
-            return Ok(128 + signal);
+        };
+        let status = root.wait().context("Failed to wait for the root of the job")?;
+        // It could not begin, and has said why.
+        if let Some(code) = status.code() {
+            return Ok(Some(code));
         }
-        bail!("the root of {name} is gone: the job has ended")
+        let signal = status.signal().unwrap_or(0);
+        // One that has failed would fail again.
+        let back = directory.filter(|_| signal == Signal::SIGKILL as i32).map(|directory| bring_back(&directory));
+        if let Some((root, channel)) = back.transpose()?.flatten() {
+            self.console.warning(&format!("the root of {name} was killed by signal {signal}, and comes back"));
+            (self.root, self.channel) = (Some(root), channel);
+            let _ = self.attach();
+            return Ok(None);
+        }
+        self.console.error(&format!("the root of {name} was killed by signal {signal}: the job has ended"));
+        Ok(Some(128 + signal))
     }
 }

@@ -47,6 +47,8 @@ pub enum ToRoot {
 /// What the root says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromRoot {
+    /// The job has this number. It may not run yet.
+    Job(u64),
     /// All processes of this job have been started.
     Running(u64),
     /// The terminal is not used any more.

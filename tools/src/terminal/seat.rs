@@ -121,6 +121,8 @@ impl Seat {
     /// When there is no room for the socket.
     pub fn listen(&mut self, job: u64) -> Result<()> {
         let path = jobs::seat_path(job)?;
+        // That of a root that was killed. This one has its journal, so no other lives.
+        let _ = std::fs::remove_file(&path);
         let shown = path.display();
         let kind = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, kind, None)?;
@@ -129,6 +131,7 @@ impl Seat {
         listen(&listener, Backlog::new(8)?)?;
         self.epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         self.listener = Some((listener, path));
+        self.tell(&FromRoot::Job(job));
         Ok(())
     }
 

@@ -36,8 +36,15 @@ impl Fleet {
             (None, Launcher::Slurm(_)) => vec!["ssh".to_owned()],
         };
         let interface = self.plan.interface.clone();
-        let remote = Remote { command, daemon: launcher::daemon_executable()?, interface: interface.clone(), root };
-        let place = DaemonArguments { host: Some(host), parent: root, root, fan_out: self.plan.fan_out, interface };
+        let (root_lease, fan_out) = (self.plan.root_lease, self.plan.fan_out);
+        let remote = Remote {
+            command,
+            daemon: launcher::daemon_executable()?,
+            interface: interface.clone(),
+            root,
+            root_lease_ms: root_lease.as_millis() as u64,
+        };
+        let place = DaemonArguments { host: Some(host), parent: root, root, fan_out, interface, root_lease };
         let secret = self.hub.secret().clone();
         let starting = launcher::remote(&remote, &name, &place, &secret);
         self.starting.push(starting.with_context(|| format!("host {}", spare.name))?);

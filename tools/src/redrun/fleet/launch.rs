@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use control_network::launcher::{self, DaemonArguments};
 use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How long the launch may go without a sign of progress. One message and the end of it come within 10 s.
@@ -13,11 +14,13 @@ const PROGRESS_TIME_MAX: Duration = Duration::from_secs(9);
 
 impl Fleet {
     /// Starts the daemons that connect to the root.
-    pub(super) fn launch(&mut self) -> Result<()> {
+    pub(super) fn launch(&mut self, kept: &[OwnedFd]) -> Result<()> {
         let root = self.hub.address();
         let interface = self.plan.interface.clone();
         let fan_out = self.plan.fan_out;
-        let place = |host| DaemonArguments { host, parent: root, root, fan_out, interface: interface.clone() };
+        let root_lease = self.plan.root_lease;
+        let place =
+            |host| DaemonArguments { host, parent: root, root, fan_out, interface: interface.clone(), root_lease };
         let secret = self.hub.secret().clone();
         if let Launcher::Slurm(srun) = &self.plan.launcher {
             let names = self.plan.hosts.iter().filter_map(|host| Some(host.name.as_ref()?.name.clone()));
@@ -33,7 +36,7 @@ impl Fleet {
                     let started = launcher::remote(&self.remote()?, name, &place, &secret);
                     started.with_context(|| format!("host {}", name.name))?
                 }
-                _ => launcher::fork(&place, &secret, self.outlives_terminal)?,
+                _ => launcher::fork(&place, &secret, self.outlives_terminal, kept)?,
             };
             self.starting.push(starting);
         }
@@ -43,7 +46,8 @@ impl Fleet {
     fn remote(&self) -> Result<Remote> {
         let (Launcher::Remote(command) | Launcher::Slurm(command)) = &self.plan.launcher;
         let (interface, root) = (self.plan.interface.clone(), self.hub.address());
-        Ok(Remote { command: command.clone(), daemon: launcher::daemon_executable()?, interface, root })
+        let root_lease_ms = self.plan.root_lease.as_millis() as u64;
+        Ok(Remote { command: command.clone(), daemon: launcher::daemon_executable()?, interface, root, root_lease_ms })
     }
 
     /// A daemon has attached for the first time: it starts those below it.

@@ -1,0 +1,253 @@
+//! Roots that are killed while their jobs run, and come back.
+
+use super::terminals::{LIMIT, Place, code, kill, program, rows, screen};
+use nix::sys::signal::{Signal, kill as signal};
+use nix::unistd::Pid;
+use redrt_tests::{Random, marked};
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Instant;
+
+/// The process that runs the job, if there is one.
+fn find_root(place: &Place) -> Option<Pid> {
+    let is_root = |id: i32| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(b"--root")
+    };
+    marked(place.mark()).into_iter().find(|(id, _)| is_root(*id)).map(|(id, _)| Pid::from_raw(id))
+}
+
+/// It, which may be coming back.
+fn root(place: &Place) -> Pid {
+    let since = Instant::now();
+    loop {
+        if let Some(root) = find_root(place) {
+            return root;
+        }
+        assert!(since.elapsed() < LIMIT, "there is no root");
+        std::thread::yield_now();
+    }
+}
+
+fn kill_root(place: &Place) {
+    let root = root(place);
+    signal(root, Signal::SIGKILL).expect("it runs");
+    place.is_rid_of(root);
+}
+
+/// A job whose console has pipes.
+struct Piped {
+    console: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    shown: Vec<u8>,
+}
+
+impl Piped {
+    fn start(place: &Place, arguments: &[&str]) -> Self {
+        let mut command = place.redrun(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut console = command.spawn().expect("redrun is there");
+        let (input, output) = (console.stdin.take(), console.stdout.take());
+        let (input, output) = (input.expect("it is piped"), output.expect("it is piped"));
+        Self { console, input, output, shown: Vec::new() }
+    }
+
+    fn say(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).expect("the job reads");
+    }
+
+    /// Reads until so many bytes have been shown in all.
+    fn see(&mut self, byte_count: usize) {
+        while self.shown.len() < byte_count {
+            let mut bytes = vec![0; byte_count - self.shown.len()];
+            let count = self.output.read(&mut bytes).expect("it is a pipe");
+            assert!(count > 0, "the job has ended after {}", String::from_utf8_lossy(&self.shown));
+            self.shown.extend_from_slice(&bytes[..count]);
+        }
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        self.output.read_to_end(&mut self.shown).expect("it is a pipe");
+        (code(&mut self.console), String::from_utf8(self.shown).expect("the program prints text"))
+    }
+}
+
+#[test]
+fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_lost_or_comes_twice() {
+    let place = Place::new("killed-roots");
+    let mut random = Random::from_environment();
+    let program = program();
+    let mut job = Piped::start(&place, &["--detachable", "-q", "-r", "2", "-n", "2", &program]);
+    let mut expected = String::new();
+    job.say("first");
+    expected += &format!("got first\n{}", rows(0));
+    job.see(expected.len());
+    for number in 1..=24 {
+        let answer = format!("got word {number}\n{}", rows(number));
+        let before = expected.len();
+        expected += &answer;
+        job.say(&format!("word {number}"));
+        job.see(before + (random.draw() as usize) % answer.len());
+        kill_root(&place);
+        job.see(expected.len());
+    }
+    job.say("end");
+    expected += &format!("got end\n{}", rows(25));
+    let (code, shown) = job.end();
+    assert_eq!(code, Some(7));
+    assert!(shown == expected, "{shown}");
+    place.is_clean();
+}
+
+#[test]
+fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() {
+    let place = Place::new("killed-both");
+    let mut random = Random::from_environment();
+    let program = program();
+    let (mut screen_now, terminal) = screen();
+    let mut console = place.on(terminal, &["--detachable", "-q", "-r", "2", "-n", "2", &program]);
+    let (mut shown, mut expected) = (String::new(), String::new());
+    for number in 0..10 {
+        screen_now.type_line(&format!("word {number}"));
+        // What is typed is lost with a terminal that is closed before it was read.
+        screen_now.see(&format!("got word {number}\n"));
+        expected += &format!("got word {number}\n{}", rows(number));
+        if random.draw().is_multiple_of(2) {
+            screen_now.see(&format!("line {number}, row {}\n", random.draw() % 200));
+        }
+        let root = root(&place);
+        let (first, second) = match random.draw().is_multiple_of(2) {
+            true => (root, Pid::from_raw(console.id() as i32)),
+            false => (Pid::from_raw(console.id() as i32), root),
+        };
+        // One that has seen the root go would bring it back itself.
+        signal(Pid::from_raw(console.id() as i32), Signal::SIGSTOP).expect("it runs");
+        signal(first, Signal::SIGKILL).and_then(|()| signal(second, Signal::SIGKILL)).expect("both run");
+        console.wait().expect("it was killed");
+        place.is_rid_of(root);
+        shown += &screen_now.close();
+        let (next, terminal) = screen();
+        console = place.on(terminal, &["--attach"]);
+        screen_now = next;
+    }
+    screen_now.type_line("end");
+    assert_eq!(code(&mut console), Some(7));
+    shown += &screen_now.close();
+    expected += &format!("got end\n{}", rows(10));
+    assert!(shown == expected, "{shown}");
+    place.is_clean();
+}
+
+#[test]
+fn a_root_that_is_stopped_is_replaced() {
+    let place = Place::new("stopped-root");
+    let program = program();
+    let mut job = Piped::start(&place, &["--detachable", "-q", "-r", "2", "-n", "2", &program]);
+    job.say("word");
+    let first = format!("got word\n{}", rows(0));
+    job.see(first.len());
+    let stopped = root(&place);
+    signal(stopped, Signal::SIGSTOP).expect("it runs");
+    kill(&mut job.console);
+    let mut other = Piped::start(&place, &["--attach", "--replace-root"]);
+    other.say("end");
+    let (code, shown) = other.end();
+    assert_eq!(code, Some(7));
+    assert!(shown == format!("got end\n{}", rows(1)), "{shown}");
+    place.is_rid_of(stopped);
+    place.is_clean();
+}
+
+#[test]
+fn processes_whose_root_does_not_come_back_within_their_lease_end() {
+    let place = Place::new("lease");
+    let program = program();
+    let arguments = ["--detachable", "--root-lease", "1", "-q", "-r", "2", "-n", "2", &program];
+    let mut job = Piped::start(&place, &arguments);
+    job.say("word");
+    job.see(10);
+    signal(Pid::from_raw(job.console.id() as i32), Signal::SIGSTOP).expect("it runs");
+    kill_root(&place);
+    kill(&mut job.console);
+    place.is_clean();
+    let output = place.redrun(&["--attach"]).output().expect("redrun is there");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains("has ended: the root of the job was killed, and none has come back within 1 s"), "{told}");
+}
+
+#[test]
+fn without_a_lease_a_job_ends_with_its_root() {
+    let place = Place::new("no-lease");
+    let program = program();
+    let mut job = Piped::start(&place, &["--detachable", "--root-lease", "0", "-q", "-r", "2", "-n", "2", &program]);
+    job.say("word");
+    job.see(10);
+    kill_root(&place);
+    assert_eq!(job.end().0, Some(137));
+    place.is_clean();
+}
+
+#[test]
+fn a_root_that_has_lost_replicas_knows_that_when_it_comes_back() {
+    let place = Place::new("losses");
+    let program = program();
+    let mut job = Piped::start(&place, &["--detachable", "-q", "-r", "2", "-n", "2", &program]);
+    let mut expected = format!("got word\n{}", rows(0));
+    job.say("word");
+    job.see(expected.len());
+    let name = program.rsplit('/').next().expect("it has one");
+    let mut processes: Vec<_> = marked(place.mark()).into_iter().filter(|(_, comm)| name.starts_with(comm)).collect();
+    assert_eq!(processes.len(), 4);
+    processes.sort_unstable();
+    // While there is a root, and while there is none.
+    signal(Pid::from_raw(processes[0].0), Signal::SIGKILL).expect("it runs");
+    kill_root(&place);
+    signal(Pid::from_raw(processes[2].0), Signal::SIGKILL).expect("it runs");
+    for number in 1..4 {
+        expected += &format!("got word\n{}", rows(number));
+        job.say("word");
+        job.see(expected.len());
+        kill_root(&place);
+    }
+    job.say("end");
+    expected += &format!("got end\n{}", rows(4));
+    assert_eq!(job.end(), (Some(7), expected));
+    place.is_clean();
+}
+
+#[test]
+fn a_job_that_reads_and_writes_files_goes_on_in_them_when_its_root_was_killed() {
+    let place = Place::new("files");
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let path = |name: &str| directory.path().join(name);
+    let words: String = (0..40).map(|number| format!("word {number}\n")).collect();
+    std::fs::write(path("input"), words + "end\n").expect("it can be written");
+    let mut command = place.redrun(&["--detachable", "-q", "-r", "2", "-n", "2", &program()]);
+    command.stdin(std::fs::File::open(path("input")).expect("it was just written"));
+    command.stdout(std::fs::File::create(path("output")).expect("it can be written"));
+    let mut console = command.stderr(Stdio::null()).spawn().expect("redrun is there");
+    let all: String = (0..40).map(|number| format!("got word {number}\n{}", rows(number))).collect();
+    let all = format!("{all}got end\n{}", rows(40));
+    let written = || std::fs::metadata(path("output")).expect("it is there").len();
+    let wait_until = |byte_count: u64| {
+        let since = Instant::now();
+        while written() < byte_count {
+            assert!(since.elapsed() < LIMIT, "nothing is written");
+            std::thread::yield_now();
+        }
+    };
+    for eighth in 1..8 {
+        wait_until(all.len() as u64 / 8 * eighth);
+        // Its console brings it back, unless that was the end.
+        if let Some(root) = find_root(&place) {
+            let _ = signal(root, Signal::SIGKILL);
+        }
+    }
+    assert_eq!(code(&mut console), Some(7));
+    let shown = std::fs::read_to_string(path("output")).expect("it is text");
+    let same = shown.bytes().zip(all.bytes()).take_while(|(one, other)| one == other).count();
+    assert!(shown == all, "{same} of {} bytes are right, then: {:.200}", all.len(), &shown[same..]);
+    place.is_clean();
+}

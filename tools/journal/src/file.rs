@@ -1,0 +1,204 @@
+//! The file: made, appended to, opened by who goes on.
+//!
+//! Its writer has it locked as long as it lives, so there is one at a time. Only its user can read it.
+
+use super::frame::{self, Unreadable};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Records that nothing has followed from yet may wait in memory up to this.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+/// Why a journal cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Who writes it lives.
+    #[error("the journal {} is being written by another process", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// What is in it makes no sense.
+    #[error("the journal {} cannot be read: {why}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        why: Unreadable,
+    },
+    /// The file system does not give it.
+    #[error("Failed to open the journal {}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// A journal that is being written. After an error it is of no more use: its file is to be removed, since it lacks what
+/// has happened.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    /// Records so far, those that wait among them.
+    count: u64,
+    /// What was not written yet.
+    waiting: Vec<u8>,
+}
+
+fn make(path: &Path, first: &[u8]) -> io::Result<File> {
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.try_lock()?;
+    let mut bytes = frame::header().to_vec();
+    frame::encode(first, 0, &mut bytes);
+    file.write_all(&bytes)?;
+    Ok(file)
+}
+
+impl Journal {
+    /// Makes a journal that begins with this record.
+    ///
+    /// # Errors
+    /// When there is no room for it, or somebody writes it.
+    pub fn create(path: &Path, first: &[u8]) -> io::Result<Self> {
+        let file = make(&beside(path), first)?;
+        std::fs::rename(beside(path), path)?;
+        Ok(Self { file, count: 1, waiting: Vec::new() })
+    }
+
+    /// Goes on with one whose writer is gone. All its records come with it.
+    ///
+    /// # Errors
+    /// When its writer lives, or it cannot be read. Nothing has changed then.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Vec<u8>>), OpenError> {
+        let failed = |source| OpenError::Io { path: path.to_owned(), source };
+        let mut file = locked(path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let contents = frame::decode(&bytes).map_err(|why| OpenError::Unreadable { path: path.to_owned(), why })?;
+        let records: Vec<_> = contents.records.iter().map(|record| record.to_vec()).collect();
+        file.set_len(contents.sound_bytes as u64).map_err(failed)?;
+        io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(failed)?;
+        let journal = Self { file, count: records.len() as u64, waiting: Vec::new() };
+        Ok((journal, records))
+    }
+
+    /// Adds a record, which may wait in memory until [`Journal::flush`].
+    ///
+    /// # Errors
+    /// When the disk takes nothing.
+    pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        frame::encode(record, self.count, &mut self.waiting);
+        self.count += 1;
+        if self.waiting.len() > BUFFER_BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Called before anything leaves that follows from a record: from now on its writer may be killed.
+    ///
+    /// # Errors
+    /// When the disk takes nothing.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all(&self.waiting)?;
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+/// Under this name until it is whole and locked.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// The file, once nobody else has it.
+fn locked(path: &Path) -> Result<File, OpenError> {
+    let failed = |source| OpenError::Io { path: path.to_owned(), source };
+    let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        (directory, path)
+    }
+
+    #[test]
+    fn who_comes_next_has_all_that_was_flushed_and_goes_on() {
+        let (_directory, path) = place();
+        let mut journal = Journal::create(&path, b"first").unwrap();
+        journal.append(b"one").unwrap();
+        journal.flush().unwrap();
+        journal.append(b"nothing has followed from this").unwrap();
+        assert!(matches!(Journal::open(&path), Err(OpenError::InUse { .. })));
+        drop(journal);
+        let (mut journal, records) = Journal::open(&path).unwrap();
+        assert_eq!(records, [b"first".to_vec(), b"one".to_vec()]);
+        journal.append(b"two").unwrap();
+        journal.flush().unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1.len(), 3);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_was_being_written_is_cut_off_and_what_is_damaged_is_left_as_it_is() {
+        let (_directory, path) = place();
+        drop(Journal::create(&path, b"first").unwrap());
+        let sound = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&sound[..], &[1, 2, 3]].concat()).unwrap();
+        let (mut journal, records) = Journal::open(&path).unwrap();
+        assert_eq!(records.len(), 1);
+        journal.append(b"one").unwrap();
+        journal.flush().unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1, [b"first".to_vec(), b"one".to_vec()]);
+        let damaged = [&sound[..], &[9; 40]].concat();
+        std::fs::write(&path, &damaged).unwrap();
+        let why = Journal::open(&path).unwrap_err();
+        assert!(why.to_string().contains("record 1 is damaged"), "{why}");
+        assert_eq!(std::fs::read(&path).unwrap(), damaged);
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_told_from_one_that_cannot_be_read() {
+        let (_directory, path) = place();
+        assert!(Journal::open(&path).unwrap_err().is_absence());
+        std::fs::write(&path, b"rubbish").unwrap();
+        assert!(!Journal::open(&path).unwrap_err().is_absence());
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let mut journal =
+            Journal { file: OpenOptions::new().write(true).open("/dev/full").unwrap(), count: 1, waiting: Vec::new() };
+        journal.append(b"one").unwrap();
+        assert_eq!(journal.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}

@@ -1,0 +1,181 @@
+//! From records to bytes and back; see the crate for the bytes.
+
+use twox_hash::XxHash3_64;
+
+/// Version of the bytes. Another one is not read.
+pub const VERSION: u32 = 1;
+/// A longer record is refused by who writes it.
+pub const RECORD_BYTES_MAX: usize = 1 << 30;
+
+const MAGIC: [u8; 8] = *b"redrtjnl";
+const HEADER_BYTES: usize = 16;
+const FRAME_BYTES: usize = 16;
+
+/// What is there is no journal, or not all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// It begins otherwise.
+    #[error("it is no journal")]
+    NoJournal,
+    /// It was written by another version of redrt.
+    #[error("it has version {0}, and this redrt reads version {VERSION}")]
+    Version(u32),
+    /// It ends before its first record does.
+    #[error("it has no beginning")]
+    Empty,
+    /// A record is not what was written.
+    #[error("record {number} is damaged")]
+    Damaged {
+        /// Which, from 0.
+        number: u64,
+    },
+}
+
+/// What a journal has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents<'a> {
+    /// The records, one at least.
+    pub records: Vec<&'a [u8]>,
+    /// So many bytes are whole records. More are one that was being written.
+    pub sound_bytes: usize,
+}
+
+/// How a journal begins.
+#[must_use]
+pub fn header() -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header
+}
+
+fn check_of(length: u32, number: u64) -> u32 {
+    XxHash3_64::oneshot_with_seed(number, &length.to_le_bytes()) as u32
+}
+
+fn digest_of(record: &[u8], number: u64) -> u64 {
+    XxHash3_64::oneshot_with_seed(number, record)
+}
+
+/// Appends a record with this number to `out`.
+///
+/// # Panics
+/// When it is longer than [`RECORD_BYTES_MAX`].
+pub fn encode(record: &[u8], number: u64, out: &mut Vec<u8>) {
+    assert!(record.len() <= RECORD_BYTES_MAX, "a record of {} bytes", record.len());
+    let length = record.len() as u32;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&check_of(length, number).to_le_bytes());
+    out.extend_from_slice(&digest_of(record, number).to_le_bytes());
+    out.extend_from_slice(record);
+}
+
+/// A record and what is behind it.
+type Split<'a> = (&'a [u8], &'a [u8]);
+
+/// None when these bytes end before the record does.
+fn split(bytes: &[u8], number: u64) -> Result<Option<Split<'_>>, Unreadable> {
+    let damaged = Unreadable::Damaged { number };
+    let Some((frame, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else { return Ok(None) };
+    let [l0, l1, l2, l3, c0, c1, c2, c3, digest @ ..] = *frame;
+    let (length, check) = (u32::from_le_bytes([l0, l1, l2, l3]), u32::from_le_bytes([c0, c1, c2, c3]));
+    // Else a length that was damaged would be taken for a record that was being written, with all that is behind it.
+    if check != check_of(length, number) {
+        return Err(damaged);
+    }
+    let Some((record, rest)) = rest.split_at_checked(length as usize) else { return Ok(None) };
+    if u64::from_le_bytes(digest) != digest_of(record, number) {
+        return Err(damaged);
+    }
+    Ok(Some((record, rest)))
+}
+
+/// Reads a whole journal.
+///
+/// # Errors
+/// When anything but its end is missing or wrong.
+pub fn decode(bytes: &[u8]) -> Result<Contents<'_>, Unreadable> {
+    let (magic, rest) = bytes.split_first_chunk::<8>().ok_or(Unreadable::NoJournal)?;
+    if *magic != MAGIC {
+        return Err(Unreadable::NoJournal);
+    }
+    let (version, rest) = rest.split_first_chunk::<4>().ok_or(Unreadable::Empty)?;
+    match u32::from_le_bytes(*version) {
+        VERSION => {}
+        other => return Err(Unreadable::Version(other)),
+    }
+    let (reserved, mut rest) = rest.split_first_chunk::<4>().ok_or(Unreadable::Empty)?;
+    if *reserved != [0; 4] {
+        return Err(Unreadable::NoJournal);
+    }
+    let mut records = Vec::new();
+    while let Some((record, behind)) = split(rest, records.len() as u64)? {
+        records.push(record);
+        rest = behind;
+    }
+    if records.is_empty() {
+        return Err(Unreadable::Empty);
+    }
+    Ok(Contents { records, sound_bytes: bytes.len() - rest.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal(records: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = header().to_vec();
+        (0..).zip(records).for_each(|(number, record)| encode(record, number, &mut bytes));
+        bytes
+    }
+
+    #[test]
+    fn a_record_that_was_being_written_is_left_out_at_whichever_byte_its_writer_was_killed() {
+        let records: [&[u8]; 3] = [b"all that was before", b"", b"third"];
+        let whole = journal(&records);
+        let ends: Vec<_> = (1..=3).map(|count| journal(&records[..count]).len()).collect();
+        for end in 0..=whole.len() {
+            let read = decode(&whole[..end]);
+            match ends.iter().filter(|at| **at <= end).count() {
+                0 => assert!(matches!(read, Err(Unreadable::Empty | Unreadable::NoJournal)), "{end}: {read:?}"),
+                count => {
+                    let sound_bytes = ends[count - 1];
+                    assert_eq!(read, Ok(Contents { records: records[..count].to_vec(), sound_bytes }), "{end}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_bit_that_flips_within_the_records_is_found() {
+        let whole = journal(&[b"before", b"one", b"two"]);
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn records_that_were_lost_repeated_or_exchanged_are_found() {
+        let frames: Vec<Vec<u8>> = (0..4u64)
+            .map(|number| {
+                let mut frame = Vec::new();
+                encode(&[7; 5], number, &mut frame);
+                frame
+            })
+            .collect();
+        for order in [vec![0, 2], vec![0, 1, 1], vec![1, 0], vec![0, 2, 1, 3]] {
+            let bytes: Vec<u8> = header().into_iter().chain(order.iter().flat_map(|at| frames[*at].clone())).collect();
+            assert!(matches!(decode(&bytes), Err(Unreadable::Damaged { .. })), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = journal(&[b"before"]);
+        bytes[8] = 9;
+        assert_eq!(decode(&bytes), Err(Unreadable::Version(9)));
+        assert!(Unreadable::Version(9).to_string().contains("version 9"));
+    }
+}

@@ -1,0 +1,41 @@
+//! Journals of any bytes, and sound ones that were damaged: records as they were written, or an error.
+
+use super::frame::{Contents, Unreadable, decode, encode, header};
+use damage::damage;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn journal(records: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = header().to_vec();
+    (0..).zip(records).for_each(|(number, record)| encode(record, number, &mut bytes));
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+        let framed = [&header()[..], &bytes].concat();
+        for bytes in [&bytes, &framed] {
+            if let Ok(Contents { records, sound_bytes }) = decode(bytes) {
+                prop_assert!(!records.is_empty() && sound_bytes <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written_and_those_of_a_damaged_journal_never_otherwise(
+        records in vec(vec(any::<u8>(), 0..40), 1..12),
+        damage in damage(),
+    ) {
+        let whole = journal(&records);
+        let read = decode(&whole).map(|contents| contents.records.iter().map(|record| record.to_vec()).collect());
+        prop_assert_eq!(read, Ok(records.clone()));
+        let damaged = damage.done_to(&whole);
+        match decode(&damaged) {
+            // All that is left out is at the end.
+            Ok(Contents { records: read, .. }) => prop_assert!(read.iter().zip(&records).all(|(one, other)| one == other)),
+            Err(Unreadable::Damaged { number }) => prop_assert!(number < records.len() as u64),
+            Err(_) => prop_assert!(damaged != whole),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What the journal of a root has: all that this process was told and has told others, so that another one can go on
+//! (`redrun::comeback`).
+//!
+//! ```text
+//!   daemons ─ accepted ─▶ Heard ─ handled ─▶ Hear ─┐
+//!   all else that happens ─────────────────▶ Input ┼─▶ root ─▶ messages, which are not written: they follow
+//!   messages that do not come from the root ▶ Order┘
+//! ```
+//! A daemon is told that a message has been received when it is written here, not before. Messages of the root to
+//! daemons are worked out again, and those that the root did not make are in their midst: `Order` says after how many.
+//!
+//! The directory `JOB.root`, beside the socket for consoles, is for its user alone: the journal has the job's secret,
+//! the environment of the program, and all that was read from standard input and printed.
+
+use anyhow::{Context, Result};
+use job_root::Input;
+
+use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::secret::Secret;
+use redrt_wire::tree::{Attach, Term};
+use root_journal::file::{Journal, OpenError};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A journal that becomes longer is given up: it may lie in memory.
+pub const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+
+/// How a job was begun.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Begun {
+    /// The command line, its program's name first.
+    pub arguments: Vec<OsString>,
+    /// The working directory.
+    pub directory: PathBuf,
+    /// The environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The job's number.
+    pub job: u64,
+    /// The job's secret.
+    pub secret: Secret,
+    /// What its root was made of.
+    pub settings: job_root::Settings,
+    /// Seed of what replicas must agree on.
+    pub seed: u64,
+    /// The guard of a daemon on this host keeps what was on its way to standard output when the root is killed.
+    pub is_local: bool,
+    /// Which of standard input, output and error are files.
+    pub files: [Option<KeptFile>; 3],
+}
+
+/// A standard stream that is a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Where the job begins in it.
+    pub position: u64,
+    /// Each write goes to its end.
+    pub appends: bool,
+}
+
+/// What the journal has behind that.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Record {
+    /// A host is there for the first time.
+    Attached(Box<Attach>),
+    /// A daemon's message for the root was received.
+    Heard {
+        /// From which host.
+        host: u32,
+        /// A `FromDaemon`.
+        #[serde(with = "serde_bytes")]
+        body: Vec<u8>,
+    },
+    /// A daemon's message was received, and is not for the root.
+    Counted {
+        /// From which host.
+        host: u32,
+    },
+    /// The root is told the next message that was heard of a host.
+    Hear {
+        /// The time of the job.
+        now: Duration,
+        /// The host.
+        host: u32,
+    },
+    /// The root is told this.
+    Input {
+        /// The time of the job.
+        now: Duration,
+        /// What.
+        input: Box<Input>,
+    },
+    /// A message that does not come from the root.
+    Order {
+        /// How many from the root came before it.
+        after: u64,
+        /// To which host; to all when absent.
+        to: Option<u32>,
+        /// A `ToDaemon`.
+        #[serde(with = "serde_bytes")]
+        body: Vec<u8>,
+    },
+    /// Lines without an end were shown: a terminal waits for an answer.
+    Prompt,
+    /// Another root goes on from here.
+    CameBack(Term),
+}
+
+#[derive(Debug)]
+struct Writing {
+    /// Absent when this job keeps none, or it was given up.
+    journal: Option<Journal>,
+    /// All that is in it is of no use without a journal.
+    directory: PathBuf,
+    /// The job ends with this process, unless that is killed.
+    ends_with_this: bool,
+    byte_count: u64,
+    /// Messages of the root until now.
+    relayed_count: u64,
+    /// Why it was given up, until somebody has asked.
+    trouble: Option<String>,
+}
+
+/// The journal in the hands of all who write to it.
+#[derive(Clone, Debug)]
+pub struct Ledger(Rc<RefCell<Writing>>);
+
+impl Ledger {
+    /// None is kept.
+    pub fn absent() -> Self {
+        Self::of(None, Path::new(""), false)
+    }
+
+    fn of(journal: Option<Journal>, directory: &Path, ends_with_this: bool) -> Self {
+        let directory = directory.to_owned();
+        let writing = Writing { journal, directory, ends_with_this, byte_count: 0, relayed_count: 0, trouble: None };
+        Self(Rc::new(RefCell::new(writing)))
+    }
+
+    /// Begins the journal of a job.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn begin(begun: &Begun, directory: &Path) -> Result<Self> {
+        let path = journal_path(directory);
+        let failed = || format!("Failed to begin the journal {}", path.display());
+        let journal = Journal::create(&path, &encode_body(begun)).with_context(failed)?;
+        Ok(Self::of(Some(journal), directory, true))
+    }
+
+    /// Goes on with one. Until [`Ledger::came_back`] it is left as it is for who comes next.
+    pub fn go_on(journal: Journal, directory: &Path) -> Self {
+        Self::of(Some(journal), directory, false)
+    }
+
+    /// Whether this job's root can come back.
+    pub fn is_kept(&self) -> bool {
+        self.0.borrow().journal.is_some()
+    }
+
+    fn write(&self, record: &Record) {
+        let mut writing = self.0.borrow_mut();
+        let Some(journal) = &mut writing.journal else { return };
+        let bytes = encode_body(record);
+        let outcome = journal.append(&bytes);
+        writing.byte_count += bytes.len() as u64;
+        let is_long = writing.byte_count > JOURNAL_BYTES_MAX;
+        drop(writing);
+        match outcome {
+            Err(error) => self.give_up(&error.to_string()),
+            Ok(()) if is_long => self.give_up(&format!("its journal is longer than {} MiB", JOURNAL_BYTES_MAX >> 20)),
+            Ok(()) => {}
+        }
+    }
+
+    /// Called before anything leaves this process that follows from what was written.
+    pub fn flush(&self) {
+        let outcome = self.0.borrow_mut().journal.as_mut().map_or(Ok(()), Journal::flush);
+        if let Err(error) = outcome {
+            self.give_up(&error.to_string());
+        }
+    }
+
+    /// The root cannot come back from now on.
+    pub fn give_up(&self, why: &str) {
+        let mut writing = self.0.borrow_mut();
+        writing.remove();
+        writing.trouble = Some(why.to_owned());
+    }
+
+    /// Why it was given up, once.
+    pub fn poll_trouble(&self) -> Option<String> {
+        self.0.borrow_mut().trouble.take()
+    }
+
+    /// A host is there for the first time.
+    pub fn attached(&self, attach: &Attach) {
+        self.write(&Record::Attached(Box::new(attach.clone())));
+    }
+
+    /// A daemon's message was received: written before the daemon is told so.
+    pub fn heard(&self, host: u32, body: &[u8], is_for_root: bool) {
+        if self.is_kept() {
+            self.write(&match is_for_root {
+                true => Record::Heard { host, body: body.to_vec() },
+                false => Record::Counted { host },
+            });
+        }
+    }
+
+    /// The root is told this.
+    pub fn input(&self, now: Duration, input: &Input) {
+        if self.is_kept() {
+            self.write(&match input {
+                Input::Daemon { host, .. } => Record::Hear { now, host: *host },
+                input => Record::Input { now, input: Box::new(input.clone()) },
+            });
+        }
+    }
+
+    /// A message of the root is about to be sent.
+    pub fn relayed(&self) {
+        self.flush();
+        self.0.borrow_mut().relayed_count += 1;
+    }
+
+    /// A message is about to be sent that the root has not made.
+    pub fn order(&self, to: Option<u32>, body: &[u8]) {
+        if self.is_kept() {
+            let after = self.0.borrow().relayed_count;
+            self.write(&Record::Order { after, to, body: body.to_vec() });
+            self.flush();
+        }
+    }
+
+    /// Lines without an end are about to be shown.
+    pub fn prompt(&self) {
+        self.write(&Record::Prompt);
+    }
+
+    /// Another root goes on.
+    pub fn came_back(&self, term: Term) {
+        self.write(&Record::CameBack(term));
+        self.flush();
+        self.0.borrow_mut().ends_with_this = true;
+    }
+}
+
+impl Writing {
+    fn remove(&mut self) {
+        if self.journal.take().is_some() {
+            // What is left of it is found by nobody, since there is no journal.
+            let _ = std::fs::remove_file(journal_path(&self.directory));
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if self.ends_with_this {
+            self.remove();
+        }
+    }
+}
+
+/// Where it is in the root's directory.
+pub fn journal_path(directory: &Path) -> PathBuf {
+    directory.join("journal")
+}
+
+/// What is wrong with the records of a journal: they are whole, and make no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum Senseless {
+    /// A record is none.
+    #[error("record {0} of the journal is not one of this version")]
+    Record(usize),
+    /// A message was told that was not heard.
+    #[error("the journal of the root tells it what no daemon has said")]
+    Unheard,
+}
+
+/// Reads the records of a journal.
+///
+/// # Errors
+/// When they are not those of this version.
+pub fn read(records: &[Vec<u8>]) -> Result<(Begun, Vec<Record>), Senseless> {
+    let begun = decode_body(&records[0]).map_err(|_| Senseless::Record(0))?;
+    let decode = |(number, bytes): (usize, &Vec<u8>)| decode_body(bytes).map_err(|_| Senseless::Record(number));
+    Ok((begun, records.iter().enumerate().skip(1).map(decode).collect::<Result<_, _>>()?))
+}
+
+/// How the job in this directory was begun, if nobody runs it.
+///
+/// # Errors
+/// When its journal cannot be read.
+pub fn look(directory: &Path) -> Result<Option<Begun>> {
+    match Journal::open(&journal_path(directory)) {
+        Ok((_, records)) => Ok(Some(read(&records)?.0)),
+        Err(OpenError::InUse { .. }) => Ok(None),
+        Err(error) if error.is_absence() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,386 @@
+//! A root that was killed, and comes back in another process: what the journal has is gone through again, without a
+//! word, and then the daemons are called.
+//!
+//! ```text
+//!   journal ─▶ inputs, one after another ─▶ root ─▶ messages, in the streams of the daemons, which have most of them
+//!                                                ─▶ what was to be shown, less what was shown (`transit`)
+//!   daemons ◀─ Call ── then each says what it has, and gets and gives what is missing
+//! ```
+//! The time of the job stands still while it has no root: a process that was not heard of then is not late.
+
+use super::spool::Spool;
+use super::streams;
+use super::transit::Transit;
+use super::{Fleet, Shell};
+use crate::cli::Job;
+use crate::jobs;
+use crate::ledger::{self, Begun, Ledger, Record, Senseless};
+use crate::plan::HostPlan;
+use anyhow::{Context, Result, bail};
+use job_root::Input;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use redrt_wire::daemon::{FromDaemon, ToDaemon};
+use redrt_wire::frame::decode_body;
+use redrt_wire::secret::Secret;
+use redrt_wire::tree::Term;
+use root_journal::file::Journal;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the user is told when there will be no coming back.
+pub(super) fn cannot_come_back(why: &str) -> String {
+    format!("the root of this job cannot come back if it is killed: {why}")
+}
+
+/// The job that a root left behind which was killed.
+#[derive(Debug)]
+pub struct Past {
+    begun: Begun,
+    records: Vec<Record>,
+    journal: Journal,
+    directory: PathBuf,
+}
+
+impl Past {
+    /// Takes it over: no other process can until this one ends.
+    ///
+    /// # Errors
+    /// When its root lives, or its journal cannot be read.
+    pub fn open(job: u64) -> Result<Self> {
+        let directory =
+            jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
+        let (journal, records) = Journal::open(&ledger::journal_path(&directory))?;
+        let (begun, records) = ledger::read(&records)?;
+        Ok(Self { begun, records, journal, directory })
+    }
+
+    pub(super) fn job(&self) -> u64 {
+        self.begun.job
+    }
+
+    /// What the command line would choose anew is as it was.
+    pub fn correct(&self, job: &mut Job) {
+        let coordinator = &self.begun.settings.life.coordinator;
+        job.world = coordinator.world.clone();
+        job.view = coordinator.view.clone();
+        job.options.seed = self.begun.seed;
+    }
+}
+
+/// What is kept beside the journal.
+#[derive(Debug)]
+pub(super) struct Keepsakes {
+    pub transits: [Transit; 2],
+    /// Absent where standard input is a file, which is there for who comes next.
+    pub spool: Option<Spool>,
+}
+
+const STREAMS: [&str; 2] = ["output", "error"];
+
+impl Keepsakes {
+    fn create(directory: &Path) -> Result<Self> {
+        let failed = || format!("Failed to write to {}", directory.display());
+        let [output, error] = STREAMS.map(|name| Transit::create(directory, name));
+        let spool = if is_regular(std::io::stdin().as_fd()) { None } else { Some(Spool::create(directory)) };
+        let spool = spool.transpose().with_context(failed)?;
+        Ok(Self { transits: [output.with_context(failed)?, error.with_context(failed)?], spool })
+    }
+
+    fn come_back(directory: &Path, is_kept: bool, input_bytes: Option<u64>) -> Result<Self> {
+        let failed = || format!("Failed to read {}", directory.display());
+        let [output, error] = STREAMS.map(|name| Transit::come_back(directory, name, is_kept));
+        let spool = input_bytes.map(|bytes| Spool::come_back(directory, bytes)).transpose().with_context(failed)?;
+        Ok(Self { transits: [output.with_context(failed)?, error.with_context(failed)?], spool })
+    }
+
+    fn pipes(&self) -> Result<Vec<OwnedFd>> {
+        let pipes = self.transits.iter().map(Transit::pipe).chain(self.spool.as_ref().map(Spool::pipe));
+        pipes.map(|pipe| Ok(pipe.try_clone_to_owned()?)).collect()
+    }
+}
+
+fn is_regular(stream: BorrowedFd<'_>) -> bool {
+    nix::sys::stat::fstat(stream).is_ok_and(|facts| facts.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// A standard stream that is a file, as another process finds it.
+fn file_of(stream: BorrowedFd<'_>) -> Option<ledger::KeptFile> {
+    use std::os::fd::AsRawFd;
+    let file = File::from(stream.try_clone_to_owned().ok().filter(|_| is_regular(stream))?);
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", stream.as_raw_fd())).ok()?;
+    let flags = fcntl(stream, FcntlArg::F_GETFL).map_or(OFlag::empty(), OFlag::from_bits_truncate);
+    let position = { &file }.stream_position().ok()?;
+    Some(ledger::KeptFile { path, position, appends: flags.contains(OFlag::O_APPEND) })
+}
+
+/// What a shell stands on when it is made.
+pub(super) struct Ground {
+    pub settings: job_root::Settings,
+    pub fleet: Fleet,
+    pub ledger: Ledger,
+    pub keepsakes: Option<Keepsakes>,
+    pub replay: Option<Replay>,
+}
+
+/// What is gone through again.
+#[derive(Debug)]
+pub(super) struct Replay {
+    records: VecDeque<Record>,
+    /// Messages that the root has not made: after how many of its own, to whom, and what.
+    orders: VecDeque<(u64, Option<u32>, Vec<u8>)>,
+    relayed_count: u64,
+    shown_bytes: [u64; 2],
+    term: Term,
+    input_file: Option<ledger::KeptFile>,
+}
+
+impl Ground {
+    /// Of a job that begins. Its daemons are started.
+    pub fn of_new_job(
+        job: &Job,
+        job_number: u64,
+        mut plan: HostPlan,
+        settings: job_root::Settings,
+        outlives_terminal: bool,
+    ) -> Result<Self> {
+        let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
+        let mut kept = None;
+        let mut ledger = Ledger::absent();
+        if outlives_terminal && !plan.root_lease.is_zero() {
+            match begin(job, job_number, &secret, &settings, &plan) {
+                Ok((begun, keepsakes)) => (ledger, kept) = (begun, Some(keepsakes)),
+                Err(error) => {
+                    ledger.give_up(&format!("{error:#}"));
+                    plan.root_lease = Duration::ZERO;
+                }
+            }
+        }
+        let pipes = kept.as_ref().map(Keepsakes::pipes).transpose()?.unwrap_or_default();
+        let fleet = Fleet::start(plan, secret, outlives_terminal, ledger.clone(), &pipes)?;
+        Ok(Self { settings, fleet, ledger, keepsakes: kept, replay: None })
+    }
+
+    /// Of one whose root was killed. Its daemons are not called yet.
+    pub fn of_past(past: Past, plan: HostPlan) -> Result<Self> {
+        let Past { begun, records, journal, directory } = past;
+        let mut known = super::fleet::Known::default();
+        let (mut orders, mut term, mut input_bytes) = (VecDeque::new(), Term::default(), 0);
+        let mut is_launched = false;
+        for record in &records {
+            match record {
+                Record::Attached(attach) => drop(known.attached.insert(attach.host, (**attach).clone())),
+                Record::Heard { host, .. } | Record::Counted { host } => *known.received.entry(*host).or_default() += 1,
+                Record::Order { after, to, body } => {
+                    is_launched |= matches!(decode_body(body), Ok(ToDaemon::Launch(_)));
+                    orders.push_back((*after, *to, body.clone()));
+                }
+                Record::Input { input, .. } => {
+                    if let Input::StandardInput(bytes) = &**input {
+                        input_bytes += bytes.len() as u64;
+                    }
+                }
+                Record::CameBack(other) => term = *other,
+                Record::Hear { .. } | Record::Prompt => {}
+            }
+        }
+        if !is_launched {
+            bail!("the root of job {:016x} was killed before its processes were started", begun.job);
+        }
+        let [input_file, output_file, error_file] = begun.files;
+        for (kept, stream) in [(output_file, libc::STDOUT_FILENO), (error_file, libc::STDERR_FILENO)] {
+            kept.into_iter().try_for_each(|kept| lead_to_file(&kept, stream))?;
+        }
+        let spooled_bytes = input_file.is_none().then_some(input_bytes);
+        let keepsakes = Keepsakes::come_back(&directory, begun.is_local, spooled_bytes)?;
+        let replay = Replay {
+            records: records.into(),
+            orders,
+            relayed_count: 0,
+            shown_bytes: keepsakes.transits.each_ref().map(Transit::shown_bytes),
+            term: term.next(),
+            input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + input_bytes, ..kept }),
+        };
+        let ledger = Ledger::go_on(journal, &directory);
+        let fleet = Fleet::come_back(plan, begun.secret, ledger.clone(), replay.term, known)?;
+        Ok(Self { settings: begun.settings, fleet, ledger, keepsakes: Some(keepsakes), replay: Some(replay) })
+    }
+}
+
+/// What a script has chosen outlives its terminal.
+fn lead_to_file(kept: &ledger::KeptFile, stream: i32) -> Result<()> {
+    let failed = || format!("Failed to go on in {}", kept.path.display());
+    let flags = if kept.appends { libc::O_APPEND } else { 0 };
+    let mut file = OpenOptions::new().write(true).custom_flags(flags).open(&kept.path).with_context(failed)?;
+    file.seek(SeekFrom::End(0)).with_context(failed)?;
+    match stream {
+        libc::STDOUT_FILENO => nix::unistd::dup2_stdout(&file).with_context(failed),
+        _ => nix::unistd::dup2_stderr(&file).with_context(failed),
+    }
+}
+
+fn begin(
+    job: &Job,
+    job_number: u64,
+    secret: &Secret,
+    settings: &job_root::Settings,
+    plan: &HostPlan,
+) -> Result<(Ledger, Keepsakes)> {
+    let begun = Begun {
+        // Without the --root that the console has put behind the name.
+        arguments: std::env::args_os().enumerate().filter(|(at, _)| *at != 1).map(|(_, word)| word).collect(),
+        directory: std::env::current_dir().context("Failed to find the working directory")?,
+        environment: std::env::vars_os().collect(),
+        job: job_number,
+        secret: secret.clone(),
+        settings: settings.clone(),
+        seed: job.options.seed,
+        is_local: plan.hosts[0].local,
+        files: [
+            file_of(std::io::stdin().as_fd()),
+            file_of(std::io::stdout().as_fd()),
+            file_of(std::io::stderr().as_fd()),
+        ],
+    };
+    let directory = jobs::root_directory(job_number)?;
+    let keepsakes = Keepsakes::create(&directory)?;
+    Ok((Ledger::begin(&begun, &directory)?, keepsakes))
+}
+
+/// What was said before is not said again.
+#[derive(Debug)]
+pub(super) struct Unsaid;
+
+impl say::Lines for Unsaid {
+    fn error(&self, _: Vec<u8>) {}
+
+    fn show_status(&self, _: Vec<String>) {}
+}
+
+impl Shell<'_> {
+    /// Goes through all that has happened, and then calls the daemons.
+    pub(super) fn come_back(&mut self, replay: Replay) -> Result<()> {
+        let (shown_bytes, term) = (replay.shown_bytes, replay.term);
+        let input_file = replay.input_file.clone();
+        // What was written there before is there.
+        let audit = self.audit.take();
+        self.outputs.replay();
+        self.replay = Some(replay);
+        self.carry_out();
+        let mut heard: BTreeMap<u32, VecDeque<FromDaemon>> = BTreeMap::new();
+        let mut last = Duration::ZERO;
+        while let Some(record) = self.replay.as_mut().and_then(|replay| replay.records.pop_front()) {
+            let (now, input) = match record {
+                Record::Heard { host, body } => {
+                    let message = decode_body(&body).map_err(|_| Senseless::Unheard)?;
+                    heard.entry(host).or_default().push_back(message);
+                    continue;
+                }
+                Record::Hear { now, host } => {
+                    let message = heard.get_mut(&host).and_then(VecDeque::pop_front).ok_or(Senseless::Unheard)?;
+                    (now, Input::Daemon { host, message })
+                }
+                Record::Input { now, input } => (now, *input),
+                Record::Prompt => {
+                    self.outputs.show_prompt();
+                    continue;
+                }
+                Record::Attached(_) | Record::Counted { .. } | Record::Order { .. } | Record::CameBack(_) => continue,
+            };
+            self.happened(&input);
+            self.root.handle(now, input);
+            self.carry_out();
+            last = now;
+        }
+        self.send_orders(u64::MAX);
+        self.replay = None;
+        self.audit = audit;
+        self.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
+        self.outputs.go_on(shown_bytes)?;
+        for (host, messages) in heard {
+            messages.into_iter().for_each(|message| self.fleet.hear_later(host, message));
+        }
+        self.record("came-back", &serde_json::json!({ "term": term.0 }));
+        self.go_on_with_input(input_file)?;
+        if self.exit_code.is_some() {
+            self.outputs.finish(false);
+        }
+        self.ledger.came_back(term);
+        self.asker_count = term.0 << 32;
+        let view = self.root.coordinator().view();
+        let count = self.job.world.replicas().filter(|replica| view.is_live(*replica)).count();
+        if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count >= count) {
+            seat.runs(self.job_number);
+        }
+        let host = self.fleet.name(0).to_owned();
+        self.entry = jobs::write_down(self.job_number, &host, self.fleet.address(), self.fleet.secret()).ok();
+        self.fleet.call_all();
+        Ok(())
+    }
+
+    /// What this program does itself when that happens, and can be done again.
+    fn happened(&mut self, input: &Input) {
+        match input {
+            Input::HostLost { host, name, .. } => {
+                self.fleet.lost_before(*host);
+                self.lost_host = Some(name.clone());
+            }
+            Input::StandardInputEnd => (self.input, self.input_has_ended) = (None, true),
+            _ => {}
+        }
+    }
+
+    fn go_on_with_input(&mut self, file: Option<ledger::KeptFile>) -> Result<()> {
+        if self.input_has_ended {
+            return Ok(());
+        }
+        if let Some(kept) = file {
+            let failed = || format!("Failed to go on in {}", kept.path.display());
+            let mut file = File::open(&kept.path).with_context(failed)?;
+            file.seek(SeekFrom::Start(kept.position)).with_context(failed)?;
+            (self.input, self.input_is_file) = (Some(streams::pumped(file)?), true);
+        }
+        // What the root before had read.
+        let waiting = self.spool.as_mut().map(Spool::take).transpose().context("Failed to read standard input")?;
+        if let Some(bytes) = waiting.filter(|bytes| !bytes.is_empty()) {
+            self.pass_input(bytes);
+        }
+        Ok(())
+    }
+
+    /// Sends what the root has made.
+    pub(super) fn relay(&mut self, to: Option<u32>, message: &ToDaemon) {
+        if let Some(replay) = &mut self.replay {
+            let count = replay.relayed_count;
+            replay.relayed_count += 1;
+            self.send_orders(count);
+        }
+        self.fleet.relay(to, message);
+    }
+
+    /// What was sent when the root had made so many messages, or fewer.
+    fn send_orders(&mut self, relayed_count: u64) {
+        while let Some(replay) = &mut self.replay
+            && let Some((_, to, body)) = replay.orders.pop_front_if(|(after, ..)| *after <= relayed_count)
+        {
+            match decode_body(&body) {
+                Ok(ToDaemon::Launch(launch)) => self.launch = Some(*launch),
+                Ok(ToDaemon::HoldOutput { replica: None, held }) => self.all_are_held = held,
+                _ => {}
+            }
+            self.fleet.sent_before(to, body);
+        }
+    }
+
+    /// Why there will be no coming back, if something has happened to the journal.
+    pub(super) fn hear_of_ledger(&mut self) {
+        if let Some(why) = self.ledger.poll_trouble() {
+            self.spool = None;
+            self.console.warning(&cannot_come_back(&why));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The daemons of a job whose root was killed, as the root that goes on sees them.
+
+use super::{Fleet, LEAVE_TIME_MAX, Ledger, Member};
+use crate::plan::HostPlan;
+use anyhow::Result;
+use control_network::hub::LinkId;
+use control_network::session::Session;
+use host_watch::Who;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use redrt_wire::daemon::FromDaemon;
+use redrt_wire::secret::Secret;
+use redrt_wire::tree::{Attach, Term, Up};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// What is known of the hosts of the job that goes on.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// As they attached for the first time.
+    pub attached: BTreeMap<u32, Attach>,
+    /// How many messages of each were received.
+    pub received: BTreeMap<u32, u64>,
+}
+
+impl Fleet {
+    /// The daemons of a job that was launched. They are not called before [`Fleet::call_all`], so nothing leaves until
+    /// then that is sent to them.
+    ///
+    /// # Errors
+    /// When there is no port.
+    pub fn come_back(plan: HostPlan, secret: Secret, ledger: Ledger, term: Term, known: Known) -> Result<Self> {
+        let mut fleet = Self::new(plan, secret, true, ledger)?;
+        (fleet.term, fleet.complete) = (term, true);
+        for (host, member) in (0..).zip(&mut fleet.members) {
+            let received = known.received.get(&host).copied().unwrap_or_default();
+            let attach = known.attached.get(&host).cloned();
+            let is_to_be_called = attach.is_some();
+            *member = Member { attach, session: Session::resumed(received), is_to_be_called, ..Member::default() };
+        }
+        Ok(fleet)
+    }
+
+    /// A message that was sent before takes its place in the streams of those who got it.
+    pub fn sent_before(&mut self, to: Option<u32>, body: Vec<u8>) {
+        self.give(to, Rc::from(body));
+    }
+
+    /// A host was lost before.
+    pub fn lost_before(&mut self, host: u32) {
+        if let Some(member) = self.members.get_mut(host as usize) {
+            member.dead = true;
+            self.arbiter.remove(host);
+        }
+    }
+
+    /// A message was received before, and the root was not told of it.
+    pub fn hear_later(&mut self, host: u32, message: FromDaemon) {
+        self.news.push_back(super::News::Message(host, message));
+    }
+
+    /// Tells the daemons where their root is now.
+    pub fn call_all(&mut self) {
+        self.watch();
+        for host in 0..self.members.len() as u32 {
+            if !self.is_dead(host) && self.members[host as usize].is_to_be_called {
+                self.arbiter.attached(host, Who::Root);
+                self.members[host as usize].refusals.begin();
+                self.ask_for_refusal(host);
+            }
+        }
+    }
+
+    pub(super) fn call(&mut self, host: u32, link: LinkId) {
+        if self.members[host as usize].is_to_be_called {
+            self.hub.send(link, &Up::Call { term: self.term, address: self.hub.address() });
+        }
+    }
+
+    /// No launcher of theirs is this process's child. Those that are there are told to leave, and their connections
+    /// end when they have.
+    pub(super) fn see_daemons_leave(&mut self) {
+        let until = Instant::now() + LEAVE_TIME_MAX;
+        let is_there = |member: &Member| !member.dead && (member.link.is_some() || member.is_to_be_called);
+        while self.members.iter().any(is_there) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            // Whatever wakes it, it is looked at.
+            let _ = poll(&mut [PollFd::new(self.hub.fd(), PollFlags::POLLIN)], timeout);
+            self.work();
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Standard input of a root that may be killed between reading and writing down what it has read: the kernel moves the
+//! bytes (`splice`) through a pipe with a name to a file, and they are read from there.
+//!
+//! ```text
+//!   standard input ── splice ─▶ pipe ── splice ─▶ file ── read ─▶ journal ─▶ processes
+//! ```
+//! At each moment a byte is in one of the first three. A second process has the pipe open, so that it stays. What is in
+//! the file and not in the journal is what the next root begins with.
+//!
+//! What the kernel cannot move (`/dev/null`) is read, and lost if the root is killed before it was written down.
+
+use nix::errno::Errno;
+use nix::fcntl::{SpliceFFlags, splice};
+use nix::sys::stat::Mode;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Moved at once; what a new pipe holds.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Spool {
+    pipe: File,
+    file: File,
+    byte_count: u64,
+    /// Bytes that were taken out.
+    taken_bytes: u64,
+}
+
+impl Spool {
+    /// A new one, in this directory.
+    ///
+    /// # Errors
+    /// When there is no room for it, or it is there.
+    pub fn create(directory: &Path) -> io::Result<Self> {
+        nix::unistd::mkfifo(&directory.join("input.pipe"), Mode::S_IRUSR | Mode::S_IWUSR)?;
+        Self::come_back(directory, 0)
+    }
+
+    /// That of a root that was killed, which had written down so much of it.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn come_back(directory: &Path, taken_bytes: u64) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let pipe =
+            options.clone().custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(directory.join("input.pipe"))?;
+        let file = options.create(true).truncate(false).open(directory.join("input"))?;
+        let byte_count = file.metadata()?.len();
+        let mut spool = Self { pipe, file, byte_count, taken_bytes };
+        spool.settle()?;
+        Ok(spool)
+    }
+
+    /// The pipe, which another process is to keep open.
+    pub fn pipe(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    /// Moves what there is from standard input, which is readable. Whether there was anything; else it has ended.
+    ///
+    /// # Errors
+    /// Those of reading it, and of writing to the file.
+    pub fn pull(&mut self, input: &File) -> io::Result<bool> {
+        match splice(input, None, &self.pipe, None, PIECE_BYTES_MAX, SpliceFFlags::empty()) {
+            Ok(0) => Ok(false),
+            Ok(_) => self.settle().map(|()| true),
+            Err(Errno::EINVAL) => {
+                let mut bytes = vec![0; PIECE_BYTES_MAX];
+                let count = { input }.read(&mut bytes)?;
+                self.file.write_all_at(&bytes[..count], self.byte_count)?;
+                self.byte_count += count as u64;
+                Ok(count > 0)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Moves what is in the pipe to the file.
+    fn settle(&mut self) -> io::Result<()> {
+        loop {
+            let mut at = self.byte_count as i64;
+            let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
+            match splice(&self.pipe, None, &self.file, Some(&mut at), PIECE_BYTES_MAX, flags) {
+                Ok(count) => self.byte_count += count as u64,
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What was not taken out yet.
+    ///
+    /// # Errors
+    /// When the file does not give it back.
+    pub fn take(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; (self.byte_count - self.taken_bytes) as usize];
+        self.file.read_exact_at(&mut bytes, self.taken_bytes)?;
+        self.taken_bytes = self.byte_count;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn what_was_read_and_not_written_down_is_there_for_who_comes_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(directory.path()).unwrap();
+        let keeper = spool.pipe().try_clone_to_owned().unwrap();
+        let (reader, mut typed) = io::pipe().unwrap();
+        let input = File::from(OwnedFd::from(reader));
+        typed.write_all(b"one\n").unwrap();
+        assert!(spool.pull(&input).unwrap());
+        assert_eq!(spool.take().unwrap(), b"one\n");
+        typed.write_all(b"two\n").unwrap();
+        assert!(spool.pull(&input).unwrap());
+        // Killed before it was told anybody; and while more was on its way.
+        typed.write_all(b"three\n").unwrap();
+        splice(&input, None, &spool.pipe, None, 100, SpliceFFlags::empty()).unwrap();
+        drop(spool);
+        let mut spool = Spool::come_back(directory.path(), 4).unwrap();
+        assert_eq!(spool.take().unwrap(), b"two\nthree\n");
+        drop(typed);
+        assert!(!spool.pull(&input).unwrap());
+        drop(keeper);
+    }
+
+    #[test]
+    fn input_that_nothing_can_be_moved_from_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(directory.path()).unwrap();
+        assert!(!spool.pull(&File::open("/dev/null").unwrap()).unwrap());
+        assert!(spool.take().unwrap().is_empty());
+    }
+}
