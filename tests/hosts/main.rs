@@ -2,6 +2,7 @@
 
 mod attacks;
 mod checkpoints;
+mod comebacks;
 mod connections;
 mod dynamic;
 mod faults;
