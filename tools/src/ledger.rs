@@ -18,7 +18,7 @@ use job_root::Input;
 use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
-use root_journal::file::{Journal, OpenError};
+use root_journal::file::Journal;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -295,14 +295,13 @@ pub fn read(records: &[Vec<u8>]) -> Result<(Begun, Vec<Record>), Senseless> {
     Ok((begun, records.iter().enumerate().skip(1).map(decode).collect::<Result<_, _>>()?))
 }
 
-/// How the job in this directory was begun, if nobody runs it.
+/// How the job in this directory was begun, if it has a journal.
 ///
 /// # Errors
-/// When its journal cannot be read.
+/// When its root lives, or its journal cannot be read.
 pub fn look(directory: &Path) -> Result<Option<Begun>> {
     match Journal::open(&journal_path(directory)) {
         Ok((_, records)) => Ok(Some(read(&records)?.0)),
-        Err(OpenError::InUse { .. }) => Ok(None),
         Err(error) if error.is_absence() => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -29,6 +29,10 @@ pub struct Spool {
     byte_count: u64,
     /// Bytes that were taken out.
     taken_bytes: u64,
+    /// Read, and not in the file, which took no more.
+    rest: Vec<u8>,
+    /// Why it took no more.
+    trouble: Option<io::Error>,
 }
 
 impl Spool {
@@ -52,7 +56,7 @@ impl Spool {
             options.clone().custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(directory.join("input.pipe"))?;
         let file = options.create(true).truncate(false).open(directory.join("input"))?;
         let byte_count = file.metadata()?.len();
-        let mut spool = Self { pipe, file, byte_count, taken_bytes };
+        let mut spool = Self { pipe, file, byte_count, taken_bytes, rest: Vec::new(), trouble: None };
         spool.settle()?;
         Ok(spool)
     }
@@ -62,19 +66,32 @@ impl Spool {
         self.pipe.as_fd()
     }
 
+    /// Why nothing more can be kept here, if that is so. What was pulled can be taken out nevertheless.
+    pub fn trouble(&self) -> Option<&io::Error> {
+        self.trouble.as_ref()
+    }
+
     /// Moves what there is from standard input, which is readable. Whether there was anything; else it has ended.
     ///
     /// # Errors
-    /// Those of reading it, and of writing to the file.
+    /// Those of reading it.
     pub fn pull(&mut self, input: &File) -> io::Result<bool> {
         match splice(input, None, &self.pipe, None, PIECE_BYTES_MAX, SpliceFFlags::empty()) {
             Ok(0) => Ok(false),
-            Ok(_) => self.settle().map(|()| true),
+            Ok(_) => {
+                self.trouble = self.settle().err();
+                Ok(true)
+            }
             Err(Errno::EINVAL) => {
                 let mut bytes = vec![0; PIECE_BYTES_MAX];
                 let count = { input }.read(&mut bytes)?;
-                self.file.write_all_at(&bytes[..count], self.byte_count)?;
-                self.byte_count += count as u64;
+                match self.file.write_all_at(&bytes[..count], self.byte_count) {
+                    Ok(()) => self.byte_count += count as u64,
+                    Err(error) => {
+                        self.rest.extend_from_slice(&bytes[..count]);
+                        self.trouble = Some(error);
+                    }
+                }
                 Ok(count > 0)
             }
             Err(error) => Err(error.into()),
@@ -102,6 +119,13 @@ impl Spool {
         let mut bytes = vec![0; (self.byte_count - self.taken_bytes) as usize];
         self.file.read_exact_at(&mut bytes, self.taken_bytes)?;
         self.taken_bytes = self.byte_count;
+        if self.trouble.is_some() {
+            let mut piece = vec![0; PIECE_BYTES_MAX];
+            while let Ok(count) = (&self.pipe).read(&mut piece) {
+                bytes.extend_from_slice(&piece[..count]);
+            }
+        }
+        bytes.append(&mut self.rest);
         Ok(bytes)
     }
 }
@@ -133,6 +157,22 @@ mod tests {
         drop(typed);
         assert!(!spool.pull(&input).unwrap());
         drop(keeper);
+    }
+
+    #[test]
+    fn a_full_disk_loses_nothing_of_what_was_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(directory.path()).unwrap();
+        let (reader, mut typed) = io::pipe().unwrap();
+        let input = File::from(OwnedFd::from(reader));
+        typed.write_all(b"kept\n").unwrap();
+        assert!(spool.pull(&input).unwrap());
+        // Not open for writing: it takes nothing.
+        spool.file = File::open(directory.path().join("input")).unwrap();
+        typed.write_all(b"read\n").unwrap();
+        assert!(spool.pull(&input).unwrap());
+        assert!(spool.trouble().is_some());
+        assert_eq!(spool.take().unwrap(), b"kept\nread\n");
     }
 
     #[test]

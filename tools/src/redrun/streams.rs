@@ -129,7 +129,13 @@ impl Shell<'_> {
     pub(super) fn read_input(&mut self) {
         let Some(input) = &mut self.input else { return };
         let read = match &mut self.spool {
-            Some(spool) => spool.pull(input).and_then(|_| spool.take()),
+            Some(spool) => {
+                let read = spool.pull(input).and_then(|_| spool.take());
+                if let Some(why) = spool.trouble() {
+                    self.ledger.give_up(&why.to_string());
+                }
+                read
+            }
             None => {
                 let mut bytes = vec![0; 64 << 10];
                 input.read(&mut bytes).map(|count| bytes[..count].to_vec())

@@ -12,17 +12,23 @@ use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Pid;
+use root_journal::file::OpenError;
 use say::Console;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The exit code of a console whose place another has taken: the job goes on.
 pub const DISPLACED_CODE: i32 = 76;
 
 const USAGE_CODE: i32 = 2;
+/// A root begins within this time, or ends when it was killed.
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked for meanwhile: neither says so to a stranger.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// See the module.
 struct Terminal<'a> {
@@ -116,21 +122,32 @@ pub fn seats() -> Vec<(String, Channel)> {
 /// When there is no such job.
 pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> Result<i32> {
     let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
-    let mut fitting = seats();
-    fitting.retain(|(job, _)| is_wanted(job));
+    let fitting = || seats().into_iter().filter(|(job, _)| is_wanted(job)).collect::<Vec<_>>();
     if replaces_root {
-        let [(_, channel)] = &fitting[..] else { bail!("--replace-root: name one job that has a root") };
+        let [(_, channel)] = &fitting()[..] else { bail!("--replace-root: name one job that has a root") };
         end_root(channel)?;
-        fitting.clear();
     }
-    let (root, job, channel) = match (fitting.pop(), fitting.is_empty()) {
-        (Some((job, channel)), true) => (None, job, channel),
-        (Some(_), false) => bail!("several jobs can be attached to: name one (redctl list shows them)"),
-        (None, _) => find_lost(wanted)?,
+    let since = Instant::now();
+    let (root, job, channel) = loop {
+        let mut fitting = fitting();
+        match (fitting.pop(), fitting.is_empty()) {
+            (Some((job, channel)), true) => break (None, job, channel),
+            (Some(_), false) => bail!("several jobs can be attached to: name one (redctl list shows them)"),
+            (None, _) => {}
+        }
+        match find_lost(wanted) {
+            // A root that is beginning, or was killed a moment ago: soon it has a seat, or its journal is free.
+            Err(error) if is_in_use(&error) && since.elapsed() < CHANGE_TIME_MAX => std::thread::sleep(LOOK_INTERVAL),
+            found => break found?,
+        }
     };
     let job = u64::from_str_radix(&job, 16).ok();
     let signals = catch_signals()?;
     Terminal { channel, console, signals, leaves: false, job, root, is_leaving: false }.serve()
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
 }
 
 /// Brings back the one root that is meant of those that were killed: it, its job, a connection to it.
