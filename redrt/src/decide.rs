@@ -15,6 +15,7 @@ use redrt_engine::tasks;
 use redrt_engine::{self as engine, Cell, Engine};
 use redrt_process::clock::monotonic_ns;
 use redrt_types::Tag;
+use redrt_wire::event::Parting;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Readings of clocks for each time that progress is made.
@@ -393,7 +394,7 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
         Reading::Wait if !patience.is_over(engine, stream) => None,
         Reading::Crowded => None,
         Reading::Missing | Reading::Wait => {
-            engine.report_divergence("it read a clock where its leader did not");
+            engine.report_divergence(Parting::ClockAlone);
             Some(here())
         }
     })

@@ -289,6 +289,62 @@ fn no_line_of_a_comment_is_longer_than_120_characters() {
     assert!(long.is_empty(), "{}", long.join(", "));
 }
 
+/// The arguments of each `Result<...>` in a source, at the top level of its brackets.
+fn results(text: &str) -> Vec<Vec<String>> {
+    let after = |at: usize| &text[at + "Result<".len()..];
+    let arguments = |text: &str| {
+        let (mut depth, mut all) = (0_u32, vec![String::new()]);
+        for (at, letter) in text.char_indices() {
+            match letter {
+                '>' if text[..at].ends_with('-') => {}
+                '<' | '(' | '[' => depth += 1,
+                '>' if depth == 0 => break,
+                '>' | ')' | ']' => depth = depth.saturating_sub(1),
+                ',' if depth == 0 => {
+                    all.push(String::new());
+                    continue;
+                }
+                _ => {}
+            }
+            all.last_mut().expect("there is one").push(letter);
+        }
+        all.iter().map(|argument| argument.trim().to_owned()).filter(|argument| !argument.is_empty()).collect()
+    };
+    text.match_indices("Result<").map(|(at, _)| arguments(after(at))).collect()
+}
+
+/// Who handles an error has to tell one from another: errors are types with fields, not sentences.
+#[test]
+fn no_function_has_a_string_for_an_error() {
+    let mut files = Vec::new();
+    for (directory, _) in crates().values() {
+        sources(&directory.join("src"), &mut files);
+    }
+    let mut count = 0;
+    for path in &files {
+        let text = std::fs::read_to_string(path).expect("it is text");
+        // What tests pass to themselves is read by nobody else.
+        let own = text.split("#[cfg(test)]\nmod").next().unwrap_or_default();
+        let is_test = path.components().any(|part| part.as_os_str() == "tests")
+            || path.file_name().is_some_and(|name| name == "tests.rs" || name == "simulation.rs");
+        if is_test {
+            continue;
+        }
+        let results = results(own);
+        count += results.len();
+        let error = |arguments: &Vec<String>| matches!(&arguments[..], [_, error] if error == "String" || error.starts_with("&"));
+        assert!(!results.iter().any(error), "{} has a Result<_, String>", path.display());
+    }
+    assert!(count > 1000, "only {count} results were found");
+}
+
+#[test]
+fn errors_that_are_strings_are_found_however_deep_the_result_is() {
+    let text = "fn a() -> Result<Vec<(u8, u16)>, String> {} fn b() -> io::Result<String> {} fn c(f: Box<dyn Fn() -> Result<(), E>>)";
+    let found: Vec<_> = results(text).into_iter().map(|arguments| arguments.join(" | ")).collect();
+    assert_eq!(found, ["Vec<(u8, u16)> | String", "String", "() | E"]);
+}
+
 /// What the library does below a call is not the program's doing. Its allocator reads a clock now and then: outside of
 /// a call that would be taken for a reading of the program's, which its siblings do not make.
 #[test]

@@ -7,6 +7,7 @@
 
 use redrt_wire::card::Card;
 use redrt_wire::control::{CONTROL_FD_VARIABLE, FromAgent, ToAgent, Welcome};
+use redrt_wire::event::Parting;
 use redrt_wire::event::{Event, Statistics};
 use redrt_wire::frame::{FrameReader, encode};
 use std::io::{Read, Write};
@@ -141,7 +142,7 @@ impl Agent {
             }
             "abort" => self.send(&FromAgent::Abort { code: number() as i32, message: String::new() }),
             "event" => {
-                let event = Event::Divergence { replica: self.me().me, what: "took another path".into() };
+                let event = Event::Divergence { replica: self.me().me, parting: Parting::ClockAlone };
                 self.send(&FromAgent::Event(event));
             }
             "rubbish" => self.stream.write_all(&[0xff; 64]).unwrap(),

@@ -9,6 +9,7 @@
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
 use redrt_wire::daemon::Abi;
+use redrt_wire::foreign::Foreign;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -24,38 +25,6 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 const LIST_BYTES_MAX: usize = 1 << 20;
 /// The symbol that only an MPI has.
 const INIT: &[u8] = b"MPI_Init";
-
-/// What another MPI has left in a program.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Foreign {
-    /// It loads this library.
-    Library {
-        /// Its file name.
-        name: String,
-        /// Whose it is.
-        family: &'static str,
-    },
-    /// A module of Fortran that depends on the compiler.
-    Module,
-    /// An MPI is linked into the program itself.
-    Static,
-    /// It is for other processors, or for another mode of these.
-    Machine(String),
-    /// An MPI that redrt has, and a C library that redrt's libraries are not made for.
-    Musl,
-}
-
-impl std::fmt::Display for Foreign {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Library { name, family } => write!(f, "is built for {family} ({name})"),
-            Self::Module => write!(f, "is built for MPICH's module mpi_f08 (libmpifort.so.12)"),
-            Self::Static => write!(f, "has an MPI linked into it"),
-            Self::Machine(name) => write!(f, "is a program for {name}"),
-            Self::Musl => write!(f, "is built with musl"),
-        }
-    }
-}
 
 /// The machine that a program is for, if redrt's libraries are for another.
 fn other_machine<'a>(file: &object::File<'a, impl ReadRef<'a>>) -> Option<Foreign> {
@@ -123,7 +92,7 @@ fn in_list(list: &str) -> BuiltFor {
     let mut found = BuiltFor::Nothing;
     for name in names {
         let Some(family) = family(name) else { continue };
-        let foreign = Foreign::Library { family, name: name.to_owned() };
+        let foreign = Foreign::Library { family: family.to_owned(), name: name.to_owned() };
         match (served(name), &found) {
             (None, _) => return BuiltFor::Foreign(foreign),
             (Some(abi), BuiltFor::Nothing) => found = BuiltFor::Served { abi, foreign },
@@ -212,7 +181,7 @@ fn in_maps(maps: &str) -> Option<Foreign> {
     if files().any(|name| name.starts_with("libmpi_abi.so")) {
         return None;
     }
-    files().find_map(|name| Some(Foreign::Library { family: family(name)?, name: name.to_owned() }))
+    files().find_map(|name| Some(Foreign::Library { family: family(name)?.to_owned(), name: name.to_owned() }))
 }
 
 #[cfg(test)]

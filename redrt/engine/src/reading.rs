@@ -28,6 +28,7 @@ use redrt_transport::frame::{Header, Kind, Whereabouts};
 use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
+use redrt_wire::event::Parting;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
@@ -168,7 +169,7 @@ impl Engine {
             }
             self.ask_any(stream);
             self.readings.diverged.insert(stream);
-            self.report_divergence("its leader read a clock where this replica did not");
+            self.report_divergence(Parting::ClockOfLeader);
         }
     }
 
@@ -180,12 +181,12 @@ impl Engine {
     }
 
     /// Says once that the replicas of this rank took different paths.
-    pub fn report_divergence(&mut self, what: &str) {
+    pub fn report_divergence(&mut self, parting: Parting) {
         if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
         }
-        warn!(target: "engine", what, "paths have parted");
-        let event = Event::Divergence { replica: self.me, what: what.to_owned() };
+        warn!(target: "engine", %parting, "paths have parted");
+        let event = Event::Divergence { replica: self.me, parting };
         self.runtime.tell(FromAgent::Event(event));
     }
 

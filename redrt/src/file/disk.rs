@@ -14,6 +14,7 @@ use crate::file::witness;
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_transport::descriptors;
+use redrt_wire::event::Parting;
 use std::cell::Cell;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -216,8 +217,8 @@ impl Disk {
             Ok(digest.to_ne_bytes().to_vec())
         })?;
         if written != digest.to_ne_bytes() {
-            let message = format!("it would have written other bytes to {} than its leader", self.path.display());
-            engine::cell().lock().report_divergence(&message);
+            let path = self.path.display().to_string();
+            engine::cell().lock().report_divergence(Parting::Written { path });
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 
 use crate::{faults, runtime};
 use redrt_engine as engine;
+use redrt_wire::event::Parting;
 use std::borrow::Borrow;
 use std::fmt::Display;
 use std::fs::File;
@@ -108,7 +109,7 @@ pub fn confirmed<F: Borrow<File>>(
     let mut engine = engine::cell().lock();
     let own = open().and_then(|file| read_at_rest(file.borrow(), SystemTime::now(), || read(file.borrow())));
     if own.is_ok_and(|(own, found)| found == Some(stamp) && own != bytes) {
-        engine.report_divergence(&format!("it reads other bytes from {name} than its leader has read"));
+        engine.report_divergence(Parting::Read { path: name.to_string() });
     }
     bytes
 }

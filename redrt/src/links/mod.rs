@@ -15,6 +15,7 @@ use redrt_transport::network::{Opened, Opening, Outlet};
 use redrt_transport::tcp::handshake::{Admitting, Dialling, sleep};
 use redrt_transport::tcp::{Connection, Wishes};
 use redrt_wire::crowd;
+use redrt_wire::lack::Lack;
 use redrt_wire::secret::Secret;
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -175,13 +176,11 @@ impl Guests {
 fn serve(wishes: &Wishes, listener: &TcpListener) {
     if let Err(error) = serve_all(wishes, listener) {
         // This thread may find it before the connection with redrun does.
-        let why = match error.raw_os_error() {
-            Some(libc::EBADF) => {
-                "the program has closed all descriptors after MPI_Init, the library's with them".into()
-            }
-            _ => format!("cannot connect to other processes: {error}"),
+        let lack = match error.raw_os_error().unwrap_or(libc::EIO) {
+            libc::EBADF => Lack::Closed,
+            errno => Lack::Connection { errno },
         };
-        unable(why)
+        unable(lack)
     }
 }
 

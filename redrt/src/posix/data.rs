@@ -14,6 +14,7 @@ use crate::objects::host;
 use crate::runtime::call::{Call, Operation};
 use redrt_engine as engine;
 use redrt_process::lock;
+use redrt_wire::event::Parting;
 use std::cell::RefCell;
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
@@ -223,8 +224,7 @@ pub fn write(call: &Call) -> Outcome {
         let (count, decided) = told_by(&told).ok_or(libc::EIO)?;
         if decided != digest {
             let path = open.description.borrow().path.display().to_string();
-            let message = format!("it would have written other bytes to {path} than its leader");
-            engine::cell().lock().report_divergence(&message);
+            engine::cell().lock().report_divergence(Parting::Written { path });
         }
         let count = count.min(length);
         done += count;

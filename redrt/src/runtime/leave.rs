@@ -4,10 +4,11 @@ use super::control::Control;
 use super::job;
 use redrt_process::simulation;
 use redrt_wire::control::FromAgent;
+use redrt_wire::lack::Lack;
 
 /// Ends this process, which lacks something of its host; the job goes on if its rank has another replica.
-pub fn unable<T>(why: String) -> T {
-    last_words(&why.clone(), FromAgent::Unable { why });
+pub fn unable<T>(lack: Lack) -> T {
+    last_words(&lack.to_string(), FromAgent::Unable(lack));
     exit(1)
 }
 

@@ -5,6 +5,7 @@ use super::actor::{Actor, End, Pause, Pinned};
 use super::network::{NAME, Receiving, Simulated};
 use super::program::{self, Kind};
 use super::world::{self, Event, World};
+use super::wrong::Wrong;
 use crate::api::init::init_simulated;
 use crate::links::networks::SIMULATED;
 use crate::mutation::PLANTED;
@@ -72,17 +73,24 @@ impl fmt::Display for Summary {
 }
 
 /// What went wrong in a run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Failure {
     /// After how many events.
     pub event: u64,
+    /// Ranks of the job.
+    pub rank_count: u32,
+    /// Replicas of each.
+    pub degree: u16,
+    /// What the program did.
+    pub kind: Kind,
     /// What.
-    pub reason: String,
+    pub wrong: Wrong,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {} events: {}", self.event, self.reason)
+        let Self { event, rank_count, degree, kind, wrong } = self;
+        write!(f, "after {event} events: {rank_count} ranks x {degree}, {kind:?}: {wrong}")
     }
 }
 
@@ -146,10 +154,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     job.plan_lines(lines);
     let result = job.run();
     world::leave();
-    result.map_err(|reason| Failure {
-        event: job.summary.events,
-        reason: format!("{rank_count} ranks x {degree}, {kind:?}: {reason}"),
-    })
+    result.map_err(|wrong| Failure { event: job.summary.events, rank_count, degree, kind, wrong })
 }
 
 impl SimulatedJob {
@@ -245,20 +250,20 @@ impl SimulatedJob {
         }
     }
 
-    fn run(&mut self) -> Result<Summary, String> {
+    fn run(&mut self) -> Result<Summary, Wrong> {
         for member in &self.members {
             if let Pause::Ended(end) = member.actor.run() {
-                return Err(format!("{} cannot begin: {end:?}", member.replica));
+                return Err(Wrong::Begin { replica: member.replica, end });
             }
         }
         for process in 0..self.members.len() {
             self.wake(ProcessIndex(process as u32));
         }
         while self.members.iter().any(|member| !member.is_lost && member.output.is_none()) {
-            let Some(event) = self.world().next() else { return Err(format!("nobody goes on:{}", self.state())) };
+            let Some(event) = self.world().next() else { return Err(Wrong::Stalled { state: self.state() }) };
             self.summary.events += 1;
             if self.summary.events > EVENTS_MAX || self.world().now_ns > TIME_MAX_NS {
-                return Err(format!("it does not end:{}", self.state()));
+                return Err(Wrong::Endless { state: self.state() });
             }
             self.world().say(|| format!("{event:?}"));
             self.happen(event)?;
@@ -306,7 +311,7 @@ impl SimulatedJob {
         world.plan(at_ns, Event::Run(process, sleeps));
     }
 
-    pub(super) fn happen(&mut self, event: Event) -> Result<(), String> {
+    pub(super) fn happen(&mut self, event: Event) -> Result<(), Wrong> {
         match event {
             Event::Run(process, sleeps) if self.member(process).sleeps == sleeps => return self.let_run(process),
             Event::Run(..) => {}
@@ -379,7 +384,7 @@ impl SimulatedJob {
         Ok(())
     }
 
-    fn let_run(&mut self, process: ProcessIndex) -> Result<(), String> {
+    fn let_run(&mut self, process: ProcessIndex) -> Result<(), Wrong> {
         let member = self.member(process);
         if member.is_lost || member.output.is_some() {
             return Ok(());
@@ -402,8 +407,8 @@ impl SimulatedJob {
                 let replica = member.replica;
                 let world = self.world();
                 let told = world.told.iter().map(|(_, message)| format!("{message:?}"));
-                let said: Vec<_> = told.chain(world.lines.iter().cloned()).collect();
-                return Err(format!("{replica}: {why} {}", said.join("; ")));
+                let said = told.chain(world.lines.iter().cloned()).collect();
+                return Err(Wrong::Panicked { replica, why, said });
             }
         }
         Ok(())
@@ -445,7 +450,7 @@ impl SimulatedJob {
     }
 
     /// What a process tells its daemon.
-    fn hear(&mut self, process: ProcessIndex, message: FromAgent) -> Result<(), String> {
+    fn hear(&mut self, process: ProcessIndex, message: FromAgent) -> Result<(), Wrong> {
         let replica = self.member(process).replica;
         match message {
             FromAgent::Finalizing { view, .. } => {
@@ -464,7 +469,7 @@ impl SimulatedJob {
             FromAgent::Event(redrt_wire::event::Event::Reconnected { .. })
             | FromAgent::Pinned(_)
             | FromAgent::Quiet => {}
-            other => return Err(format!("{replica} says {other:?}")),
+            other => return Err(Wrong::Said { replica, message: Box::new(other) }),
         }
         Ok(())
     }
@@ -474,13 +479,13 @@ impl SimulatedJob {
     }
 
     /// Replicas of a rank have the same results.
-    fn compare(&self) -> Result<(), String> {
+    fn compare(&self) -> Result<(), Wrong> {
         for rank in 0..self.summary.rank_count {
             let of_rank = |member: &&Member| member.replica.rank == VirtualRank(rank) && !member.is_lost;
             let mut outputs = self.members.iter().filter(of_rank).filter_map(|member| member.output.as_ref());
             let first = outputs.next();
             if outputs.any(|output| Some(output) != first) {
-                return Err(format!("replicas of rank {rank} have different results"));
+                return Err(Wrong::Results { rank });
             }
         }
         Ok(())

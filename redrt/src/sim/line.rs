@@ -7,6 +7,7 @@
 
 use super::job::SimulatedJob;
 use super::world::Event;
+use super::wrong::Wrong;
 use crate::membership::{go_on_simulated, hold_simulated, restore_simulated};
 use crate::mutation::Mutation;
 use redrt_engine::cloning::Held;
@@ -26,7 +27,7 @@ impl SimulatedJob {
     }
 
     /// Takes a line, unless somebody is missing. Whether it was taken.
-    pub(super) fn line(&mut self, goes_back: bool) -> Result<bool, String> {
+    pub(super) fn line(&mut self, goes_back: bool) -> Result<bool, Wrong> {
         let world = self.world();
         let is_whole = self.members.iter().zip(0..).all(|(member, process)| {
             let is_fit = world.hears(ProcessIndex(process)) && member.output.is_none() && !member.awaits_cards;
@@ -52,7 +53,7 @@ impl SimulatedJob {
     }
 
     /// A process hears that the line goes, and what else its daemon has to tell it: some of it before, some with that.
-    fn go_on(&self, process: ProcessIndex) -> Result<(), String> {
+    fn go_on(&self, process: ProcessIndex) -> Result<(), Wrong> {
         let mut world = self.world();
         let told = world.take_told(process);
         let before = world.random.below(told.len() + 1);
@@ -66,14 +67,14 @@ impl SimulatedJob {
     }
 
     /// Nobody else runs meanwhile, so it is held between two calls, too: what it has to send waits.
-    fn hold<T>(&self, process: ProcessIndex, act: impl FnOnce(Held<'static>) -> T) -> Result<T, String> {
+    fn hold<T>(&self, process: ProcessIndex, act: impl FnOnce(Held<'static>) -> T) -> Result<T, Wrong> {
         let member = &self.members[process.0 as usize];
         let done = member.actor.act(|| hold_simulated().map(act));
-        done.ok_or_else(|| format!("{} cannot be held for a line", member.replica))
+        done.ok_or(Wrong::NotHeld { replica: member.replica })
     }
 
     /// Until nothing is on its way between any two.
-    fn come_to_rest(&mut self) -> Result<(), String> {
+    fn come_to_rest(&mut self) -> Result<(), Wrong> {
         loop {
             // Who sends over a connection that was opened has been admitted at the other end.
             let mut is_quiet = !self.world().is_anybody_knocking();
@@ -84,14 +85,14 @@ impl SimulatedJob {
                 return Ok(());
             }
             let event = self.world().next_of_network();
-            let event = event.ok_or("what is on its way does not arrive, and a line waits for it")?;
+            let event = event.ok_or(Wrong::NotQuiet)?;
             self.world().say(|| format!("{event:?}, before a line"));
             self.happen(event)?;
         }
     }
 
     /// All are loaded again, in a job whose coordinator is told everything anew.
-    fn go_back(&mut self) -> Result<(), String> {
+    fn go_back(&mut self) -> Result<(), Wrong> {
         self.world().forget();
         self.is_released = false;
         // They know by themselves that it was taken.
@@ -99,7 +100,7 @@ impl SimulatedJob {
         self.summary.returns += 1;
         for process in self.living() {
             let restored = self.hold(process, restore_simulated)?;
-            restored.map_err(|error| format!("process {} cannot be restored: {error}", process.0))?;
+            restored.map_err(|error| Wrong::NotRestored { process, error })?;
             let member = &mut self.members[process.0 as usize];
             (member.finalizing, member.awaits_cards) = (None, true);
         }

@@ -19,10 +19,12 @@ mod program;
 #[cfg(test)]
 mod tests;
 mod world;
+mod wrong;
 
 pub use crate::mutation::Mutation;
 pub use job::{Failure, Options, Summary, run};
 pub use program::Kind;
+pub use wrong::Wrong;
 
 use redrt_process::simulation::Simulation;
 

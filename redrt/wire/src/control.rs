@@ -13,6 +13,7 @@ use crate::clone::Pins;
 use crate::dynamic::{Answer as DynamicAnswer, Origin, Request};
 use crate::event::{Coverage, Event, Statistics};
 use crate::fault::ProcessFault;
+use crate::lack::Lack;
 use crate::profile::ProcessProfile;
 use crate::scrub::{Answer, Scrub};
 use crate::secret::Secret;
@@ -325,10 +326,7 @@ pub enum FromAgent {
         message: String,
     },
     /// This process lacks something of its host without which it cannot go on: descriptors, memory.
-    Unable {
-        /// What it could not do, and why.
-        why: String,
-    },
+    Unable(Lack),
     /// Something for the audit log.
     Event(Event),
     /// The answer to `Ask`.

@@ -21,6 +21,7 @@ use crate::control::{FromAgent, Options};
 use crate::dynamic::{Answer, Origin};
 use crate::exit::Exit;
 use crate::fault::ProcessFault;
+use crate::foreign::Foreign;
 use crate::line::{Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
 use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, VirtualRank, World};
@@ -400,8 +401,8 @@ pub enum FromDaemon {
     OtherMpi {
         /// The replica.
         replica: ReplicaId,
-        /// Which, in words that follow on the name of the program.
-        what: String,
+        /// Which.
+        found: Foreign,
     },
     /// A clone in which this host takes part has come so far.
     Clone {

@@ -123,6 +123,30 @@ pub struct Mismatch {
     pub view: ViewNumber,
 }
 
+/// Where replicas of one rank took different paths outside messages, in words that follow on the name of the replica
+/// that noticed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+pub enum Parting {
+    /// Its leader read a clock, and it made another call there.
+    #[error("its leader read a clock where this replica did not")]
+    ClockOfLeader,
+    /// It read a clock, and its leader made another call there.
+    #[error("it read a clock where its leader did not")]
+    ClockAlone,
+    /// The same bytes of a file are not the same for both.
+    #[error("it reads other bytes from {path} than its leader has read")]
+    Read {
+        /// The file, or its name for the user where it has no path.
+        path: String,
+    },
+    /// They write different bytes at the same place.
+    #[error("it would have written other bytes to {path} than its leader")]
+    Written {
+        /// The file.
+        path: String,
+    },
+}
+
 /// One event for the audit log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Event {
@@ -135,8 +159,8 @@ pub enum Event {
     Divergence {
         /// Who noticed.
         replica: ReplicaId,
-        /// What differed, in words.
-        what: String,
+        /// Where they parted.
+        parting: Parting,
     },
     /// A connection that was lost between two living processes is there again.
     Reconnected {

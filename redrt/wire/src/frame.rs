@@ -105,6 +105,7 @@ impl FrameReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Parting;
 
     #[test]
     fn frames_survive_any_fragmentation() {
@@ -181,7 +182,7 @@ mod tests {
         };
         let events = [
             Event::Mismatch(Box::new(mismatch)),
-            Event::Divergence { replica, what: "clock".into() },
+            Event::Divergence { replica, parting: Parting::ClockAlone },
             Event::Reconnected { replica, peer: replica },
             Event::Injected { replica, asked: crate::fault::ProcessFault::Kill { send: 1 }, fault: "kill".into() },
         ];

@@ -13,6 +13,7 @@ use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statisti
 use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
+use crate::lack::Lack;
 use crate::line::{Compression, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
 use crate::no_image::{NoImage, Told};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
@@ -316,7 +317,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromAgent::Dynamic(5, Request::Spawn { commands: vec![spawned(); 2], port: "port".into() }),
         FromAgent::Dynamic(6, Request::Name(NameRequest::Lookup { service: "name".into() })),
         FromAgent::Dynamic(7, Request::Checkpoint),
-        FromAgent::Unable { why: "no descriptors".into() },
+        FromAgent::Unable(Lack::Connection { errno: 24 }),
         FromAgent::Pace { calls: 1 << 40 },
         FromAgent::Answer { wave: 4, passive: Some(passive()), statistics: Statistics::default() },
         FromAgent::Pinned(vec![replica; 2]),

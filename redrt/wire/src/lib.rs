@@ -19,9 +19,11 @@ pub mod dynamic;
 pub mod event;
 pub mod exit;
 pub mod fault;
+pub mod foreign;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod lack;
 pub mod line;
 pub mod no_image;
 pub mod profile;

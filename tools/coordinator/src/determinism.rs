@@ -8,7 +8,7 @@
 use super::Coordinator;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::event::{Evidence, Finding, Mismatch};
+use redrt_wire::event::{Evidence, Finding, Mismatch, Parting};
 use redrt_wire::trace::{Sending, Trace};
 use replica_output::mismatch::OutputMismatch;
 use sdc_detect::Difference;
@@ -47,6 +47,20 @@ impl Nondeterministic {
     }
 }
 
+/// A path that one replica took alone, outside of messages and output.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+pub enum Apart {
+    /// It noticed that it had parted from its leader.
+    #[error(transparent)]
+    Diverged(#[from] Parting),
+    /// It gave up.
+    #[error("{message}")]
+    GaveUp {
+        /// Why, as its library told the user.
+        message: String,
+    },
+}
+
 /// All that was found.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Check {
@@ -54,7 +68,7 @@ pub struct Check {
     /// Lines of output, and of which rank.
     pub lines: Vec<(VirtualRank, OutputMismatch)>,
     /// What was found outside of messages and output, by whom.
-    pub others: Vec<(ReplicaId, String)>,
+    pub others: Vec<(ReplicaId, Apart)>,
     /// What is not among these because there is too much of it.
     pub untold_count: u64,
 }
@@ -83,7 +97,7 @@ impl Check {
     }
 
     /// Takes something else that differs.
-    pub(super) fn other(&mut self, replica: ReplicaId, what: String) {
+    pub(super) fn other(&mut self, replica: ReplicaId, what: Apart) {
         match self.others.len() {
             LINES_MAX.. => self.untold_count += 1,
             _ => self.others.push((replica, what)),

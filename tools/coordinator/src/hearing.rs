@@ -1,5 +1,6 @@
 //! What processes say.
 
+use super::determinism::Apart;
 use super::stall::{self, Finding, Stall};
 use super::{Coordinator, EndReason, KILL_GRACE, LineWatch, Phase, Recovery, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::ReplicaId;
@@ -38,7 +39,7 @@ impl Coordinator {
             }
             FromAgent::Abort { code, message } => {
                 if let Some(check) = self.check.as_mut().filter(|_| !message.is_empty()) {
-                    check.other(replica, message.clone());
+                    check.other(replica, Apart::GaveUp { message: message.clone() });
                 }
                 let reason = RetireReason::Abort { code, message: message.clone() };
                 if self.retire(replica, reason, SIBLINGS_BELIEVED) {
@@ -46,7 +47,7 @@ impl Coordinator {
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
-            FromAgent::Unable { why } => self.unable(now, replica, why),
+            FromAgent::Unable(lack) => self.unable(now, replica, lack),
             FromAgent::Event(Event::Mismatch(mismatch)) if mismatch.action == Action::Disputed => {
                 self.have_differed = true;
                 self.dispute(now, &mismatch);
@@ -60,8 +61,8 @@ impl Coordinator {
                 let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
                 self.have_differed |= matches!(event, Event::Mismatch(_) | Event::Divergence { .. });
                 self.report(Report::Event(event.clone()));
-                if let (Event::Divergence { replica, what }, Some(check)) = (&event, &mut self.check) {
-                    check.other(*replica, what.clone());
+                if let (Event::Divergence { replica, parting }, Some(check)) = (&event, &mut self.check) {
+                    check.other(*replica, Apart::Diverged(parting.clone()));
                 }
                 if let Event::Mismatch(mismatch) = &event {
                     self.check_message(mismatch);

@@ -166,8 +166,8 @@ impl Coordinator {
         let before = self.membership();
         match input {
             Input::Started { .. } | Input::Tick => {}
-            Input::OtherMpi { replica, what } => {
-                self.end(EndReason::OtherMpi { replica, what }, Some(ending::OTHER_MPI_CODE), now + KILL_GRACE);
+            Input::OtherMpi { replica, found } => {
+                self.end(EndReason::OtherMpi { replica, found }, Some(ending::OTHER_MPI_CODE), now + KILL_GRACE);
             }
             Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
             Input::Agent(replica, message) => self.hear(now, replica, message),

@@ -8,6 +8,7 @@ use redrt_wire::clone::{CloneId, CloneStep, Newcomer, Progress};
 use redrt_wire::control::{FromAgent, OnSdc};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
+use redrt_wire::foreign::Foreign;
 use redrt_wire::line::{Generation, LineStep};
 use replica_output::mismatch::Finding;
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,7 @@ pub enum Input {
         /// The replica.
         replica: ReplicaId,
         /// Its library.
-        what: String,
+        found: Foreign,
     },
     /// A process said something.
     Agent(ReplicaId, FromAgent),

@@ -10,6 +10,7 @@ use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason, scrub};
 use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
+use redrt_wire::lack::Lack;
 use std::time::Duration;
 
 /// What no sound process says, in words that follow on its name.
@@ -61,7 +62,7 @@ impl Coordinator {
             | FromAgent::Ready(_)
             | FromAgent::Finalizing { .. }
             | FromAgent::Abort { .. }
-            | FromAgent::Unable { .. }
+            | FromAgent::Unable(_)
             | FromAgent::Trace(..)
             | FromAgent::Dynamic(..)
             | FromAgent::Answer { .. }
@@ -100,10 +101,10 @@ impl Coordinator {
     }
 
     /// A process lacks something of its host: its siblings may have it.
-    pub(super) fn unable(&mut self, now: Duration, replica: ReplicaId, why: String) {
+    pub(super) fn unable(&mut self, now: Duration, replica: ReplicaId, lack: Lack) {
         let is_over = self.released || self.ending.is_some();
-        if !is_over && !self.retire(replica, RetireReason::Unable { why: why.clone() }, 1) {
-            self.end(EndReason::Unable { replica, why }, Some(1), now + KILL_GRACE);
+        if !is_over && !self.retire(replica, RetireReason::Unable(lack), 1) {
+            self.end(EndReason::Unable { replica, lack }, Some(1), now + KILL_GRACE);
         }
     }
 

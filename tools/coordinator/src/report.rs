@@ -8,6 +8,8 @@ use attribution::Conclusion;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::event::{Action, Event, Mismatch};
 use redrt_wire::exit::Exit;
+use redrt_wire::foreign::Foreign;
+use redrt_wire::lack::Lack;
 use redrt_wire::line::Generation;
 use replica_output::mismatch::OutputMismatch;
 use std::time::Duration;
@@ -52,8 +54,8 @@ pub enum EndReason {
     OtherMpi {
         /// The replica.
         replica: ReplicaId,
-        /// Which, in words that follow on the name of the program.
-        what: String,
+        /// Which.
+        found: Foreign,
     },
     /// A rank ended without calling `MPI_Init` while others had called it, and would wait for ever.
     MissedInit {
@@ -93,8 +95,8 @@ pub enum EndReason {
     Unable {
         /// The replica.
         replica: ReplicaId,
-        /// What it could not do, and why.
-        why: String,
+        /// What it lacks.
+        lack: Lack,
     },
     /// A connection between two living processes broke, and neither has a sibling.
     BrokenLink {
@@ -159,10 +161,7 @@ pub enum RetireReason {
     /// It sent what no sound process sends, or says so of others and is not believed.
     Refused(Refusal),
     /// It lacks something of its host.
-    Unable {
-        /// What it could not do, and why.
-        why: String,
-    },
+    Unable(Lack),
     /// A connection of it with another living process broke.
     BrokenLink {
         /// Whose end is said to be the broken one.

@@ -82,8 +82,8 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
         }
         Report::Event(Event::Mismatch(mismatch)) => (Severity::Warning, mismatch_line(mismatch, host)),
         Report::Event(Event::Evidence(evidence)) => (Severity::Warning, evidence_line(evidence)),
-        Report::Event(Event::Divergence { replica, what }) => {
-            (Severity::Warning, format!("replica {replica} on {} diverged: {what}", host(*replica)))
+        Report::Event(Event::Divergence { replica, parting }) => {
+            (Severity::Warning, format!("replica {replica} on {} diverged: {parting}", host(*replica)))
         }
         Report::Event(Event::Injected { replica, fault, .. }) | Report::Injected { replica, fault } => {
             (Severity::Note, format!("injected {fault} into {replica}"))
@@ -129,7 +129,7 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
                 RetireReason::Refused(refusal) => {
                     format!("sent what no sound process sends: {}", refusal_text(refusal))
                 }
-                RetireReason::Unable { why } => why.clone(),
+                RetireReason::Unable(lack) => lack.to_string(),
                 RetireReason::BrokenLink { suspect, by } => {
                     let other = if suspect == replica { by } else { suspect };
                     format!("has lost its connection with {other} on {}, and both are alive", host(*other))
@@ -352,8 +352,8 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::NotStarted { replica, message } => {
             format!("could not start replica {replica} on {}: {message}", host(*replica))
         }
-        EndReason::OtherMpi { replica, what } => format!(
-            "the program of replica {replica} on {} {what}, and not for redrt: each process runs alone, and nothing is compared; \
+        EndReason::OtherMpi { replica, found } => format!(
+            "the program of replica {replica} on {} {found}, and not for redrt: each process runs alone, and nothing is compared; \
              ending the job (--allow-other-mpi lets it run)",
             host(*replica)
         ),
@@ -375,9 +375,9 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             let refusal = refusal_text(refusal);
             format!("{refusal}; the memory of one of the two is corrupt, and neither has a sibling: ending the job")
         }
-        EndReason::Unable { replica, why } => {
+        EndReason::Unable { replica, lack } => {
             format!(
-                "replica {replica} on {} {why}; rank {} has no other replica: ending the job",
+                "replica {replica} on {} {lack}; rank {} has no other replica: ending the job",
                 host(*replica),
                 replica.rank
             )

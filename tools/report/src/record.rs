@@ -80,7 +80,8 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         }
         Report::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
         Report::Event(Event::Evidence(evidence)) => ("evidence", evidence_record(evidence, host)),
-        Report::Event(Event::Divergence { replica, what }) => {
+        Report::Event(Event::Divergence { replica, parting }) => {
+            let what = parting.to_string();
             ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
         }
         Report::Event(Event::Reconnected { replica, peer }) => {
@@ -117,7 +118,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         Report::ScrubEnded(coverage) => ("scrub-end", scrub_record(coverage)),
         Report::Retired { replica, reason } => {
             let why = match reason {
-                RetireReason::Unable { why } => Some(why),
+                RetireReason::Unable(lack) => Some(lack.to_string()),
                 _ => None,
             };
             let reason = match reason {
@@ -129,7 +130,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
                 RetireReason::Withheld => "withheld",
                 RetireReason::Abort { .. } => "abort",
                 RetireReason::Refused(_) => "refused",
-                RetireReason::Unable { .. } => "unable",
+                RetireReason::Unable(_) => "unable",
                 RetireReason::BrokenLink { .. } => "broken-link",
             };
             let mut fields = json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason });
@@ -280,7 +281,9 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         EndReason::NotStarted { replica, message } => {
             ("not-started", json!({ "replica": replica.to_string(), "message": message }))
         }
-        EndReason::OtherMpi { replica, what } => ("other-mpi", json!({ "replica": replica.to_string(), "what": what })),
+        EndReason::OtherMpi { replica, found } => {
+            ("other-mpi", json!({ "replica": replica.to_string(), "what": found.to_string() }))
+        }
         EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
         EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
         EndReason::SpawnedFailed { code } => ("spawned-failed", json!({ "code": code })),
@@ -291,8 +294,8 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
                 stall.iter().map(|(replica, passive)| (replica.to_string(), json!(passive.waits_for))).collect();
             ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
         }
-        EndReason::Unable { replica, why } => {
-            ("end-unable", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+        EndReason::Unable { replica, lack } => {
+            ("end-unable", json!({ "replica": replica.to_string(), "host": host(*replica), "why": lack.to_string() }))
         }
         EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal_text(refusal) })),
         EndReason::BrokenLink { suspect, by } => {

@@ -3,6 +3,7 @@ use coordinator::{EndReason, Refusal, Report, RetireReason};
 use proptest::prelude::*;
 use redrt_types::ReplicaId;
 use redrt_wire::event::Event;
+use redrt_wire::lack::Lack;
 
 fn told(report: &Report) -> String {
     line(report, &|_| "h".into()).expect("it has a line").1
@@ -18,10 +19,10 @@ fn a_replica_that_goes_is_told_of_with_its_host_and_the_reason() {
     let ending = told(&Report::Ending(EndReason::Refused(refusal())));
     assert!(ending.contains("replica 0.0 refused a frame: replica 1.1 sent rubbish"), "{ending}");
     assert!(ending.contains("ending the job"), "{ending}");
-    let why = || "cannot connect: Too many open files".to_owned();
-    let unable = told(&Report::Retired { replica: by, reason: RetireReason::Unable { why: why() } });
+    let lack = Lack::Connection { errno: 24 };
+    let unable = told(&Report::Retired { replica: by, reason: RetireReason::Unable(lack) });
     assert!(unable.starts_with("retiring replica 0.0 on h: it cannot"), "{unable}");
-    let unable = told(&Report::Ending(EndReason::Unable { replica: by, why: why() }));
+    let unable = told(&Report::Ending(EndReason::Unable { replica: by, lack }));
     assert!(unable.starts_with("replica 0.0 on h cannot"), "{unable}");
 }
 

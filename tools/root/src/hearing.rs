@@ -37,7 +37,7 @@ impl Root {
                 self.outputs.push_back(Output::Started { replica, pid });
                 return self.tell(Input::Started { replica, pid });
             }
-            FromDaemon::OtherMpi { replica, what } => return self.tell(Input::OtherMpi { replica, what }),
+            FromDaemon::OtherMpi { replica, found } => return self.tell(Input::OtherMpi { replica, found }),
             FromDaemon::NotStarted { replica, message } => return self.tell(Input::NotStarted { replica, message }),
             FromDaemon::Note(note) => Output::Note(note),
             FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, Request::Checkpoint) } => {

@@ -2,9 +2,10 @@
 
 use super::UsageError;
 use super::arguments::{AbiChoice, Arguments, LocalArguments};
-use crate::foreign::{BuiltFor, Foreign, examine};
+use crate::foreign::{BuiltFor, examine};
 use crate::installation::{LIBRARY, find_facade, find_library};
 use redrt_wire::daemon::{Abi, Application};
+use redrt_wire::foreign::Foreign;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -17,7 +17,7 @@ mod spawn;
 mod sweep;
 mod turns;
 
-use crate::foreign::{self, Foreign};
+use crate::foreign;
 use crate::jobs;
 use anyhow::{Context, Result, bail};
 use control_network::launcher::DaemonArguments;
@@ -25,6 +25,7 @@ use control_network::link::Received;
 pub use copying::{HELPER_FLAG, help};
 use guard::Guard;
 pub use guard::guard;
+use redrt_wire::foreign::Foreign;
 use replica_output::corruption::Corruption;
 pub use spawn::open_pidfd;
 pub use sweep::{become_subreaper, kill_descendants};
@@ -482,8 +483,8 @@ impl Daemon {
     /// A child has printed this.
     fn pass_on(&mut self, number: usize, stream: Stream, bytes: Vec<u8>) {
         let replica = self.children[number].replica;
-        if let Some(foreign) = self.other_mpi(number) {
-            self.tell(&FromDaemon::OtherMpi { replica, what: foreign.to_string() });
+        if let Some(found) = self.other_mpi(number) {
+            self.tell(&FromDaemon::OtherMpi { replica, found });
         }
         for (asked, fault) in std::mem::take(&mut self.children[number].corrupted) {
             let event = FromAgent::Event(Event::Injected { replica, asked, fault });

@@ -180,7 +180,8 @@ fn verdict(check: &Check, compared: u64) -> Verdict {
         let texts = line.sides.iter().map(|side| String::from_utf8_lossy(&side.text).into_owned());
         json!({ "rank": rank.0, "line": line.line, "texts": texts.collect::<Vec<_>>() })
     });
-    let others = check.others.iter().map(|(replica, what)| json!({ "replica": replica.to_string(), "what": what }));
+    let others =
+        check.others.iter().map(|(replica, what)| json!({ "replica": replica.to_string(), "what": what.to_string() }));
     let json = json!({
         "deterministic": check.is_clean(), "messages": places.iter().map(SendSite::json).collect::<Vec<_>>(),
         "output": printed.collect::<Vec<_>>(), "others": others.collect::<Vec<_>>(), "untold": check.untold_count,

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use redrt_wire::lack::Lack;
 
 /// Who is ended when processes refuse frames, in order, and the refusal if it is the job.
 fn after_refusals(degrees: &[u16], refusals: &[(&str, Option<&str>)]) -> (Vec<String>, Option<Refusal>) {
@@ -54,18 +55,18 @@ fn a_replica_that_lacks_descriptors_ends_alone_while_its_rank_has_another() {
         for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
             table.step(&format!("{replica} ready"));
         }
-        let why = "cannot connect: Too many open files".to_owned();
+        let lack = Lack::Connection { errno: 24 };
         let it = ReplicaId::new(1, 0);
-        table.coordinator.handle(table.now, Input::Agent(it, FromAgent::Unable { why: why.clone() }));
+        table.coordinator.handle(table.now, Input::Agent(it, FromAgent::Unable(lack)));
         let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
         let ends_alone = outputs.iter().any(|output| {
             let reason = match output {
                 Output::Report(Report::Retired { replica, reason, .. }) if *replica == it => reason,
                 _ => return false,
             };
-            *reason == RetireReason::Unable { why: why.clone() }
+            *reason == RetireReason::Unable(lack)
         });
-        let end = Report::Ending(EndReason::Unable { replica: it, why: why.clone() });
+        let end = Report::Ending(EndReason::Unable { replica: it, lack });
         let ends_job = outputs.iter().any(|output| matches!(output, Output::Report(report) if *report == end));
         assert_eq!((ends_alone, ends_job), (degree == 2, degree == 1), "{outputs:?}");
     }

@@ -10,7 +10,7 @@ mod status;
 use super::ask::ask;
 use crate::cli::UsageError;
 use crate::jobs::{self, Found};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use redrt_wire::tree::Question;
 use screen::{Action, Screen};
@@ -32,7 +32,7 @@ enum News {
     /// The job does not answer: it has ended, most likely.
     Silent(String),
     /// What came of a wish.
-    Answered(String, Result<(), String>),
+    Answered(String, Result<()>),
 }
 
 /// Shows the job until the user leaves.
@@ -113,8 +113,8 @@ fn wish(found: &Arc<Found>, tell: &Sender<News>, question: Question, what: Strin
     thread::Builder::new().name("redctl-ask".into()).spawn(move || {
         let outcome = match ask(&found, question) {
             Ok(answer) if answer.is_empty() => Ok(()),
-            Ok(answer) => Err(answer),
-            Err(error) => Err(format!("{error:#}")),
+            Ok(answer) => Err(anyhow!(answer)),
+            Err(error) => Err(error),
         };
         // Nobody wants to know any more.
         let _ = tell.send(News::Answered(what, outcome));

@@ -47,10 +47,10 @@ impl Screen {
     }
 
     /// What was asked for has been granted, or has failed.
-    pub fn answered(&mut self, what: &str, outcome: Result<(), String>) {
+    pub fn answered(&mut self, what: &str, outcome: anyhow::Result<()>) {
         self.message = match outcome {
             Ok(()) => format!("{what}: done"),
-            Err(why) => format!("{what}: {why}"),
+            Err(why) => format!("{what}: {why:#}"),
         };
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let asked = screen.press(KeyCode::Char('y'));
         assert_eq!(asked, Some(Action::Ask { question: Question::Drain("h1".into()), what: "free host h1".into() }));
         assert!(matches!(screen.press(KeyCode::Char('c')), Some(Action::Ask { .. })));
-        screen.answered("checkpoint", Err("none are taken".into()));
+        screen.answered("checkpoint", Err(anyhow::anyhow!("none are taken")));
         assert_eq!(screen.message, "checkpoint: none are taken");
         assert_eq!(screen.press(KeyCode::Char('q')), Some(Action::Quit));
     }

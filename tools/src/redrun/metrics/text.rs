@@ -211,14 +211,15 @@ mod tests {
     use super::*;
     use coordinator::Report;
     use redrt_types::ReplicaId;
-    use redrt_wire::event::Event;
+    use redrt_wire::event::{Event, Parting};
 
     #[test]
     fn the_text_has_what_was_counted() {
         let mut counts = Counts::default();
         let at = ReplicaId::new(1, 0);
         counts.count(&Report::Strike { replica: at, count: 1, limit: 3 }, &|_| "node \"7\"".into());
-        counts.count(&Report::Event(Event::Divergence { replica: at, what: "x".into() }), &|_| String::new());
+        counts
+            .count(&Report::Event(Event::Divergence { replica: at, parting: Parting::ClockAlone }), &|_| String::new());
         let totals = Totals { messages_compared: 12, ..Totals::default() };
         let mut snapshot = Snapshot::new(&counts, totals);
         for (in_step, degree) in [(2, 2), (1, 3), (0, 2), (2, 1)] {
