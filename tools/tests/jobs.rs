@@ -1,6 +1,6 @@
 //! Whole jobs of small programs and of the stand-in agent (`examples/agent.rs`): redrun, redrtd and real processes.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -202,7 +202,21 @@ fn redctl_shows_kills_and_stops() {
     assert!(redctl(&["--job", id, "kill", "1.1"]).0);
     wait_until("the loss", Duration::from_secs(10), || status()["view"] == 1);
     assert_eq!(status()["ranks"][1]["replicas"][1]["state"], "lost");
+    let listed: serde_json::Value = serde_json::from_str(&redctl(&["list", "--json"]).1).unwrap();
+    let own = listed.as_array().unwrap().iter().find(|job| job["job"] == id).unwrap();
+    assert_eq!((&own["program"], &own["ranks"], &own["replicas"]), (&agent.as_str().into(), &2.into(), &3.into()));
+    assert_eq!(own["health"], "1 of 2 ranks short of replicas");
+    let mut watching = Command::new(env!("CARGO_BIN_EXE_redctl"));
+    watching.args(["--job", id, "status", "--watch=1"]).stdout(Stdio::piped());
+    let mut watching = watching.spawn().unwrap();
+    let mut shown = BufReader::new(watching.stdout.take().unwrap());
+    let mut line = String::new();
+    shown.read_line(&mut line).unwrap();
+    assert!(line.starts_with(&format!("job {id}: running")), "{line}");
     assert!(redctl(&["--job", id, "stop"]).0);
+    let mut rest = String::new();
+    shown.read_to_string(&mut rest).unwrap();
+    assert!(watching.wait().unwrap().success() && rest.ends_with(&format!("job {id} has ended\n")), "{rest}");
     let job = ended(&child.wait_with_output().unwrap(), begin);
     assert!(job.code == 130 && job.err.contains("lost replica 1.1"), "{}", job.err);
     assert!(!redctl(&["--job", id, "status"]).0);

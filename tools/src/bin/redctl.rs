@@ -2,15 +2,14 @@
 
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
-use job_report::share_text;
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
 use redrt_tools::redctl::ask::ask;
-use redrt_tools::redctl::{checkpoints, pool, top};
-use redrt_tools::terminal::client;
+use redrt_tools::redctl::status::{Replica, Status};
+use redrt_tools::redctl::{checkpoints, list, pool, top};
 use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
-use serde_json::Value;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -33,12 +32,16 @@ struct Arguments {
 enum What {
     /// List the jobs on this host, and those that have ended and whose output nobody has seen.
     #[command(visible_alias = "jobs")]
-    List,
+    List(list::Arguments),
     /// Show ranks, replicas, hosts and the view.
     Status {
         /// As JSON.
         #[arg(long)]
         json: bool,
+        /// Show it again and again until the job ends, every SECONDS; 2 if not given.
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", require_equals = true,
+            value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "json")]
+        watch: Option<u64>,
     },
     /// Watch a job on the whole terminal, and kill, move, free, save with a key.
     Top,
@@ -141,9 +144,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     let question = match &arguments.what {
-        What::List => {
-            return list();
-        }
+        What::List(arguments) => return list::run(arguments),
         What::Status { .. } => Question::Status,
         What::Kill { replica } => Question::Kill(*replica),
         What::Migrate { replica, to, .. } => Question::Migrate { replica: *replica, to: to.clone() },
@@ -171,10 +172,16 @@ fn run(arguments: &Arguments) -> Result<()> {
         _ => arguments.job.as_deref(),
     };
     let found = jobs::find(of_job)?;
+    if let What::Status { watch: Some(seconds), .. } = arguments.what {
+        return watch(&found, Duration::from_secs(seconds));
+    }
     let answer = ask(&found, question)?;
     match &arguments.what {
-        What::Status { json: false } => say::text(say::shown(&table(&serde_json::from_str(&answer)?)?).as_bytes())?,
-        What::Status { json: true } => say::line(answer)?,
+        What::Status { json: true, .. } => say::line(answer)?,
+        What::Status { .. } => {
+            let status: Status = serde_json::from_str(&answer)?;
+            say::text(say::shown(&status.to_string()).as_bytes())?;
+        }
         _ if !answer.is_empty() => bail!("{answer}"),
         What::Migrate { replica, wait: true, .. } => wait_for(&found, &|at| at.replica == replica.to_string())?,
         What::Drain { host, wait: true } => wait_for(&found, &|at| at.host == *host)?,
@@ -183,39 +190,14 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What runs here, and what waits to be attached to.
-fn list() -> Result<()> {
-    let running = jobs::find_all()?;
-    let seats: Vec<_> = client::seats().into_iter().map(|(job, _)| job).collect();
-    for found in &running {
-        let is_detachable = seats.contains(&found.job);
-        let note = if is_detachable { " detachable" } else { "" };
-        say::line(format_args!("{} {}{note}", found.job, found.address))?;
-    }
-    for job in seats.iter().filter(|job| running.iter().all(|found| found.job != **job)) {
-        say::line(format_args!("{job} ended: redrun --attach {job} shows the rest of its output"))?;
-    }
-    Ok(())
-}
-
-/// A replica and where it is.
-struct At {
-    replica: String,
-    host: String,
-}
-
 /// Waits until no replica is there that is meant.
-fn wait_for(found: &Found, is_meant: &dyn Fn(&At) -> bool) -> Result<()> {
+fn wait_for(found: &Found, is_meant: &dyn Fn(&Replica) -> bool) -> Result<()> {
     loop {
-        let status: Value = serde_json::from_str(&ask(found, Question::Status)?)?;
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let moves: Vec<_> = list(&status["moves"]).iter().map(|one| text(&one["replica"])).collect();
-        let replicas = list(&status["ranks"]).into_iter().flat_map(|rank| list(&rank["replicas"]));
-        let there = replicas.filter(|replica| text(&replica["state"]) != "lost");
-        let there = there.map(|replica| At { replica: text(&replica["replica"]), host: text(&replica["host"]) });
-        let left: Vec<_> = there.filter(is_meant).map(|at| at.replica).collect();
-        match left.iter().find(|replica| !moves.contains(replica)) {
+        let status = Status::of(found)?;
+        let there = status.ranks.iter().flat_map(|rank| &rank.replicas).filter(|replica| replica.state != "lost");
+        let left: Vec<_> = there.filter(|replica| is_meant(replica)).map(|replica| &replica.replica).collect();
+        let stays = |replica: &&String| status.moves.iter().all(|one| one.replica != **replica);
+        match left.iter().copied().find(stays) {
             _ if left.is_empty() => return Ok(()),
             Some(replica) => bail!("replica {replica} stays where it is; redrun says why"),
             None => std::thread::sleep(POLL_INTERVAL),
@@ -223,49 +205,30 @@ fn wait_for(found: &Found, is_meant: &dyn Fn(&At) -> bool) -> Result<()> {
     }
 }
 
-/// The status for people.
-fn table(status: &Value) -> Result<String> {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut out = format!(
-        "job {}: {}, {} s, view {}\n\nrank  replicas\n",
-        text(&status["job"]),
-        text(&status["state"]),
-        text(&status["elapsed_s"]),
-        status["view"]
-    );
-    for rank in list(&status["ranks"]) {
-        let replicas: Vec<_> = list(&rank["replicas"])
-            .iter()
-            .map(|replica| {
-                let (name, host) = (text(&replica["replica"]), text(&replica["host"]));
-                let kept = replica["retention_bytes"].as_u64().unwrap_or(0);
-                let open = replica["window_messages"].as_u64().unwrap_or(0);
-                let kept =
-                    if kept + open > 0 { format!(" ({kept} bytes kept, {open} messages open)") } else { String::new() };
-                format!("{name} on {host}: {}{kept}", text(&replica["state"]))
-            })
-            .collect();
-        out += &format!("{:>4}  {}\n", text(&rank["rank"]), replicas.join(", "));
+/// Shows the status again and again, until the job ends.
+fn watch(found: &Found, interval: Duration) -> Result<()> {
+    let is_terminal = std::io::stdout().is_terminal();
+    let mut is_first = true;
+    loop {
+        let status = match Status::of(found) {
+            Ok(status) => status,
+            // It was there a moment ago.
+            Err(_) if !is_first => return Ok(say::line(format_args!("job {} has ended", found.job))?),
+            Err(error) => return Err(error),
+        };
+        let table = say::shown(&status.to_string()).into_owned();
+        let clear = if is_terminal {
+            "\x1b[H\x1b[2J"
+        } else if is_first {
+            ""
+        } else {
+            "\n"
+        };
+        std::io::stdout().write_all(format!("{clear}{table}").as_bytes())?;
+        std::io::stdout().flush()?;
+        is_first = false;
+        std::thread::sleep(interval);
     }
-    if let Some(share) = status["redundancy"]["protected_share"].as_f64() {
-        out += &format!("\n{} of rank hours had all replicas\n", share_text(share));
-        for rank in list(&status["redundancy"]["ranks"]) {
-            let seconds = |name: &str| rank[name].as_f64().unwrap_or(0.0);
-            out += &format!(
-                "{:>4}  short for {:.1} s, only one replica for {:.1} s, {} missing now\n",
-                text(&rank["rank"]),
-                seconds("short_s"),
-                seconds("single_s"),
-                rank["missing"]
-            );
-        }
-    }
-    out += "\nhost                 processes  state\n";
-    for host in list(&status["hosts"]) {
-        out += &format!("{:<20} {:>9}  {}\n", text(&host["host"]), text(&host["processes"]), text(&host["state"]));
-    }
-    Ok(out)
 }
 
 #[cfg(test)]
@@ -277,29 +240,6 @@ mod tests {
         assert_eq!(ranges("0-3,7").unwrap().0, [(0, 3), (7, 7)]);
         for wrong in ["", "x", "3-1", "1,", "1-2-3"] {
             assert!(ranges(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn the_table_names_ranks_replicas_and_hosts() {
-        let status = serde_json::json!({
-            "job": "00ab", "state": "running", "elapsed_s": 1.5, "view": 3,
-            "ranks": [{ "rank": 0, "replicas": [{ "replica": "0.1", "host": "h2", "state": "lost", "retention_bytes": 96, "window_messages": 3 }] }],
-            "hosts": [{ "host": "h2", "processes": 4, "state": "dead" }],
-            "redundancy": {
-                "protected_share": 0.825, "ranks": [{ "rank": 0, "short_s": 14.0, "single_s": 13.5, "missing": 1 }],
-            },
-        });
-        let table = table(&status).unwrap();
-        for part in [
-            "job 00ab: running, 1.5 s, view 3",
-            "0.1 on h2: lost (96 bytes kept, 3 messages open)",
-            "h2                           4  dead",
-            "   0  0.1 on h2",
-            "82.5 % of rank hours had all replicas",
-            "   0  short for 14.0 s, only one replica for 13.5 s, 1 missing now",
-        ] {
-            assert!(table.contains(part), "{table}");
         }
     }
 }

@@ -2,5 +2,7 @@
 
 pub mod ask;
 pub mod checkpoints;
+pub mod list;
 pub mod pool;
+pub mod status;
 pub mod top;

@@ -2,6 +2,7 @@
 //! job stands still, about once a second; these are the last ones.
 
 use super::{Shell, redundancy};
+use nix::unistd::{User, geteuid};
 use redrt_types::{ReplicaId, VirtualRank};
 use serde_json::{Value, json};
 
@@ -10,7 +11,19 @@ pub(super) fn milliseconds(ns: u64) -> f64 {
     (ns as f64 / 1e4).round() / 100.0
 }
 
+/// Of the user whose job it is; the number of one that has no name here.
+fn user_name() -> String {
+    let user = geteuid();
+    User::from_uid(user).ok().flatten().map_or_else(|| user.to_string(), |user| user.name)
+}
+
 impl Shell<'_> {
+    /// As the user has named them.
+    fn program_names(&self) -> String {
+        let names = self.job.applications.iter().filter_map(|application| application.arguments.first());
+        names.map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" : ")
+    }
+
     pub(super) fn status(&self) -> Value {
         let world = self.root.coordinator().world();
         let states: Vec<_> = self.root.coordinator().states().collect();
@@ -44,7 +57,8 @@ impl Shell<'_> {
             .map(|(replica, host)| json!({ "replica": replica.to_string(), "to": to(host) }));
         let host_count = self.fleet.plan().hosts.len() as u32;
         json!({
-            "job": format!("{:016x}", self.job_number), "state": self.root.coordinator().phase(),
+            "job": format!("{:016x}", self.job_number), "program": self.program_names(), "user": user_name(),
+            "state": self.root.coordinator().phase(),
             "elapsed_s": (self.now().as_secs_f64() * 10.0).round() / 10.0, "view": self.root.coordinator().view().number.0,
             "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
             "redundancy": redundancy::json(self.root.coordinator().redundancy(), self.now()),

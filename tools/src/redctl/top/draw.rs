@@ -1,7 +1,7 @@
 //! The picture: a line for each rank with its replicas, the hosts beside it, and what is under way below.
 
+use super::super::status::{Clone, Progress, Rank, Replica, Status};
 use super::screen::Screen;
-use super::status::{Clone, Progress, Rank, Replica, Status};
 use job_report::share_text;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

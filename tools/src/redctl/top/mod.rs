@@ -5,16 +5,15 @@
 
 mod draw;
 mod screen;
-mod status;
 
 use super::ask::ask;
+use super::status::Status;
 use crate::cli::UsageError;
 use crate::jobs::{self, Found};
 use anyhow::{Context, Result, anyhow};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use redrt_wire::tree::Question;
 use screen::{Action, Screen};
-use status::Status;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -57,8 +56,7 @@ pub fn run(wanted: Option<&str>) -> Result<()> {
 /// Asks for the status once a second, until nobody wants to know.
 fn look(found: &Found, tell: &Sender<News>) {
     loop {
-        let status = ask(found, Question::Status).and_then(|text| Ok(serde_json::from_str(&text)?));
-        let news = match status {
+        let news = match Status::of(found) {
             Ok(status) => News::Status(Box::new(status)),
             Err(error) => News::Silent(format!("{error:#}")),
         };
@@ -124,7 +122,7 @@ fn wish(found: &Arc<Found>, tell: &Sender<News>, question: Question, what: Strin
 
 #[cfg(test)]
 mod tests {
-    use super::status::Status;
+    use super::Status;
     use serde_json::json;
 
     /// What a job says, as `redrun` writes it.
@@ -139,7 +137,7 @@ mod tests {
             "round": 1, "done_bytes": 1u64 << 29, "total_bytes": 1u64 << 30, "bytes_per_second": 1e9,
         });
         serde_json::from_value(json!({
-            "job": "00ab", "state": "running", "elapsed_s": 12.3, "view": 3, "terminal": "own",
+            "job": "00ab", "program": "./app", "user": "me", "state": "running", "elapsed_s": 12.3, "view": 3, "terminal": "own",
             "ranks": [
                 { "rank": 0, "degree": 2, "live": 2,
                   "replicas": [replica("0.0", "h1", "running"), replica("0.1", "h2", "running")] },

@@ -1,6 +1,6 @@
 //! What is shown and selected, and what keys do. Pure: keys and answers in, wishes out.
 
-use super::status::{Replica, Status};
+use super::super::status::{Replica, Status};
 use crossterm::event::KeyCode;
 use redrt_wire::tree::Question;
 

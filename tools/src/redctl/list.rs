@@ -1,0 +1,168 @@
+//! `redctl list`: the jobs of this user that run here, and those that wait for a terminal.
+
+use super::status::Status;
+use crate::jobs::{self, Found};
+use crate::terminal::client;
+use anyhow::Result;
+use serde::Serialize;
+use std::thread;
+
+/// Options.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A job.
+#[derive(PartialEq, Debug, Serialize)]
+struct Row {
+    job: String,
+    /// Where its redrun listens. Absent when the job has ended.
+    address: Option<String>,
+    /// Absent when it has ended, or does not answer.
+    #[serde(flatten)]
+    facts: Option<Facts>,
+    health: String,
+    /// Whether `redrun --attach` can be its terminal.
+    is_detachable: bool,
+}
+
+#[derive(PartialEq, Debug, Serialize)]
+struct Facts {
+    program: String,
+    user: String,
+    ranks: usize,
+    /// Those that live.
+    replicas: usize,
+    age_s: f64,
+}
+
+/// Prints them.
+///
+/// # Errors
+/// When it cannot be seen which jobs run, or nothing can be printed.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let rows = rows()?;
+    if arguments.json {
+        say::line(serde_json::to_string(&rows)?)?;
+    } else if !rows.is_empty() {
+        say::text(say::shown(&table(&rows)).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn rows() -> Result<Vec<Row>> {
+    let seats: Vec<_> = client::seats().into_iter().map(|(job, _)| job).collect();
+    let running = jobs::find_all()?;
+    // All are asked at once: one that does not answer takes some seconds.
+    let asked = thread::scope(|scope| {
+        let asking: Vec<_> = running.iter().map(|found| scope.spawn(|| Status::of(found))).collect();
+        asking.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect::<Vec<_>>()
+    });
+    let mut rows: Vec<_> = running.iter().zip(asked).map(|(found, status)| row(found, status, &seats)).collect();
+    let ended = seats.iter().filter(|job| running.iter().all(|found| found.job != **job)).map(|job| Row {
+        job: job.clone(),
+        address: None,
+        facts: None,
+        health: "ended: redrun --attach shows the rest of its output".into(),
+        is_detachable: true,
+    });
+    rows.extend(ended);
+    Ok(rows)
+}
+
+fn row(found: &Found, status: Result<Status>, seats: &[String]) -> Row {
+    let health = status.as_ref().map_or_else(|error| format!("{error:#}"), Status::health);
+    let facts = status.ok().map(|status| Facts {
+        ranks: status.ranks.len(),
+        replicas: status.ranks.iter().map(|rank| rank.live).sum(),
+        age_s: status.elapsed_s,
+        program: status.program,
+        user: status.user,
+    });
+    let (job, address) = (found.job.clone(), Some(found.address.to_string()));
+    Row { is_detachable: seats.contains(&job), job, address, facts, health }
+}
+
+/// A time in its two largest units.
+fn age_text(age_s: f64) -> String {
+    let seconds = age_s.max(0.0) as u64;
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, ..) => format!("{days} d {hours} h"),
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let head = ["job", "program", "user", "ranks", "replicas", "age", "health"].map(str::to_owned);
+    let cells = rows.iter().map(|row| {
+        let facts = row.facts.as_ref();
+        let of = |text: &dyn Fn(&Facts) -> String| facts.map_or_else(|| "-".to_owned(), text);
+        [
+            row.job.clone(),
+            of(&|facts| facts.program.clone()),
+            of(&|facts| facts.user.clone()),
+            of(&|facts| facts.ranks.to_string()),
+            of(&|facts| facts.replicas.to_string()),
+            of(&|facts| age_text(facts.age_s)),
+            if row.is_detachable && row.address.is_some() {
+                format!("{}, detachable", row.health)
+            } else {
+                row.health.clone()
+            },
+        ]
+    });
+    let lines: Vec<_> = std::iter::once(head).chain(cells).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..7).map(width).collect();
+    let mut out = String::new();
+    for line in &lines {
+        let padded: Vec<_> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        out += padded.join("  ").trim_end();
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(job: &str, facts: Option<Facts>, is_detachable: bool) -> Row {
+        let address = facts.is_some().then(|| "10.0.0.1:4000".to_owned());
+        Row { job: job.into(), address, facts, health: "well".into(), is_detachable }
+    }
+
+    fn facts() -> Option<Facts> {
+        Some(Facts { program: "./app".into(), user: "me".into(), ranks: 64, replicas: 127, age_s: 90.0 })
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_job() {
+        let table = table(&[row("00ab", facts(), true), row("00cd", None, true)]);
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(lines[0], "job   program  user  ranks  replicas  age         health");
+        assert!(
+            lines[1].starts_with("00ab  ./app    me    64     127       1 min 30 s  ")
+                && lines[1].ends_with("well, detachable")
+        );
+        assert!(lines[2].starts_with("00cd  -        -     -      -         -") && lines[2].ends_with("  well"));
+    }
+
+    #[test]
+    fn an_age_has_two_units() {
+        let ages = [7.9, 61.0, 7322.0, 266_400.0].map(age_text);
+        assert_eq!(ages, ["7 s", "1 min 1 s", "2 h 2 min", "3 d 2 h"]);
+    }
+
+    #[test]
+    fn json_has_the_facts_of_a_job_beside_its_identity() {
+        let text = serde_json::to_value([row("00ab", facts(), false), row("00cd", None, true)]).unwrap();
+        assert_eq!((&text[0]["job"], &text[0]["replicas"]), (&"00ab".into(), &127.into()));
+        assert_eq!((&text[1]["is_detachable"], &text[1]["ranks"]), (&true.into(), &serde_json::Value::Null));
+    }
+}

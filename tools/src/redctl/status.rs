@@ -1,0 +1,216 @@
+//! What `redctl status --json` says, as far as it is shown, and the table that shows it.
+
+use super::ask::ask;
+use crate::jobs::Found;
+use anyhow::Result;
+use job_report::share_text;
+use redrt_wire::tree::Question;
+use serde::Deserialize;
+use std::fmt::{Display, Formatter};
+
+/// A job.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub job: String,
+    pub program: String,
+    pub user: String,
+    pub state: String,
+    pub elapsed_s: f64,
+    pub view: u64,
+    pub ranks: Vec<Rank>,
+    pub redundancy: Redundancy,
+    pub checkpoint: Checkpoint,
+    pub moves: Vec<Move>,
+    pub clones: Vec<Clone>,
+    pub hosts: Vec<Host>,
+}
+
+impl Status {
+    /// Asks a job.
+    ///
+    /// # Errors
+    /// When the job has ended, or does not answer.
+    pub fn of(found: &Found) -> Result<Self> {
+        Ok(serde_json::from_str(&ask(found, Question::Status)?)?)
+    }
+
+    /// What ails the job, in a few words.
+    pub fn health(&self) -> String {
+        let short_count = self.ranks.iter().filter(|rank| rank.live < rank.degree).count();
+        match (self.state.as_str(), short_count) {
+            ("running", 0) => "well".into(),
+            ("running", count) => format!("{count} of {} ranks short of replicas", self.ranks.len()),
+            (state, _) => state.into(),
+        }
+    }
+}
+
+/// A table for people, of several lines.
+impl Display for Status {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { job, program, user, state, elapsed_s, view, .. } = self;
+        writeln!(out, "job {job}: {state}, {elapsed_s:.1} s, view {view}; {program}, of {user}\n\nrank  replicas")?;
+        for rank in &self.ranks {
+            let replicas: Vec<_> = rank.replicas.iter().map(Replica::to_string).collect();
+            writeln!(out, "{:>4}  {}", rank.rank, replicas.join(", "))?;
+        }
+        if let Some(share) = self.redundancy.protected_share {
+            writeln!(out, "\n{} of rank hours had all replicas", share_text(share))?;
+            for Shortage { rank, short_s, single_s, missing } in &self.redundancy.ranks {
+                writeln!(
+                    out,
+                    "{rank:>4}  short for {short_s:.1} s, only one replica for {single_s:.1} s, {missing} missing now"
+                )?;
+            }
+        }
+        writeln!(out, "\nhost                 processes  state")?;
+        for Host { host, processes, state } in &self.hosts {
+            writeln!(out, "{host:<20} {processes:>9}  {state}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Replica {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { replica, host, state, retention_bytes: kept, window_messages: open, .. } = self;
+        write!(out, "{replica} on {host}: {state}")?;
+        if kept + open > 0 {
+            write!(out, " ({kept} bytes kept, {open} messages open)")?;
+        }
+        Ok(())
+    }
+}
+
+/// A virtual rank and who stands for it.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Rank {
+    pub rank: u32,
+    /// How many replicas it is to have.
+    pub degree: usize,
+    pub live: usize,
+    pub replicas: Vec<Replica>,
+}
+
+/// A replica.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Replica {
+    pub replica: String,
+    pub host: String,
+    pub state: String,
+    pub retention_bytes: u64,
+    pub window_messages: u64,
+    pub memory_bytes: u64,
+    /// The longest time that it has waited for its siblings.
+    pub stall_ms_max: f64,
+}
+
+/// How long it was missing.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Redundancy {
+    /// Which part of all rank hours had all replicas.
+    pub protected_share: Option<f64>,
+    pub ranks: Vec<Shortage>,
+}
+
+/// For how long a rank had fewer replicas than it is to have.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Shortage {
+    pub rank: u32,
+    pub short_s: f64,
+    pub single_s: f64,
+    pub missing: u64,
+}
+
+/// Generations.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Checkpoint {
+    pub newest: Option<u64>,
+    pub under_way: Option<u64>,
+    pub progress: Option<Progress>,
+}
+
+/// A replica that is to be elsewhere.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Move {
+    pub replica: String,
+    pub to: Option<String>,
+}
+
+/// A copy that is being made.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Clone {
+    pub replica: String,
+    pub source: String,
+    pub host: String,
+    pub progress: Option<Progress>,
+}
+
+/// How far it is.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Progress {
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub bytes_per_second: f64,
+}
+
+/// A host.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Host {
+    pub host: String,
+    pub state: String,
+    pub processes: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(state: &str) -> Status {
+        let status = serde_json::json!({
+            "job": "00ab", "program": "./app", "user": "me", "state": state, "elapsed_s": 1.5, "view": 3,
+            "ranks": [{ "rank": 0, "degree": 2, "live": 1, "replicas": [{ "replica": "0.1", "host": "h2",
+                "state": "lost", "retention_bytes": 96, "window_messages": 3, "memory_bytes": 1, "stall_ms_max": 0.5 }] }],
+            "hosts": [{ "host": "h2", "processes": 4, "state": "dead" }], "moves": [], "clones": [],
+            "checkpoint": { "newest": null, "under_way": null, "progress": null },
+            "redundancy": {
+                "protected_share": 0.825, "ranks": [{ "rank": 0, "short_s": 14.0, "single_s": 13.5, "missing": 1 }],
+            },
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[test]
+    fn the_table_names_ranks_replicas_and_hosts() {
+        let table = status("running").to_string();
+        for part in [
+            "job 00ab: running, 1.5 s, view 3; ./app, of me",
+            "0.1 on h2: lost (96 bytes kept, 3 messages open)",
+            "h2                           4  dead",
+            "   0  0.1 on h2",
+            "82.5 % of rank hours had all replicas",
+            "   0  short for 14.0 s, only one replica for 13.5 s, 1 missing now",
+        ] {
+            assert!(table.contains(part), "{table}");
+        }
+    }
+
+    #[test]
+    fn health_is_what_is_missing_or_what_the_job_does() {
+        assert_eq!(status("running").health(), "1 of 1 ranks short of replicas");
+        assert_eq!(status("starting").health(), "starting");
+        let mut whole = status("running");
+        whole.ranks[0].live = 2;
+        assert_eq!(whole.health(), "well");
+    }
+}
