@@ -2,6 +2,7 @@
 
 use super::job::SimulatedJob;
 use super::world::Event;
+use super::wrong::Wrong;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::ToAgent;
 use redrt_wire::dynamic::Answer;
@@ -19,7 +20,7 @@ impl SimulatedJob {
     }
 
     /// A line is to be taken because somebody has asked. Where it cannot be yet, it is tried again, or given up.
-    pub(super) fn asked_line(&mut self) -> Result<(), String> {
+    pub(super) fn asked_line(&mut self) -> Result<(), Wrong> {
         self.askers.retain(|(process, _)| !self.members[process.0 as usize].is_lost);
         if self.askers.is_empty() {
             return Ok(());
