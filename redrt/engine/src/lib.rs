@@ -465,6 +465,10 @@ impl Cell {
     fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
         while engine.joining.is_closed() {
             engine = if self.sleeper.is_simulated() {
+                // A process that is lost here drops what it has on its way out, and nobody opens the gate for it.
+                if std::thread::panicking() {
+                    return engine;
+                }
                 drop(engine);
                 redrt_process::simulation::sleep(None);
                 self.lock_at_any_time()
