@@ -67,7 +67,7 @@ use refusal::Fault;
 use replication::Replication;
 use request::{RequestId, Requests};
 use slab::Slab;
-use sleep::{Handovers, Sleeper, Yielding};
+use sleep::{Sleeper, Yielding};
 use stalls::Stalls;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -108,7 +108,6 @@ pub struct Engine {
     /// What was sent to whom, if that is wanted.
     traffic: Option<Box<Traffic>>,
     shares_core: bool,
-    handovers: Handovers,
     /// Whether a thread is polling or sleeping on the transports now.
     polling: bool,
     waiters: Waiters,
@@ -170,7 +169,6 @@ impl Engine {
             traces: setup.traces,
             traffic: setup.traffic,
             shares_core: setup.shares_core,
-            handovers: Handovers::default(),
             polling: false,
             waiters: Waiters::default(),
             asleep: None,
@@ -538,9 +536,6 @@ impl Cell {
             self.take_news(&mut engine);
             let missing = wanted.missing(engine.requests.completions);
             let progressed = engine.progress(missing);
-            if progressed && yielding.has_begun() {
-                engine.handovers.note();
-            }
             if tasks::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
                 drop(engine);
@@ -588,7 +583,7 @@ impl Cell {
                 }
             } else if idle < sleep::SPIN_POLLS_SHARED {
                 continue;
-            } else if !engine.handovers.is_sleep_due(sleep::switches) && yielding.goes_on(sleep::switches) {
+            } else if yielding.goes_on(sleep::switches) {
                 idle = 0;
                 drop(engine);
                 pause::yield_now();

@@ -55,11 +55,6 @@ pub struct Yielding {
 }
 
 impl Yielding {
-    /// Whether this wait has yielded.
-    pub fn has_begun(&self) -> bool {
-        self.yields > 0
-    }
-
     /// Whether to yield once more instead of going to sleep. `switches` counts how often somebody else was given the
     /// core.
     pub fn goes_on(&mut self, switches: impl Fn() -> u64) -> bool {
@@ -73,36 +68,6 @@ impl Yielding {
         let is_alone = self.rounds < ALONE_MAX && switches() == self.switches;
         (self.yields, self.rounds) = (YIELDS_SHARED / 2, self.rounds + 1);
         is_alone
-    }
-}
-
-/// Waits that a yield has ended, until a process looks who its core went to.
-const HANDOVERS_MAX: u32 = 4096;
-
-/// Two processes of one core that wait for each other hand it on by yielding. The kernel balances cores by who waits
-/// for one, and of these there is one at most, and only for a moment: they stay together though another core is idle.
-/// One that is woken is put on an idle core. So one of the two sleeps now and then.
-#[derive(Default)]
-pub struct Handovers {
-    count: u32,
-    switches: u64,
-}
-
-impl Handovers {
-    /// A yield has ended a wait.
-    pub fn note(&mut self) {
-        self.count += 1;
-    }
-
-    /// Whether to sleep in place of the next yield. `switches` as for [`Yielding::goes_on`].
-    pub fn is_sleep_due(&mut self, switches: impl Fn() -> u64) -> bool {
-        if self.count < HANDOVERS_MAX {
-            return false;
-        }
-        let (count, before) = (std::mem::take(&mut self.count), self.switches);
-        self.switches = switches();
-        // With a core to itself it yields to nobody. Another thread, or this one in a copy, counts from elsewhere.
-        self.switches.saturating_sub(before) >= u64::from(count / 2)
     }
 }
 
@@ -312,20 +277,6 @@ mod tests {
             assert!(names[..number].iter().all(|other| other[0] != name[0] && other[1] != name[1]));
         }
         assert_eq!(names[0], wake_name(&identity(1, 0, 0)));
-    }
-
-    #[test]
-    fn a_process_whose_core_goes_to_another_in_each_wait_sleeps_now_and_then() {
-        let sleeps = |switches_of_a_wait: u64| {
-            let mut handovers = Handovers::default();
-            let waits = 0..u64::from(10 * HANDOVERS_MAX);
-            let is_due = waits.map(|wait| {
-                handovers.note();
-                handovers.is_sleep_due(|| (wait + 1) * switches_of_a_wait)
-            });
-            is_due.filter(|is_due| *is_due).count()
-        };
-        assert_eq!([0, 1, 2].map(sleeps), [0, 10, 10]);
     }
 
     #[test]
