@@ -241,23 +241,24 @@ fn look_for_any(
 
 /// A number that differs between replicas, as the leader finds it.
 pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
-    let found = if needs_decisions(false) {
-        decide(
-            engine::cell(),
-            true,
-            |engine| {
-                let value = find(engine);
-                Some((Outcome::Value(value), value))
-            },
-            |engine, outcome| match outcome {
-                Outcome::Value(value) => Some(*value),
-                other => engine.diverged("a number", other),
-            },
-        )
-    } else {
-        Some(find(&mut engine::cell().lock()))
+    let found = match needs_decisions(false) {
+        true => number(engine::cell(), |engine| Some(find(engine))),
+        false => Some(find(&mut engine::cell().lock())),
     };
     found.expect("a number is there at once")
+}
+
+/// The number that the leader finds.
+fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64> {
+    decide(
+        cell,
+        true,
+        |engine| find(engine).map(|value| (Outcome::Value(value), value)),
+        |engine, outcome| match outcome {
+            Outcome::Value(value) => Some(*value),
+            other => engine.diverged("a number", other),
+        },
+    )
 }
 
 /// The same, of something that is there after a while: the leader looks for it until it finds it, and is woken to do so
@@ -267,15 +268,7 @@ pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
     if !needs_decisions(false) || mutation::is_planted(Mutation::LineByItself) {
         return cell.wait_for(|_| find());
     }
-    let found = decide(
-        cell,
-        true,
-        |_| find().map(|value| (Outcome::Value(value), value)),
-        |engine, outcome| match outcome {
-            Outcome::Value(value) => Some(*value),
-            other => engine.diverged("a number", other),
-        },
-    );
+    let found = number(cell, |_| find());
     // Its followers wait for this.
     cell.lock().flush();
     found.expect("it was waited for")

@@ -57,7 +57,7 @@ impl Piped {
         self.input.write_all(format!("{line}\n").as_bytes()).expect("the job reads");
     }
 
-    /// Reads until so many bytes have been shown in all.
+    /// Reads until this number of bytes has been shown in all.
     fn see(&mut self, byte_count: usize) {
         while self.shown.len() < byte_count {
             let mut bytes = vec![0; byte_count - self.shown.len()];
@@ -127,9 +127,7 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
         console.wait().expect("it was killed");
         place.is_rid_of(root);
         shown += &screen_now.close();
-        let (next, terminal) = screen();
-        console = place.on(terminal, &["--attach"]);
-        screen_now = next;
+        (screen_now, console) = place.attached();
     }
     screen_now.type_line("end");
     assert_eq!(code(&mut console), Some(7));

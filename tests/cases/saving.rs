@@ -1,7 +1,8 @@
 //! Programs that save themselves: `redrt_checkpoint`.
 
 use crate::checkpoints::{LIMIT, store};
-use redrt_tests::{Ended, Job, compile};
+use redrt_tests::{Ended, Job, Running, compile};
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const STEPS: u64 = 4;
@@ -12,6 +13,19 @@ fn saving(degree: u16) -> Job {
 
 fn saved(job: Job, store: &TempDir) -> Job {
     job.options(&["--checkpoint", "asked", "--checkpoint-dir", &store.path().display().to_string()])
+}
+
+/// A job that has saved itself three times, and waits for the file `stop`.
+fn before_last_step(degree: u16, store: &TempDir, stop: &Path) -> Running {
+    let job = saved(saving(degree).arguments(&[&stop.display().to_string()]), store).start();
+    job.wait_until("three steps", |job| job.output().lines().count() == 3);
+    job.wait_for("checkpoint", 3);
+    job
+}
+
+/// The directory of the one job in this store.
+fn of_job(store: &TempDir) -> PathBuf {
+    std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it can be read").path()
 }
 
 /// What is printed when each step is told this.
@@ -54,9 +68,7 @@ fn a_job_goes_back_to_where_it_saved_itself() {
     for degree in [1, 2] {
         let (store, directory) = (store(), store());
         let stop = directory.path().join("stop");
-        let job = saved(saving(degree).arguments(&[&stop.display().to_string()]), &store).start();
-        job.wait_until("three steps", |job| job.output().lines().count() == 3);
-        job.wait_for("checkpoint", 3);
+        let job = before_last_step(degree, &store, &stop);
         let victims: Vec<_> = (0..degree).map(|index| job.pid_of(&format!("1.{index}"))).collect();
         // SAFETY: - a signal to another process touches no memory of this one.
         victims.into_iter().for_each(|id| assert_eq!(unsafe { libc::kill(id, libc::SIGKILL) }, 0));
@@ -71,12 +83,8 @@ fn a_job_goes_back_to_where_it_saved_itself() {
 fn a_program_is_told_when_it_could_not_be_saved() {
     let (store, directory) = (store(), store());
     let stop = directory.path().join("stop");
-    let job = saved(saving(1).arguments(&[&stop.display().to_string()]), &store).start();
-    job.wait_until("three steps", |job| job.output().lines().count() == 3);
-    job.wait_for("checkpoint", 3);
-    let of_job =
-        std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it can be read");
-    std::fs::write(of_job.path().join("line-4.partial"), "in the way").expect("it can be written");
+    let job = before_last_step(1, &store, &stop);
+    std::fs::write(of_job(&store).join("line-4.partial"), "in the way").expect("it can be written");
     std::fs::write(&stop, "").expect("it can be written");
     let ended = job.wait().ended_well().said("checkpoint 4 was not taken");
     printed(&ended, [0, 0, 0, 2]);
@@ -87,13 +95,10 @@ fn a_program_is_told_when_it_could_not_be_saved() {
 fn the_successor_of_a_leader_that_dies_in_the_call_asks_again() {
     let (store, directory) = (store(), store());
     let stop = directory.path().join("stop");
-    let job = saved(saving(2).arguments(&[&stop.display().to_string()]), &store).start();
-    job.wait_until("three steps", |job| job.output().lines().count() == 3);
-    job.wait_for("checkpoint", 3);
+    let job = before_last_step(2, &store, &stop);
     std::fs::write(&stop, "").expect("it can be written");
-    let of_job =
-        std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it can be read");
-    let is_begun = || ["line-4", "line-4.partial"].into_iter().any(|name| of_job.path().join(name).exists());
+    let of_job = of_job(&store);
+    let is_begun = || ["line-4", "line-4.partial"].into_iter().any(|name| of_job.join(name).exists());
     job.wait_until("the checkpoint is begun", |job| is_begun() || job.has_ended());
     let leader = job.pid_of("0.0");
     // SAFETY: - a signal to another process touches no memory of this one.

@@ -101,6 +101,12 @@ impl Place {
         self.redrun(arguments).stdin(clone()).stdout(clone()).stderr(clone()).spawn().expect("redrun is there")
     }
 
+    /// Another console, on a terminal of its own.
+    pub fn attached(&self) -> (Screen, Child) {
+        let (screen, terminal) = screen();
+        (screen, self.on(terminal, &["--attach"]))
+    }
+
     /// Waits until this process has ended, of which somebody else is the parent.
     pub fn is_rid_of(&self, pid: nix::unistd::Pid) {
         let since = Instant::now();
@@ -165,9 +171,7 @@ fn a_console_is_killed_and_another_attached_twenty_times_and_nothing_is_lost_or_
         screen_now.see(&format!("got word {number}\n"));
         kill(&mut console);
         shown += &screen_now.close();
-        let (next, terminal) = screen();
-        console = place.on(terminal, &["--attach"]);
-        screen_now = next;
+        (screen_now, console) = place.attached();
     }
     screen_now.type_line("end");
     assert_eq!(code(&mut console), Some(7));

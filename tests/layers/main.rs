@@ -332,15 +332,17 @@ fn no_function_has_a_string_for_an_error() {
         }
         let results = results(own);
         count += results.len();
-        let error = |arguments: &Vec<String>| matches!(&arguments[..], [_, error] if error == "String" || error.starts_with("&"));
-        assert!(!results.iter().any(error), "{} has a Result<_, String>", path.display());
+        let is_text = |error: &str| error == "String" || error.starts_with('&');
+        let has_text = |arguments: &Vec<String>| matches!(&arguments[..], [_, error] if is_text(error));
+        assert!(!results.iter().any(has_text), "{} has a Result<_, String>", path.display());
     }
     assert!(count > 1000, "only {count} results were found");
 }
 
 #[test]
 fn errors_that_are_strings_are_found_however_deep_the_result_is() {
-    let text = "fn a() -> Result<Vec<(u8, u16)>, String> {} fn b() -> io::Result<String> {} fn c(f: Box<dyn Fn() -> Result<(), E>>)";
+    let text = "fn a() -> Result<Vec<(u8, u16)>, String> {} fn b() -> io::Result<String> {} \
+        fn c(f: Box<dyn Fn() -> Result<(), E>>)";
     let found: Vec<_> = results(text).into_iter().map(|arguments| arguments.join(" | ")).collect();
     assert_eq!(found, ["Vec<(u8, u16)> | String", "String", "() | E"]);
 }

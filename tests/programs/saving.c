@@ -1,4 +1,4 @@
-/* Computes and saves itself: saving STEPS [FILE]. In each of so many steps ranks add up numbers, and ask for a
+/* Computes and saves itself: saving STEPS [FILE]. In each step ranks add up numbers, and ask for a
    checkpoint. Rank 0 prints what it is told, and the sum so far. Before the last step it waits for the file, if one is
    named. */
 #include "redrt.h"

@@ -14,7 +14,6 @@
 
 use anyhow::{Context, Result};
 use job_root::Input;
-
 use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
@@ -277,7 +276,7 @@ pub fn journal_path(directory: &Path) -> PathBuf {
 /// What is wrong with the records of a journal: they are whole, and make no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum Senseless {
-    /// A record is none.
+    /// A record cannot be decoded.
     #[error("record {0} of the journal is not one of this version")]
     Record(usize),
     /// A message was told that was not heard.

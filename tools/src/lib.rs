@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod cli;
+mod columns;
 pub mod developers;
 mod foreign;
 mod homes;

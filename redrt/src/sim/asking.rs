@@ -14,6 +14,10 @@ impl SimulatedJob {
     /// A process asks, by the question of this number.
     pub(super) fn asks_for_line(&mut self, process: ProcessIndex, number: u64) {
         self.askers.push((process, number));
+        self.plan_asked_line();
+    }
+
+    fn plan_asked_line(&self) {
         let mut world = self.world();
         let at_ns = world.soon();
         world.plan(at_ns, Event::Asked);
@@ -32,9 +36,7 @@ impl SimulatedJob {
         if self.world().random.chance(GIVEN_UP_PERCENT) {
             self.answer_askers(false);
         } else {
-            let mut world = self.world();
-            let at_ns = world.soon();
-            world.plan(at_ns, Event::Asked);
+            self.plan_asked_line();
         }
         Ok(())
     }

@@ -225,7 +225,7 @@ pub struct Remote {
     pub interface: Option<String>,
     /// Where `redrun` listens.
     pub root: SocketAddr,
-    /// For so many milliseconds processes go on when the root was killed; 0 if they end with it.
+    /// How long processes go on when the root was killed, in milliseconds; 0 if they end with it.
     pub root_lease_ms: u64,
 }
 

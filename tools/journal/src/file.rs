@@ -41,7 +41,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether there is none.
+    /// Whether the journal does not exist.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)

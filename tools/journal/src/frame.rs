@@ -36,7 +36,7 @@ pub enum Unreadable {
 pub struct Contents<'a> {
     /// The records, one at least.
     pub records: Vec<&'a [u8]>,
-    /// So many bytes are whole records. More are one that was being written.
+    /// Length of the whole records, in bytes. What follows is a record that was being written.
     pub sound_bytes: usize,
 }
 

@@ -127,7 +127,7 @@ pub fn daemon_executable() -> Result<PathBuf> {
     Ok(daemon)
 }
 
-/// Starts the daemon of this host. One that may outlive the terminal does not have it; one with a lease outlives this
+/// Starts the daemon of this host. One that may outlive the terminal does not have it; one with a lease outlives
 /// this process too. Its guard keeps these descriptors open.
 pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool, kept: &[OwnedFd]) -> Result<Starting> {
     let executable = daemon_executable()?;

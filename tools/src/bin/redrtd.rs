@@ -48,7 +48,7 @@ struct Daemon {
     #[arg(long)]
     interface: Option<String>,
 
-    /// For so many milliseconds processes go on when the root of the job was killed
+    /// How long processes go on when the root of the job was killed, in milliseconds
     #[arg(long, default_value_t = 0)]
     root_lease_ms: u64,
 

@@ -598,6 +598,11 @@ pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
     Ok(Parsed::Arguments(Box::new(arguments)))
 }
 
+/// The number of a job, 16 hexadecimal digits.
+fn job_number(text: &str) -> Result<u64, std::num::ParseIntError> {
+    u64::from_str_radix(text, 16)
+}
+
 /// A job that runs has its options already, and what a file says is not on the command line.
 fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), UsageError> {
     let (own, why) = match (arguments.attach, &arguments.configfile) {
@@ -838,8 +843,4 @@ pub enum AbiChoice {
     Mpich,
     /// Open MPI 4 and 5: libmpi.so.40
     Openmpi,
-}
-/// The number of a job, 16 hexadecimal digits.
-fn job_number(text: &str) -> Result<u64, std::num::ParseIntError> {
-    u64::from_str_radix(text, 16)
 }

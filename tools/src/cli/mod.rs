@@ -6,12 +6,6 @@
 mod arguments;
 pub mod checkpoint;
 mod degrees;
-/// A path that ends in a slash names a directory for files of this job and of others; it is made if it is not there.
-fn make_directory(option: &str, path: Option<&Path>) -> Result<(), UsageError> {
-    let Some(path) = path.filter(|path| path.as_os_str().as_bytes().ends_with(b"/")) else { return Ok(()) };
-    std::fs::create_dir_all(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
-}
-
 #[cfg(test)]
 mod fuzz;
 mod generate;
@@ -258,6 +252,12 @@ fn parse_segments(mut segments: Vec<Vec<OsString>>) -> Result<Request, UsageErro
         }),
     };
     job.map(|job| Request::Run(Box::new(job)))
+}
+
+/// A path that ends in a slash names a directory for files of this job and of others; it is made if it is not there.
+fn make_directory(option: &str, path: Option<&Path>) -> Result<(), UsageError> {
+    let Some(path) = path.filter(|path| path.as_os_str().as_bytes().ends_with(b"/")) else { return Ok(()) };
+    std::fs::create_dir_all(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
 }
 
 /// What a console has put before the words of the user.

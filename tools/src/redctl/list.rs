@@ -1,6 +1,7 @@
 //! `redctl list`: the jobs of this user that run here, and those that wait for a terminal.
 
 use super::status::Status;
+use crate::columns::aligned;
 use crate::jobs::{self, Found};
 use crate::terminal::client;
 use anyhow::Result;
@@ -117,15 +118,8 @@ fn table(rows: &[Row]) -> String {
         ]
     });
     let lines: Vec<_> = std::iter::once(head).chain(cells).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..7).map(width).collect();
-    let mut out = String::new();
-    for line in &lines {
-        let padded: Vec<_> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        out += padded.join("  ").trim_end();
-        out.push('\n');
-    }
-    out
+    let lines: Vec<_> = lines.iter().map(|line| line.iter().map(String::as_str).collect()).collect();
+    aligned(&lines, &[true; 7]).join("\n") + "\n"
 }
 
 #[cfg(test)]

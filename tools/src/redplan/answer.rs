@@ -1,6 +1,7 @@
 //! What a command answers: tables, and what was assumed; as text, or as JSON with full digits in base units.
 
 use super::picture::Picture;
+use crate::columns::aligned;
 use crate::quantity::seconds_text;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -112,23 +113,14 @@ impl Answer {
 impl AnswerTable {
     fn write(&self, text: &mut String) {
         let _ = writeln!(text, "{}", self.title);
-        let length = |text: &str| text.chars().count();
-        let widths: Vec<_> = (0..self.columns.len())
-            .map(|column| {
-                let cells = self.rows.iter().map(|row| length(&row[column].text));
-                cells.chain([length(self.columns[column].1)]).max().unwrap_or(0)
-            })
-            .collect();
         // Words to the left, figures to the right.
         let is_left: Vec<_> =
             (0..self.columns.len()).map(|column| self.rows.iter().all(|row| row[column].value.is_string())).collect();
-        let mut line = |cells: Vec<&str>| {
-            let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-                if is_left[column] { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-            });
-            let _ = writeln!(text, "  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
-        };
-        line(self.columns.iter().map(|(_, heading)| *heading).collect());
-        self.rows.iter().for_each(|row| line(row.iter().map(|cell| cell.text.as_str()).collect()));
+        let headings = self.columns.iter().map(|(_, heading)| *heading).collect();
+        let rows = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
+        let lines: Vec<_> = std::iter::once(headings).chain(rows).collect();
+        for line in aligned(&lines, &is_left) {
+            let _ = writeln!(text, "  {line}");
+        }
     }
 }

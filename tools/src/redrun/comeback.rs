@@ -311,8 +311,7 @@ impl Shell<'_> {
         }
         self.ledger.came_back(term);
         self.asker_count = term.0 << 32;
-        let view = self.root.coordinator().view();
-        let count = self.job.world.replicas().filter(|replica| view.is_live(*replica)).count();
+        let count = self.live_count();
         if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count >= count) {
             seat.runs(self.job_number);
         }
@@ -362,7 +361,7 @@ impl Shell<'_> {
         self.fleet.relay(to, message);
     }
 
-    /// What was sent when the root had made so many messages, or fewer.
+    /// What was sent when the root had made this number of messages, or fewer.
     fn send_orders(&mut self, relayed_count: u64) {
         while let Some(replay) = &mut self.replay
             && let Some((_, to, body)) = replay.orders.pop_front_if(|(after, ..)| *after <= relayed_count)

@@ -27,11 +27,16 @@ impl Shell<'_> {
         }
     }
 
+    /// How many processes the job has now.
+    pub(super) fn live_count(&self) -> usize {
+        let view = self.root.coordinator().view();
+        self.job.world.replicas().filter(|replica| view.is_live(*replica)).count()
+    }
+
     /// A process was started.
     pub(super) fn note_started(&mut self) {
         self.started_count += 1;
-        let view = self.root.coordinator().view();
-        let count = self.job.world.replicas().filter(|replica| view.is_live(*replica)).count();
+        let count = self.live_count();
         if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count == count && self.replay.is_none()) {
             seat.runs(self.job_number);
         }

@@ -253,7 +253,7 @@ impl Fleet {
         self.give(to, encode(message).into());
     }
 
-    /// A message takes its place in the streams of those who get it, and leaves.
+    /// A message takes its place in the streams of its receivers, and leaves.
     fn give(&mut self, to: Option<u32>, body: Rc<[u8]>) {
         let frame = Down::Message { to, body: body.to_vec() };
         match to {

@@ -78,12 +78,12 @@ fn spawn(arguments: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<(
     let set_up = || -> std::io::Result<()> {
         // Neither the end of the terminal's session nor its Ctrl-C is for the root.
         nix::unistd::setsid()?;
+        // This program may wait for signals by descriptor and have them blocked.
+        SigSet::empty().thread_set_mask()?;
         Ok(())
     };
-    // SAFETY: set_up runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
+    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
-    // SAFETY: unmask runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
-    unsafe { command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?)) };
     let root = command.spawn().context("Failed to start the root of the job")?;
     Ok((root, channel))
 }

@@ -41,7 +41,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// A message that was sent before takes its place in the streams of those who got it.
+    /// A message that was sent before takes its place in the streams of its receivers.
     pub fn sent_before(&mut self, to: Option<u32>, body: Vec<u8>) {
         self.give(to, Rc::from(body));
     }

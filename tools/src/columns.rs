@@ -1,0 +1,17 @@
+//! Lines of text whose cells stand below each other.
+
+/// Pads the cells of all lines, of which the first may be the headings, and joins them with two spaces. Each line has
+/// one cell for each entry of `is_left`: whether a column is aligned to the left.
+pub fn aligned(lines: &[Vec<&str>], is_left: &[bool]) -> Vec<String> {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let columns: Vec<_> = is_left.iter().enumerate().map(|(column, is_left)| (width(column), *is_left)).collect();
+    let padded = |(cell, (width, is_left)): (&&str, &(usize, bool))| match is_left {
+        true => format!("{cell:<width$}"),
+        false => format!("{cell:>width$}"),
+    };
+    let line = |cells: &Vec<&str>| {
+        let cells: Vec<_> = cells.iter().zip(&columns).map(padded).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(line).collect()
+}
