@@ -25,8 +25,7 @@ pub enum OpenError {
     Unreadable {
         /// Which.
         path: PathBuf,
-        /// Why.
-        #[source]
+        /// Why, which the message says.
         why: Unreadable,
     },
     /// The file system does not give it.
