@@ -4,6 +4,7 @@
 //! takes all strikes back. With too many the host is bad, and only a person makes it good again. What is stored is the
 //! number of strikes: after a restart the present rest begins again.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The rest that a host gets after failures.
@@ -27,7 +28,7 @@ impl BackOff {
 }
 
 /// Strikes, and the rest for the last of them.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Health {
     pub strikes: u32,
     pub rests_until: Duration,

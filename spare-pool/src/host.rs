@@ -43,14 +43,14 @@ pub struct Facts {
 }
 
 /// Why it is not known what a host is like.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Unseen {
     /// It was not heard of in time.
     #[error("no answer")]
     NoAnswer,
-    /// Nobody could be sent there.
-    #[error("it cannot be looked at: {0}")]
-    NoThread(std::io::ErrorKind),
+    /// Nobody could be sent there, by the number of the system's error.
+    #[error("it cannot be looked at: {}", std::io::Error::from_raw_os_error(*.0))]
+    NoThread(i32),
     /// The last line that was printed on the way there.
     #[error("{0}")]
     Said(String),

@@ -26,7 +26,7 @@ impl fmt::Display for LeaseId {
 }
 
 /// Numbers the requests that wait.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ticket(pub u64);
 
 /// One place on a host, lent to a job.

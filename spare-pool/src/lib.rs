@@ -35,6 +35,7 @@ mod lease;
 mod placement;
 mod places;
 mod pool;
+mod site;
 mod spares;
 mod stored;
 
@@ -43,5 +44,6 @@ pub use lease::{JobId, Lease, LeaseId, Request, Ticket};
 pub use placement::{Host, Order, Placement, PlacementError, place};
 pub use places::{PlaceNews, PlaceOrder, Places};
 pub use pool::{Ended, HostStatus, Output, Pool, Settings, Unfit, Watch};
+pub use site::{Site, SiteOrder};
 pub use spares::{Embedded, News, Spares, ended};
 pub use stored::{Change, HostRecord, Stored, StoredError};

@@ -78,14 +78,14 @@ pub enum PlaceNews {
     Note(String),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 enum Origin {
     Own,
     Site,
 }
 
 /// See the module. `S` is how the site's pool is reached.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Places<S = Embedded> {
     job: JobId,
     own: Embedded,
@@ -308,16 +308,8 @@ impl<S: Spares> Places<S> {
     }
 
     /// The site's pool, if the job uses it. What it hears is for [`Places::work`].
-    #[must_use]
-    pub fn site(&self) -> Option<&S> {
-        self.site.as_ref()
-    }
-
-    /// The job is over.
-    pub fn leave(&mut self) {
-        if let Some(site) = &mut self.site {
-            site.leave();
-        }
+    pub fn site_mut(&mut self) -> Option<&mut S> {
+        self.site.as_mut()
     }
 }
 

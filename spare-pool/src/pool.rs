@@ -35,11 +35,12 @@ use crate::lease::{JobId, Lease, LeaseId, Request, Ticket};
 use crate::stored::{Change, HostRecord, Stored};
 use choice::{cost, unfit};
 use entry::Entry;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// How a pool behaves.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// How long a job may not be heard of before it loses its leases; absent where the pool is part of the job.
     pub lease_time: Option<Duration>,
@@ -60,7 +61,7 @@ pub struct Settings {
 }
 
 /// How idle hosts are watched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Watch {
     /// How often each is looked at.
     pub interval: Duration,
@@ -103,7 +104,7 @@ impl Settings {
 }
 
 /// Why a lease ended without its job's doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ended {
     /// The job was not heard of.
     Expired,
@@ -112,7 +113,7 @@ pub enum Ended {
 }
 
 /// What is to be done.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Output {
     /// Store this, before anybody is told of what follows.
     Store(Change),
@@ -124,14 +125,14 @@ pub enum Output {
     Look(Spare),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Waiting {
     request: Request,
     overtaken_count: u32,
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pool {
     settings: Settings,
     hosts: BTreeMap<String, Entry>,

@@ -3,11 +3,12 @@
 //! `now` is the time since the start of the job, or any other moment that stays the same.
 
 use crate::{Ended, JobId, Lease, LeaseId, Output, Pool, Request, Ticket};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// What a pool tells a job.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum News {
     /// The place that was asked for by this number.
     Granted {
@@ -55,15 +56,12 @@ pub trait Spares {
     /// When [`Spares::work`] is to be called though nothing has happened.
     fn next_event(&self, now: Duration) -> Option<Duration>;
 
-    /// The job is over: gives everything back. Waits a moment for a pool elsewhere to hear of it.
-    fn leave(&mut self);
-
     /// Why there is no place for such a request now, in words, if that is known here.
     fn why_none(&self, request: &Request, now: Duration) -> Vec<String>;
 }
 
 /// A pool inside `redrun`, for one job.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Embedded {
     pool: Pool,
     job: JobId,
@@ -173,8 +171,6 @@ impl Spares for Embedded {
     fn next_event(&self, now: Duration) -> Option<Duration> {
         self.pool.next_event(now)
     }
-
-    fn leave(&mut self) {}
 
     fn why_none(&self, request: &Request, now: Duration) -> Vec<String> {
         let reasons = self.pool.explain(request, now);

@@ -100,6 +100,44 @@ fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_los
     place.is_clean();
 }
 
+/// Replicas are killed and copied all the time, so roots are killed in the midst of that.
+#[test]
+fn a_root_is_killed_while_replicas_are_lost_and_replaced_by_copies() {
+    let place = Place::new("killed-cloners");
+    let mut random = Random::from_environment();
+    let (program, log) = (program(), place.path("audit.jsonl"));
+    let losses = format!("random:mtbf=0.3s,count=200,seed={}", random.from_one_to(1 << 30));
+    let words = ["--detachable", "-q", "-r", "2", "-n", "2", "--spares", "1", "--inject", &losses, "--audit", &log];
+    let mut job = Piped::start(&place, &[&words[..], &[&program]].concat());
+    let mut expected = String::new();
+    let events = |event: &str| {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        log.matches(&format!("\"event\":\"{event}\"")).count()
+    };
+    for number in 0..16 {
+        // Those that are lost in the same moment as the root may be found by the next one.
+        let recovered = events("recovered");
+        let answer = format!("got word {number}\n{}", rows(number));
+        let before = expected.len();
+        expected += &answer;
+        job.say(&format!("word {number}"));
+        job.see(before + (random.draw() as usize) % answer.len());
+        kill_root(&place);
+        job.see(expected.len());
+        let since = Instant::now();
+        while number < 10 && events("recovered") == recovered {
+            assert!(since.elapsed() < LIMIT, "no replica is lost and copied under root {number}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    job.say("end");
+    expected += &format!("got end\n{}", rows(16));
+    let (code, shown) = job.end();
+    assert_eq!(code, Some(7));
+    assert!(shown == expected, "{shown}");
+    place.is_clean();
+}
+
 #[test]
 fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() {
     let place = Place::new("killed-both");

@@ -103,7 +103,7 @@ fn a_script_that_outlives_its_program_has_the_last_word_also_when_the_program_wa
 #[test]
 fn a_program_with_openmp_prints_the_same() {
     let mut random = Random::from_environment();
-    let job = || Job::new(3, &compile("hybrid")).arguments(&["96", "1500"]).environment("OMP_WAIT_POLICY", "passive");
+    let job = || Job::new(3, &compile("hybrid")).arguments(&["96", "6000"]).environment("OMP_WAIT_POLICY", "passive");
     let alone = job().run().ended_well();
     for (degree, transport) in [(1, "shm"), (2, "shm"), (2, "tcp"), (3, "shm")] {
         let seed = random.from_one_to(1 << 30);

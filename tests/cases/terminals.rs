@@ -89,6 +89,11 @@ impl Place {
         &self.mark
     }
 
+    /// A file there.
+    pub fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
     pub fn redrun(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(prefix().join("bin/redrun"));
         command.args(arguments).env(MARK, &self.mark).env("XDG_RUNTIME_DIR", self.directory.path());

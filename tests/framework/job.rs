@@ -5,7 +5,7 @@ use crate::marked::{MARK, kill_marked, marked};
 use crate::prefix;
 use crate::programs::{Program, compile};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -450,20 +450,39 @@ impl Running {
         stuck
     }
 
-    /// Processes and shared memory of the job that are still there a moment after its end.
+    /// Processes of the job, and shared memory that nobody holds, that are still there a moment after its end.
     fn left_behind(&self) -> Vec<String> {
         let until = Instant::now() + Duration::from_secs(1);
-        let mut processes = marked(&self.mark);
-        while !processes.is_empty() && Instant::now() < until {
+        let still_there = || (marked(&self.mark), shared_memory_that_nobody_holds(Path::new("/dev/shm")));
+        let mut left = still_there();
+        while (!left.0.is_empty() || !left.1.is_empty()) && Instant::now() < until {
             sleep(Duration::from_millis(10));
-            processes = marked(&self.mark);
+            left = still_there();
         }
         kill_marked(&self.mark);
-        let processes = processes.into_iter().map(|(id, name)| format!("process {id} ({name})"));
-        let shared = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-        let shared = shared.filter_map(|entry| entry.file_name().into_string().ok());
-        processes.chain(shared.filter(|name| name.contains("redrt")).map(|name| format!("/dev/shm/{name}"))).collect()
+        let processes = left.0.into_iter().map(|(id, name)| format!("process {id} ({name})"));
+        processes.chain(left.1.iter().map(|path| path.display().to_string())).collect()
     }
+}
+
+/// Files and directories in a directory that are named after redrt and are nobody's.
+///
+/// Jobs of other tests run at the same time: where temporary files have no room, a job is written down in shared
+/// memory, in files that it has locked.
+fn shared_memory_that_nobody_holds(directory: &Path) -> Vec<PathBuf> {
+    let held =
+        |path: &Path| File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
+    let own = fs::read_dir(directory).into_iter().flatten().flatten();
+    let own = own.filter(|entry| entry.file_name().to_string_lossy().contains("redrt"));
+    own.flat_map(|entry| match fs::read_dir(entry.path()) {
+        Ok(inside) => {
+            let inside: Vec<_> = inside.flatten().map(|entry| entry.path()).collect();
+            if inside.is_empty() { vec![entry.path()] } else { inside }
+        }
+        Err(_) => vec![entry.path()],
+    })
+    .filter(|path| path.exists() && !held(path))
+    .collect()
 }
 
 fn text(path: &Path) -> String {

@@ -19,6 +19,7 @@ use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
 use root_journal::file::Journal;
 use serde::{Deserialize, Serialize};
+use spare_pool::Spare;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,13 @@ pub enum Record {
         /// A `ToDaemon`.
         #[serde(with = "serde_bytes")]
         body: Vec<u8>,
+    },
+    /// A host is being added.
+    Added {
+        /// As it was asked for.
+        spare: Spare,
+        /// By `redctl spare add`, with the places that it named; else by the root.
+        for_user: Option<Option<u32>>,
     },
     /// Lines without an end were shown: a terminal waits for an answer.
     Prompt,
@@ -235,6 +243,11 @@ impl Ledger {
             self.write(&Record::Order { after, to, body: body.to_vec() });
             self.flush();
         }
+    }
+
+    /// A host is being added.
+    pub fn added(&self, spare: &Spare, for_user: Option<Option<u32>>) {
+        self.write(&Record::Added { spare: spare.clone(), for_user });
     }
 
     /// Lines without an end are about to be shown.

@@ -5,11 +5,12 @@ use crate::host::{Admission, Facts, Spare, Unseen};
 use crate::lease::{JobId, Lease, LeaseId};
 use crate::pool::{HostStatus, Watch};
 use crate::stored::HostRecord;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A host of the pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub spare: Spare,
     pub admission: Admission,
@@ -23,7 +24,7 @@ pub(crate) struct Entry {
 }
 
 /// When a host was looked at, and will be.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Sight {
     pub unreachable: Option<Unseen>,
     /// Looks in a row that failed.

@@ -28,14 +28,16 @@ mod hearing;
 mod homes;
 mod input;
 mod messages;
+mod places;
 mod printing;
 mod saving;
 
-pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Settings};
+pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Rooms, Settings};
 
 use coordinator::{Coordinator, Report};
 use homes::Homes;
 use input::StandardInput;
+use places::Spares;
 use printing::Printing;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
 use redrt_wire::daemon::ToDaemon;
@@ -51,6 +53,7 @@ pub struct Root {
     is_cloneable: bool,
     coordinator: Coordinator,
     homes: Homes,
+    spares: Spares,
     printing: Printing,
     input: StandardInput,
     /// Processes that wait for a line, and the numbers of their questions.
@@ -68,7 +71,7 @@ impl Root {
     /// The root of a job whose hosts are about to be asked for.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let Settings { life, release, shown_bytes, is_cloneable, checks_determinism } = settings;
+        let Settings { life, release, shown_bytes, is_cloneable, checks_determinism, job, site } = settings;
         let mut root = Self {
             world: life.coordinator.world.clone(),
             is_cloneable,
@@ -77,6 +80,7 @@ impl Root {
             line_askers: Vec::new(),
             coordinator: Coordinator::new(life.coordinator),
             homes: Homes::default(),
+            spares: Spares::new(job, site),
             now: Duration::ZERO,
             is_working: true,
             outputs: VecDeque::new(),
@@ -157,13 +161,22 @@ impl Root {
         assert!(!self.is_working, "the outputs of one input are taken before the next comes");
         (self.now, self.is_working) = (now, true);
         match input {
-            Input::Launched { placement, recovery } => self.launched(placement, recovery.map(|recovery| *recovery)),
+            Input::Launched { placement, recovery, rooms } => {
+                self.spares.launched(rooms, now);
+                self.launched(placement, recovery.map(|recovery| *recovery));
+            }
             Input::WentBack(life) => self.go_back(*life),
             Input::Daemon { host, message } => self.hear(host, message),
             Input::HostLost { host, name, why } => self.lose_host(host, name, why),
-            Input::HostOpened { host, name } => self.coordinator.open_host(host, name),
-            Input::HostDismissed(host) => self.coordinator.dismiss_host(host),
-            Input::Wish { asker, wish, room } => {
+            Input::HostDismissed(host) => {
+                self.spares.dismiss(host);
+                self.coordinator.dismiss_host(host);
+            }
+            Input::Site(_) | Input::HostFound { .. } | Input::HostNotFound { .. } | Input::SpareAdded { .. } => {
+                self.hear_about_places(input);
+            }
+            Input::Wish { asker, wish } => {
+                let room = self.spares.room(&wish, now);
                 let outcome = self.coordinator.wish(now, wish, room);
                 self.answer(asker, outcome.map_err(Refused::Wish));
             }
@@ -179,7 +192,10 @@ impl Root {
             }
             Input::StandardInputEnd => self.give_input(&ToDaemon::InputEnd),
             Input::Tick if !self.is_launched() => {}
-            Input::Tick => self.coordinator.handle(now, coordinator::Input::Tick),
+            Input::Tick => {
+                self.spares.work(now);
+                self.coordinator.handle(now, coordinator::Input::Tick);
+            }
             Input::Job(input) => self.coordinator.handle(now, input),
         }
     }
@@ -192,7 +208,7 @@ impl Root {
             }
             if let Some(output) = self.coordinator.poll_output() {
                 self.pass_on(output);
-            } else if !self.look_at_printing() {
+            } else if !self.look_at_places() && !self.look_at_printing() {
                 self.is_working = false;
                 return None;
             }
@@ -202,7 +218,7 @@ impl Root {
     /// When [`Input::Tick`] is due at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.coordinator.next_deadline()
+        [self.coordinator.next_deadline(), self.spares.next_event(self.now)].into_iter().flatten().min()
     }
 
     fn launched(&mut self, placement: Vec<Option<u32>>, recovery: Option<coordinator::Recovery>) {
@@ -219,6 +235,7 @@ impl Root {
     fn go_back(&mut self, life: Life) {
         self.coordinator = Coordinator::new(life.coordinator);
         self.homes = Homes::default();
+        self.spares.begin_anew();
         self.input = StandardInput::new(life.input_bytes);
         self.line_askers.clear();
         self.printing.forget_holds();
@@ -227,6 +244,7 @@ impl Root {
 
     fn lose_host(&mut self, host: u32, name: String, why: String) {
         self.input.lose(host);
+        self.spares.lose(host, &name, self.now);
         let replicas = self.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
         self.coordinator.handle(self.now, coordinator::Input::DaemonLost { host: name, why, replicas });
     }
@@ -292,7 +310,7 @@ impl Root {
                 Output::Send(message)
             }
             Job::SendTo(host, message) => Output::SendTo(host, message),
-            Job::Place(order) => Output::Place(order),
+            Job::Place(order) => return self.spares.obey(order, self.now),
             Job::HostFree(host) => Output::HostFree(host),
             Job::Progress { newcomer, progress } => Output::Progress { newcomer, progress },
             Job::Report(report) => {

@@ -9,7 +9,7 @@ use redrt_wire::line::{Generation, PartStep};
 use replica_output::restored::Restored;
 use replica_output::sphere_stream::Release;
 use serde::{Deserialize, Serialize};
-use spare_pool::PlaceOrder;
+use spare_pool::{News, Request as SpareRequest, SiteOrder, Spare};
 
 /// What the root is told when it is made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +24,19 @@ pub struct Settings {
     pub is_cloneable: bool,
     /// The program is being checked (`--check-determinism`).
     pub checks_determinism: bool,
+    /// The job's number.
+    pub job: u64,
+    /// What the site's pool of spares is asked for; absent where it is not to be.
+    pub site: Option<SpareRequest>,
+}
+
+/// What can be put on a host besides the processes that are launched there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Rooms {
+    /// Name of the host.
+    pub name: String,
+    /// Number of copies.
+    pub count: u32,
 }
 
 /// What a job begins with, at its start or when it goes back to a line.
@@ -50,6 +63,8 @@ pub enum Input {
         placement: Vec<Option<u32>>,
         /// Absent where lost replicas are not replaced.
         recovery: Option<Box<Recovery>>,
+        /// The places for copies, by host.
+        rooms: Vec<Rooms>,
     },
     /// The job begins anew from a line: all its processes are gone.
     WentBack(Box<Life>),
@@ -69,13 +84,33 @@ pub enum Input {
         /// How that is known.
         why: String,
     },
-    /// Copies may be put on this host from now on.
-    HostOpened {
+    /// Copies may be put on this host from now on. It is also what [`Output::FindHost`] has asked for, if it was this.
+    SpareAdded {
         /// Its number.
         host: u32,
         /// Its name.
         name: String,
+        /// How many.
+        count: u32,
     },
+    /// A host that was asked for ([`Output::FindHost`]) is part of the job.
+    HostFound {
+        /// Its number.
+        host: u32,
+        /// Its name.
+        name: String,
+        /// It came for this.
+        is_new: bool,
+    },
+    /// It cannot be.
+    HostNotFound {
+        /// Its name.
+        name: String,
+        /// Why, in words.
+        why: String,
+    },
+    /// The site's pool of spares says something.
+    Site(News),
     /// Nothing is on this host any more, and nothing can be put there.
     HostDismissed(u32),
     /// A user wants something changed. Answered by [`Output::Answered`].
@@ -84,8 +119,6 @@ pub enum Input {
         asker: Option<Asker>,
         /// What.
         wish: Wish,
-        /// How many more copies can be put where it leads to, if that is known.
-        room: Option<u32>,
     },
     /// A user wants a line now. Answered if there cannot be any; else a report says what has become of it.
     Line {
@@ -125,8 +158,13 @@ pub enum Output {
         /// What it spoke of.
         why: Misplaced,
     },
-    /// Tell this to the pools of spares.
-    Place(PlaceOrder),
+    /// Tell this to the site's pool of spares.
+    Site(SiteOrder),
+    /// A place was granted on a host of this name: make it part of the job. Answered by [`Input::HostFound`] or
+    /// [`Input::HostNotFound`].
+    FindHost(Spare),
+    /// A host that came for a place is not needed any more: its daemon is to leave.
+    DismissHost(u32),
     /// A host that was to become free is.
     HostFree(u32),
     /// Show this, which the replicas of a rank have agreed to print.

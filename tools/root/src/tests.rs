@@ -111,6 +111,11 @@ fn the_scenarios_are_of_all_kinds() {
         "will_go_on: true",
         "Checkpoint(true)",
         "Checkpoint(false)",
+        "Site(Request",
+        "Site(Release",
+        "FindHost",
+        "DismissHost",
+        "cannot be used",
     ];
     let missing: Vec<_> = kinds.into_iter().filter(|kind| !all.contains(kind)).collect();
     assert!(missing.is_empty(), "{missing:?}");

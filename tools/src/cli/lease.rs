@@ -11,13 +11,13 @@ pub const LEASE_USUAL: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 /// When a time was asked for, and this root could not come back.
-pub(super) fn root_lease(arguments: &Arguments, is_cloneable: bool) -> Result<Duration, UsageError> {
+pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> {
     let wanted = match arguments.root_lease.as_deref() {
         None => None,
         Some("0") => return Ok(Duration::ZERO),
         Some(text) => Some(checkpoint::time("--root-lease", text)?),
     };
-    match (hindrance(arguments, is_cloneable), wanted) {
+    match (hindrance(arguments), wanted) {
         (None, wanted) => Ok(wanted.unwrap_or(LEASE_USUAL)),
         (Some(_), None) => Ok(Duration::ZERO),
         (Some(why), Some(_)) => Err(UsageError(format!("--root-lease: {why}"))),
@@ -25,12 +25,12 @@ pub(super) fn root_lease(arguments: &Arguments, is_cloneable: bool) -> Result<Du
 }
 
 /// Why the root of this job cannot come back.
-fn hindrance(arguments: &Arguments, is_cloneable: bool) -> Option<&'static str> {
+fn hindrance(arguments: &Arguments) -> Option<&'static str> {
     let reasons = [
         (!arguments.detachable && !arguments.detach, "only the root of a job with --detachable or --detach comes back"),
         (arguments.checkpoint.is_some(), "the root of a job with --checkpoint does not come back, but --resume does"),
         (arguments.resume.is_some(), "the root of a job that was resumed does not come back"),
-        (is_cloneable, "the root of a job whose replicas are replaced by copies does not come back"),
+        (arguments.pool.is_some(), "the root of a job with --pool does not come back"),
         (arguments.output_directory.is_some(), "the root of a job with --output-dir does not come back"),
     ];
     reasons.into_iter().find(|(holds, _)| *holds).map(|(_, why)| why)

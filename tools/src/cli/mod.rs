@@ -295,7 +295,7 @@ fn assemble_with(
     let arbitration_interval = arbitration_interval(arguments, &world)?;
     let arbitrates = arbitration_interval.is_some();
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
-    hosts.root_lease = lease::root_lease(arguments, is_cloneable)?;
+    hosts.root_lease = lease::root_lease(arguments)?;
     let checkpoint = checkpoint::checkpoint(arguments)?;
     if let Some(checkpoint) = &checkpoint {
         checkpoint::check_level(checkpoint.level, &hosts)?;

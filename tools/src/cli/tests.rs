@@ -79,6 +79,7 @@ fn processes_wait_for_a_root_that_can_come_back() {
     assert_eq!(lease("--detachable --root-lease 2min true"), Ok(120));
     assert_eq!(lease("--detachable --root-lease 0 true"), Ok(0));
     assert_eq!(lease("true"), Ok(0));
+    assert_eq!(lease("--detachable -r 2 --spares 1 --arbitrate true"), Ok(600));
     for (line, says) in [
         ("--root-lease 1min true", "--detachable"),
         ("--detach --root-lease 1min --checkpoint asked true", "--checkpoint"),

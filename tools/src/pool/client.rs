@@ -324,6 +324,18 @@ impl Client {
             _ => {}
         }
     }
+
+    /// The job is over: gives everything back. Waits a moment for the pool to hear of it.
+    pub fn leave(&mut self) {
+        self.is_leaving = true;
+        self.say(&ToPool::Leave);
+        // A pool that cannot be told takes the leases back when their time is over. One that has just come back has not
+        // said Welcome yet, and is told then.
+        if !self.is_missed || matches!(self.connection, Connection::Up { .. }) {
+            let is_done = |client: &Self| client.has_left || client.connection == Connection::Refused;
+            let _ = self.wait_for(is_done, FAREWELL_TIME_MAX, self.now);
+        }
+    }
 }
 
 impl Spares for Client {
@@ -389,17 +401,6 @@ impl Spares for Client {
             Connection::Dialling | Connection::Refused => None,
         };
         expiry.into_iter().chain(other).min().map(|at| at.max(now))
-    }
-
-    fn leave(&mut self) {
-        self.is_leaving = true;
-        self.say(&ToPool::Leave);
-        // A pool that cannot be told takes the leases back when their time is over. One that has just come back has not
-        // said Welcome yet, and is told then.
-        if !self.is_missed || matches!(self.connection, Connection::Up { .. }) {
-            let is_done = |client: &Self| client.has_left || client.connection == Connection::Refused;
-            let _ = self.wait_for(is_done, FAREWELL_TIME_MAX, self.now);
-        }
     }
 
     fn why_none(&self, _request: &Request, _now: Duration) -> Vec<String> {

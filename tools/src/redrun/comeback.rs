@@ -8,6 +8,8 @@
 //! ```
 //! The time of the job stands still while it has no root: a process that was not heard of then is not late.
 
+use super::fleet::Known;
+use super::joining::Awaited;
 use super::spool::Spool;
 use super::streams;
 use super::transit::Transit;
@@ -24,6 +26,7 @@ use redrt_wire::frame::decode_body;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
 use root_journal::file::Journal;
+use spare_pool::Spare;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -137,6 +140,7 @@ pub(super) struct Replay {
     shown_bytes: [u64; 2],
     term: Term,
     input_file: Option<ledger::KeptFile>,
+    known: Known,
 }
 
 impl Ground {
@@ -168,7 +172,7 @@ impl Ground {
     /// Of one whose root was killed. Its daemons are not called yet.
     pub fn of_past(past: Past, plan: HostPlan) -> Result<Self> {
         let Past { begun, records, journal, directory } = past;
-        let mut known = super::fleet::Known::default();
+        let mut known = Known::default();
         let (mut orders, mut term, mut input_bytes) = (VecDeque::new(), Term::default(), 0);
         let mut is_launched = false;
         for record in &records {
@@ -185,7 +189,7 @@ impl Ground {
                     }
                 }
                 Record::CameBack(other) => term = *other,
-                Record::Hear { .. } | Record::Prompt => {}
+                Record::Hear { .. } | Record::Added { .. } | Record::Prompt => {}
             }
         }
         if !is_launched {
@@ -204,9 +208,10 @@ impl Ground {
             shown_bytes: keepsakes.transits.each_ref().map(Transit::shown_bytes),
             term: term.next(),
             input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + input_bytes, ..kept }),
+            known,
         };
         let ledger = Ledger::go_on(journal, &directory);
-        let fleet = Fleet::come_back(plan, begun.secret, ledger.clone(), replay.term, known)?;
+        let fleet = Fleet::come_back(plan, begun.secret, ledger.clone(), replay.term, &replay.known)?;
         Ok(Self { settings: begun.settings, fleet, ledger, keepsakes: Some(keepsakes), replay: Some(replay) })
     }
 }
@@ -285,6 +290,10 @@ impl Shell<'_> {
                     (now, Input::Daemon { host, message })
                 }
                 Record::Input { now, input } => (now, *input),
+                Record::Added { spare, for_user } => {
+                    self.added_before(&spare, for_user);
+                    continue;
+                }
                 Record::Prompt => {
                     self.outputs.show_prompt();
                     continue;
@@ -301,6 +310,8 @@ impl Shell<'_> {
         self.audit = audit;
         self.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
         self.outputs.go_on(shown_bytes)?;
+        let unsettled: Vec<_> = self.joining.keys().copied().collect();
+        unsettled.into_iter().for_each(|host| self.fleet.settle_added(host));
         for (host, messages) in heard {
             messages.into_iter().for_each(|message| self.fleet.hear_later(host, message));
         }
@@ -328,8 +339,34 @@ impl Shell<'_> {
                 self.fleet.lost_before(*host);
                 self.lost_host = Some(name.clone());
             }
+            Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.joining.remove(host)),
+            Input::HostNotFound { name, .. } => {
+                if let Some(host) = self.fleet.find(name) {
+                    self.joining.remove(&host);
+                    self.fleet.lost_before(host);
+                }
+            }
             Input::StandardInputEnd => (self.input, self.input_has_ended) = (None, true),
             _ => {}
+        }
+    }
+
+    fn added_before(&mut self, spare: &Spare, for_user: Option<Option<u32>>) {
+        if let Some(replay) = &self.replay {
+            let host = self.fleet.added_before(spare, &replay.known);
+            self.joining.insert(host, Awaited::noted(for_user));
+        }
+    }
+
+    /// The root has asked for a host: it was being added from then on, unless that failed at once.
+    pub(super) fn add_noted_host(&mut self) {
+        let Some(replay) = &mut self.replay else { return };
+        let is_next = |record: &Record| matches!(record, Record::Input { .. } | Record::Hear { .. });
+        let records = replay.records.iter().take_while(|record| !is_next(record));
+        let added = records.enumerate().find(|(_, record)| matches!(record, Record::Added { for_user: None, .. }));
+        let added = added.map(|(at, _)| at).and_then(|at| replay.records.remove(at));
+        if let Some(Record::Added { spare, for_user }) = added {
+            self.added_before(&spare, for_user);
         }
     }
 
@@ -367,7 +404,12 @@ impl Shell<'_> {
             && let Some((_, to, body)) = replay.orders.pop_front_if(|(after, ..)| *after <= relayed_count)
         {
             match decode_body(&body) {
-                Ok(ToDaemon::Launch(launch)) => self.launch = Some(*launch),
+                Ok(ToDaemon::Launch(launch)) => {
+                    if let Some(awaited) = to.and_then(|host| self.joining.get_mut(&host)) {
+                        awaited.is_launched = true;
+                    }
+                    self.launch = Some(*launch);
+                }
                 Ok(ToDaemon::HoldOutput { replica: None, held }) => self.all_are_held = held,
                 _ => {}
             }

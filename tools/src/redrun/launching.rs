@@ -20,7 +20,8 @@ impl Shell<'_> {
             self.started_at = Instant::now();
         }
         let recovery = job.is_cloneable.then(|| Box::new(self.recovery(&placement)));
-        self.handle(Input::Launched { placement, recovery });
+        let rooms = self.rooms(&placement);
+        self.handle(Input::Launched { placement, recovery, rooms });
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let launch = Launch {
             job: self.job_number,

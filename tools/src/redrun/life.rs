@@ -2,6 +2,7 @@
 
 use super::lines::Lines;
 use crate::cli::{Fault, Job};
+use anyhow::Result;
 use coordinator::LineSettings;
 use job_root::{Life, Settings};
 use redrt_types::{View, VirtualRank};
@@ -9,19 +10,24 @@ use redrt_wire::fault::ProcessFault;
 use std::time::Duration;
 
 /// Of a job that begins, perhaps from a line of an earlier run.
-pub(super) fn settings(job: &Job, lines: Option<&Lines>) -> Settings {
+///
+/// # Errors
+/// When the facts about this host that the site's pool is told cannot be had.
+pub(super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Result<Settings> {
     let shown = |rank: u32| {
         let members = job.resume.iter().flat_map(|kept| &kept.manifest.members);
         let shown = members.filter(|member| member.replica.rank.0 == rank).map(|member| member.shown_bytes);
         shown.max().unwrap_or(0)
     };
-    Settings {
+    Ok(Settings {
         life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0))),
         release: job.release,
         shown_bytes: (0..job.world.rank_count()).map(shown).collect(),
         is_cloneable: job.is_cloneable,
         checks_determinism: job.options.traces,
-    }
+        job: job_number,
+        site: super::spares::site_request(job, job_number)?,
+    })
 }
 
 /// Of one that begins, or goes back to its newest line when `since` has passed; with its lines, and how often it was

@@ -341,8 +341,9 @@ impl Shell<'_> {
         }
         let lines = self.lines.as_ref().map(|lines| (lines, count));
         let life = life::life(self.job, Some(self.now()), kept.manifest.view.clone(), lines);
-        self.spares.leave();
-        self.spares = super::spares::Spares::new(self.job, self.job_number)?;
+        self.site.leave();
+        self.site = super::spares::SitePool::new(self.job, self.job_number)?;
+        self.joining.clear();
         // Daemons of the last life that were taken for dead do not know it.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
         self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), &[])?;

@@ -9,6 +9,7 @@ mod determinism;
 mod fleet;
 mod folding;
 mod injections;
+mod joining;
 mod kept;
 mod launching;
 mod layout;
@@ -125,7 +126,8 @@ struct Shell<'a> {
     replay: Option<comeback::Replay>,
     /// What hosts that come later are told.
     launch: Option<Launch>,
-    spares: spares::Spares,
+    site: spares::SitePool,
+    joining: joining::Joining,
     clones: clones::Clones,
     saving: saving::Saving,
     /// Absent where no lines are taken.
@@ -215,7 +217,10 @@ impl<'a> Shell<'a> {
         };
         let ground = match past {
             Some(past) => Ground::of_past(past, plan)?,
-            None => Ground::of_new_job(job, job_number, plan, life::settings(job, lines.as_ref()), outlives_terminal)?,
+            None => {
+                let settings = life::settings(job, job_number, lines.as_ref())?;
+                Ground::of_new_job(job, job_number, plan, settings, outlives_terminal)?
+            }
         };
         if let Some(why) = ground.ledger.poll_trouble() {
             console.warning(&cannot_come_back(&why));
@@ -225,7 +230,8 @@ impl<'a> Shell<'a> {
             root: Root::new(ground.settings),
             inputs: VecDeque::new(),
             is_handling: false,
-            spares: spares::Spares::new(job, job_number)?,
+            site: spares::SitePool::new(job, job_number)?,
+            joining: joining::Joining::new(),
             launch: None,
             clones: clones::Clones::default(),
             saving: saving::Saving::default(),
@@ -301,7 +307,7 @@ impl<'a> Shell<'a> {
         self.fleet.end();
         crate::redrtd::kill_descendants();
         self.entry = None;
-        self.spares.leave();
+        self.site.leave();
         jobs::cross_out(self.job_number);
         let code = match outcome? {
             0 => self.spawned.code(),
@@ -348,7 +354,7 @@ impl<'a> Shell<'a> {
             vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.fleet.fd(), PollFlags::POLLIN)];
         fds.extend(input.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let has_input = input.is_some();
-        fds.extend(self.spares.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(self.site.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.metrics.as_ref().map(|metrics| PollFd::new(metrics.fd(), PollFlags::POLLIN)));
         fds.push(PollFd::new(self.spawned.fd(), PollFlags::POLLIN));
         fds.extend(self.seat.as_ref().map(|seat| PollFd::new(seat.fd(), PollFlags::POLLIN)));
@@ -373,7 +379,7 @@ impl<'a> Shell<'a> {
         if input {
             self.read_input();
         }
-        self.work_on_spares();
+        self.hear_of_site();
         self.work_on_spawned();
         self.answer_metrics();
         self.hear_of_audit();
@@ -389,7 +395,7 @@ impl<'a> Shell<'a> {
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
         let fleet = self.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let audit = self.audit.as_ref().and_then(Recorder::next_wait);
-        let Some(wait) = [deadline, fleet, self.spares.next_wait(), audit].into_iter().flatten().min() else {
+        let Some(wait) = [deadline, fleet, self.site.next_wait(), audit].into_iter().flatten().min() else {
             return PollTimeout::NONE;
         };
         let wait_ms = wait.as_millis() as u64 + 1;
@@ -444,7 +450,6 @@ impl<'a> Shell<'a> {
         if !self.root.is_launched() {
             bail!("host {name}: {why} before the job had started");
         }
-        self.spares.host_lost(host, &name);
         self.lost_host = Some(name.clone());
         self.part_lost(host);
         self.handle(Input::HostLost { host, name, why: why.to_string() });
@@ -474,7 +479,6 @@ impl<'a> Shell<'a> {
             self.ledger.input(now, &input);
             self.root.handle(now, input);
             self.carry_out();
-            self.hear_of_places();
         }
         self.is_handling = false;
     }
@@ -487,7 +491,9 @@ impl<'a> Shell<'a> {
                 Output::SendTo(host, message) => self.relay(Some(host), &message),
                 Output::Expel { .. } if self.replay.is_some() => {}
                 Output::Expel { host, why } => self.fleet.bury(host, HostLoss::Misplaced(why)),
-                Output::Place(order) => self.obey_about_place(order),
+                Output::Site(order) => self.site.tell(order),
+                Output::FindHost(spare) => self.find_or_add(&spare),
+                Output::DismissHost(host) => self.dismiss_host(host),
                 Output::HostFree(host) => self.host_free(host),
                 Output::Show { rank, bytes } => self.outputs.show(rank, &bytes),
                 Output::ShowError { replica, bytes } => self.outputs.show_error(replica, bytes),

@@ -1,7 +1,7 @@
 //! What users want of a running job, by `redctl`.
 
 use super::Shell;
-use super::spares::SpareError;
+use super::joining::SpareError;
 use control_network::hub::LinkId;
 use coordinator::Wish;
 use job_root::{Asker, Input};
@@ -94,20 +94,15 @@ impl Shell<'_> {
 
     fn migrate(&mut self, link: LinkId, replica: ReplicaId, to: Option<&str>) -> Result<bool, Refused> {
         let host = to.map(|name| self.known_host(name)).transpose()?;
-        let room = match host {
-            Some(host) => Some(self.spares.room_on(self.fleet.name(host))),
-            None => self.spares.room(None),
-        };
         let asker = Some(self.asker(link));
-        self.handle(Input::Wish { asker, wish: Wish::Migrate { replica, to: host }, room });
+        self.handle(Input::Wish { asker, wish: Wish::Migrate { replica, to: host } });
         Ok(false)
     }
 
     fn drain(&mut self, link: LinkId, name: &str) -> Result<bool, Refused> {
         let host = self.known_host(name)?;
-        let room = self.spares.room(Some(self.fleet.name(host)));
         let asker = Some(self.asker(link));
-        self.handle(Input::Wish { asker, wish: Wish::Drain { host }, room });
+        self.handle(Input::Wish { asker, wish: Wish::Drain { host } });
         Ok(false)
     }
 
@@ -132,7 +127,6 @@ impl Shell<'_> {
     }
 
     fn wish_degree(&mut self, asker: Option<Asker>, degree: u16, ranks: Vec<VirtualRank>) {
-        let room = self.spares.room(None);
-        self.handle(Input::Wish { asker, wish: Wish::Degree { degree, ranks }, room });
+        self.handle(Input::Wish { asker, wish: Wish::Degree { degree, ranks } });
     }
 }

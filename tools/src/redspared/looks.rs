@@ -89,7 +89,7 @@ impl Looks {
                 tell(&found_by, &waker, Look { host, found });
             };
             if let Err(error) = std::thread::Builder::new().spawn(look) {
-                let found = Err(Unseen::NoThread(error.kind()));
+                let found = Err(Unseen::NoThread(error.raw_os_error().unwrap_or_default()));
                 tell(&self.sender, &self.waker, Look { host: spare.name, found });
             }
         }

@@ -13,7 +13,7 @@ use redrt_wire::event::Statistics;
 use redrt_wire::exit::Exit;
 use redrt_wire::line::{Generation, LineOrder, LineStep};
 use replica_output::sphere_stream::Release;
-use spare_pool::{JobId, PlaceNews, Places, Request};
+use spare_pool::{JobId, Lease, LeaseId, News, Request, SiteOrder, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was told to a root, and what came of it.
@@ -31,6 +31,8 @@ pub struct Scenario {
     is_cloneable: bool,
     release: Release,
     kills: bool,
+    /// There is a site's pool of spares.
+    has_site: bool,
     /// Some process will print far ahead.
     floods: bool,
 }
@@ -44,6 +46,7 @@ impl Scenario {
             is_cloneable: random.u8(0..4) > 0,
             release: [Release::Voted, Release::VotedOrNothing, Release::Leader][random.usize(0..3)],
             kills: random.bool(),
+            has_site: random.bool(),
             floods: seed.is_multiple_of(20),
             random,
         }
@@ -57,6 +60,8 @@ impl Scenario {
             shown_bytes: vec![0; self.degrees.len()],
             is_cloneable: self.is_cloneable,
             checks_determinism: false,
+            job: JOB,
+            site: self.has_site.then(|| Request::new(JobId(JOB))),
             life: Life { coordinator: self.coordinator(world, view, 0), restored: Vec::new(), input_bytes: 0 },
         }
     }
@@ -92,14 +97,50 @@ impl Scenario {
     }
 }
 
-const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
+const JOB: u64 = 1;
+/// The hosts of the job from its begin, and how many copies can be put there.
+const HOSTS: [(&str, u32); 4] = [("a", 0), ("b", 0), ("c", 2), ("d", 1)];
+/// The host of the site's pool, when it has become part of the job.
+const SITE_HOST: u32 = 4;
+
+/// A pool that has one host, with two places.
+#[derive(Default)]
+struct SitePool {
+    waiting: Vec<u64>,
+    leases: BTreeSet<LeaseId>,
+    lease_count: u64,
+}
+
+impl SitePool {
+    fn obey(&mut self, order: SiteOrder) {
+        match order {
+            SiteOrder::Request(number, _) => self.waiting.push(number),
+            SiteOrder::Withdraw(number) => self.waiting.retain(|other| *other != number),
+            SiteOrder::Succeeded(_) => {}
+            SiteOrder::Release(lease) | SiteOrder::Failed(lease, _) => {
+                self.leases.remove(&lease);
+            }
+        }
+    }
+
+    fn grant(&mut self) -> Option<News> {
+        let number = self.waiting.pop().filter(|_| self.leases.len() < 2)?;
+        self.lease_count += 1;
+        let id = LeaseId(self.lease_count);
+        self.leases.insert(id);
+        let lease = Lease { id, job: JobId(JOB), user: None, spare: Spare::new("site", 2), memory_bytes: 0 };
+        Some(News::Granted { number, lease })
+    }
+}
 
 /// The surroundings of a root.
 struct Job {
     scenario: Scenario,
     root: Root,
     now: Duration,
-    places: Places,
+    pool: SitePool,
+    /// The site's host is part of the job.
+    has_joined: bool,
     /// Inputs that follow from what the root wanted; each host's in order.
     answers: BTreeMap<u32, VecDeque<Input>>,
     /// What each process has printed.
@@ -127,7 +168,8 @@ pub fn record(scenario: Scenario) -> Recording {
         scenario,
         root,
         now: Duration::ZERO,
-        places: Places::new(1, None, Request::new(JobId(1))),
+        pool: SitePool::default(),
+        has_joined: false,
         answers: BTreeMap::new(),
         printed: BTreeMap::new(),
         gone: BTreeSet::new(),
@@ -140,8 +182,6 @@ pub fn record(scenario: Scenario) -> Recording {
         inputs: Vec::new(),
         outputs: Vec::new(),
     };
-    job.places.add("c", 2, Duration::ZERO);
-    job.places.add("d", 1, Duration::ZERO);
     job.launch();
     for _ in 0..400 {
         if job.is_over {
@@ -162,17 +202,28 @@ impl Job {
             self.heed(output);
         }
         self.outputs.push(said);
-        self.hear_of_places();
     }
 
-    fn hear_of_places(&mut self) {
-        while let Some(news) = self.places.poll_news() {
-            let host = match &news {
-                PlaceNews::Granted { spare, .. } => HOSTS.iter().position(|name| *name == spare.name),
-                _ => None,
-            };
-            self.give(Input::Job(coordinator::Input::Place { news, host: host.map(|host| host as u32) }));
+    /// The site's pool has a place, or has lost its host.
+    fn hear_of_pool(&mut self) {
+        if let Some(news) = self.pool.grant() {
+            return self.give(Input::Site(news));
         }
+        let lost = self.scenario.random.choice(self.pool.leases.clone()).filter(|_| self.has_joined);
+        if let Some(id) = lost.filter(|_| self.scenario.random.bool()) {
+            let lease = Lease { id, job: JobId(JOB), user: None, spare: Spare::new("site", 2), memory_bytes: 0 };
+            self.give(Input::Site(News::Leave(lease)));
+        }
+    }
+
+    /// A daemon is there soon, or is not.
+    fn find_host(&mut self, name: String) {
+        let is_new = !std::mem::replace(&mut self.has_joined, true);
+        if is_new && self.scenario.random.u8(0..4) == 0 {
+            self.has_joined = false;
+            return self.later(Input::HostNotFound { name, why: "no daemon has connected".into() });
+        }
+        self.later(Input::HostFound { host: SITE_HOST, name, is_new });
     }
 
     /// Processes are launched on hosts a and b.
@@ -182,11 +233,12 @@ impl Job {
         let world = self.root.world.clone();
         let placement: Vec<_> = world.replicas().map(host).collect();
         let recovery = self.scenario.is_cloneable.then(|| {
-            let hosts = HOSTS.map(str::to_owned).to_vec();
+            let hosts = HOSTS.map(|(name, _)| name.to_owned()).to_vec();
             let host_of = placement.iter().map(|host| host.unwrap_or_default()).collect();
             Box::new(Recovery::new(hosts, self.scenario.degrees.clone(), host_of, 4))
         });
-        self.give(Input::Launched { placement, recovery });
+        let rooms = HOSTS.map(|(name, count)| Rooms { name: name.to_owned(), count }).to_vec();
+        self.give(Input::Launched { placement, recovery, rooms });
         self.gone.clear();
         for replica in self.live() {
             self.says(replica, |replica| FromDaemon::Started { replica, pid: 1 });
@@ -252,7 +304,12 @@ impl Job {
                 );
             }
             Output::SendTo(_, ToDaemon::Kill(replica)) => self.end(replica, Exit::Signal(9)),
-            Output::Place(order) => self.places.obey(order, self.now),
+            Output::Site(order) => self.pool.obey(order),
+            Output::FindHost(spare) => self.find_host(spare.name),
+            Output::DismissHost(host) => {
+                assert_eq!(host, SITE_HOST, "hosts of the job are not given back");
+                self.has_joined = false;
+            }
             Output::OpenLine(generation) => self.store(generation, StoreNews::Opened),
             Output::CommitLine(taken) => {
                 assert!(self.writing.take().is_some_and(|(generation, _)| generation == taken.generation));
@@ -260,6 +317,7 @@ impl Job {
             }
             Output::GoBack { count } => {
                 self.answers.clear();
+                (self.pool, self.has_joined) = (SitePool::default(), false);
                 self.clones.clear();
                 self.line_askers.clear();
                 self.writing = None;
@@ -389,7 +447,6 @@ impl Job {
             0..8 => self.give(Input::Tick),
             8..10 => {
                 self.now += Duration::from_secs(4);
-                self.places.work(self.now);
                 self.give(Input::Tick);
                 self.open_line();
             }
@@ -409,6 +466,7 @@ impl Job {
                 self.give(Input::Kill { asker, replica });
             }
             35 => self.finalize(),
+            39 => self.hear_of_pool(),
             36 => {
                 let replica = ReplicaId::new(self.scenario.random.u32(0..5), self.scenario.random.u16(0..2));
                 if !self.root.is_cloneable || !self.root.world.contains(replica) {
@@ -470,8 +528,7 @@ impl Job {
             let there = |replica: &ReplicaId| self.root.host(*replica) == Some(host);
             let lost: Vec<_> = self.root.world.replicas().filter(there).collect();
             self.gone.extend(lost);
-            let name = HOSTS[host as usize].to_owned();
-            self.places.remove(&name, self.now);
+            let name = HOSTS[host as usize].0.to_owned();
             self.give(Input::HostLost { host, name, why: "its power".into() });
         }
     }
@@ -484,7 +541,7 @@ impl Job {
             _ => Wish::Degree { degree: self.scenario.random.u16(1..4), ranks: vec![replica.rank] },
         };
         let asker = Some(self.asker());
-        self.give(Input::Wish { asker, wish, room: None });
+        self.give(Input::Wish { asker, wish });
     }
 
     fn finalize(&mut self) {

@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::FromDaemon;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term, Up};
+use spare_pool::Spare;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
@@ -23,22 +24,50 @@ pub struct Known {
     pub received: BTreeMap<u32, u64>,
 }
 
+impl Known {
+    fn member(&self, host: u32) -> Member {
+        let received = self.received.get(&host).copied().unwrap_or_default();
+        let attach = self.attached.get(&host).cloned();
+        let is_to_be_called = attach.is_some();
+        Member { attach, session: Session::resumed(received), is_to_be_called, ..Member::default() }
+    }
+}
+
 impl Fleet {
     /// The daemons of a job that was launched. They are not called before [`Fleet::call_all`], so nothing leaves until
     /// then that is sent to them.
     ///
     /// # Errors
     /// When there is no port.
-    pub fn come_back(plan: HostPlan, secret: Secret, ledger: Ledger, term: Term, known: Known) -> Result<Self> {
+    pub fn come_back(plan: HostPlan, secret: Secret, ledger: Ledger, term: Term, known: &Known) -> Result<Self> {
         let mut fleet = Self::new(plan, secret, true, ledger)?;
         (fleet.term, fleet.complete) = (term, true);
         for (host, member) in (0..).zip(&mut fleet.members) {
-            let received = known.received.get(&host).copied().unwrap_or_default();
-            let attach = known.attached.get(&host).cloned();
-            let is_to_be_called = attach.is_some();
-            *member = Member { attach, session: Session::resumed(received), is_to_be_called, ..Member::default() };
+            *member = known.member(host);
         }
         Ok(fleet)
+    }
+
+    /// A host was added before. Its number.
+    pub fn added_before(&mut self, spare: &Spare, known: &Known) -> u32 {
+        let host = self.members.len() as u32;
+        self.take_in(spare, known.member(host));
+        if known.attached.contains_key(&host) {
+            self.arbiter.add(host);
+        }
+        host
+    }
+
+    /// What was to come of a host that was being added was not said: it is there, or has nobody to connect to.
+    pub fn settle_added(&mut self, host: u32) {
+        let member = &mut self.members[host as usize];
+        self.news.push_back(match member.attach {
+            Some(_) => super::News::Joined(host),
+            None => {
+                member.dead = true;
+                super::News::NotJoined { host, why: "the root of the job was killed while it was being added".into() }
+            }
+        });
     }
 
     /// A message that was sent before takes its place in the streams of its receivers.

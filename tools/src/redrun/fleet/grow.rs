@@ -48,11 +48,16 @@ impl Fleet {
         let secret = self.hub.secret().clone();
         let starting = launcher::remote(&remote, &name, &place, &secret);
         self.starting.push(starting.with_context(|| format!("host {}", spare.name))?);
-        let slot_count = Some(spare.slot_count);
-        self.plan.hosts.push(PlannedHost { name: Some(name), slot_count, spare: true, local: false });
-        self.members.push(Member::default());
+        self.take_in(spare, Member::default());
         self.joining.insert(host, Instant::now() + JOIN_TIME_MAX);
         Ok(host)
+    }
+
+    pub(super) fn take_in(&mut self, spare: &Spare, member: Member) {
+        let name = HostName { user: spare.user.clone(), name: spare.name.clone() };
+        let slot_count = Some(spare.slot_count);
+        self.plan.hosts.push(PlannedHost { name: Some(name), slot_count, spare: true, local: false });
+        self.members.push(member);
     }
 
     /// A host that was added has attached.

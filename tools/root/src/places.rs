@@ -1,0 +1,218 @@
+//! Where copies can be put: places on hosts of the job, on hosts that come while it runs, and in the site's pool.
+//!
+//! ```text
+//!   coordinator ── order ──▶ places ── order ──▶ site's pool ── news ──┐
+//!        ▲                   │    ▲                                    │
+//!        └────── news ───────┘    └────────────────────────────────────┘
+//!                   └ granted on a host that is not part of the job: it is asked for, and the news wait
+//! ```
+
+use crate::messages::{Output, Rooms};
+use crate::{Input, Root};
+use coordinator::Wish;
+use serde::{Deserialize, Serialize};
+use spare_pool::{News, PlaceNews, PlaceOrder, Places, Request, Site, Spare};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Spares {
+    job: u64,
+    /// What the site's pool is asked for; absent where it is not.
+    site: Option<Request>,
+    places: Places<Site>,
+    /// The hosts that are part of the job, and may have places.
+    hosts: BTreeMap<u32, String>,
+    /// Hosts that were asked for, by name, and the places on each that were granted.
+    awaited: BTreeMap<String, Vec<(u64, Spare)>>,
+    /// Hosts of the site's pool, and the places on each that the job has.
+    site_hosts: BTreeMap<u32, BTreeSet<u64>>,
+    /// Of those, what the job has no place on any more.
+    returned: BTreeSet<u32>,
+}
+
+impl Spares {
+    /// None at first.
+    pub fn new(job: u64, site: Option<Request>) -> Self {
+        let request = site.clone().unwrap_or_else(|| Request::new(spare_pool::JobId(job)));
+        Self {
+            job,
+            places: Places::new(job, site.is_some().then(Site::default), request),
+            site,
+            hosts: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            site_hosts: BTreeMap::new(),
+            returned: BTreeSet::new(),
+        }
+    }
+
+    /// The processes of the job begin anew, on hosts of which nothing is known.
+    pub fn begin_anew(&mut self) {
+        *self = Self::new(self.job, self.site.take());
+    }
+
+    /// What is put on hosts besides the processes that are launched there.
+    pub fn launched(&mut self, rooms: Vec<Rooms>, now: Duration) {
+        for (host, Rooms { name, count }) in (0..).zip(rooms) {
+            if count > 0 {
+                self.places.add(&name, count, now);
+            }
+            self.hosts.insert(host, name);
+        }
+    }
+
+    pub fn obey(&mut self, order: PlaceOrder, now: Duration) {
+        if let PlaceOrder::Release(number) | PlaceOrder::Failed { number, .. } = &order {
+            for (host, numbers) in &mut self.site_hosts {
+                if numbers.remove(number) && numbers.is_empty() {
+                    self.returned.insert(*host);
+                }
+            }
+        }
+        self.places.obey(order, now);
+    }
+
+    /// A host is not part of the job any more, and took along what was there.
+    pub fn lose(&mut self, host: u32, name: &str, now: Duration) {
+        self.hosts.remove(&host);
+        self.places.remove(name, now);
+        for number in self.site_hosts.remove(&host).into_iter().flatten() {
+            self.places.obey(PlaceOrder::Failed { number, why: "the host was lost".into() }, now);
+        }
+    }
+
+    /// Nothing is on this host any more, and nothing can be put there.
+    pub fn dismiss(&mut self, host: u32) {
+        self.hosts.remove(&host);
+        self.site_hosts.remove(&host);
+    }
+
+    /// How many more copies can be put where a wish leads to, if that is known.
+    pub fn room(&self, wish: &Wish, now: Duration) -> Option<u32> {
+        let name = |host: &u32| self.hosts.get(host).map_or("", String::as_str);
+        let anywhere_but = |name| (!self.places.has_site()).then(|| self.places.free_count(name, false, now));
+        match wish {
+            Wish::Migrate { to: Some(host), .. } => Some(self.places.free_count(name(host), true, now)),
+            Wish::Migrate { to: None, .. } | Wish::Degree { .. } => anywhere_but(""),
+            Wish::Drain { host } => anywhere_but(name(host)),
+        }
+    }
+
+    pub fn next_event(&self, now: Duration) -> Option<Duration> {
+        self.places.next_event(now)
+    }
+
+    pub fn work(&mut self, now: Duration) {
+        self.places.work(now);
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        self.hosts.iter().find(|(_, other)| *other == name).map(|(host, _)| *host)
+    }
+
+    fn note_site_place(&mut self, host: u32, number: u64) {
+        if let Some(numbers) = self.site_hosts.get_mut(&host) {
+            numbers.insert(number);
+            self.returned.remove(&host);
+        }
+    }
+
+    /// A host that came for a place of the site's pool, and on which the job has none any more.
+    fn poll_returned(&mut self) -> Option<u32> {
+        while let Some(host) = self.returned.pop_first() {
+            if self.site_hosts.get(&host).is_some_and(BTreeSet::is_empty) {
+                self.dismiss(host);
+                return Some(host);
+            }
+        }
+        None
+    }
+}
+
+impl Root {
+    /// What the inputs about places change.
+    pub(super) fn hear_about_places(&mut self, input: Input) {
+        let now = self.now;
+        match input {
+            Input::Site(news) => self.hear_site(news),
+            Input::HostFound { host, name, is_new } => {
+                if is_new {
+                    self.spares.site_hosts.insert(host, BTreeSet::new());
+                    self.open_host(host, name.clone());
+                }
+                self.tell_of_awaited(host, &name);
+            }
+            Input::HostNotFound { name, why } => {
+                for (number, _) in self.spares.awaited.remove(&name).unwrap_or_default() {
+                    self.outputs.push_back(Output::Note(format!("spare host {name} cannot be used: {why}")));
+                    self.spares.places.obey(PlaceOrder::Failed { number, why: why.clone() }, now);
+                    self.tell_of_place(PlaceNews::Lost { number, why: why.clone() }, None);
+                }
+            }
+            Input::SpareAdded { host, name, count } => {
+                self.open_host(host, name.clone());
+                self.spares.places.add(&name, count, now);
+                self.tell_of_awaited(host, &name);
+            }
+            _ => unreachable!("it is not about places"),
+        }
+    }
+
+    /// A host is there: the places on it that were granted can be used.
+    fn tell_of_awaited(&mut self, host: u32, name: &str) {
+        for (number, spare) in self.spares.awaited.remove(name).unwrap_or_default() {
+            self.spares.note_site_place(host, number);
+            self.tell_of_place(PlaceNews::Granted { number, spare }, Some(host));
+        }
+    }
+
+    fn open_host(&mut self, host: u32, name: String) {
+        self.spares.hosts.insert(host, name.clone());
+        self.coordinator.open_host(host, name);
+    }
+
+    fn hear_site(&mut self, news: News) {
+        let now = self.now;
+        if let Some(site) = self.spares.places.site_mut() {
+            site.say(news);
+        }
+        self.spares.work(now);
+    }
+
+    fn tell_of_place(&mut self, news: PlaceNews, host: Option<u32>) {
+        self.coordinator.handle(self.now, coordinator::Input::Place { news, host });
+    }
+
+    /// Passes on what has to do with places, one thing. Whether there was any.
+    pub(super) fn look_at_places(&mut self) -> bool {
+        if let Some(order) = self.spares.places.site_mut().and_then(Site::poll_order) {
+            self.outputs.push_back(Output::Site(order));
+            return true;
+        }
+        if let Some(news) = self.spares.places.poll_news() {
+            match news {
+                PlaceNews::Granted { number, spare } => self.granted(number, spare),
+                PlaceNews::Note(line) => self.outputs.push_back(Output::Note(line)),
+                news => self.tell_of_place(news, None),
+            }
+            return true;
+        }
+        let Some(host) = self.spares.poll_returned() else { return false };
+        self.coordinator.dismiss_host(host);
+        self.outputs.push_back(Output::DismissHost(host));
+        true
+    }
+
+    fn granted(&mut self, number: u64, spare: Spare) {
+        if let Some(host) = self.spares.number(&spare.name) {
+            self.spares.note_site_place(host, number);
+            return self.tell_of_place(PlaceNews::Granted { number, spare }, Some(host));
+        }
+        let granted = self.spares.awaited.entry(spare.name.clone()).or_default();
+        granted.push((number, spare.clone()));
+        if granted.len() == 1 {
+            self.outputs.push_back(Output::FindHost(spare));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Hosts that come while the job runs, and leave again.
+//!
+//! ```text
+//!   redctl spare add ─▶ add_host ─▶ fleet ─▶ joined ────▶ answer, and the root has places there
+//!   root: FindHost ───▶    │          └────▶ not joined ─▶ answer, and the root is told
+//!                          └ Added in the journal
+//! ```
+
+use super::Shell;
+use super::launching::for_daemons;
+use anyhow::Result;
+use control_network::hub::LinkId;
+use coordinator::WishError;
+use job_root::Input;
+use redrt_wire::daemon::{HostName, ToDaemon};
+use spare_pool::Spare;
+use std::collections::BTreeMap;
+
+/// Why a host cannot be added by `redctl spare add`.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpareError {
+    /// The job does not copy replicas.
+    #[error(transparent)]
+    Wish(#[from] WishError),
+    /// It is beginning or ending.
+    #[error("the job is not running")]
+    NotRunning,
+    /// Somebody has asked for it.
+    #[error("host {host} is being added already")]
+    Awaited { host: String },
+    /// No daemon could be started there.
+    #[error("{0:#}")]
+    Daemon(anyhow::Error),
+}
+
+/// For whom a host is being added.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Awaited {
+    /// `redctl spare add`, with the number of places that it named, if it did.
+    for_user: Option<Option<u32>>,
+    /// Who waits for the answer to that, and is still there.
+    link: Option<LinkId>,
+    /// The root has asked for it.
+    for_root: bool,
+    /// It was told what runs in the job.
+    pub is_launched: bool,
+}
+
+impl Awaited {
+    /// As the journal of a root says it.
+    pub fn noted(for_user: Option<Option<u32>>) -> Self {
+        Self { for_user, for_root: for_user.is_none(), ..Self::default() }
+    }
+}
+
+/// Hosts that are being added, by number.
+pub(super) type Joining = BTreeMap<u32, Awaited>;
+
+impl Shell<'_> {
+    /// `redctl spare add`: whether that is done already.
+    pub(super) fn add_spare(
+        &mut self,
+        link: LinkId,
+        name: &HostName,
+        place_count: Option<u32>,
+    ) -> Result<bool, SpareError> {
+        if !self.job.is_cloneable {
+            return Err(WishError::NotCloneable.into());
+        }
+        if !self.root.is_launched() || self.exit_code.is_some() {
+            return Err(SpareError::NotRunning);
+        }
+        if let Some(host) = self.find_host(&name.name) {
+            if self.joining.contains_key(&host) {
+                return Err(SpareError::Awaited { host: name.name.clone() });
+            }
+            self.open_host(host, place_count.unwrap_or(1));
+            return Ok(true);
+        }
+        let spare = Spare { user: name.user.clone(), ..Spare::new(&name.name, place_count.unwrap_or(1)) };
+        let awaited = Awaited { for_user: Some(place_count), link: Some(link), ..Awaited::default() };
+        self.add_host(&spare, awaited).map_err(SpareError::Daemon)?;
+        Ok(false)
+    }
+
+    /// The root wants a host to be part of the job.
+    pub(super) fn find_or_add(&mut self, spare: &Spare) {
+        let found = self.find_host(&spare.name);
+        if let Some(awaited) = found.and_then(|host| self.joining.get_mut(&host)) {
+            awaited.for_root = true;
+            return;
+        }
+        if self.replay.is_some() {
+            // What came of it is in the journal.
+            return self.add_noted_host();
+        }
+        let name = spare.name.clone();
+        if let Some(host) = found {
+            return self.handle(Input::HostFound { host, name, is_new: false });
+        }
+        if let Err(error) = self.add_host(spare, Awaited::noted(None)) {
+            self.handle(Input::HostNotFound { name, why: format!("{error:#}") });
+        }
+    }
+
+    fn add_host(&mut self, spare: &Spare, awaited: Awaited) -> Result<()> {
+        let host = self.fleet.add(spare)?;
+        self.ledger.added(spare, awaited.for_user);
+        self.joining.insert(host, awaited);
+        Ok(())
+    }
+
+    fn open_host(&mut self, host: u32, count: u32) {
+        let name = self.fleet.name(host).to_owned();
+        self.record("spare-added", &serde_json::json!({ "host": name, "places": count }));
+        self.handle(Input::SpareAdded { host, name, count });
+    }
+
+    /// The daemon of a host that was added is there.
+    pub(super) fn host_joined(&mut self, host: u32) {
+        let Some(Awaited { for_user, link, is_launched, .. }) = self.joining.remove(&host) else { return };
+        if let Some(launch) = self.launch.as_ref().filter(|_| !is_launched) {
+            let mut launch = launch.clone();
+            launch.view = self.root.coordinator().view().clone();
+            launch.placement = for_daemons(self.root.placement());
+            self.fleet.send(host, &ToDaemon::Launch(Box::new(launch)));
+        }
+        if let Some(link) = link {
+            self.fleet.answer(link, String::new());
+        }
+        match for_user {
+            Some(count) => self.open_host(host, count.unwrap_or_else(|| self.fair_count(host))),
+            None => {
+                let name = self.fleet.name(host).to_owned();
+                self.handle(Input::HostFound { host, name, is_new: true });
+            }
+        }
+    }
+
+    /// A host that was to be added cannot be had.
+    pub(super) fn host_not_joined(&mut self, host: u32, why: &str) {
+        let name = self.fleet.name(host).to_owned();
+        let Some(awaited) = self.joining.remove(&host) else { return };
+        if let Some(link) = awaited.link {
+            self.fleet.answer(link, format!("host {name}: {why}"));
+        }
+        if awaited.for_root {
+            self.handle(Input::HostNotFound { name, why: why.to_owned() });
+        }
+    }
+
+    /// A host that was to become free is: its daemon leaves, unless it is that of this host.
+    pub(super) fn host_free(&mut self, host: u32) {
+        if !self.fleet.plan().hosts[host as usize].local {
+            self.handle(Input::HostDismissed(host));
+            self.dismiss_host(host);
+        }
+    }
+
+    /// The daemon of a host leaves.
+    pub(super) fn dismiss_host(&mut self, host: u32) {
+        match self.replay {
+            Some(_) => self.fleet.lost_before(host),
+            None => self.fleet.dismiss(host),
+        }
+    }
+}
