@@ -82,6 +82,12 @@ impl Site {
         self.log.lock().expect("nobody panics with it").clone()
     }
 
+    /// A thread reads what it says.
+    #[track_caller]
+    fn wait_for_line(&self, part: &str) {
+        wait(part, || self.log().contains(part));
+    }
+
     fn secret(&self) -> Secret {
         access::secret(Some(&self.path("pool.secret"))).expect("the daemon has made it")
     }
@@ -218,7 +224,7 @@ fn a_job_gets_a_spare_and_gives_it_back() {
     one.client.failed(lease.id, "the restorer was killed", now);
     let lease = other.granted(5);
     assert_eq!(site.host("h1")["strikes"], 1);
-    assert!(site.log().contains("host h1: a clone of job 0000000000000001 failed: the restorer was killed"));
+    site.wait_for_line("host h1: a clone of job 0000000000000001 failed: the restorer was killed");
     other.client.succeeded(lease.id, other.now());
     wait("strikes are taken back", || {
         other.news();
@@ -260,7 +266,7 @@ fn leases_last_while_they_are_renewed_and_end_when_the_job_vanishes() {
     }
     drop(one);
     assert_eq!(other.granted(1).spare.name, "h1");
-    assert!(site.log().contains("lease 0 of job 0000000000000001 has ended: the pool has not heard of the job"));
+    site.wait_for_line("lease 0 of job 0000000000000001 has ended: the pool has not heard of the job");
 }
 
 #[test]
