@@ -2,7 +2,7 @@
 
 use crate::{HOSTS, nothing_left};
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Lab, compile};
+use redrt_tests::{Job, Lab, Running, compile};
 use std::time::Duration;
 
 /// The processes of `redrun` that run a job, on all hosts.
@@ -14,6 +14,18 @@ fn roots(lab: &Lab) -> Vec<i32> {
     HOSTS.split(',').flat_map(|host| lab.processes(host, "redrun")).filter(is_root).collect()
 }
 
+/// Kills another root, and waits until the next one has all hosts.
+fn kill_root(lab: &Lab, job: &Running, killed: &mut Vec<i32>, host_count: usize) {
+    let is_another = |killed: &[i32]| roots(lab).into_iter().find(|root| !killed.contains(root));
+    job.wait_until("a root", |_| is_another(killed).is_some());
+    let root = is_another(killed).expect("it was just there");
+    let attached = |job: &Running| job.count("reattached");
+    let before = attached(job);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(root), nix::sys::signal::Signal::SIGKILL).expect("it runs");
+    killed.push(root);
+    job.wait_until("all hosts", |job| attached(job) >= before + host_count);
+}
+
 #[test]
 fn a_root_that_is_killed_comes_back_and_no_host_is_lost() {
     let Some(lab) = lab(4) else { return };
@@ -23,18 +35,9 @@ fn a_root_that_is_killed_comes_back_and_no_host_is_lost() {
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, HOSTS).options(&options).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
-    let mut known = Vec::new();
+    let mut killed = Vec::new();
     for _ in 0..3 {
-        let is_another = |known: &[i32]| roots(&lab).into_iter().find(|root| !known.contains(root));
-        job.wait_until("a root", |_| is_another(&known).is_some());
-        let root = is_another(&known).expect("it was just there");
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(root), nix::sys::signal::Signal::SIGKILL).expect("it runs");
-        known.push(root);
-        let count = known.len();
-        job.wait_until("all hosts", |job| {
-            let attached = job.audit().iter().filter(|record| record["event"] == "reattached").count();
-            attached >= 4 * count
-        });
+        kill_root(&lab, &job, &mut killed, 4);
     }
     std::fs::write(&stop, "").expect("it can be written");
     let ended = job.wait().ended_well();
@@ -43,5 +46,28 @@ fn a_root_that_is_killed_comes_back_and_no_host_is_lost() {
     for event in ["replica-lost", "daemon-lost", "retired"] {
         assert_eq!(ended.events(event).count(), 0, "{event}\n{ended}");
     }
+    nothing_left(&lab, &ended);
+}
+
+#[test]
+fn a_host_that_was_added_is_part_of_the_job_whose_root_comes_back() {
+    let Some(lab) = lab(4) else { return };
+    let stop = lab.path("stop");
+    let options = ["--detachable", "--spares", "0", "--transport", "tcp"];
+    let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
+    let job = job.on_hosts(&lab, "h1,h2,h3").options(&options).limit(Duration::from_secs(120)).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let mut killed = Vec::new();
+    job.redctl(&["spare", "add", "h4:8"]).expect("it can be had");
+    kill_root(&lab, &job, &mut killed, 4);
+    let lost = job.replicas().iter().filter(|replica| replica.ends_with(" on h2")).count();
+    lab.cut_power("h2");
+    job.wait_for("recovered", lost);
+    kill_root(&lab, &job, &mut killed, 3);
+    job.redctl(&["drain", "h4", "--wait"]).expect_err("nothing else has room for what is there");
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait().ended_well();
+    assert_eq!(ended.out.lines().filter(|line| line.ends_with(": right")).count(), 4, "{ended}");
+    assert_eq!((ended.events("came-back").count(), ended.events("recovered").count()), (2, lost), "{ended}");
     nothing_left(&lab, &ended);
 }

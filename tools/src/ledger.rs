@@ -13,6 +13,8 @@
 //! the environment of the program, and all that was read from standard input and printed.
 
 use anyhow::{Context, Result};
+use control_network::identity::ProcessIdentity;
+use control_network::launcher::Starting;
 use job_root::Input;
 use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::secret::Secret;
@@ -111,6 +113,13 @@ pub enum Record {
         spare: Spare,
         /// By `redctl spare add`, with the places that it named; else by the root.
         for_user: Option<Option<u32>>,
+    },
+    /// A process starts the daemon of a host, or of all when that is absent. It lives as long as that does.
+    Launcher {
+        /// The host.
+        host: Option<u32>,
+        /// The process.
+        process: ProcessIdentity,
     },
     /// Lines without an end were shown: a terminal waits for an answer.
     Prompt,
@@ -248,6 +257,13 @@ impl Ledger {
     /// A host is being added.
     pub fn added(&self, spare: &Spare, for_user: Option<Option<u32>>) {
         self.write(&Record::Added { spare: spare.clone(), for_user });
+    }
+
+    /// A process starts the daemon of a host, or of all.
+    pub fn launcher(&self, starting: &Starting) {
+        if let Some(process) = starting.identity() {
+            self.write(&Record::Launcher { host: starting.host, process });
+        }
     }
 
     /// Lines without an end are about to be shown.

@@ -6,6 +6,7 @@
 //! read is in [`super::handing`].
 
 use super::handing;
+use super::identity::ProcessIdentity;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -70,6 +71,12 @@ pub struct Starting {
 }
 
 impl Starting {
+    /// By which another process finds it.
+    #[must_use]
+    pub fn identity(&self) -> Option<ProcessIdentity> {
+        ProcessIdentity::of(self.child.id() as i32)
+    }
+
     /// Why it ended, once it has.
     pub fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;

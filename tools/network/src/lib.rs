@@ -6,6 +6,7 @@ mod cost;
 pub mod door;
 pub mod handing;
 pub mod hub;
+pub mod identity;
 pub mod launcher;
 pub mod launchers;
 pub mod link;

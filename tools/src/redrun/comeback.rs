@@ -189,6 +189,7 @@ impl Ground {
                     }
                 }
                 Record::CameBack(other) => term = *other,
+                Record::Launcher { host, process } => known.launchers.push((*host, *process)),
                 Record::Hear { .. } | Record::Added { .. } | Record::Prompt => {}
             }
         }
@@ -298,7 +299,11 @@ impl Shell<'_> {
                     self.outputs.show_prompt();
                     continue;
                 }
-                Record::Attached(_) | Record::Counted { .. } | Record::Order { .. } | Record::CameBack(_) => continue,
+                Record::Attached(_)
+                | Record::Counted { .. }
+                | Record::Order { .. }
+                | Record::Launcher { .. }
+                | Record::CameBack(_) => continue,
             };
             self.happened(&input);
             self.root.handle(now, input);

@@ -14,6 +14,7 @@ use anyhow::{Result, anyhow};
 pub use comeback::Known;
 use control_network::door::Refusal;
 use control_network::hub::{Event, Hub, LinkId};
+use control_network::identity::ProcessIdentity;
 use control_network::launcher::{self, Starting};
 use control_network::session::Session;
 use host_watch::shape;
@@ -132,6 +133,8 @@ pub struct Fleet {
     members: Vec<Member>,
     roles: HashMap<LinkId, Role>,
     starting: Vec<Starting>,
+    /// Those of a root that was killed, for which host or for all.
+    launchers: Vec<(Option<u32>, ProcessIdentity)>,
     complete: bool,
     /// Hosts that were added, and until when they may take.
     joining: BTreeMap<u32, Instant>,
@@ -172,6 +175,7 @@ impl Fleet {
             members: (0..count).map(|_| Member::default()).collect(),
             roles: HashMap::new(),
             starting: Vec::new(),
+            launchers: Vec::new(),
             complete: false,
             joining: BTreeMap::new(),
             launched_at: now,
@@ -528,7 +532,9 @@ impl Fleet {
         let (mut dead, mut alive): (Vec<_>, Vec<_>) = self.starting.drain(..).partition(is_dead);
         launcher::end(&mut dead, Duration::ZERO, || {});
         if self.term > Term::default() {
+            self.end_launchers(false);
             self.see_daemons_leave();
+            self.end_launchers(true);
         }
         let hub = &mut self.hub;
         // What they were told last may not have gone yet.

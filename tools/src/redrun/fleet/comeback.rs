@@ -4,6 +4,7 @@ use super::{Fleet, LEAVE_TIME_MAX, Ledger, Member};
 use crate::plan::HostPlan;
 use anyhow::Result;
 use control_network::hub::LinkId;
+use control_network::identity::ProcessIdentity;
 use control_network::session::Session;
 use host_watch::Who;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,6 +23,8 @@ pub struct Known {
     pub attached: BTreeMap<u32, Attach>,
     /// How many messages of each were received.
     pub received: BTreeMap<u32, u64>,
+    /// Who started daemons, for which host or for all.
+    pub launchers: Vec<(Option<u32>, ProcessIdentity)>,
 }
 
 impl Known {
@@ -42,6 +45,7 @@ impl Fleet {
     pub fn come_back(plan: HostPlan, secret: Secret, ledger: Ledger, term: Term, known: &Known) -> Result<Self> {
         let mut fleet = Self::new(plan, secret, true, ledger)?;
         (fleet.term, fleet.complete) = (term, true);
+        fleet.launchers.clone_from(&known.launchers);
         for (host, member) in (0..).zip(&mut fleet.members) {
             *member = known.member(host);
         }
@@ -104,6 +108,13 @@ impl Fleet {
         if self.members[host as usize].is_to_be_called {
             self.hub.send(link, &Up::Call { term: self.term, address: self.hub.address() });
         }
+    }
+
+    /// Ends launchers that are not children of this process: those of hosts that are dead, which may wait for ever, or
+    /// all.
+    pub(super) fn end_launchers(&self, is_of_all: bool) {
+        let is_due = |host: Option<u32>| is_of_all || host.is_some_and(|host| self.is_dead(host));
+        self.launchers.iter().filter(|(host, _)| is_due(*host)).for_each(|(_, process)| process.terminate());
     }
 
     /// No launcher of theirs is this process's child. Those that are there are told to leave, and their connections

@@ -47,7 +47,7 @@ impl Fleet {
         let place = DaemonArguments { host: Some(host), parent: root, root, fan_out, interface, root_lease };
         let secret = self.hub.secret().clone();
         let starting = launcher::remote(&remote, &name, &place, &secret);
-        self.starting.push(starting.with_context(|| format!("host {}", spare.name))?);
+        self.note_starting(starting.with_context(|| format!("host {}", spare.name))?);
         self.take_in(spare, Member::default());
         self.joining.insert(host, Instant::now() + JOIN_TIME_MAX);
         Ok(host)

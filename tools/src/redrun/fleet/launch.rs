@@ -25,7 +25,8 @@ impl Fleet {
         if let Launcher::Slurm(srun) = &self.plan.launcher {
             let names = self.plan.hosts.iter().filter_map(|host| Some(host.name.as_ref()?.name.clone()));
             let nodes: Vec<_> = names.collect();
-            self.starting.push(launcher::slurm(srun, &nodes, &place(None), &secret)?);
+            let starting = launcher::slurm(srun, &nodes, &place(None), &secret)?;
+            self.note_starting(starting);
             return Ok(());
         }
         for host in shape::children(None, fan_out, self.plan.hosts.len() as u32) {
@@ -38,9 +39,14 @@ impl Fleet {
                 }
                 _ => launcher::fork(&place, &secret, self.outlives_terminal, kept)?,
             };
-            self.starting.push(starting);
+            self.note_starting(starting);
         }
         Ok(())
+    }
+
+    pub(super) fn note_starting(&mut self, starting: launcher::Starting) {
+        self.ledger.launcher(&starting);
+        self.starting.push(starting);
     }
 
     fn remote(&self) -> Result<Remote> {
