@@ -89,9 +89,9 @@ pub(crate) struct Decisions {
     /// Syncs that came before the view that makes this process the leader.
     early_syncs: Vec<(ReplicaIndex, u64, Vec<DecisionItem>)>,
     /// What siblings have said of outcomes not decided yet.
-    ballots: Vec<(DecisionKey, ReplicaIndex, bool)>,
+    ballots: Vec<(DecisionKey, ReplicaIndex, u64)>,
     /// What this process has said of outcomes it does not know yet.
-    own_ballots: Vec<(DecisionKey, bool)>,
+    own_ballots: Vec<(DecisionKey, u64)>,
     /// A planted bug; see `Mutation::SyncSkipped`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_skipped: bool,
@@ -116,6 +116,7 @@ impl DecisionItem {
         let fits = match self.key.stream {
             StreamId::Match(_) => matches!(self.outcome, Outcome::Source(_)) && !is_run,
             StreamId::Thread(_) => !is_run || self.outcome == Outcome::NotReady,
+            StreamId::Signals => matches!(self.outcome, Outcome::Value(_)) && !is_run,
         };
         fits && self.repeat > 0 && self.key.index.checked_add(u64::from(self.repeat)).is_some()
     }
@@ -244,10 +245,10 @@ impl Decisions {
         }
     }
 
-    pub(crate) fn cast_ballot(&mut self, key: DecisionKey, agrees: bool, outputs: &mut VecDeque<Output>) {
-        self.own_ballots.push((key, agrees));
+    pub(crate) fn cast_ballot(&mut self, key: DecisionKey, says: u64, outputs: &mut VecDeque<Output>) {
+        self.own_ballots.push((key, says));
         if let Role::Follower { leader, .. } = self.role {
-            self.transmit(leader, Frame::Ballot { key, agrees }, outputs);
+            self.transmit(leader, Frame::Ballot { key, says }, outputs);
         }
     }
 
@@ -255,7 +256,7 @@ impl Decisions {
         &mut self,
         from: ReplicaIndex,
         key: DecisionKey,
-        agrees: bool,
+        says: u64,
         outputs: &mut VecDeque<Output>,
     ) -> Result<(), ProtocolError> {
         // It may come before the view that makes this process the leader. A follower's own count is never asked for.
@@ -263,21 +264,27 @@ impl Decisions {
         if self.ballots.iter().filter(|(_, by, _)| *by == from).count() >= BALLOTS_MAX {
             return Err(self.blame(from, Breach::TooManyBallots { max: BALLOTS_MAX }));
         }
-        self.ballots.push((key, from, agrees));
+        self.ballots.push((key, from, says));
         outputs.push_back(Output::Decided { key });
         Ok(())
     }
 
+    fn ballot(&self, key: DecisionKey, sibling: ReplicaIndex) -> Option<u64> {
+        let ballot = self.ballots.iter().find(|(of, by, _)| (*of, *by) == (key, sibling));
+        ballot.map(|(.., says)| *says)
+    }
+
+    pub(crate) fn highest_ballot(&self, key: DecisionKey) -> Option<u64> {
+        let said = self.siblings().iter().map(|sibling| self.ballot(key, sibling));
+        said.collect::<Option<Vec<_>>>().map(|said| said.into_iter().max().unwrap_or(0))
+    }
+
     pub(crate) fn count_ballots(&self, key: DecisionKey) -> Option<bool> {
-        let said = |sibling: ReplicaIndex| {
-            let ballot = self.ballots.iter().find(|(of, by, _)| (*of, *by) == (key, sibling));
-            ballot.map(|(.., agrees)| *agrees)
-        };
         let mut unanimous = Some(true);
         for sibling in self.siblings().iter() {
-            match said(sibling) {
-                Some(false) => return Some(false),
-                Some(true) => {}
+            match self.ballot(key, sibling) {
+                Some(0) => return Some(false),
+                Some(_) => {}
                 None => unanimous = None,
             }
         }
@@ -471,8 +478,8 @@ impl Decisions {
         let first = if self.sync_from_stable { self.stable } else { first };
         let frame = Frame::DecisionSync { first, items: self.items_from(first) };
         self.transmit(leader, frame, outputs);
-        for (key, agrees) in self.own_ballots.iter().copied() {
-            self.transmit(leader, Frame::Ballot { key, agrees }, outputs);
+        for (key, says) in self.own_ballots.iter().copied() {
+            self.transmit(leader, Frame::Ballot { key, says }, outputs);
         }
         if !self.lag.own().is_empty() {
             self.tell_lag(outputs);
@@ -558,7 +565,8 @@ impl Decisions {
             return Err(self.blame(from, Breach::BadDecision { number: self.count, key: item.key }));
         }
         // Wildcard receives are decided in the order in which they match, the outcomes of a thread as it asks for them.
-        let last = self.streams.get(&stream).and_then(VecDeque::back).filter(|_| matches!(stream, StreamId::Thread(_)));
+        let is_in_order = !matches!(stream, StreamId::Match(_));
+        let last = self.streams.get(&stream).and_then(VecDeque::back).filter(|_| is_in_order);
         match last.map(DecisionItem::end) {
             Some(expected) if expected != index => {
                 Err(self.blame(from, Breach::OutcomeOutOfOrder { stream, index, expected }))

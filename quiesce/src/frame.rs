@@ -96,13 +96,13 @@ pub enum Frame {
         /// The first decision that is not stable.
         upto: u64,
     },
-    /// From a follower: whether it can take `Flag(true)` for this outcome, which the leader may then decide. Said again
-    /// to a new leader.
+    /// From a follower: what it can take for this outcome, which the leader decides by that. Said again to a new
+    /// leader.
     Ballot {
         /// The outcome.
         key: DecisionKey,
-        /// Whether it can; it stays so until the decision.
-        agrees: bool,
+        /// 1 if it can take `Flag(true)`, else 0; or the least number that it can take. It stays so until the decision.
+        says: u64,
     },
     /// From a follower to its new leader: the decisions it holds that may be unknown to others. It will take
     /// decisions from nobody else.

@@ -10,6 +10,8 @@ pub enum StreamId {
     Match(ContextId),
     /// Outcomes of the calls of one thread, in program order.
     Thread(u64),
+    /// What comes from outside at a call that is agreed on: by turns what it is, and which call.
+    Signals,
 }
 
 /// Names one outcome.

@@ -344,7 +344,7 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
         // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
         engine.skip_readings(stream);
         if !std::mem::replace(&mut has_voted, true) {
-            engine.cast_ballot(stream, holds);
+            engine.cast_ballot(stream, holds.into());
         }
         match engine.ask(stream) {
             Asked::Decided(Outcome::Flag(all)) => Some(all),

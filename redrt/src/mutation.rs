@@ -50,12 +50,16 @@ pub enum Mutation {
     LineUntold,
     /// Each replica asks for a line by itself.
     LineByItself,
+    /// Each replica raises a signal by itself, at its next call.
+    SignalByItself,
+    /// A follower that has said how far it is goes on before the call of a signal is decided.
+    SignalUnwaited,
 }
 
 impl Mutation {
     /// All of them.
     #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::BarrierShort,
         Self::BroadcastEarly,
         Self::ReduceChildLost,
@@ -79,6 +83,8 @@ impl Mutation {
         Self::ViewUnsaid,
         Self::LineUntold,
         Self::LineByItself,
+        Self::SignalByItself,
+        Self::SignalUnwaited,
     ];
 }
 

@@ -40,6 +40,7 @@ mod scrub;
 mod sealed;
 mod sends;
 mod shortages;
+mod signals;
 mod single_copies;
 mod terminals;
 mod tools;

@@ -53,6 +53,8 @@ impl Agent {
             ToAgent::Place(_) | ToAgent::Pins(_) | ToAgent::LineGoes(_) => panic!("this program cannot be cloned"),
             // It has no memory that others have, and asks nothing about other jobs.
             ToAgent::Scrub(_) | ToAgent::Dynamic(..) => {}
+            // It makes no MPI calls at which a signal could come.
+            ToAgent::Signal { .. } => {}
             // It remembers nothing of what it sent, and makes no progress for others.
             ToAgent::Trace(sending) => {
                 self.send(&FromAgent::Trace(sending, None));

@@ -26,3 +26,4 @@ pub mod redspared;
 pub mod secret_file;
 mod symbols;
 pub mod terminal;
+mod user_signals;

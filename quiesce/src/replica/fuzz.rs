@@ -175,7 +175,7 @@ impl Job {
                 let place = self.place(place);
                 let key = DecisionKey { stream: StreamId::Thread(9), index: 0 };
                 let Some(machine) = &mut self.machines[place] else { return };
-                machine.cast_ballot(key, agrees);
+                machine.cast_ballot(key, agrees.into());
                 let _ = machine.count_ballots(key);
                 self.carry_out(place);
             }

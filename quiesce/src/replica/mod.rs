@@ -340,7 +340,7 @@ impl Replica {
                 decisions.handle_behind(from.index, streams);
                 Ok(())
             }
-            Frame::Ballot { key, agrees } => decisions.handle_ballot(from.index, key, agrees, outputs),
+            Frame::Ballot { key, says } => decisions.handle_ballot(from.index, key, says, outputs),
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
         };
@@ -390,10 +390,17 @@ impl Replica {
         }
     }
 
-    /// Follower: says whether this process can take `Flag(true)` for an outcome that all must be able to take. It keeps
-    /// its word until the decision is in.
-    pub fn cast_ballot(&mut self, key: DecisionKey, agrees: bool) {
-        self.decisions.cast_ballot(key, agrees, &mut self.outputs);
+    /// Follower: says what this process can take for an outcome that all must be able to take: 1 if it can take
+    /// `Flag(true)`, else 0; or the least number. It keeps its word until the decision is in.
+    pub fn cast_ballot(&mut self, key: DecisionKey, says: u64) {
+        self.decisions.cast_ballot(key, says, &mut self.outputs);
+    }
+
+    /// The least number that all live siblings can take for this outcome, 0 where there are none; `None` when some have
+    /// not said. `Output::Decided` tells when to ask again, and so does a change of view.
+    #[must_use]
+    pub fn highest_ballot(&self, key: DecisionKey) -> Option<u64> {
+        self.decisions.highest_ballot(key)
     }
 
     /// Whether all live siblings can take `Flag(true)` for this outcome; `None` when some have not said and none

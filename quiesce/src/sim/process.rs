@@ -385,7 +385,7 @@ impl Process {
     }
 
     pub(super) fn cast_ballot(&mut self, index: u64, agrees: bool) {
-        self.replica.cast_ballot(DecisionKey { stream: StreamId::Thread(0), index }, agrees);
+        self.replica.cast_ballot(DecisionKey { stream: StreamId::Thread(0), index }, agrees.into());
         self.drain();
     }
 

@@ -24,7 +24,7 @@ pub fn agree(id: RequestId, stream: StreamId) {
         engine.skip_readings(stream);
         let is_frozen = *frozen.get_or_insert_with(|| {
             let is_frozen = engine.freeze(id);
-            engine.cast_ballot(stream, is_frozen);
+            engine.cast_ballot(stream, is_frozen.into());
             is_frozen
         });
         let cancelled = match engine.ask(stream) {

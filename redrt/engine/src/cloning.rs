@@ -10,6 +10,7 @@
 
 use super::link::{Identity, Links};
 use super::message::Data;
+use super::signals::Signals;
 use super::{Cell, Engine};
 use quiesce::matching::Order;
 use redrt_sync::biased::Guard;
@@ -193,6 +194,7 @@ impl Engine {
         self.direct_refused = false;
         self.faults.clear();
         self.alarm_ns = None;
+        Signals::become_copy();
         replication.become_copy(me);
         let mut matched = Vec::new();
         self.contexts.set_order(Order::Following, &mut matched);
@@ -211,6 +213,11 @@ impl Engine {
             replication.set_pins(&[], &[]);
             self.carry_out();
         }
+    }
+
+    /// Whether it is no copy, or one that is in step.
+    pub(super) fn has_joined(&self) -> bool {
+        self.joining == Joining::Done
     }
 
     /// Says once that this copy has heard its leader.

@@ -90,7 +90,7 @@ fn protocol_frame() -> impl Strategy<Value = Frame> {
         number().prop_map(|upto| Frame::DecisionAck { upto }),
         number().prop_map(|upto| Frame::Stable { upto }),
         vec(key(), 0..3).prop_map(|keys| Frame::Behind { streams: keys.into_iter().map(|key| key.stream).collect() }),
-        (key(), any::<bool>()).prop_map(|(key, agrees)| Frame::Ballot { key, agrees }),
+        (key(), any::<u64>()).prop_map(|(key, says)| Frame::Ballot { key, says }),
         (number(), items).prop_map(|(first, items)| Frame::DecisionSync { first, items }),
         (context(), sequence()).prop_map(|(context, upto)| Frame::Ack { context, upto }),
     ]

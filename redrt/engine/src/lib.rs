@@ -38,6 +38,7 @@ pub mod request;
 mod reset;
 mod runtime;
 pub mod send;
+pub mod signals;
 pub mod sleep;
 mod stalls;
 pub mod tasks;
@@ -66,6 +67,7 @@ use redrt_wire::control::Passive;
 use refusal::Fault;
 use replication::Replication;
 use request::{RequestId, Requests};
+use signals::Signals;
 use slab::Slab;
 use sleep::{Sleeper, Yielding};
 use stalls::Stalls;
@@ -117,6 +119,7 @@ pub struct Engine {
     told_completions: u64,
     replication: Option<Box<Replication>>,
     readings: Readings,
+    signals: Signals,
     meetings: Meetings,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
@@ -175,6 +178,7 @@ impl Engine {
             told_completions: 0,
             replication: setup.replication,
             readings: Readings::default(),
+            signals: Signals::default(),
             meetings: Meetings::default(),
             alarm_ns: None,
             stalls: Stalls::default(),
@@ -236,6 +240,9 @@ impl Engine {
         }
         if self.joining == Joining::InView {
             self.tell_in_step();
+        }
+        if !self.signals.are_agreed() {
+            self.agree_on_signals();
         }
         self.requests.completions += self.meetings.look();
         self.stalls.look(self.requests.completions);

@@ -378,7 +378,10 @@ impl Engine {
                 self.contexts.get(context).queues.apply_decision(index, source, &mut matched);
                 self.deliver_all(matched);
             }
-            Output::Decided { .. } => self.requests.completions += 1,
+            Output::Decided { key } => {
+                self.signals.is_told |= key.stream == StreamId::Signals;
+                self.requests.completions += 1;
+            }
             Output::BecameLeader => self.lead(),
         }
     }

@@ -17,6 +17,8 @@ pub struct Simulation {
     pub step: fn(bool),
     /// Ends the process.
     pub end: fn(),
+    /// The program gets this signal, at this call.
+    pub raise: fn(i32, u64) -> bool,
 }
 
 #[cfg(any(test, feature = "simulation"))]
@@ -68,6 +70,17 @@ pub fn step(may_pause: bool) {
         (simulation.step)(may_pause);
     }
     let _ = may_pause;
+}
+
+/// The program of a simulated process gets this signal, at this call. `false` where it is not simulated.
+#[inline(always)]
+pub fn raise(signal: i32, call: u64) -> bool {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(simulation) = SIMULATION.get() {
+        return (simulation.raise)(signal, call);
+    }
+    let _ = (signal, call);
+    false
 }
 
 /// Ends the calling process, if it is simulated.

@@ -2,6 +2,7 @@
 
 use crate::dynamic::{checkpoint, redrun as dynamic};
 use crate::links::listening;
+use crate::mutation::{self, Mutation};
 use crate::runtime::control::Control;
 use crate::runtime::{Job, abort, job, leave, threads, workers};
 use redrt_engine as engine;
@@ -22,6 +23,8 @@ process_local! {
     /// The program may be stopped in a write until its siblings have printed as much. They may need what only this
     /// process has, or what others cannot send without it.
     static IS_HELD: AtomicBool = AtomicBool::new(false);
+    /// Siblings are to agree on the call at which a signal comes, and the program may compute for long.
+    static IS_SIGNALLED: AtomicBool = AtomicBool::new(false);
     /// Set when every process of the job is finalizing.
     static RELEASED: AtomicBool = AtomicBool::new(false);
     /// Images of this process that it has gone on from.
@@ -68,10 +71,15 @@ fn listen_to_daemon(control: &Control) {
 
 /// Makes progress for others, if somebody needs that. How long it may be until the next time.
 fn help_others() -> i32 {
-    if !IS_AWAITING.load(Ordering::Relaxed) && !IS_HELD.load(Ordering::Relaxed) {
+    let is_needed = [&IS_AWAITING, &IS_HELD, &IS_SIGNALLED].iter().any(|flag| flag.load(Ordering::Relaxed));
+    if !is_needed {
         return -1;
     }
-    engine::cell().help_others();
+    let cell = engine::cell();
+    cell.help_others();
+    if IS_SIGNALLED.load(Ordering::Relaxed) {
+        IS_SIGNALLED.store(!cell.are_signals_agreed(), Ordering::Relaxed);
+    }
     HELP_INTERVAL_MS
 }
 
@@ -120,6 +128,16 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             let trace = cell.lock().traces.as_ref().and_then(|traces| traces.find(&sending, &maps));
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Trace(sending, trace));
+        }
+        ToAgent::Signal { number, signal } => {
+            // Where polls are not agreed on, replicas do not make the same calls.
+            let is_agreed = job.welcome.options.determinism == Determinism::Full;
+            if is_agreed && !mutation::is_planted(Mutation::SignalByItself) {
+                cell.hear_signal(number, signal);
+                IS_SIGNALLED.store(!cell.are_signals_agreed(), Ordering::Relaxed);
+            } else {
+                cell.hear_signal_alone(signal);
+            }
         }
         ToAgent::Dynamic(number, answer) => dynamic::heed(number, answer),
         ToAgent::Held(held) => IS_HELD.store(held, Ordering::Relaxed),

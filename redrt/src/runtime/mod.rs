@@ -7,6 +7,7 @@ pub mod control;
 pub mod leave;
 pub mod preload;
 pub mod progress;
+pub mod signals;
 pub mod threads;
 pub mod workers;
 

@@ -6,7 +6,7 @@
 //! A callback of the program is the application again, at a place of its thread's order that all replicas agree on,
 //! unless a nonblocking collective makes it: any thread that makes progress moves that on, at any time.
 
-use super::{calls, preload};
+use super::{calls, preload, signals};
 use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use quiesce::StreamId;
 use redrt_process::clock::monotonic_ns;
@@ -235,6 +235,9 @@ pub fn enter(kind: CallKind) -> Inside {
         return Inside { was_internal: None, extra: 0 };
     }
     let mut inside = enter_quietly();
+    if inside.was_internal.is_some() {
+        signals::look();
+    }
     if watched & (DELIVERS | TIMES) != 0 {
         inside.extra = begin_extra(watched, kind);
     }

@@ -4,6 +4,7 @@ use super::Mutation;
 use super::actor::{Actor, End, Pause, Pinned};
 use super::network::{NAME, Receiving, Simulated};
 use super::program::{self, Kind};
+use super::signals;
 use super::world::{self, Event, World};
 use super::wrong::Wrong;
 use crate::api::init::init_simulated;
@@ -54,6 +55,8 @@ pub struct Summary {
     pub lines: u64,
     /// How often the job went back to one.
     pub returns: u64,
+    /// Signals that programs got.
+    pub signals: u64,
     /// Ranks.
     pub rank_count: u32,
     /// Replicas of each.
@@ -62,13 +65,13 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, events, losses, breaks, lines, returns, rank_count, degree } = self;
+        let Self { kind, events, losses, breaks, lines, returns, signals, rank_count, degree } = self;
         let kind = kind.map(|kind| format!("{kind:?}")).unwrap_or_default();
         write!(
             f,
             "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken, "
         )?;
-        write!(f, "{lines} lines, {returns} returns")
+        write!(f, "{lines} lines, {returns} returns, {signals} signals")
     }
 }
 
@@ -129,6 +132,7 @@ pub(super) struct SimulatedJob {
     pub(super) takes_lines: bool,
     /// Processes that wait for a line, and the numbers of their questions.
     pub(super) askers: Vec<(ProcessIndex, u64)>,
+    pub(super) signal_count: u64,
     pub(super) summary: Summary,
     pub(super) mutation: Option<Mutation>,
 }
@@ -152,6 +156,9 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, options);
     job.plan_faults(losses, breaks);
     job.plan_lines(lines);
+    if degree > 1 {
+        job.plan_signals(seed);
+    }
     let result = job.run();
     world::leave();
     result.map_err(|wrong| Failure { event: job.summary.events, rank_count, degree, kind, wrong })
@@ -199,7 +206,9 @@ impl SimulatedJob {
                 init_simulated(welcome, cards, Control::simulated(Box::new(hear)));
                 // Nobody begins before all have their places.
                 super::actor::sleep(None);
-                program::run(plan, replica.rank.0, rank_count)
+                let mut output = program::run(plan, replica.rank.0, rank_count);
+                output.extend(signals::raised());
+                output
             };
             Member {
                 replica,
@@ -215,7 +224,18 @@ impl SimulatedJob {
         };
         let members = shape.replicas().map(member).collect();
         let summary = Summary { kind: Some(plan.kind), rank_count, degree, ..Summary::default() };
-        Self { world, view, members, cards, is_released: false, takes_lines, askers: Vec::new(), summary, mutation }
+        Self {
+            world,
+            view,
+            members,
+            cards,
+            is_released: false,
+            takes_lines,
+            askers: Vec::new(),
+            signal_count: 0,
+            summary,
+            mutation,
+        }
     }
 
     pub(super) fn world(&self) -> std::sync::MutexGuard<'_, World> {
@@ -273,6 +293,8 @@ impl SimulatedJob {
             }
         }
         self.compare()?;
+        let raised_count = self.world().raised_count;
+        self.summary.signals = raised_count;
         Ok(self.summary)
     }
 
@@ -317,6 +339,7 @@ impl SimulatedJob {
             Event::Run(..) => {}
             Event::Line(goes_back) => drop(self.line(goes_back)?),
             Event::Asked => self.asked_line()?,
+            Event::Signal => self.send_signal(),
             Event::Opened(id) => {
                 let (name, to, is_open) = {
                     let world = self.world();

@@ -3,8 +3,8 @@
 //! to which the job goes back.
 //!
 //! Real are the API, communicators, collectives, windows, decisions, engine and protocol. Simulated are the network
-//! (`network`), `redrun` and the daemons (`job`, `line`, `asking`), time, and the programs (`program`), which know the
-//! results that MPI promises and check them.
+//! (`network`), `redrun` and the daemons (`job`, `line`, `asking`, `signals`), time, and the programs (`program`),
+//! which know the results that MPI promises and check them.
 //!
 //! Each process has a thread and what a process has once (`redrt_process`). One of the threads runs at a time, and
 //! which one does the seed says: a thread hands over where the library would sleep or yield (`actor`). So the same
@@ -16,6 +16,7 @@ mod job;
 mod line;
 mod network;
 mod program;
+mod signals;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -35,4 +36,5 @@ static SIMULATION: Simulation = Simulation {
     say: |line| world::with_current(|world| world.lines.push(line.to_string())).is_some(),
     step: actor::step,
     end: actor::end,
+    raise: signals::raise,
 };

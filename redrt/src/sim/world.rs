@@ -33,6 +33,8 @@ pub enum Event {
     Line(bool),
     /// A line is taken, if somebody who has asked for one waits for it.
     Asked,
+    /// The user sends the job a signal.
+    Signal,
 }
 
 impl Event {
@@ -62,6 +64,8 @@ pub struct World {
     pause_percent: usize,
     /// Those that have been lost, or are being.
     muted: BTreeSet<ProcessIndex>,
+    /// Signals that programs got.
+    pub raised_count: u64,
     /// Is called with each thing that happens.
     pub trace: Option<fn(&str)>,
 }
@@ -105,6 +109,7 @@ impl World {
             delay_ns_max,
             pause_percent,
             muted: BTreeSet::new(),
+            raised_count: 0,
             trace,
         }
     }

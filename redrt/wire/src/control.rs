@@ -277,6 +277,14 @@ pub enum ToAgent {
     Scrub(Scrub),
     /// The answer to the question of this number, in `Dynamic`.
     Dynamic(u64, DynamicAnswer),
+    /// The user has sent this signal, the one of this number: it is to come at the same call in all replicas of the
+    /// rank.
+    Signal {
+        /// Higher than those of signals before.
+        number: u64,
+        /// Which signal.
+        signal: i32,
+    },
     /// To a process that is held for a line and has said `Quiet`: all are, or nothing comes of the line.
     LineGoes(bool),
 }

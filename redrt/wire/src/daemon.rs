@@ -327,6 +327,15 @@ pub enum ToDaemon {
         /// What to do.
         order: PartOrder,
     },
+    /// The program is to get this signal. Where ranks have replicas it is forwarded; else it is sent to the process.
+    Deliver {
+        /// Higher than those of signals before.
+        number: u64,
+        /// Which signal.
+        signal: i32,
+    },
+    /// Stop all processes, or let them go on.
+    Suspend(bool),
     /// To be forwarded: for whom to keep more than the view says.
     Pins(Pins),
     /// To be forwarded to this process: where in the program did you send this?

@@ -36,6 +36,7 @@ mod redundancy;
 mod refusal;
 mod report;
 pub mod scrub;
+mod signals;
 mod slowness;
 mod stall;
 
@@ -111,6 +112,8 @@ pub struct Coordinator {
     line: Option<LineWatch>,
     /// Present where the program is being checked.
     check: Option<Check>,
+    /// Numbers and signals that the program gets when its processes know each other.
+    kept_signals: Vec<(u64, i32)>,
     /// Taken before the state is written down.
     #[serde(skip)]
     outputs: VecDeque<Output>,
@@ -147,6 +150,7 @@ impl Coordinator {
             scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, settings.world.rank_count())),
             line: settings.line.as_ref().map(LineWatch::new),
             check: None,
+            kept_signals: Vec::new(),
             outputs: VecDeque::new(),
             settings,
         }
@@ -165,7 +169,8 @@ impl Coordinator {
         self.latest = now;
         let before = self.membership();
         match input {
-            Input::Started { .. } | Input::Tick => {}
+            Input::Started { replica, pid } => self.process(replica).pid = Some(pid),
+            Input::Tick => {}
             Input::OtherMpi { replica, found } => {
                 self.end(EndReason::OtherMpi { replica, found }, Some(ending::OTHER_MPI_CODE), now + KILL_GRACE);
             }
@@ -183,6 +188,8 @@ impl Coordinator {
             }
             Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
+            Input::Signalled { number, signal } => self.pass_signal(number, signal),
+            Input::Suspended(stands_still) => self.suspend(stands_still),
             Input::SpawnedFailed { code } => self.end(EndReason::SpawnedFailed { code }, Some(code), now + KILL_GRACE),
             Input::OutputClosed => self.end(EndReason::OutputClosed, Some(OUTPUT_CLOSED_CODE), now + KILL_GRACE),
             Input::OutputFailed(failure) => {
@@ -280,6 +287,7 @@ impl Coordinator {
             self.stall.reset(now);
             self.line_job_runs(now);
             self.send(ToDaemon::Cards(cards));
+            self.pass_kept_signals();
         }
         let current = Phase::Finalizing(self.view.number);
         let complete = self.cards_sent

@@ -43,6 +43,12 @@ impl Coordinator {
         self.processes[self.world().process(replica).0 as usize].incarnation
     }
 
+    /// The id of a process on its host, once it runs.
+    #[must_use]
+    pub fn pid(&self, replica: ReplicaId) -> Option<i32> {
+        self.processes[self.world().process(replica).0 as usize].pid
+    }
+
     /// What each process counted, as far as it came to tell.
     pub fn latest(&self, replica: ReplicaId) -> Statistics {
         self.processes[self.world().process(replica).0 as usize].latest

@@ -138,8 +138,17 @@ pub enum Input {
         /// Number of the host that a place was granted on.
         host: Option<u32>,
     },
-    /// The user sent `redrun` this signal.
+    /// The user sent `redrun` this signal, which is to end the job.
     Interrupted(i32),
+    /// The user sent `redrun` this signal, which is for the program.
+    Signalled {
+        /// Higher than those of signals before, also in a job that goes on from an older one's checkpoint.
+        number: u64,
+        /// Which signal.
+        signal: i32,
+    },
+    /// The user wants all processes to stand still, or to go on. In between no time passes.
+    Suspended(bool),
     /// A job that a process has spawned, and met, has failed.
     SpawnedFailed {
         /// Its exit code.

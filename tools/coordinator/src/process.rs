@@ -20,6 +20,8 @@ pub enum Phase {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Process {
     pub phase: Phase,
+    /// Its id on its host, once it runs.
+    pub pid: Option<i32>,
     pub card: Option<Card>,
     pub statistics: Option<Statistics>,
     /// What it has compared, by communicator.
@@ -53,6 +55,7 @@ impl Process {
     pub fn new() -> Self {
         Self {
             phase: Phase::Started,
+            pid: None,
             card: None,
             statistics: None,
             coverage: Vec::new(),

@@ -13,6 +13,7 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
                 all.breaks += summary.breaks;
                 all.lines += summary.lines;
                 all.returns += summary.returns;
+                all.signals += summary.signals;
             }
             Err(failure) => panic!("redrt-sim --library {seed}: {failure}"),
         }
@@ -24,6 +25,7 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
 fn jobs_that_lose_processes_and_connections_have_the_results_that_mpi_promises() {
     let all = right(&Options::default(), 0..1000);
     assert!(all.losses > 200 && all.breaks > 50 && all.lines > 300 && all.returns > 180, "{all:?}");
+    assert!(all.signals > 300, "{all:?}");
 }
 
 #[test]

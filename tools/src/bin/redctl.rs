@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
 use redrt_tools::redctl::ask::ask;
-use redrt_tools::redctl::status::{Replica, Status};
+use redrt_tools::redctl::status::{Replica, Status, Who};
 use redrt_tools::redctl::{checkpoints, list, pool, top};
 use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
@@ -42,6 +42,12 @@ enum What {
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", require_equals = true,
             value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "json")]
         watch: Option<u64>,
+    },
+    /// Print host and process id of a replica, or of all replicas of a rank, one a line.
+    Where {
+        /// Rank V, or replica I of it, written V.I.
+        #[arg(value_name = "RANK[.REPLICA]")]
+        who: Who,
     },
     /// Watch a job on the whole terminal, and kill, move, free, save with a key.
     Top,
@@ -145,7 +151,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let question = match &arguments.what {
         What::List(arguments) => return list::run(arguments),
-        What::Status { .. } => Question::Status,
+        What::Status { .. } | What::Where { .. } => Question::Status,
         What::Kill { replica } => Question::Kill(*replica),
         What::Migrate { replica, to, .. } => Question::Migrate { replica: *replica, to: to.clone() },
         What::Drain { host, .. } => Question::Drain(host.clone()),
@@ -182,6 +188,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             let status: Status = serde_json::from_str(&answer)?;
             say::text(say::shown(&status.to_string()).as_bytes())?;
         }
+        What::Where { who } => say::text(serde_json::from_str::<Status>(&answer)?.places(*who)?.as_bytes())?,
         _ if !answer.is_empty() => bail!("{answer}"),
         What::Migrate { replica, wait: true, .. } => wait_for(&found, &|at| at.replica == replica.to_string())?,
         What::Drain { host, wait: true } => wait_for(&found, &|at| at.host == *host)?,

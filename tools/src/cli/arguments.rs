@@ -380,7 +380,8 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "\
 Environment variables of redrun are passed on to all processes. Each also finds its rank and their number in \
-REDRT_RANK and REDRT_SIZE.
+REDRT_RANK and REDRT_SIZE. SIGUSR1, SIGUSR2 and SIGWINCH that redrun gets are passed on to the program, in \
+all replicas of a rank at the same MPI call; Ctrl-Z stops the whole job.
 
 Exit code: the lowest rank's that is not 0; 128 + N if it died of signal N; the code of MPI_Abort; 124 after --timeout; \
 130 after Ctrl-C; 75 when the job was saved and ended, to be resumed; \

@@ -2,11 +2,13 @@
 
 use super::ask::ask;
 use crate::jobs::Found;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use job_report::share_text;
+use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
 use serde::Deserialize;
 use std::fmt::{Display, Formatter};
+use std::str::FromStr;
 
 /// A job.
 #[derive(PartialEq, Debug, Deserialize)]
@@ -33,6 +35,25 @@ impl Status {
     /// When the job has ended, or does not answer.
     pub fn of(found: &Found) -> Result<Self> {
         Ok(serde_json::from_str(&ask(found, Question::Status)?)?)
+    }
+
+    /// Host and process id of these replicas, as far as they run, one a line.
+    ///
+    /// # Errors
+    /// When none does.
+    pub fn places(&self, who: Who) -> Result<String> {
+        let is_meant = |replica: &&Replica| match who {
+            Who::Rank(rank) => replica.replica.split_once('.').is_some_and(|(of, _)| of == rank.to_string()),
+            Who::Replica(one) => replica.replica == one.to_string(),
+        };
+        let runs = |replica: &&Replica| !matches!(replica.state.as_str(), "lost" | "exited" | "retired");
+        let all = self.ranks.iter().flat_map(|rank| &rank.replicas).filter(is_meant).filter(runs);
+        let line = |replica: &Replica| Some(format!("{} {} {}\n", replica.replica, replica.host, replica.pid?));
+        let lines: String = all.filter_map(line).collect();
+        if lines.is_empty() {
+            bail!("{who} of job {} does not run", self.job);
+        }
+        Ok(lines)
     }
 
     /// What ails the job, in a few words.
@@ -75,11 +96,43 @@ impl Display for Status {
 impl Display for Replica {
     fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { replica, host, state, retention_bytes: kept, window_messages: open, .. } = self;
-        write!(out, "{replica} on {host}: {state}")?;
+        write!(out, "{replica} on {host}{}: {state}", self.pid.map_or_else(String::new, |pid| format!(" ({pid})")))?;
         if kept + open > 0 {
             write!(out, " ({kept} bytes kept, {open} messages open)")?;
         }
         Ok(())
+    }
+}
+
+/// A replica, or all replicas of a rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// This rank's.
+    Rank(u32),
+    /// This one.
+    Replica(ReplicaId),
+}
+
+/// Words that name neither.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected a rank or a replica, for example 3 or 3.1")]
+pub struct NotWho;
+
+impl FromStr for Who {
+    type Err = NotWho;
+
+    fn from_str(text: &str) -> Result<Self, NotWho> {
+        let rank = text.parse().map(Self::Rank);
+        rank.or_else(|_| text.parse().map(Self::Replica)).map_err(|_| NotWho)
+    }
+}
+
+impl Display for Who {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rank(rank) => write!(out, "rank {rank}"),
+            Self::Replica(replica) => write!(out, "replica {replica}"),
+        }
     }
 }
 
@@ -100,6 +153,8 @@ pub struct Rank {
 pub struct Replica {
     pub replica: String,
     pub host: String,
+    /// Its process id there.
+    pub pid: Option<i32>,
     pub state: String,
     pub retention_bytes: u64,
     pub window_messages: u64,
@@ -179,7 +234,7 @@ mod tests {
     fn status(state: &str) -> Status {
         let status = serde_json::json!({
             "job": "00ab", "program": "./app", "user": "me", "state": state, "elapsed_s": 1.5, "view": 3,
-            "ranks": [{ "rank": 0, "degree": 2, "live": 1, "replicas": [{ "replica": "0.1", "host": "h2",
+            "ranks": [{ "rank": 0, "degree": 2, "live": 1, "replicas": [{ "replica": "0.1", "host": "h2", "pid": 7,
                 "state": "lost", "retention_bytes": 96, "window_messages": 3, "memory_bytes": 1, "stall_ms_max": 0.5 }] }],
             "hosts": [{ "host": "h2", "processes": 4, "state": "dead" }], "moves": [], "clones": [],
             "checkpoint": { "newest": null, "under_way": null, "progress": null },
@@ -195,13 +250,28 @@ mod tests {
         let table = status("running").to_string();
         for part in [
             "job 00ab: running, 1.5 s, view 3; ./app, of me",
-            "0.1 on h2: lost (96 bytes kept, 3 messages open)",
+            "0.1 on h2 (7): lost (96 bytes kept, 3 messages open)",
             "h2                           4  dead",
-            "   0  0.1 on h2",
+            "   0  0.1 on h2 (7)",
             "82.5 % of rank hours had all replicas",
             "   0  short for 14.0 s, only one replica for 13.5 s, 1 missing now",
         ] {
             assert!(table.contains(part), "{table}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_that_of_a_process_which_runs() {
+        let mut status = status("running");
+        let places =
+            |status: &Status, who: &str| status.places(who.parse().unwrap()).map_err(|error| error.to_string());
+        assert_eq!(places(&status, "0.1"), Err("replica 0.1 of job 00ab does not run".into()));
+        status.ranks[0].replicas[0].state = "running".into();
+        assert_eq!(places(&status, "0.1").as_deref(), Ok("0.1 h2 7\n"));
+        assert_eq!(places(&status, "0").as_deref(), Ok("0.1 h2 7\n"));
+        assert_eq!(places(&status, "1"), Err("rank 1 of job 00ab does not run".into()));
+        for text in ["", ".", "x", "1.", "-1", "1.1.1"] {
+            assert_eq!(text.parse::<Who>(), Err(NotWho), "{text}");
         }
     }
 

@@ -175,6 +175,23 @@ impl Child {
         }
     }
 
+    /// Sends the user's signal to the program: with what a script has started, unless a helper is among that.
+    pub fn deliver(&self, signal: i32) {
+        let Ok(signal) = Signal::try_from(signal) else { return };
+        match self.program {
+            Some(program) if program == self.pid => self.signal_group(signal),
+            Some(_) => self.signal(signal as i32),
+            None => {}
+        }
+    }
+
+    /// Sends a signal to the process group.
+    pub fn signal_group(&self, signal: Signal) {
+        if self.exit.is_none() {
+            let _ = killpg(self.pid, signal);
+        }
+    }
+
     /// Kills the process and its process group.
     pub fn kill_group(&self) {
         if self.exit.is_none() {

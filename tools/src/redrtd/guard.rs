@@ -31,6 +31,8 @@ pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
     // SAFETY: ignoring a signal installs no handler.
     unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }.context("Failed to ignore SIGHUP")?;
     let awaited = SigSet::from_iter([Signal::SIGTERM, Signal::SIGCHLD, Signal::SIGCONT]);
+    // A batch system may send the program's signals to all processes of a job.
+    SigSet::from_iter([Signal::SIGUSR1, Signal::SIGUSR2]).thread_block()?;
     awaited.thread_block()?;
     let above = Above::watched()?;
     let signals = SignalFd::with_flags(&awaited, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;

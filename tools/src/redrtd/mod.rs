@@ -135,6 +135,8 @@ impl Daemon {
         mask.add(Signal::SIGHUP);
         // A limit of file sizes (`ulimit -f`), which holds for shared memory too, is an error as others are.
         mask.add(Signal::SIGXFSZ);
+        // For the program. redrun gets them, too, and passes them on.
+        [Signal::SIGUSR1, Signal::SIGUSR2].into_iter().for_each(|signal| mask.add(signal));
         mask.thread_block()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -298,6 +300,11 @@ impl Daemon {
                 }
             }
             ToDaemon::Signal(signal) => self.children.iter().for_each(|child| child.signal(signal)),
+            ToDaemon::Deliver { number, signal } => self.deliver(number, signal),
+            ToDaemon::Suspend(stands_still) => {
+                let signal = if stands_still { Signal::SIGSTOP } else { Signal::SIGCONT };
+                self.children.iter().for_each(|child| child.signal_group(signal));
+            }
             ToDaemon::KillAll => {
                 self.children.iter().for_each(Child::kill_group);
             }
@@ -381,6 +388,18 @@ impl Daemon {
             self.tell(&FromDaemon::Started { replica, pid: pid.as_raw() });
         }
         Ok(())
+    }
+
+    /// The program gets a signal: a rank that has replicas by its agents, which agree on a call; any other from here.
+    fn deliver(&mut self, number: u64, signal: i32) {
+        let Some(world) = self.job.as_ref().map(|job| &job.launch.world) else { return };
+        for child in &mut self.children {
+            if world.degree(child.replica.rank) == 1 {
+                child.deliver(signal);
+            } else if child.greeted {
+                child.tell(&ToAgent::Signal { number, signal });
+            }
+        }
     }
 
     fn tell_agents(&mut self, message: &ToAgent) {

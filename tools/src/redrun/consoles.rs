@@ -9,7 +9,6 @@ use super::{Shell, WRITERS_LOOK, streams};
 use crate::terminal::seat::{News, Seat, Streams};
 use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
 use serde_json::json;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -50,12 +49,7 @@ impl Shell<'_> {
             match news {
                 News::Attached(streams) => self.attach(streams),
                 News::Detached => self.detach(),
-                News::Signal(signal) => {
-                    if signal == Signal::SIGTERM as i32 {
-                        self.explain_end();
-                    }
-                    self.interrupt(signal);
-                }
+                News::Signal(signal) => self.heed_signal(signal),
             }
         }
         has_happened
@@ -104,8 +98,8 @@ impl Shell<'_> {
         self.impatient = false;
         let since = Instant::now();
         while !standard.wait_for_end(WRITERS_LOOK) {
-            if let Ok(Some(signal)) = self.signals.read_signal() {
-                return 128 + signal.ssi_signo as i32;
+            if let Some(signal) = self.read_ending_signal() {
+                return 128 + signal;
             }
             self.hear_of_consoles();
             if self.impatient || self.seat.is_some() && since.elapsed() > END_KEPT {
@@ -128,7 +122,7 @@ impl Shell<'_> {
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let mut fds = [self.signals.as_fd(), seat.fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             let is_over = left.is_zero() || poll(&mut fds, timeout).is_err_and(|error| error != nix::Error::EINTR);
-            if is_over || matches!(self.signals.read_signal(), Ok(Some(_))) {
+            if is_over || self.read_ending_signal().is_some() {
                 break;
             }
             self.hear_of_consoles();

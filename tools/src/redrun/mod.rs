@@ -147,6 +147,8 @@ struct Shell<'a> {
     /// Connections of redctl whose wishes the root is told of.
     askers: BTreeMap<Asker, LinkId>,
     asker_count: u64,
+    /// Of the last signal that was for the program.
+    signal_number: u64,
     spawned: spawned::Spawned,
     /// Present where the job outlives its terminal.
     seat: Option<Seat>,
@@ -203,7 +205,7 @@ impl<'a> Shell<'a> {
         let audit = audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose()?;
         let profile_path = job.profile.as_deref().map(|path| profile::path_in(path, job_number));
         profile_path.as_deref().map(profile::check).transpose()?;
-        let signals = signals::catch_signals()?;
+        let signals = crate::user_signals::catch()?;
         let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
         let start = |(log, path)| Recorder::start(log, path, job_name, job.audit_heads.clone(), bell.clone());
@@ -248,6 +250,7 @@ impl<'a> Shell<'a> {
             line_waiters: Vec::new(),
             askers: BTreeMap::new(),
             asker_count: 0,
+            signal_number: 0,
             seat,
             started_count: 0,
             job_number,

@@ -1,23 +1,43 @@
 //! The user's signals.
 
 use super::Shell;
-use anyhow::Result;
+use crate::user_signals::is_for_program;
 use job_root::Input;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 impl Shell<'_> {
     pub(super) fn read_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
-            if signal.ssi_signo == Signal::SIGTSTP as u32 {
-                self.stand_still();
-                continue;
-            }
-            if signal.ssi_signo == Signal::SIGTERM as u32 {
-                self.explain_end();
-            }
-            self.interrupt(signal.ssi_signo as i32);
+            self.heed_signal(signal.ssi_signo as i32);
         }
+    }
+
+    /// A signal has come here, or to the console of the job.
+    pub(super) fn heed_signal(&mut self, signal: i32) {
+        match Signal::try_from(signal) {
+            Ok(Signal::SIGTSTP) => return self.stand_still(),
+            _ if is_for_program(signal) => return self.pass_signal(signal),
+            Ok(Signal::SIGTERM) => self.explain_end(),
+            _ => {}
+        }
+        self.interrupt(signal);
+    }
+
+    /// The program gets it, and those of jobs that it has spawned.
+    fn pass_signal(&mut self, signal: i32) {
+        self.spawned.signal(signal);
+        // Numbers go up from one life of a job to the next, too, which may be on another host.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.signal_number = (since_epoch.as_micros() as u64).max(self.signal_number + 1);
+        let number = self.signal_number;
+        self.handle(Input::Job(coordinator::Input::Signalled { number, signal }));
+    }
+
+    /// A signal by which the user says that this program is to end, if there is one.
+    pub(super) fn read_ending_signal(&mut self) -> Option<i32> {
+        let mut read = || Some(self.signals.read_signal().ok()??.ssi_signo as i32);
+        std::iter::from_fn(&mut read).find(|signal| !is_for_program(*signal))
     }
 
     /// The job is to end.
@@ -40,21 +60,18 @@ impl Shell<'_> {
         ));
     }
 
-    /// Ctrl-Z stops this program alone. The daemons would take it for dead.
-    pub(super) fn stand_still(&mut self) {
+    /// Ctrl-Z stops the processes and this program. The daemons would take it for dead. For the job no time passes.
+    fn stand_still(&mut self) {
+        let since = Instant::now();
+        self.spawned.signal(Signal::SIGTSTP as i32);
+        self.handle(Input::Job(coordinator::Input::Suspended(true)));
         self.fleet.unwatch();
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+        self.started_at += since.elapsed();
         if self.root.is_launched() {
             self.fleet.watch();
         }
+        self.handle(Input::Job(coordinator::Input::Suspended(false)));
+        self.spawned.signal(Signal::SIGCONT as i32);
     }
-}
-
-pub fn catch_signals() -> Result<SignalFd> {
-    let mut mask = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP] {
-        mask.add(signal);
-    }
-    mask.thread_block()?;
-    Ok(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }

@@ -153,9 +153,14 @@ impl Spawned {
     /// Asks all of them to end.
     pub fn terminate(&mut self) {
         self.is_ending = true;
+        self.signal(Signal::SIGTERM as i32);
+    }
+
+    /// Sends all of them this signal.
+    pub fn signal(&self, signal: i32) {
         for child in self.children.values() {
             // One that has ended is not reaped yet, so the id is nobody else's.
-            let _ = kill(Pid::from_raw(child.process.id() as i32), Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(child.process.id() as i32), Signal::try_from(signal).ok());
         }
     }
 

@@ -32,6 +32,7 @@ impl Shell<'_> {
             let latest = self.root.coordinator().latest(replica);
             json!({
                 "replica": replica.to_string(), "host": self.host_name(replica), "state": state,
+                "pid": self.root.coordinator().pid(replica),
                 "retention_bytes": latest.retention_bytes, "retention_messages": latest.retention_messages,
                 "window_messages": latest.window_messages, "stall_ms_max": milliseconds(latest.stall_ns_max),
                 "memory_bytes": latest.resident_bytes,

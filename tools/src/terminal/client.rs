@@ -6,10 +6,11 @@ use super::{Channel, FromRoot, Received, ToRoot};
 use crate::jobs;
 use crate::ledger;
 use crate::redrtd::open_pidfd;
+use crate::user_signals;
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill, raise};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Pid;
 use root_journal::file::OpenError;
@@ -44,13 +45,6 @@ struct Terminal<'a> {
     is_leaving: bool,
 }
 
-fn catch_signals() -> Result<SignalFd> {
-    let mut mask = SigSet::empty();
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP].into_iter().for_each(|signal| mask.add(signal));
-    mask.thread_block()?;
-    Ok(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
-}
-
 /// Starts the root of a job with this command line and is its console. With `leaves` only until the job runs.
 ///
 /// # Errors
@@ -64,7 +58,7 @@ pub fn start(arguments: &[OsString], leaves: bool, console: &Console) -> Result<
         command.arg("--root");
     })?;
     // After the root was started: it does not inherit the mask.
-    let signals = catch_signals()?;
+    let signals = user_signals::catch()?;
     Terminal { channel, console, signals, leaves, job: None, root: Some(root), is_leaving: false }.serve()
 }
 
@@ -142,7 +136,7 @@ pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> R
         }
     };
     let job = u64::from_str_radix(&job, 16).ok();
-    let signals = catch_signals()?;
+    let signals = user_signals::catch()?;
     Terminal { channel, console, signals, leaves: false, job, root, is_leaving: false }.serve()
 }
 

@@ -88,11 +88,17 @@ impl Engine {
         self.replication().is_deciding()
     }
 
-    /// Says whether this process can cancel a receive, which is the next outcome of the stream.
-    pub fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
+    /// Says what this process can take for the next outcome of the stream; see `quiesce::Replica::cast_ballot`.
+    pub fn cast_ballot(&mut self, stream: StreamId, says: u64) {
         let replication = self.replication();
-        replication.replica.cast_ballot(replication.streams.next(stream), agrees);
+        replication.replica.cast_ballot(replication.streams.next(stream), says);
         self.carry_out();
+    }
+
+    /// What all siblings can take for it; see `quiesce::Replica::highest_ballot`.
+    pub(crate) fn highest_ballot(&mut self, stream: StreamId) -> Option<u64> {
+        let replication = self.replication();
+        replication.replica.highest_ballot(replication.streams.next(stream))
     }
 
     /// Whether all siblings can; see `quiesce::Replica::count_ballots`.

@@ -432,6 +432,7 @@ impl Coordinator {
             let offset = position.output_bytes;
             self.order(attempt.host, *id, CloneOrder::Meet { cards: cards.clone(), position });
             let kinship = self.view.kinship(replica.rank).clone();
+            self.process(replica).pid = attempt.pid;
             let live = self.view.live_set(replica.rank);
             let is_one = live.len() > 2 && kinship.is_one_lineage(live);
             self.outputs.push_back(Output::StreamJoined { replica, source, offset, kinship });

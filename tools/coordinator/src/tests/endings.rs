@@ -221,3 +221,32 @@ fn a_lost_daemon_loses_its_spheres() {
     let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
     assert!(outputs.iter().any(|output| matches!(output, Output::Finish(code) if *code != 0)), "{outputs:?}");
 }
+
+#[test]
+fn signals_for_the_program_wait_until_replicas_know_each_other() {
+    check(
+        &[2],
+        &[
+            ("user 10", ""),
+            ("user 12", ""),
+            ("user 10", ""),
+            ("0.0 ready", ""),
+            ("0.1 ready", "2 cards, deliver 10, deliver 12"),
+            ("user 10", "deliver 10"),
+            ("stand still", "suspend"),
+            ("go on", "go on"),
+            ("interrupt 2", "ending, signal 15"),
+            ("user 10", ""),
+        ],
+    );
+}
+
+#[test]
+fn signals_come_at_once_where_there_are_no_replicas() {
+    let mut table = StepTable::new(&[1, 1]);
+    assert_eq!(table.step("user 10"), "");
+    table.coordinator.launched_on(vec![0, 0]);
+    assert_eq!(table.step("user 12"), "deliver 12");
+    assert_eq!(table.step("0.0 ready"), "");
+    assert_eq!(table.step("1.0 ready"), "2 cards, deliver 10");
+}

@@ -81,6 +81,8 @@ impl StepTable {
                 vec![Input::Tick]
             }
             "interrupt" => vec![Input::Interrupted(number())],
+            "user" => vec![Input::Signalled { number: 7, signal: number() }],
+            "stand" | "go" => vec![Input::Suspended(words[0] == "stand")],
             "clone" => self.clone_step(false, words[1], words[2].parse().unwrap()),
             "first" => self.clone_step(true, words[1], words[2].parse().unwrap()),
             "host" => {
@@ -211,6 +213,8 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Send(ToDaemon::Ask { .. }) => "ask".into(),
         Output::Send(ToDaemon::KillAll) => "kill all".into(),
         Output::Send(ToDaemon::Signal(signal)) => format!("signal {signal}"),
+        Output::Send(ToDaemon::Deliver { signal, .. }) => format!("deliver {signal}"),
+        Output::Send(ToDaemon::Suspend(stands_still)) => (if *stands_still { "suspend" } else { "go on" }).into(),
         Output::SendTo(host, ToDaemon::Clone { order, .. }) => {
             let order = match order {
                 CloneOrder::Receive(newcomer) => format!("receive {} from {}", newcomer.replica, newcomer.source),

@@ -1,0 +1,222 @@
+//! The user's signals in a replicated world: all replicas of a rank get each at the same MPI call of their program.
+//!
+//! Replicas do not come to a call at the same time, and none may have passed it. So the leader asks all how far they
+//! are, by two decisions in a stream of their own:
+//!
+//! ```text
+//!   leader                                   follower
+//!     │ hears of it: decides `word`             │
+//!     ├──────────── Decisions{word} ──────────► │ will not begin call 8: its program is in call 7
+//!     │ ◄──────────── Ballot{8} ────────────────┤
+//!     │ its own program is in call 5:           │
+//!     │ the greatest of 6 and 8 is decided      │ (a program that comes to call 8 meanwhile waits)
+//!     ├──────────── Decisions{8} ─────────────► │
+//!     │ raised at call 8                        │ raised at call 8
+//! ```
+//! Whoever makes progress answers, so no program waits for what another one computes, but a follower for its leader. A
+//! new leader takes up what the last one has announced: it has the decision, and gets the ballots again. A copy may
+//! have been made before a signal was announced, and hear of it after its siblings have agreed: it begins no call until
+//! it is in step, and was behind its source's answer before.
+//!
+//! The program's main thread gets all of them. Its calls are counted before it looks ([`are_pending`]); who answers
+//! sets that first and counts then, with a heavy barrier between (`redrt_sync::fence`).
+
+use super::{Cell, Engine};
+use quiesce::{Outcome, StreamId};
+use redrt_sync::fence::{self, Reach};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::debug;
+
+/// Thread number of the one that gets signals.
+const MAIN_THREAD: u64 = 0;
+/// Bits of a word that name the signal; the others number it.
+const SIGNAL_BITS: u32 = 8;
+
+process_local! {
+    /// The main thread is to look before it begins a call.
+    static PENDING: AtomicBool = AtomicBool::new(false);
+}
+
+/// Whether the main thread is to look. To be asked after its call was counted, and a light barrier.
+#[inline]
+pub fn are_pending() -> bool {
+    PENDING.load(Ordering::Relaxed)
+}
+
+/// A signal whose call is not decided.
+struct Open {
+    signal: i32,
+    /// The first call that this process has promised not to begin.
+    limit: Option<u64>,
+}
+
+/// What a process knows of signals.
+#[derive(Default)]
+pub(super) struct Signals {
+    /// Heard of, and perhaps not announced, by number.
+    heard: BTreeMap<u64, i32>,
+    /// The highest number that was announced.
+    announced: Option<u64>,
+    open: Option<Open>,
+    /// Decided: the call at which each comes, in this order.
+    due: VecDeque<(u64, i32)>,
+    /// The leader has said something that was not looked at.
+    pub(super) is_told: bool,
+}
+
+/// What the main thread does about signals before it begins a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Raise {
+    /// Nothing, now.
+    Nothing,
+    /// Raises this one, and asks again.
+    Signal(i32),
+}
+
+impl Cell {
+    /// The user has sent a signal; its number is higher than those of signals before. [`Cell::help_others`] does the
+    /// rest, until [`Cell::are_signals_agreed`].
+    pub fn hear_signal(&self, number: u64, signal: i32) {
+        let mut engine = self.lock_at_any_time();
+        if Some(number) > engine.signals.announced {
+            engine.signals.heard.insert(number, signal);
+        }
+        engine.agree_on_signals();
+        engine.flush();
+        self.stir(&mut engine);
+        engine.tell_sleeper(&self.sleeper);
+        drop(engine);
+        self.wake();
+    }
+
+    /// The same where replicas need not make the same calls: it comes at the next one.
+    pub fn hear_signal_alone(&self, signal: i32) {
+        let mut engine = self.lock_at_any_time();
+        engine.signals.due.push_back((0, signal));
+        PENDING.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether all that was heard of is decided.
+    pub fn are_signals_agreed(&self) -> bool {
+        self.lock_at_any_time().signals.are_agreed()
+    }
+}
+
+impl Signals {
+    /// Whether nothing is to be done about signals but to raise them.
+    #[inline]
+    pub(super) fn are_agreed(&self) -> bool {
+        self.heard.is_empty() && self.open.is_none() && !self.is_told
+    }
+
+    /// In a copy: it begins no call until it is in step.
+    pub(super) fn become_copy() {
+        PENDING.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Engine {
+    /// What the main thread does before it begins this call; nothing yet if it has to wait.
+    pub fn next_signal(&mut self, call: u64) -> Option<Raise> {
+        if !self.has_joined() {
+            return None;
+        }
+        if let Some((_, signal)) = self.signals.due.pop_front_if(|(at, _)| *at <= call) {
+            return Some(Raise::Signal(signal));
+        }
+        let limit = self.signals.open.as_ref().and_then(|open| open.limit);
+        if limit.is_some_and(|limit| call >= limit) {
+            return None;
+        }
+        PENDING.store(self.signals.open.is_some() || !self.signals.due.is_empty(), Ordering::Relaxed);
+        Some(Raise::Nothing)
+    }
+
+    /// Announces, answers, decides, or takes what was decided, as far as that goes.
+    pub(super) fn agree_on_signals(&mut self) {
+        if !self.needs_decisions(false) {
+            return;
+        }
+        self.signals.is_told = false;
+        let mut has_moved = false;
+        while self.take_step_to_signal() {
+            has_moved = true;
+        }
+        if has_moved {
+            self.requests.completions += 1;
+            self.flush();
+        }
+    }
+
+    fn take_step_to_signal(&mut self) -> bool {
+        if let Some(Outcome::Value(value)) = self.peek_outcome(StreamId::Signals) {
+            self.pass_outcome(StreamId::Signals);
+            match self.signals.open.take() {
+                None => self.announced(value),
+                Some(open) => self.decided(open.signal, value),
+            }
+            return true;
+        }
+        match (self.signals.open.is_some(), self.is_deciding()) {
+            (false, true) => self.announce_next(),
+            (true, true) => self.decide_call(),
+            (true, false) => self.promise(),
+            (false, false) => false,
+        }
+    }
+
+    /// Says, once, how far this process is, and goes no further.
+    fn promise(&mut self) -> bool {
+        let has_promised = self.signals.open.as_ref().is_some_and(|open| open.limit.is_some());
+        if !has_promised {
+            let limit = self.limit();
+            self.signals.open.iter_mut().for_each(|open| open.limit = Some(limit));
+            self.cast_ballot(StreamId::Signals, limit);
+        }
+        !has_promised
+    }
+
+    /// The first call that the main thread has not begun. It looks before it does.
+    fn limit(&self) -> u64 {
+        PENDING.store(true, Ordering::Relaxed);
+        fence::heavy(Reach::Process);
+        self.runtime.calls_of(MAIN_THREAD).saturating_add(1)
+    }
+
+    fn announce_next(&mut self) -> bool {
+        let Some((number, signal)) = self.signals.heard.first_key_value().map(|(number, signal)| (*number, *signal))
+        else {
+            return false;
+        };
+        let word = number << SIGNAL_BITS | u64::from(signal.cast_unsigned());
+        self.answer(StreamId::Signals, Outcome::Value(word));
+        self.announced(word);
+        true
+    }
+
+    fn announced(&mut self, word: u64) {
+        let (number, signal) = (word >> SIGNAL_BITS, (word & ((1 << SIGNAL_BITS) - 1)) as i32);
+        debug!(target: "engine", number, signal, "a signal is announced");
+        let signals = &mut self.signals;
+        signals.announced = signals.announced.max(Some(number));
+        signals.heard.retain(|heard, _| Some(*heard) > signals.announced);
+        signals.open = Some(Open { signal, limit: None });
+    }
+
+    fn decide_call(&mut self) -> bool {
+        let Some(highest) = self.highest_ballot(StreamId::Signals) else { return false };
+        let call = highest.max(self.limit());
+        self.answer(StreamId::Signals, Outcome::Value(call));
+        if let Some(open) = self.signals.open.take() {
+            self.decided(open.signal, call);
+        }
+        true
+    }
+
+    fn decided(&mut self, signal: i32, call: u64) {
+        debug!(target: "engine", signal, call, "the call is decided at which a signal comes");
+        self.signals.due.push_back((call, signal));
+        PENDING.store(true, Ordering::Relaxed);
+    }
+}

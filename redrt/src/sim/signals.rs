@@ -1,0 +1,50 @@
+//! Signals that the user sends a simulated job, and what its programs got of them.
+
+use super::job::SimulatedJob;
+use super::world::{self, Event};
+use quiesce::sim::random::{Random, mix};
+use redrt_wire::control::ToAgent;
+use std::sync::{Mutex, PoisonError};
+
+process_local! {
+    /// What the program got: each signal, and at which call.
+    static RAISED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+}
+
+/// The program of a process gets a signal at this call.
+pub fn raise(signal: i32, call: u64) -> bool {
+    let raised = world::with_current(|world| world.raised_count += 1);
+    RAISED.lock().unwrap_or_else(PoisonError::into_inner).extend([u64::from(signal.cast_unsigned()), call]);
+    raised.is_some()
+}
+
+/// What the program of the calling process got.
+pub fn raised() -> Vec<u64> {
+    RAISED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+const SIGUSR1: i32 = 10;
+const SIGUSR2: i32 = 12;
+
+impl SimulatedJob {
+    /// Chooses when signals are sent, in a part of all runs.
+    pub(super) fn plan_signals(&mut self, seed: u64) {
+        // Of a sequence of its own: what else happens in a run stays as it is.
+        let mut random = Random::new(mix(seed ^ 0x7369_676e_616c_7321));
+        let count = if random.chance(60) { 0 } else { 1 + random.below(3) };
+        let mut world = self.world();
+        for _ in 0..count {
+            let span = random.pick(&[10, 100, 1000]);
+            let at_ns = world.now_ns + random.number() % (world.delay_ns_max * span);
+            world.plan(at_ns, Event::Signal);
+        }
+    }
+
+    /// `redrun` tells all processes.
+    pub(super) fn send_signal(&mut self) {
+        self.signal_count += 1;
+        let number = self.signal_count;
+        let signal = if number.is_multiple_of(2) { SIGUSR2 } else { SIGUSR1 };
+        self.tell_all(|_| ToAgent::Signal { number, signal });
+    }
+}
