@@ -271,6 +271,20 @@ fn limits_are_read_as_they_are_written() {
     assert!(left.contains('3') && !left.contains('7') && !left.contains('4'), "{left}");
 }
 
+/// What `docs/conventions.md` says is held by tests, and these are there.
+#[test]
+fn each_convention_of_launchers_has_a_test_that_is_there() {
+    let mut files = Vec::new();
+    ["tools", "tests"].iter().for_each(|directory| sources(&root().join(directory), &mut files));
+    let text: String = files.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+    let table = std::fs::read_to_string(root().join("docs/conventions.md")).expect("it is there");
+    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Feature"));
+    let tests: Vec<_> = rows.map(|row| row.rsplit('|').nth(1).unwrap_or_default().trim().trim_matches('`')).collect();
+    let is_there = |test: &&&str| !test.is_empty() && text.contains(&format!("#[test]\nfn {test}()"));
+    let missing: Vec<_> = tests.iter().filter(|test| !is_there(test)).collect();
+    assert!(tests.len() > 20 && missing.is_empty(), "of {}, not there: {missing:?}", tests.len());
+}
+
 /// Comments are read beside code: no line of them is longer than one of code may be (`rustfmt.toml`).
 #[test]
 fn no_line_of_a_comment_is_longer_than_120_characters() {

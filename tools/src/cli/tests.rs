@@ -144,6 +144,7 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-rmk slurm true", "there is no option '-rmk'; -r takes a value: -r mk"),
         ("-nolocal true", "there is no option '-nolocal'"),
         ("-file x true", "there is no option '-file'"),
+        ("-initial-errhandler mpi_errors_return true", "there is no option '-initial-errhandler'"),
         ("-rank-by core true", "there is no option '-rank-by'"),
         ("-arch sparc true", "--arch sparc: this redrt is for x86_64"),
         ("-n 4 -soft x true", "--soft x: expected numbers of ranks"),
