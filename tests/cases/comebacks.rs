@@ -159,11 +159,21 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
             true => (root, Pid::from_raw(console.id() as i32)),
             false => (Pid::from_raw(console.id() as i32), root),
         };
+        let list = || {
+            let mut redctl = place.command("redctl");
+            String::from_utf8(redctl.arg("list").output().expect("it is there").stdout).expect("it is text")
+        };
+        assert!(list().contains("well, detachable"), "{}", list());
         // One that has seen the root go would bring it back itself.
         signal(Pid::from_raw(console.id() as i32), Signal::SIGSTOP).expect("it runs");
         signal(first, Signal::SIGKILL).and_then(|()| signal(second, Signal::SIGKILL)).expect("both run");
         console.wait().expect("it was killed");
         place.is_rid_of(root);
+        // The memory of a process that ends is given up before its files.
+        let since = Instant::now();
+        while !list().contains("its root was killed: redrun --attach") {
+            assert!(since.elapsed() < LIMIT, "{}", list());
+        }
         shown += &screen_now.close();
         (screen_now, console) = place.attached();
     }

@@ -95,8 +95,15 @@ impl Place {
     }
 
     pub fn redrun(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(prefix().join("bin/redrun"));
-        command.args(arguments).env(MARK, &self.mark).env("XDG_RUNTIME_DIR", self.directory.path());
+        let mut command = self.command("redrun");
+        command.args(arguments);
+        command
+    }
+
+    /// Another program of the installation.
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(prefix().join("bin").join(name));
+        command.env(MARK, &self.mark).env("XDG_RUNTIME_DIR", self.directory.path());
         command
     }
 

@@ -119,6 +119,23 @@ impl Journal {
     }
 }
 
+/// Whether there is a journal, and nobody writes it. Takes no lock, which could be in the way of one who goes on with
+/// it: where the kernel does not tell of locks, it is taken to have a writer.
+#[must_use]
+pub fn is_abandoned(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(metadata), Ok(locks)) = (std::fs::metadata(path), std::fs::read_to_string("/proc/locks")) else {
+        return false;
+    };
+    !has_lock(&locks, metadata.ino())
+}
+
+/// Whether a file of this number is locked (proc_locks(5)). File systems may give theirs other devices there.
+fn has_lock(locks: &str, inode: u64) -> bool {
+    let end = format!(":{inode}");
+    locks.lines().any(|line| line.contains(" FLOCK ") && line.split(' ').any(|word| word.ends_with(&end)))
+}
+
 /// Under this name until it is whole and locked.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -156,7 +173,9 @@ mod tests {
         journal.flush().unwrap();
         journal.append(b"nothing has followed from this").unwrap();
         assert!(matches!(Journal::open(&path), Err(OpenError::InUse { .. })));
+        assert!(!is_abandoned(&path));
         drop(journal);
+        assert!(is_abandoned(&path) && !is_abandoned(&path.with_extension("none")));
         let (mut journal, records) = Journal::open(&path).unwrap();
         assert_eq!(records, [b"first".to_vec(), b"one".to_vec()]);
         journal.append(b"two").unwrap();

@@ -1,6 +1,7 @@
 //! A question to the `redrun` of a job, and its answer.
 
 use crate::jobs::Found;
+use crate::terminal::client;
 use anyhow::{Context, Result, bail};
 use control_network::door;
 use control_network::link::{Link, Received};
@@ -17,7 +18,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(15);
 /// Asks a job. The answer to a wish is empty when it was granted.
 ///
 /// # Errors
-/// When the job has ended, or does not answer.
+/// When the job has ended, has no root, or does not answer.
 pub fn ask(found: &Found, question: Question) -> Result<String> {
     let time_max = match question {
         Question::AddSpare { .. } => START_TIME_MAX,
@@ -27,6 +28,9 @@ pub fn ask(found: &Found, question: Question) -> Result<String> {
     let opened = match door::dial(found.address, &found.secret, time_max) {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            if client::rootless().contains(&found.job) {
+                bail!("{}", client::no_root(&found.job));
+            }
             found.cross_out();
             bail!("job {} has ended", found.job);
         }

@@ -20,7 +20,7 @@ pub struct Arguments {
 #[derive(PartialEq, Debug, Serialize)]
 struct Row {
     job: String,
-    /// Where its redrun listens. Absent when the job has ended.
+    /// Where its redrun listens. Absent when the job has ended, or its root was killed.
     address: Option<String>,
     /// Absent when it has ended, or does not answer.
     #[serde(flatten)]
@@ -63,7 +63,16 @@ fn rows() -> Result<Vec<Row>> {
         asking.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect::<Vec<_>>()
     });
     let mut rows: Vec<_> = running.iter().zip(asked).map(|(found, status)| row(found, status, &seats)).collect();
-    let ended = seats.iter().filter(|job| running.iter().all(|found| found.job != **job)).map(|job| Row {
+    // Not those that are among the above: they could not be asked, and their rows say why.
+    let is_new = |job: &String| running.iter().all(|found| found.job != *job);
+    rows.extend(client::rootless().into_iter().filter(is_new).map(|job| Row {
+        health: client::no_root(&job),
+        job,
+        address: None,
+        facts: None,
+        is_detachable: true,
+    }));
+    let ended = seats.iter().filter(|job| is_new(job)).map(|job| Row {
         job: job.clone(),
         address: None,
         facts: None,
