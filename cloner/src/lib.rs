@@ -4,7 +4,6 @@
 //! reads the process from outside and sends its image, and the *destination*, a process that receives the image and
 //! becomes the copy. `docs/cloning.md` has the life of a clone and what is carried.
 
-mod compress;
 pub mod control;
 pub mod destination;
 mod difference;

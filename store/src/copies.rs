@@ -48,6 +48,16 @@ pub fn partners(sources: &[u32], places: &[Place]) -> BTreeMap<u32, Option<u32>>
     partners
 }
 
+/// A line is built on another: a copy of its part is of use where the older one has a copy, and nowhere else. None
+/// where that host is gone.
+pub fn stay_with(partners: &mut BTreeMap<u32, Option<u32>>, keepers: &BTreeMap<u32, Option<u32>>, places: &[Place]) {
+    for (source, partner) in partners {
+        if let Some(keeper) = keepers.get(source) {
+            *partner = keeper.filter(|keeper| places.get(*keeper as usize).is_some_and(|place| place.is_there));
+        }
+    }
+}
+
 /// How far a copy has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
@@ -168,6 +178,22 @@ mod tests {
         assert_eq!(chosen(&[0], &lost), [None]);
         lost[2].is_there = true;
         assert_eq!(chosen(&[0, 2], &lost), [2, 0].map(Some));
+    }
+
+    #[test]
+    fn the_copy_of_a_line_that_is_built_on_another_is_where_that_one_has_its_own() {
+        let places: Vec<_> = ["a", "b", "c"].map(|machine| place(machine, None)).into();
+        let keepers = BTreeMap::from([(0, Some(2)), (1, None)]);
+        let chosen = |places: &[Place]| {
+            let mut chosen = partners(&[0, 1, 2], places);
+            stay_with(&mut chosen, &keepers, places);
+            chosen.into_values().collect::<Vec<_>>()
+        };
+        // What ran elsewhere then has all of its pages now.
+        assert_eq!(chosen(&places), [Some(2), None, Some(0)]);
+        let mut lost = places;
+        lost[2].is_there = false;
+        assert_eq!(chosen(&lost)[..2], [None, None]);
     }
 
     fn copies() -> Copies {

@@ -5,6 +5,9 @@
 //!                line-6/           0.0.image 1.0.image … host-0.memory manifest.json
 //!                line-5/           the older one, until there is a line 7
 //! ```
+//! A line may be built on older ones, which it then needs ([`chain`]): of what was as in the one before it has only
+//! digests.
+//!
 //! With a level of hosts ([`Level`]) the images are in a place of each host ([`place`]), on its own disk, and perhaps
 //! copied to another ([`copies`]); only the manifest is here.
 //!
@@ -14,6 +17,7 @@
 //! these files are encrypted ([`sealed`]).
 #![forbid(unsafe_code)]
 
+pub mod chain;
 pub mod copies;
 mod level;
 mod manifest;

@@ -7,10 +7,11 @@ use redrt_wire::control::Options;
 use redrt_wire::daemon::Application;
 use redrt_wire::line::Generation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use twox_hash::XxHash3_128;
 
 /// Grows with each change of what is written.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A process of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -62,6 +63,8 @@ pub struct Manifest {
     pub files: Vec<(String, u64)>,
     /// Bytes of all images.
     pub image_bytes: u64,
+    /// The lines that it is built on, the newest first: without any of them it cannot be loaded.
+    pub chain: Vec<Generation>,
     /// How far away it is kept.
     pub level: Level,
     /// Which host has a copy of the part of each host, at [`Level::Partner`].
@@ -135,7 +138,10 @@ impl Manifest {
     fn check(&self) -> Result<(), ManifestError> {
         let rank_count = self.world.rank_count() as usize;
         let live = self.world.replicas().filter(|replica| self.view.is_live(*replica));
-        let what = if !self.view.fits(&self.world) {
+        let goes_back = std::iter::once(&self.generation).chain(&self.chain).is_sorted_by(|newer, older| newer > older);
+        let what = if !goes_back {
+            "it is built on a newer one"
+        } else if !self.view.fits(&self.world) {
             "its view is of another job"
         } else if !live.eq(self.members.iter().map(|member| member.replica)) {
             "not every process that lived is in it"
@@ -164,6 +170,13 @@ impl Manifest {
     /// The hosts that have the part of `host`: itself, and that with the copy.
     pub fn holders(&self, host: u32) -> impl Iterator<Item = u32> + '_ {
         [Some(host), self.copies.get(host as usize).copied().flatten()].into_iter().flatten()
+    }
+
+    /// Which host has a copy of the part of each host that had processes.
+    #[must_use]
+    pub fn keepers(&self) -> BTreeMap<u32, Option<u32>> {
+        let keeper = |host| self.copies.get(host as usize).copied().flatten();
+        self.members.iter().map(|member| (member.host, keeper(member.host))).collect()
     }
 
     /// For each host that had processes, one that has its part and can be had; none where any will do.

@@ -1,9 +1,8 @@
 //! Names in the directory of a job, and which of them stay.
 
+use crate::chain;
 use redrt_wire::line::Generation;
-
-/// How many whole lines are kept: the newest, and the one before, in case a piece of the newest cannot be read.
-pub const KEPT: usize = 2;
+use std::path::{Path, PathBuf};
 
 const WHOLE: &str = "line-";
 const PARTIAL: &str = ".partial";
@@ -48,13 +47,27 @@ impl std::fmt::Display for Name {
 }
 
 /// What is to be removed, of what is there, when `current` is being written or was just completed: what is torn, and
-/// whole lines that are older than the [`KEPT`] newest.
+/// whole lines that are not needed ([`chain::kept`]).
 #[must_use]
-pub fn garbage(names: &[Name], current: Option<Generation>) -> Vec<Name> {
-    let mut whole: Vec<_> = names.iter().filter(|name| name.is_whole).copied().collect();
-    whole.sort_unstable_by(|one, other| other.cmp(one));
-    let torn = names.iter().filter(|name| !name.is_whole && Some(name.generation) != current).copied();
-    torn.chain(whole.into_iter().skip(KEPT)).collect()
+pub fn garbage(
+    names: &[Name],
+    current: Option<Generation>,
+    chain_of: &dyn Fn(Generation) -> Option<Vec<Generation>>,
+) -> Vec<Name> {
+    let whole: Vec<_> = names.iter().filter(|name| name.is_whole).map(|name| name.generation).collect();
+    let kept = chain::kept(&whole, chain_of);
+    let stays = |name: &Name| match name.is_whole {
+        true => kept.contains(&name.generation),
+        false => Some(name.generation) == current,
+    };
+    names.iter().filter(|name| !stays(name)).copied().collect()
+}
+
+/// The file of the same name in another line of the same place, which a file of a line is built on.
+#[must_use]
+pub fn of_line(path: &Path, generation: Generation) -> PathBuf {
+    let place = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    place.join(Name::whole(generation).to_string()).join(path.file_name().unwrap_or_default())
 }
 
 /// The newest whole line.
@@ -72,6 +85,7 @@ pub fn next(names: &[Name]) -> Generation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::KEPT;
     use proptest::prelude::*;
 
     fn any_names() -> impl Strategy<Value = Vec<Name>> {
@@ -92,11 +106,19 @@ mod tests {
         assert_eq!(Name::parse("line-99999999999999999999"), None);
     }
 
+    #[test]
+    fn a_file_has_its_like_in_another_line_of_the_same_place() {
+        for line in ["line-7", "line-7.partial"] {
+            let file = Path::new("/job/at-3").join(line).join("0.0.image");
+            assert_eq!(of_line(&file, Generation(5)), Path::new("/job/at-3/line-5/0.0.image"));
+        }
+    }
+
     proptest! {
         #[test]
         fn the_newest_lines_stay_and_nothing_torn_does(names in any_names(), current in prop::option::of(0..20_u64)) {
             let current = current.map(Generation);
-            let gone = garbage(&names, current);
+            let gone = garbage(&names, current, &|_| Some(Vec::new()));
             let stays: Vec<_> = names.iter().filter(|name| !gone.contains(name)).collect();
             prop_assert_eq!(newest(&names), newest(&stays.iter().map(|name| **name).collect::<Vec<_>>()));
             let whole = names.iter().filter(|name| name.is_whole).count();

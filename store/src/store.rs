@@ -1,5 +1,6 @@
 //! Lines on a disk.
 
+use crate::chain::{self, Link};
 use crate::manifest::{Manifest, ManifestError};
 use crate::names::{self, Name};
 use crate::place::{self, DIRECTORY_MODE};
@@ -107,6 +108,24 @@ pub enum Error {
         bytes: u64,
         /// Its length now.
         found_bytes: u64,
+    },
+    /// A line that another is built on cannot be used.
+    #[error("checkpoint {generation} is built on checkpoint {link}: {cause}")]
+    Broken {
+        /// The one that is built on it.
+        generation: Generation,
+        /// The one that cannot be used.
+        link: Generation,
+        /// Why.
+        cause: Box<Self>,
+    },
+    /// A line that others are built on is not removed.
+    #[error("checkpoint {needed_by} is built on checkpoint {generation}: remove that one first")]
+    Needed {
+        /// Which.
+        generation: Generation,
+        /// The newest that needs it.
+        needed_by: Generation,
     },
     /// There is no line of a job.
     #[error("{0} has no checkpoint")]
@@ -285,6 +304,7 @@ impl Store {
     /// When the disk refuses. Then the line does not count, and older ones stay.
     pub fn commit(&self, mut manifest: Manifest) -> Result<Kept, Error> {
         let generation = manifest.generation;
+        self.check_chain(&manifest)?;
         let partial = self.path(Name::partial(generation));
         manifest.files = files(&partial)?;
         let path = partial.join(MANIFEST);
@@ -314,10 +334,22 @@ impl Store {
     /// # Errors
     /// When the disk refuses.
     pub fn collect(&self, current: Option<Generation>) -> Result<(), Error> {
-        for name in names::garbage(&self.names()?, current) {
+        let chain_of = |generation| self.manifest(generation).ok().map(|manifest| manifest.chain);
+        for name in names::garbage(&self.names()?, current, &chain_of) {
             self.remove(name)?;
         }
         Ok(())
+    }
+
+    /// The newest line of a chain on which a new one may be built, and what that is built on: `newest`, unless the
+    /// chain is long enough, or something of it is missing.
+    #[must_use]
+    pub fn basis(&self, newest: Generation, length_max: u32) -> Option<Manifest> {
+        let newest = self.open(newest).ok()?.manifest;
+        let older = newest.chain.iter().map(|link| self.manifest(*link)).collect::<Result<Vec<_>, _>>().ok()?;
+        let link = |manifest: &Manifest| Link { generation: manifest.generation, bytes: manifest.image_bytes };
+        let links: Vec<_> = std::iter::once(&newest).chain(&older).map(link).collect();
+        chain::takes_another(&links, length_max).then_some(newest)
     }
 
     /// Removes a line. One that is whole becomes torn first, so that nobody finds a part of it.
@@ -342,8 +374,19 @@ impl Store {
     /// Removes a whole line.
     ///
     /// # Errors
-    /// When there is none, or the disk refuses. Places on the disks of other hosts stay.
+    /// When there is none, a newer one is built on it or may be, or the disk refuses. Places on the disks of other
+    /// hosts stay.
     pub fn delete(&self, generation: Generation) -> Result<(), Error> {
+        for newer in self.generations()?.into_iter().filter(|newer| *newer > generation) {
+            match self.manifest(newer) {
+                Ok(manifest) if manifest.chain.contains(&generation) => {
+                    return Err(Error::Needed { generation, needed_by: newer });
+                }
+                Err(error @ (Error::Sealed(_) | Error::OtherKey(_))) => return Err(error),
+                // One that is damaged needs nothing.
+                Ok(_) | Err(_) => {}
+            }
+        }
         self.remove(Name::whole(generation))?;
         for place in place::seen(&self.directory, generation).doing("list", &self.directory)? {
             fs::remove_dir_all(&place).doing("remove", &place)?;
@@ -353,17 +396,35 @@ impl Store {
         Ok(())
     }
 
-    /// A whole line, with all its files as long as they were.
+    /// A whole line, with all its files as long as they were, and all that it is built on.
     ///
     /// # Errors
     /// When something of it is missing or cannot be read.
     pub fn open(&self, generation: Generation) -> Result<Kept, Error> {
-        let directory = self.path(Name::whole(generation));
-        let path = directory.join(MANIFEST);
+        let kept = self.open_alone(generation)?;
+        self.check_chain(&kept.manifest)?;
+        Ok(kept)
+    }
+
+    fn check_chain(&self, manifest: &Manifest) -> Result<(), Error> {
+        let generation = manifest.generation;
+        for link in &manifest.chain {
+            let broken = |cause| Error::Broken { generation, link: *link, cause: Box::new(cause) };
+            self.open_alone(*link).map_err(broken)?;
+        }
+        Ok(())
+    }
+
+    fn manifest(&self, generation: Generation) -> Result<Manifest, Error> {
+        let path = self.path(Name::whole(generation)).join(MANIFEST);
         let mut bytes = Vec::new();
         let read = reader(&path, self.key.as_ref())?.read_to_end(&mut bytes);
         read.map_err(|cause| refused(cause, &path))?;
-        let manifest = Manifest::from_bytes(&bytes).map_err(|cause| Error::Manifest { path, cause })?;
+        Manifest::from_bytes(&bytes).map_err(|cause| Error::Manifest { path, cause })
+    }
+
+    fn open_alone(&self, generation: Generation) -> Result<Kept, Error> {
+        let (directory, manifest) = (self.path(Name::whole(generation)), self.manifest(generation)?);
         for (name, len) in &manifest.files {
             let path = directory.join(name);
             let found = fs::metadata(&path).doing("look at", &path)?.len();

@@ -2,6 +2,7 @@
 
 mod arbitration;
 mod attribution;
+mod chains;
 mod checkpoints;
 mod clocks;
 mod comebacks;

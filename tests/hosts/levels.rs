@@ -82,7 +82,7 @@ fn a_partner_has_what_a_lost_host_had_again_and_again() {
     // Each host has what it had itself, and what another had.
     for host in 0..3 {
         let files = std::fs::read_dir(kept.disk(host).join("line-1")).expect("it is there").count();
-        assert_eq!(files, 4, "{:?}", kept.disk(host));
+        assert_eq!(files, 5, "{:?}", kept.disk(host));
     }
     kept.lose_disk(1);
     lab.cut_power("h2");
@@ -162,6 +162,35 @@ fn a_torn_part_is_passed_over_and_the_older_checkpoint_stays() {
     job.wait_for("started", 6);
     kept.end();
     kept.is_right(job.wait()).said("checkpoint 2 cannot be loaded: replica 1.0").said("trying checkpoint 1");
+}
+
+/// A checkpoint that is built on others is loaded from where its copies and theirs are.
+#[test]
+fn a_partner_has_a_whole_chain() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("partner", "h1,h2,h3", &[]);
+    (0..3).for_each(|_| checkpoint(&job));
+    let built_on = |number: u64| {
+        let output = std::process::Command::new(redrt_tests::prefix().join("bin/redctl"))
+            .args(["checkpoints", "--json", &kept.of_job().display().to_string()])
+            .output();
+        let output = output.expect("redctl can be started").stdout;
+        let rows = String::from_utf8_lossy(&output).into_owned();
+        let rows = rows.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("it is JSON"));
+        rows.into_iter().find(|row| row["number"] == number).expect("it is there")["built_on"].as_u64()
+    };
+    assert_eq!([3, 2, 1].map(built_on), [Some(2), Some(1), None]);
+    kept.lose_disk(1);
+    lab.cut_power("h2");
+    job.wait_for("went-back", 1);
+    job.wait_for("started", 6);
+    // What ran on h2 has its images elsewhere now.
+    checkpoint(&job);
+    assert_eq!(built_on(4), None);
+    checkpoint(&job);
+    kept.end();
+    kept.is_right(job.wait()).said("the job goes back to checkpoint 3");
 }
 
 /// The host that is to keep a copy loses its power at any moment of it.

@@ -151,6 +151,7 @@ mod tests {
             input_bytes: 0,
             files: Vec::new(),
             image_bytes: 0,
+            chain: Vec::new(),
             level,
             copies: if level.is_of_hosts() { vec![None; 3] } else { Vec::new() },
         }

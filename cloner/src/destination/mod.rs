@@ -53,6 +53,8 @@ pub fn complaint(bytes: &[u8]) -> Option<Told> {
 pub struct Receiver {
     /// The image, in as many streams as it says.
     pub inputs: Vec<Box<dyn Read + Send>>,
+    /// The images that it is built on, the lowest first.
+    pub below: Vec<Box<dyn Read + Send>>,
     /// Where answers go, for an image that comes from a living process.
     pub answers: Option<Box<dyn Write>>,
     /// A pipe for one line that says why there is no copy.
@@ -106,12 +108,14 @@ pub fn receive(receiver: Receiver) -> ! {
 }
 
 fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
-    let Receiver { inputs, answers, complaints, listener, standard, given, succeeds, drop_capabilities } = receiver;
+    let Receiver { inputs, below, answers, complaints, listener, standard, given, succeeds, drop_capabilities } =
+        receiver;
     let mut answers = answers.map(FrameWriter::new);
     let mut inputs: Vec<Input> = inputs.into_iter().map(FrameReader::new).collect();
     let prologue = begin(&mut inputs, &mut answers)?;
     crate::sys::barriers::register();
     let memory = RwLock::new(Memory::new(prologue.files));
+    receive::images_below(below.into_iter().map(FrameReader::new).collect(), prologue.below, &memory)?;
     let (mut first, mut digests) = receive::rounds(inputs, &memory)?;
     digests.insert(0, first.digest());
     let memory = memory.into_inner().expect("no thread panics");

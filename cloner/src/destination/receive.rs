@@ -5,8 +5,10 @@
 
 use super::memory::Memory;
 use crate::error::told_of;
-use crate::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};
-use crate::image::state::Layout;
+use crate::image::digests::Below;
+use crate::image::frame::{Encoding, Header, Kind};
+use crate::image::known::{PAGE, page_digest, range_digest};
+use crate::image::state::{Final, IMAGE_VERSION, Layout, Prologue};
 use crate::image::stream::FrameReader;
 use crate::net::STALL_LIMIT;
 use redrt_wire::no_image::Told;
@@ -36,6 +38,44 @@ pub fn rounds(mut inputs: Vec<Input>, memory: &RwLock<Memory>) -> io::Result<(In
     })
 }
 
+/// Loads the images that an image is built on, the lowest first, into `memory`: their rounds come before its own. What
+/// takes part in that is anonymous memory; everything else is in the image itself.
+pub fn images_below(inputs: Vec<Input>, wanted: Option<Below>, memory: &RwLock<Memory>) -> io::Result<()> {
+    let mut lower: Option<u128> = None;
+    for mut input in inputs {
+        let header = input.expect(Kind::Prologue)?;
+        let prologue: Prologue = input.record(&header)?;
+        if prologue.version != IMAGE_VERSION || prologue.stream_count != 1 {
+            return Err(invalid("an image that it is built on was written by another version"));
+        }
+        check_below(prologue.below, lower)?;
+        let mut is_last = false;
+        while !is_last {
+            let header = input.expect(Kind::Layout)?;
+            let layout: Layout = input.record(&header)?;
+            let anonymous = Layout::anonymous(&layout.anonymous_ranges());
+            memory.write().expect("no thread panics").apply(anonymous)?;
+            is_last = round(&mut input, memory, Scope::Anonymous)?;
+        }
+        let digest = input.digest();
+        let header = input.expect(Kind::Final)?;
+        let end: Final = input.record(&header)?;
+        input.expect(Kind::Commit)?;
+        if end.stream_hashes != [digest] {
+            return Err(invalid("an image that it is built on is not the one that was written"));
+        }
+        lower = Some(input.digest());
+    }
+    check_below(wanted, lower)
+}
+
+fn check_below(wanted: Option<Below>, there: Option<u128>) -> io::Result<()> {
+    if wanted.map(|below| below.digest) == there {
+        return Ok(());
+    }
+    Err(invalid("the image below is another than the one that it was built on"))
+}
+
 /// One stream that fails must not leave others waiting for it: the process says so and ends.
 fn or_exit<T>(result: io::Result<T>) -> T {
     result.unwrap_or_else(|error| {
@@ -60,7 +100,7 @@ fn first_stream(input: &mut Input, memory: &RwLock<Memory>, barrier: &Barrier) -
         let layout: Layout = input.record(&header)?;
         memory.write().expect("no thread panics").apply(layout)?;
         barrier.wait();
-        let last = round(input, memory)?;
+        let last = round(input, memory, Scope::All)?;
         barrier.wait();
         if last {
             return Ok(());
@@ -71,7 +111,7 @@ fn first_stream(input: &mut Input, memory: &RwLock<Memory>, barrier: &Barrier) -
 fn other_stream(mut input: Input, memory: &RwLock<Memory>, barrier: &Barrier) -> io::Result<u128> {
     loop {
         barrier.wait();
-        let last = round(&mut input, memory)?;
+        let last = round(&mut input, memory, Scope::All)?;
         barrier.wait();
         if last {
             return Ok(input.digest());
@@ -79,13 +119,32 @@ fn other_stream(mut input: Input, memory: &RwLock<Memory>, barrier: &Barrier) ->
     }
 }
 
+/// What of a round is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    All,
+    /// What lies in the areas that there are.
+    Anonymous,
+}
+
 /// Takes frames until the round ends; true when it was the last.
-fn round(input: &mut Input, memory: &RwLock<Memory>) -> io::Result<bool> {
+fn round(input: &mut Input, memory: &RwLock<Memory>, scope: Scope) -> io::Result<bool> {
     let mut buffer = Vec::new();
     loop {
         let header = input.header()?;
+        if scope == Scope::Anonymous && !is_there(&header, memory) {
+            input.memory(&header, &mut buffer)?;
+            continue;
+        }
         match header.kind {
             Kind::RoundEnd => return Ok(header.argument == 1),
+            Kind::Kept => {
+                let digest = input.kept_digest(&header)?;
+                let memory = memory.read().expect("no thread panics");
+                if digest_of(&place(&memory, header.address, header.argument)?) != digest {
+                    return Err(invalid("a page is not as the image that was built on it has kept it"));
+                }
+            }
             Kind::Pages => pages(input, &header, memory, &mut buffer)?,
             Kind::Fresh => {
                 let memory = memory.read().expect("no thread panics");
@@ -103,7 +162,7 @@ fn round(input: &mut Input, memory: &RwLock<Memory>) -> io::Result<bool> {
                 }
             }
             Kind::Object => {
-                let bytes = payload(input, &header, &mut buffer)?;
+                let bytes = input.memory(&header, &mut buffer)?;
                 let memory = memory.read().expect("no thread panics");
                 let object = memory.object(header.argument).ok_or_else(|| invalid("contents of an unknown object"))?;
                 let known = memory.layout().objects.iter().find(|object| object.id == header.argument);
@@ -116,6 +175,27 @@ fn round(input: &mut Input, memory: &RwLock<Memory>) -> io::Result<bool> {
             kind => return Err(invalid(&format!("a frame of {kind:?} within a round"))),
         }
     }
+}
+
+/// Whether what a frame of memory is for is there.
+fn is_there(header: &Header, memory: &RwLock<Memory>) -> bool {
+    let len = match header.kind {
+        Kind::Pages => u64::from(header.raw_len),
+        Kind::Fresh | Kind::Expect | Kind::Kept => header.argument,
+        Kind::Object => return false,
+        _ => return true,
+    };
+    memory.read().expect("no thread panics").locate(header.address, len).is_some()
+}
+
+/// The digest of pages together, which are here now in these parts.
+fn digest_of(parts: &[(u64, u64)]) -> u128 {
+    let pages = parts.iter().flat_map(|(at, len)| (*at..at + len).step_by(PAGE as usize));
+    range_digest(pages.map(|page| {
+        // SAFETY: - a page of a piece: mapped and readable. Nobody writes to it meanwhile: each page is in one frame of
+        //           a round.
+        page_digest(unsafe { std::slice::from_raw_parts(page as *const u8, PAGE as usize) })
+    }))
 }
 
 fn invalid(text: &str) -> io::Error {
@@ -135,7 +215,7 @@ fn pages(input: &mut Input, header: &Header, memory: &RwLock<Memory>, buffer: &m
         let place = unsafe { std::slice::from_raw_parts_mut(*at as *mut u8, *len as usize) };
         return input.payload(header, place);
     }
-    let mut bytes = payload(input, header, buffer)?;
+    let mut bytes = input.memory(header, buffer)?;
     for (at, len) in parts {
         let (now, rest) = bytes.split_at(len as usize);
         // SAFETY: - a part of a piece: mapped and writable. Its bytes are in no other frame of this round.
@@ -144,24 +224,6 @@ fn pages(input: &mut Input, header: &Header, memory: &RwLock<Memory>, buffer: &m
         bytes = rest;
     }
     Ok(())
-}
-
-/// Takes and unpacks the payload.
-fn payload<'a>(input: &mut Input, header: &Header, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
-    let (wire, raw) = (header.wire_len as usize, header.raw_len as usize);
-    buffer.resize(2 * PAGES_BYTES_MAX as usize, 0);
-    let (packed, unpacked) = buffer.split_at_mut(PAGES_BYTES_MAX as usize);
-    input.payload(header, &mut packed[..wire])?;
-    let count = match header.encoding {
-        Encoding::Plain => return Ok(&packed[..wire]),
-        Encoding::Zstd => crate::compress::unpack_zstd(&packed[..wire], &mut unpacked[..raw])?,
-        Encoding::Lz4 => crate::compress::unpack_lz4(&packed[..wire], &mut unpacked[..raw])?,
-    };
-    if count == raw {
-        Ok(&unpacked[..raw])
-    } else {
-        Err(invalid("a compressed frame has another length than it states"))
-    }
 }
 
 #[cfg(test)]

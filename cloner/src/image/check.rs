@@ -1,8 +1,11 @@
 //! Reads an image through, without becoming its process.
 
-use super::frame::{Kind, PAGES_BYTES_MAX, RECORD_BYTES_MAX};
+use super::digests::{Base, Beside, Contents};
+use super::frame::Kind;
+use super::known::{Comparing, PAGE, page_digest};
 use super::state::{Final, IMAGE_VERSION, Layout, Prologue};
 use super::stream::FrameReader;
+use crate::ranges::RangeSet;
 use std::io::{self, Read};
 
 /// What an image says of itself, when all of it is there as it was written.
@@ -14,6 +17,8 @@ pub struct Facts {
     pub pid: u32,
     /// Bytes of the image.
     pub bytes: u64,
+    /// What it has, for what lies beside it and for images that are built on it.
+    pub contents: Contents,
 }
 
 /// Why a file is not an image that was written.
@@ -31,6 +36,12 @@ pub enum NotAnImage {
     /// A frame that only a destination or another place in the stream has.
     #[error("a frame of {0:?} does not belong into an image")]
     Misplaced(Kind),
+    /// It is built on another image than the one below it, or on none.
+    #[error("the image below is another than the one that it was built on")]
+    OtherBelow,
+    /// The image below does not have what this one leaves out.
+    #[error("pages at {0:#x} are not in the image below as this one has kept them")]
+    NotBelow(u64),
 }
 
 impl From<NotAnImage> for io::Error {
@@ -39,34 +50,83 @@ impl From<NotAnImage> for io::Error {
     }
 }
 
-/// Reads an image of one stream to its end.
+/// Reads an image of one stream to its end. `base` has what it is built on, by the number that it has for that.
 ///
 /// # Errors
-/// When it cannot be read, or is not what was written: which of its parts is not.
-pub fn check(input: impl Read) -> io::Result<Facts> {
+/// When it cannot be read, or is not what was written: which of its parts is not. When `base` fails.
+pub fn check(input: impl Read, base: impl FnOnce(u64) -> io::Result<Base>) -> io::Result<Facts> {
     let mut reader = FrameReader::new(input);
     let header = reader.expect(Kind::Prologue)?;
     let prologue: Prologue = reader.record(&header)?;
     if prologue.version != IMAGE_VERSION {
         return Err(NotAnImage::Version { there: prologue.version }.into());
     }
-    let mut memory = vec![0; PAGES_BYTES_MAX.max(RECORD_BYTES_MAX) as usize];
-    loop {
-        let digest = reader.digest();
-        let header = reader.header()?;
-        match header.kind {
-            Kind::Pages | Kind::Object => reader.payload(&header, &mut memory[..header.wire_len as usize])?,
-            Kind::Layout => drop(reader.record::<Layout>(&header)?),
-            Kind::Fresh | Kind::RoundEnd | Kind::Expect => {}
-            Kind::Final => {
-                let end: Final = reader.record(&header)?;
-                if end.stream_hashes != [digest] {
-                    return Err(NotAnImage::Changed.into());
+    let base = prologue.below.map(|below| base(below.number)).transpose()?;
+    if base.as_ref().map(|base| base.below) != prologue.below {
+        return Err(NotAnImage::OtherBelow.into());
+    }
+    let (areas, pages) = base.map(|base| (base.areas, base.pages)).unwrap_or_default();
+    let mut memory = Walk { layout: Layout::anonymous(&areas), anonymous: areas, pages: Comparing::on(pages) };
+    memory.rounds(&mut reader)?;
+    let digest = reader.digest();
+    let header = reader.expect(Kind::Final)?;
+    let end: Final = reader.record(&header)?;
+    if end.stream_hashes != [digest] {
+        return Err(NotAnImage::Changed.into());
+    }
+    reader.expect(Kind::Commit)?;
+    let (own, kept) = memory.pages.into_parts();
+    let areas = memory.anonymous.iter().collect();
+    let beside = Beside { version: IMAGE_VERSION, digest: reader.digest(), below: prologue.below, areas };
+    let contents = Contents::new(beside, own, &kept);
+    Ok(Facts { program: prologue.program, pid: prologue.pid, bytes: reader.received_bytes(), contents })
+}
+
+/// What is known of the memory of a destination that loads the image.
+struct Walk {
+    layout: Layout,
+    anonymous: RangeSet,
+    pages: Comparing,
+}
+
+impl Walk {
+    /// Takes all rounds.
+    fn rounds(&mut self, reader: &mut FrameReader<impl Read>) -> io::Result<()> {
+        let mut buffer = Vec::new();
+        loop {
+            let header = reader.header()?;
+            let (address, end) = (header.address, header.address.saturating_add(header.argument));
+            match header.kind {
+                Kind::Layout => self.apply(reader.record(&header)?),
+                Kind::Pages => {
+                    let bytes = reader.memory(&header, &mut buffer)?;
+                    for (page, bytes) in (address..).step_by(PAGE as usize).zip(bytes.chunks(PAGE as usize)) {
+                        if self.anonymous.contains(page) {
+                            self.pages.sent(page, page_digest(bytes));
+                        }
+                    }
                 }
-                reader.expect(Kind::Commit)?;
-                return Ok(Facts { program: prologue.program, pid: prologue.pid, bytes: reader.received_bytes() });
+                Kind::Kept => {
+                    let digest = reader.kept_digest(&header)?;
+                    if self.pages.keep(address, end) != Some(digest) {
+                        return Err(NotAnImage::NotBelow(address).into());
+                    }
+                }
+                Kind::Fresh => self.pages.fresh(address, end),
+                Kind::Object => {
+                    reader.memory(&header, &mut buffer)?;
+                }
+                Kind::Expect => {}
+                Kind::RoundEnd if header.argument == 1 => return Ok(()),
+                Kind::RoundEnd => self.pages.all_seen(),
+                other => return Err(NotAnImage::Misplaced(other).into()),
             }
-            other => return Err(NotAnImage::Misplaced(other).into()),
         }
+    }
+
+    fn apply(&mut self, layout: Layout) {
+        self.pages.retain(&layout.kept(&self.layout));
+        self.anonymous = layout.anonymous_ranges();
+        self.layout = layout;
     }
 }

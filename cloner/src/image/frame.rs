@@ -14,6 +14,10 @@ pub const HEADER_BYTES: usize = 40;
 pub const PAGES_BYTES_MAX: u32 = 1 << 20;
 /// Longest range of [`Kind::Expect`]: a huge page.
 pub const EXPECT_BYTES_MAX: u64 = 2 << 20;
+/// Longest range of [`Kind::Kept`] and [`Kind::Digests`].
+pub const KEPT_BYTES_MAX: u64 = 256 << 20;
+/// The payload of [`Kind::Kept`], and that of [`Kind::Digests`] for each page.
+const DIGEST_BYTES: u32 = 16;
 /// Longest payload of [`Kind::GivenUp`].
 pub const GIVEN_UP_BYTES_MAX: u32 = 4 << 10;
 /// Longest payload of other frames.
@@ -47,6 +51,13 @@ pub enum Kind {
     Expect = 10,
     /// There will be no copy, and why. The last frame of each stream.
     GivenUp = 11,
+    /// Memory from the address on, as long as the argument says, is as the image below has it. The payload is the
+    /// digest of its pages together.
+    Kept = 12,
+    /// Digests of the pages from the address on, as long as the argument says: of a file beside an image.
+    Digests = 13,
+    /// Which image that is. The first frame of such a file.
+    Beside = 14,
 }
 
 /// How a payload is encoded.
@@ -141,7 +152,10 @@ impl Header {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let unknown = FrameError::Unknown(bytes[4], bytes[5]);
-        let kinds = [Prologue, Layout, Pages, Fresh, RoundEnd, Object, Final, Commit, Reply, Expect, GivenUp];
+        let kinds = [
+            Prologue, Layout, Pages, Fresh, RoundEnd, Object, Final, Commit, Reply, Expect, GivenUp, Kept, Digests,
+            Beside,
+        ];
         let Some(kind) = kinds.into_iter().find(|kind| *kind as u8 == bytes[4]) else { return Err(unknown) };
         let encodings = [Encoding::Plain, Encoding::Zstd, Encoding::Lz4];
         let Some(encoding) = encodings.into_iter().find(|encoding| *encoding as u8 == bytes[5]) else {
@@ -167,7 +181,8 @@ impl Header {
     fn check(&self) -> Result<(), FrameError> {
         let carries_memory = matches!(self.kind, Kind::Pages | Kind::Object);
         let limit = match self.kind {
-            Kind::Pages | Kind::Object => PAGES_BYTES_MAX,
+            Kind::Pages | Kind::Object | Kind::Digests => PAGES_BYTES_MAX,
+            Kind::Kept => DIGEST_BYTES,
             Kind::Fresh | Kind::Expect | Kind::RoundEnd | Kind::Commit => 0,
             Kind::GivenUp => GIVEN_UP_BYTES_MAX,
             _ => RECORD_BYTES_MAX,
@@ -177,12 +192,16 @@ impl Header {
             return Err(FrameError::TooLong(self.kind, longest));
         }
         let (address, len) = match self.kind {
-            Kind::Fresh | Kind::Expect => (self.address, self.argument),
+            Kind::Fresh | Kind::Expect | Kind::Kept | Kind::Digests => (self.address, self.argument),
             _ if carries_memory => (self.address, u64::from(self.raw_len)),
             _ => return Ok(()),
         };
         let fits = address.checked_add(len).is_some_and(|end| end < 1 << 47)
-            && (self.kind != Kind::Expect || len <= EXPECT_BYTES_MAX);
+            && match self.kind {
+                Kind::Expect => len <= EXPECT_BYTES_MAX,
+                Kind::Kept | Kind::Digests => len <= KEPT_BYTES_MAX,
+                _ => true,
+            };
         if !fits
             || len == 0
             || !address.is_multiple_of(4096)
@@ -190,7 +209,12 @@ impl Header {
         {
             return Err(FrameError::Range(self.kind, address, len));
         }
-        Ok(())
+        let has_digests = match self.kind {
+            Kind::Kept => self.wire_len == DIGEST_BYTES,
+            Kind::Digests => u64::from(self.wire_len) == len / 4096 * u64::from(DIGEST_BYTES),
+            _ => true,
+        };
+        if has_digests { Ok(()) } else { Err(FrameError::Range(self.kind, address, len)) }
     }
 
     /// Checks a payload that has arrived.
@@ -215,7 +239,7 @@ mod tests {
                 bytes[..4].copy_from_slice(&MAGIC);
             }
             if like_one > 1 {
-                bytes[4] = bytes[4] % 11 + 1;
+                bytes[4] = bytes[4] % 14 + 1;
                 bytes[5] = 0;
                 bytes[6..8].fill(0);
             }

@@ -2,7 +2,10 @@
 //! another.
 
 pub mod check;
+pub(crate) mod compress;
 pub mod digest;
+pub mod digests;
 pub mod frame;
+pub mod known;
 pub mod state;
 pub mod stream;

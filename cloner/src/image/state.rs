@@ -1,12 +1,13 @@
 //! What is carried besides the contents of memory. Written with postcard.
 
+use super::digests::Below;
 use crate::difference::Difference;
 use crate::ranges::RangeSet;
 use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the image.
-pub const IMAGE_VERSION: u32 = 5;
+pub const IMAGE_VERSION: u32 = 6;
 
 /// Who is to be copied, and what both hosts must have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,8 @@ pub struct Prologue {
     pub extended_state: u64,
     /// How many streams carry the image.
     pub stream_count: u32,
+    /// The image that this one is built on.
+    pub below: Option<Below>,
 }
 
 /// What must be the same, or more, on the host of the copy.
@@ -145,6 +148,27 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Anonymous memory of these places.
+    #[must_use]
+    pub fn anonymous(ranges: &RangeSet) -> Self {
+        let area = |(start, end)| Area {
+            start,
+            end,
+            protection: 0,
+            grows_down: false,
+            advice: 0,
+            backing: Backing::Anonymous,
+        };
+        Self { areas: ranges.iter().map(area).collect(), objects: Vec::new() }
+    }
+
+    /// Where it has anonymous memory.
+    #[must_use]
+    pub fn anonymous_ranges(&self) -> RangeSet {
+        let anonymous = self.areas.iter().filter(|area| area.backing == Backing::Anonymous);
+        anonymous.map(|area| (area.start, area.end)).collect()
+    }
+
     /// Where the destination keeps what it has received for `before`, when this layout follows: where the same lies
     /// behind the same address. All else begins anew there, as its backing says.
     ///

@@ -1,6 +1,7 @@
 //! Frames through a byte stream, with a running digest of everything that went through.
 
-use super::frame::{FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, Kind};
+use super::compress;
+use super::frame::{Encoding, FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, Kind, PAGES_BYTES_MAX};
 use redrt_wire::no_image::Told;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -141,6 +142,30 @@ impl<R: Read> FrameReader<R> {
         (&mut self.inner).take(u64::from(header.wire_len)).read_to_end(&mut payload)?;
         header.verify(&payload)?;
         decode(&payload)
+    }
+
+    /// Takes and unpacks the payload of a frame that has memory.
+    pub fn memory<'a>(&mut self, header: &Header, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
+        let (wire, raw) = (header.wire_len as usize, header.raw_len as usize);
+        buffer.resize(2 * PAGES_BYTES_MAX as usize, 0);
+        let (packed, unpacked) = buffer.split_at_mut(PAGES_BYTES_MAX as usize);
+        self.payload(header, &mut packed[..wire])?;
+        let count = match header.encoding {
+            Encoding::Plain => return Ok(&packed[..wire]),
+            Encoding::Zstd => compress::unpack_zstd(&packed[..wire], &mut unpacked[..raw])?,
+            Encoding::Lz4 => compress::unpack_lz4(&packed[..wire], &mut unpacked[..raw])?,
+        };
+        if count == raw {
+            return Ok(&unpacked[..raw]);
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "a compressed frame has another length than it states"))
+    }
+
+    /// Takes the digest that a frame of [`Kind::Kept`] has.
+    pub fn kept_digest(&mut self, header: &Header) -> io::Result<u128> {
+        let mut digest = [0; 16];
+        self.payload(header, &mut digest)?;
+        Ok(u128::from_le_bytes(digest))
     }
 
     /// Takes a header that must be of `kind`.

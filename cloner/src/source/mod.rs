@@ -23,7 +23,9 @@ use crate::control::Control;
 use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
 use crate::error::{During, Error, Operation, Phase};
 use crate::host;
+use crate::image::digests::{Base, Below, Beside, Contents};
 use crate::image::frame::{Encoding, Kind};
+use crate::image::known::Comparing;
 use crate::image::state::{Final, IMAGE_VERSION, Layout, MappedFile, ProcessState, Prologue, Reply};
 use crate::image::stream::{FrameReader, FrameWriter};
 use crate::maps::{self, Mapping};
@@ -37,6 +39,7 @@ use objects::Objects;
 use redrt_wire::no_image::Told;
 use send::{Cost, Memory, Output, Piece, Sending, Snapshot};
 use std::io::{self, Read, Write};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
@@ -100,13 +103,23 @@ pub struct Sink {
     pub outputs: Vec<Box<dyn Write + Send>>,
     /// What the other side says, if there is one that can.
     pub answers: Option<Box<dyn Read + Send>>,
+    /// Whether other images are to be built on this one, and on which it is.
+    pub chain: Option<Chain>,
+}
+
+/// For an image that others are to be built on.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    /// What the image has that this one is built on, if it is.
+    pub base: Option<Base>,
 }
 
 impl Sink {
     /// Over these streams, the first of which brings answers back.
     pub fn over(streams: Vec<Stream>) -> std::io::Result<Self> {
         let answers = streams.first().map(Stream::try_clone).transpose()?.map(Stream::into_reader);
-        Ok(Self { outputs: streams.into_iter().map(|stream| stream.into_writer(0)).collect(), answers })
+        let outputs = streams.into_iter().map(|stream| stream.into_writer(0)).collect();
+        Ok(Self { outputs, answers, chain: None })
     }
 }
 
@@ -166,6 +179,8 @@ pub struct Report {
     pub thread_count: usize,
     /// Where the time went, from the begin to the running copy, and within the cut: names and durations in their order.
     pub steps: Vec<(&'static str, Duration)>,
+    /// What an image that others are to be built on has.
+    pub contents: Option<Contents>,
 }
 
 /// What the process says of itself before anything is connected.
@@ -191,7 +206,7 @@ pub fn is_below_script(control: &Control) -> io::Result<bool> {
 pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
     let mut outputs: Vec<Output> = sink.outputs.into_iter().map(FrameWriter::new).collect();
     let answers = sink.answers.map(FrameReader::new);
-    let outcome = clone_into(control, options, &mut outputs, answers, events);
+    let outcome = clone_into(control, options, &mut outputs, (answers, sink.chain), events);
     if let Err(error) = &outcome {
         // The destination would else see that the streams end, and its words might be the ones that are told. If it is
         // the one that has failed, it does not listen any more.
@@ -205,12 +220,12 @@ fn clone_into(
     control: &Control,
     options: &Options,
     outputs: &mut [Output],
-    answers: Option<FrameReader<Box<dyn Read + Send>>>,
+    (answers, chain): (Option<FrameReader<Box<dyn Read + Send>>>, Option<Chain>),
     events: &mut dyn FnMut(Event),
 ) -> Result<Report, Error> {
     let begin = Instant::now();
     events(Event::Phase(Phase::Prepare));
-    let mut source = Source::prepare(control, options, outputs, answers, events)?;
+    let mut source = Source::prepare(control, options, outputs, answers, chain)?;
     source.steps.note("prepare");
     events(Event::Tracking(source.tracker.name()));
     if source.tracker.tracks() {
@@ -236,8 +251,13 @@ struct Source<'a> {
     excluded: Vec<[u64; 2]>,
     /// What the destination has, where nothing was written since.
     sent: RangeSet,
+    /// What it has from the image below, before the first round.
+    below: RangeSet,
     /// The layout that it has it for.
     layout: Layout,
+    /// What the image has by now, if others are to be built on it.
+    pages: Option<Mutex<Comparing>>,
+    image_below: Option<Below>,
     objects: Objects,
     cost: Cost,
     round_count: u32,
@@ -276,7 +296,7 @@ impl<'a> Source<'a> {
         options: &'a Options,
         outputs: &'a mut [Output],
         mut answers: Option<FrameReader<Box<dyn Read + Send>>>,
-        events: &mut dyn FnMut(Event),
+        chain: Option<Chain>,
     ) -> Result<Self, Error> {
         let phase = Phase::Prepare;
         let steps = Steps::begin();
@@ -302,6 +322,7 @@ impl<'a> Source<'a> {
             vdso_hash: vdso_hash(control, &mappings).during(phase, Operation::ReadVdso)?,
             extended_state: control.extended_state,
             stream_count: outputs.len() as u32,
+            below: chain.as_ref().and_then(|chain| chain.base.as_ref()).map(|base| base.below),
             files,
         };
         outputs[0]
@@ -323,7 +344,9 @@ impl<'a> Source<'a> {
         let smaps = control.proc_file("smaps").during(phase, Operation::ReadMaps)?;
         let reading = Reading::begin(smaps, mappings);
         let tracker = dirty::tracker(options.method, control).during(phase, Operation::TrackDirtyPages)?;
-        let _ = events;
+        let is_chained = chain.is_some();
+        let base = chain.and_then(|chain| chain.base);
+        let (areas, pages) = base.map(|base| (base.areas, base.pages)).unwrap_or_default();
         Ok(Self {
             control,
             options,
@@ -335,7 +358,10 @@ impl<'a> Source<'a> {
             reading,
             excluded,
             sent: RangeSet::new(),
-            layout: Layout::default(),
+            below: pages.ranges(),
+            layout: Layout::anonymous(&areas),
+            pages: is_chained.then(|| Mutex::new(Comparing::on(pages))),
+            image_below: prologue.below,
             objects: Objects::default(),
             cost: Cost::default(),
             round_count: 0,
@@ -366,15 +392,21 @@ impl<'a> Source<'a> {
     fn news(&self, picture: &Picture) -> (Vec<Piece>, RangeSet) {
         let look = &picture.look;
         // Within the areas of this look: what lay elsewhere is not kept.
-        let there = self.sent.intersection(&picture.plan.layout.kept(&self.layout));
+        let kept = picture.plan.layout.kept(&self.layout);
+        let there = self.sent.intersection(&kept);
         let send = look.dirty.union(&look.populated.difference(&there));
-        let fresh = there.difference(&look.populated);
+        // What the image below has is compared before it is known not to be sent.
+        let fresh = there.union(&self.below.intersection(&kept)).difference(&look.populated);
         (send::pieces(&send, &areas_of(&picture.plan.watched)), fresh)
     }
 
     /// Announces a round: the areas, and what has become fresh.
     fn begin_round(&mut self, picture: &Picture, fresh: &RangeSet, phase: Phase) -> Result<(), Error> {
         self.objects.truncate(&picture.plan.layout.objects);
+        let mut pages = self.pages.as_mut().map(|pages| pages.get_mut().expect("no thread panics"));
+        if let Some(pages) = &mut pages {
+            pages.retain(&picture.plan.layout.kept(&self.layout));
+        }
         self.layout.clone_from(&picture.plan.layout);
         let output = &mut self.outputs[0];
         let mut send = || {
@@ -382,6 +414,9 @@ impl<'a> Source<'a> {
             for area in &picture.plan.watched {
                 let area: RangeSet = [(area.start, area.end)].into_iter().collect();
                 for (start, end) in fresh.intersection(&area).iter() {
+                    if let Some(pages) = &mut pages {
+                        pages.fresh(start, end);
+                    }
                     output.send_mark(Kind::Fresh, start, end - start)?;
                 }
             }
@@ -490,8 +525,14 @@ impl<'a> Source<'a> {
             shared.send(output).during(phase, Operation::Send)?;
         }
         let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
-        let job =
-            Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
+        let job = Sending {
+            memory,
+            pieces: &pieces,
+            encoding: self.options.encoding,
+            cost: &self.cost,
+            huge: &|_| false,
+            pages: self.pages.as_ref(),
+        };
         send::send(&job, self.outputs, &mut || {}).during(phase, Operation::Send)?;
         if !self.options.moves
             && let Some(parked) = held.take()
@@ -509,6 +550,7 @@ impl<'a> Source<'a> {
             downtime = begin.elapsed();
             parked.end();
         }
+        let contents = self.contents();
         Ok(Report {
             pid,
             tracking: self.tracker.name(),
@@ -519,7 +561,21 @@ impl<'a> Source<'a> {
             total: Duration::ZERO,
             thread_count,
             steps: self.steps.all,
+            contents,
         })
+    }
+
+    /// What the image has, all of whose frames were sent.
+    fn contents(&mut self) -> Option<Contents> {
+        let pages = self.pages.take()?.into_inner().expect("no thread panics");
+        let (own, kept) = pages.into_parts();
+        let beside = Beside {
+            version: IMAGE_VERSION,
+            digest: self.outputs[0].digest(),
+            below: self.image_below,
+            areas: self.layout.anonymous_ranges().iter().collect(),
+        };
+        Some(Contents::new(beside, own, &kept))
     }
 
     fn finish(&mut self, state: ProcessState, phase: Phase) -> Result<(), Error> {

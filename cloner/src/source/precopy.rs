@@ -2,6 +2,7 @@
 
 use super::{Event, Source, descriptors, objects, send};
 use crate::error::{During, Error, Operation, Phase};
+use crate::ranges::RangeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -83,13 +84,18 @@ impl Source<'_> {
                 let done_bytes = cost.done_bytes.load(Ordering::Relaxed);
                 events(Event::Round { round, done_bytes, total_bytes: bytes, elapsed: begin.elapsed() });
             };
-            let (sent, reading) = (&self.sent, &self.reading);
-            let huge = |block| !sent.contains(block) && reading.allows_huge(block);
+            let (sent, below, reading) = (&self.sent, &self.below, &self.reading);
+            let huge = |block| !sent.contains(block) && !below.contains(block) && reading.allows_huge(block);
             let memory = send::Memory::Live(&self.control.memory);
-            let job = send::Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost, huge: &huge };
+            let (encoding, pages) = (self.options.encoding, self.pages.as_ref());
+            let job = send::Sending { memory, pieces: &pieces, encoding, cost, huge: &huge, pages };
             send::send(&job, self.outputs, &mut tick).during(phase, Operation::SendRound(round))?;
             self.end_round(false, phase)?;
             self.sent = picture.look.populated;
+            self.below = RangeSet::new();
+            if let Some(pages) = &mut self.pages {
+                pages.get_mut().expect("no thread panics").all_seen();
+            }
             let elapsed = begin.elapsed();
 
             let next = self.look(phase, false)?;

@@ -1,8 +1,9 @@
 //! Memory into the streams, by one thread a stream.
 
-use crate::compress;
+use crate::image::compress;
 use crate::image::digest::page_hash;
-use crate::image::frame::{EXPECT_BYTES_MAX, Encoding, Header, Kind};
+use crate::image::frame::{EXPECT_BYTES_MAX, Encoding, Header, KEPT_BYTES_MAX, Kind};
+use crate::image::known::{Comparing, Decision, range_digest};
 use crate::image::stream::FrameWriter;
 use crate::ranges::RangeSet;
 use crate::sys::memory::Mapped;
@@ -10,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Memory is read and sent in pieces of this size, which fit into a core's cache.
@@ -186,6 +188,14 @@ pub struct Sending<'a> {
     pub cost: &'a Cost,
     /// Whether a huge page may be made for the copy at an address; asked once for each block of which all is sent.
     pub huge: &'a (dyn Fn(u64) -> bool + Sync),
+    /// What the image below has, and what this one has by now, if others are to be built on it.
+    pub pages: Option<&'a Mutex<Comparing>>,
+}
+
+impl Sending<'_> {
+    fn pages(&self) -> Option<MutexGuard<'_, Comparing>> {
+        self.pages.map(|pages| pages.lock().expect("no thread panics"))
+    }
 }
 
 /// Sends all pieces through all outputs. `tick` is called now and then while that lasts.
@@ -230,8 +240,9 @@ fn worker(
     let cost = job.cost;
     let mut buffer = vec![0; PIECE_BYTES as usize];
     let mut packed = Vec::new();
+    let mut kept = Kept::default();
     loop {
-        let Some(stretch) = stretches.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
+        let Some(stretch) = stretches.get(next.fetch_add(1, Ordering::Relaxed)) else { return kept.flush(output) };
         if let Some(block) = whole_block(&job.pieces[stretch.clone()]).filter(|block| (job.huge)(*block)) {
             output.send_mark(Kind::Expect, block, EXPECT_BYTES_MAX)?;
         }
@@ -248,43 +259,110 @@ fn worker(
                 }
                 Memory::Snapshot(snapshot) => &snapshot.memory.bytes()[snapshot.offsets[index]..][..len],
             };
-            send_piece(piece, bytes, output, job.encoding, &mut packed)?;
+            send_piece(piece, bytes, output, job, (&mut packed, &mut kept))?;
             cost.done_bytes.fetch_add(len as u64, Ordering::Relaxed);
         }
     }
 }
 
-/// Sends runs of pages that hold something; runs of zeros as a mark, unless a file has something there.
+/// A range that the image below has, which grows until something else is sent.
+#[derive(Default)]
+struct Kept {
+    start: u64,
+    digests: Vec<u128>,
+}
+
+impl Kept {
+    fn end(&self) -> u64 {
+        self.start + (self.digests.len() * PAGE) as u64
+    }
+
+    fn add(&mut self, address: u64, digests: &[u128], output: &mut Output) -> io::Result<()> {
+        if address != self.end() || address + PIECE_BYTES > self.start + KEPT_BYTES_MAX {
+            self.flush(output)?;
+        }
+        if self.digests.is_empty() {
+            self.start = address;
+        }
+        self.digests.extend_from_slice(digests);
+        Ok(())
+    }
+
+    fn flush(&mut self, output: &mut Output) -> io::Result<()> {
+        if self.digests.is_empty() {
+            return Ok(());
+        }
+        let (start, len) = (self.start, self.end() - self.start);
+        let digest = range_digest(self.digests.drain(..)).to_le_bytes();
+        output.send(&Header::new(Kind::Kept, start, len, &digest), &digest)
+    }
+}
+
+/// What becomes of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Zeros,
+    Something,
+    OfImageBelow,
+}
+
+/// Sends runs of pages that hold something; runs of zeros as a mark, unless a file has something there; and runs that
+/// the image below has as their digest.
 fn send_piece(
     piece: &Piece,
     bytes: &[u8],
     output: &mut Output,
-    encoding: Encoding,
-    packed: &mut Vec<u8>,
+    job: &Sending<'_>,
+    (packed, kept): (&mut Vec<u8>, &mut Kept),
 ) -> io::Result<()> {
-    let mut from = 0;
-    while from < bytes.len() {
-        let zero = !piece.file_backed && is_zero(&bytes[from..from + PAGE]);
-        let mut until = from + PAGE;
-        while until < bytes.len() && !piece.file_backed && is_zero(&bytes[until..until + PAGE]) == zero {
-            until += PAGE;
-        }
-        if piece.file_backed {
-            until = bytes.len();
-        }
-        let (address, run) = (piece.start + from as u64, &bytes[from..until]);
-        if zero {
-            output.send_mark(Kind::Fresh, address, run.len() as u64)?;
-        } else if let Some(count) = compress::pack(encoding, run, packed) {
-            let mut header = Header::new(Kind::Pages, address, 0, &packed[..count]);
-            (header.encoding, header.raw_len) = (encoding, run.len() as u32);
-            output.send(&header, &packed[..count])?;
-        } else {
-            output.send(&Header::new(Kind::Pages, address, 0, run), run)?;
+    let mut pages = job.pages().filter(|_| !piece.file_backed);
+    let mut digests = Vec::new();
+    let address_of = |index: usize| piece.start + (index * PAGE) as u64;
+    let contents: Vec<Content> = bytes
+        .chunks_exact(PAGE)
+        .enumerate()
+        .map(|(index, page)| {
+            if !piece.file_backed && is_zero(page) {
+                return Content::Zeros;
+            }
+            match pages.as_mut().map(|pages| pages.decide(address_of(index), page)) {
+                Some(Decision::Kept(digest)) => {
+                    digests.push(digest);
+                    Content::OfImageBelow
+                }
+                _ => Content::Something,
+            }
+        })
+        .collect();
+    let (mut from, mut kept_count) = (0, 0);
+    for run in contents.chunk_by(|one, other| one == other) {
+        let until = from + run.len();
+        let (address, bytes) = (address_of(from), &bytes[from * PAGE..until * PAGE]);
+        match run[0] {
+            Content::Zeros => {
+                if let Some(pages) = &mut pages {
+                    pages.fresh(address, address + bytes.len() as u64);
+                }
+                output.send_mark(Kind::Fresh, address, bytes.len() as u64)?;
+            }
+            Content::OfImageBelow => {
+                kept.add(address, &digests[kept_count..kept_count + run.len()], output)?;
+                kept_count += run.len();
+            }
+            Content::Something => send_run(address, bytes, output, job.encoding, packed)?,
         }
         from = until;
     }
     Ok(())
+}
+
+fn send_run(address: u64, run: &[u8], output: &mut Output, encoding: Encoding, packed: &mut Vec<u8>) -> io::Result<()> {
+    let Some(count) = compress::pack(encoding, run, packed) else {
+        return output.send(&Header::new(Kind::Pages, address, 0, run), run);
+    };
+    let mut header = Header::new(Kind::Pages, address, 0, &packed[..count]);
+    (header.encoding, header.raw_len) = (encoding, run.len() as u32);
+    output.send(&header, &packed[..count])
 }
 
 fn is_zero(page: &[u8]) -> bool {
@@ -309,6 +387,7 @@ pub fn hash_memory(process: &File, pieces: &[Piece]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::known::{PageDigests, page_digest};
 
     #[test]
     fn pieces_end_where_areas_end() {
@@ -334,15 +413,36 @@ mod tests {
     }
 
     #[test]
-    fn zeros_travel_as_marks_unless_a_file_has_something_there() {
+    fn zeros_and_what_is_kept_travel_as_marks_unless_a_file_has_something_there() {
         let bytes = [vec![0; 2 * PAGE], vec![5; PAGE], vec![0; PAGE]].concat();
-        for (file_backed, kinds) in [(false, vec![Kind::Fresh, Kind::Pages, Kind::Fresh]), (true, vec![Kind::Pages])] {
+        let cost = Cost::default();
+        let mut below = PageDigests::default();
+        below.set(0x12000, page_digest(&[5; PAGE]));
+        let cases = [
+            (false, None, vec![Kind::Fresh, Kind::Pages, Kind::Fresh]),
+            (true, None, vec![Kind::Pages]),
+            (false, Some(&below), vec![Kind::Fresh, Kind::Fresh, Kind::Kept]),
+            (true, Some(&below), vec![Kind::Pages]),
+        ];
+        for (file_backed, below, kinds) in cases {
+            let pages = below.map(|below| Mutex::new(Comparing::on(below.clone())));
             let piece = Piece { start: 0x10000, end: 0x10000 + bytes.len() as u64, file_backed };
             let mut seen = Vec::new();
             let mut all = Vec::new();
             {
                 let mut output = FrameWriter::new(Box::new(Shared(&raw mut all)) as Box<dyn Write + Send>);
-                send_piece(&piece, &bytes, &mut output, Encoding::Plain, &mut Vec::new()).unwrap();
+                let mut kept = Kept::default();
+                let process = File::open("/dev/null").unwrap();
+                let job = Sending {
+                    memory: Memory::Live(&process),
+                    pieces: &[],
+                    encoding: Encoding::Plain,
+                    cost: &cost,
+                    huge: &|_| false,
+                    pages: pages.as_ref(),
+                };
+                send_piece(&piece, &bytes, &mut output, &job, (&mut Vec::new(), &mut kept)).unwrap();
+                kept.flush(&mut output).unwrap();
             }
             let mut reader = crate::image::stream::FrameReader::new(&all[..]);
             while let Ok(header) = reader.header() {

@@ -141,6 +141,8 @@ pub struct Cost {
     pub round_count: u32,
     /// Bytes sent.
     pub sent_bytes: u64,
+    /// Bytes of memory that were left out, since an older image has them.
+    pub kept_bytes: u64,
     /// Bytes of memory that were left for the cut.
     pub cut_bytes: u64,
     /// How long the source was stopped, in nanoseconds.

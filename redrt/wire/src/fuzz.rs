@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::lack::Lack;
-use crate::line::{Compression, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
+use crate::line::{Building, Compression, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
 use crate::no_image::{NoImage, Told};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
@@ -212,6 +212,7 @@ fn line_orders() -> impl Iterator<Item = ToDaemon> {
         LineOrder::Begin {
             directory: "/store/line-7".into(),
             own_beside: Some(vec![Generation(6)]),
+            building: Building::On(Generation(6)),
             compression: Compression::Lz4,
             sealed_key: Some(vec![7; 100]),
         },

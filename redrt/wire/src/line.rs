@@ -47,6 +47,8 @@ pub enum LineOrder {
         /// It is this host's own place, to be made, and beside it these lines are kept. None where it is that of all
         /// hosts, and is there.
         own_beside: Option<Vec<Generation>>,
+        /// Whether images are built on others.
+        building: Building,
         /// How images are compressed.
         compression: Compression,
         /// The key with which they are encrypted, sealed with the job's secret.
@@ -63,6 +65,18 @@ pub enum LineOrder {
     GoOn,
     /// Nothing comes of it: end the helpers, and let the processes go on.
     Abandon,
+}
+
+/// Which other images those of a line have to do with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Building {
+    /// None: each has all pages, and none will be built on it.
+    #[default]
+    Alone,
+    /// Each has all pages, and others may be built on it.
+    First,
+    /// Each leaves out what that of this line has, if it is there; and others may be built on it.
+    On(Generation),
 }
 
 /// How images are compressed.
@@ -163,6 +177,12 @@ impl Restore {
 #[must_use]
 pub fn image_path(directory: &Path, replica: ReplicaId) -> PathBuf {
     directory.join(format!("{replica}.image"))
+}
+
+/// The file beside an image that says what the image has, for others to be built on it.
+#[must_use]
+pub fn pages_path(image: &Path) -> PathBuf {
+    image.with_extension("pages")
 }
 
 /// The file that has the memory which the processes of a host share.

@@ -42,6 +42,7 @@ fn manifest(generation: u64) -> Manifest {
         input_bytes: 0,
         files: Vec::new(),
         image_bytes: 100,
+        chain: Vec::new(),
         level: Level::Shared,
         copies: Vec::new(),
     }
@@ -85,6 +86,54 @@ fn two_lines_are_kept_and_torn_ones_are_cleaned() {
     assert_eq!(store.generations().unwrap(), [Generation(4)]);
 }
 
+/// A line of this number of bytes that is built on others.
+fn built(store: &Store, generation: u64, chain: &[u64], bytes: u64) -> Result<Kept, Error> {
+    let directory = store.begin(Generation(generation))?;
+    fs::write(directory.join("0.0.image"), vec![7; 100]).unwrap();
+    let chain = chain.iter().map(|link| Generation(*link)).collect();
+    store.commit(Manifest { chain, image_bytes: bytes, ..manifest(generation) })
+}
+
+#[test]
+fn what_a_line_is_built_on_stays_as_long_as_the_line() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    let numbers = || store.generations().unwrap().into_iter().map(|generation| generation.0).collect::<Vec<_>>();
+    taken(&store, 1);
+    built(&store, 2, &[1], 10).unwrap();
+    built(&store, 3, &[2, 1], 10).unwrap();
+    assert_eq!(numbers(), [3, 2, 1]);
+    taken(&store, 4);
+    built(&store, 5, &[4], 10).unwrap();
+    // One stays that does not need what the newest needs.
+    assert_eq!(numbers(), [5, 4, 3, 2, 1]);
+    let needed = store.delete(Generation(2)).unwrap_err().to_string();
+    assert_eq!(needed, "checkpoint 3 is built on checkpoint 2: remove that one first");
+    taken(&store, 6);
+    assert_eq!(numbers(), [6, 5, 4]);
+    assert_eq!(store.basis(Generation(6), 8).map(|basis| basis.generation), Some(Generation(6)));
+    assert_eq!(store.basis(Generation(5), 2), None);
+    assert!(matches!(built(&store, 7, &[3], 10), Err(Error::Broken { .. })));
+    assert!(matches!(built(&store, 7, &[8], 10), Err(Error::Broken { .. })));
+}
+
+#[test]
+fn without_a_link_a_line_is_passed_over() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    taken(&store, 1);
+    taken(&store, 2);
+    built(&store, 3, &[2], 10).unwrap();
+    let link = store.directory().join("line-2/0.0.image");
+    fs::write(&link, vec![7; 99]).unwrap();
+    let (kept, unfit) = store.newest(None).unwrap();
+    assert_eq!((kept.manifest.generation, unfit.len()), (Generation(1), 2));
+    assert!(unfit[0].to_string().starts_with("checkpoint 3 is built on checkpoint 2: "), "{}", unfit[0]);
+    assert_eq!(store.basis(Generation(3), 8), None);
+    fs::remove_dir_all(store.directory().join("line-2")).unwrap();
+    assert_eq!(store.newest(None).unwrap().0.manifest.generation, Generation(1));
+}
+
 #[test]
 fn a_line_that_was_not_committed_is_never_found() {
     let parent = tempfile::tempdir().unwrap();
@@ -118,7 +167,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 2", "\"version\": 1", "it has version 1, this program 2"),
+        ("\"version\": 3", "\"version\": 2", "it has version 2, this program 3"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {
@@ -187,6 +236,7 @@ fn a_manifest_whose_parts_do_not_fit_is_refused() {
     assert!(refused(|manifest| drop(manifest.applications.pop())).contains("program is missing"));
     assert!(refused(|manifest| manifest.application_of_rank.truncate(1)).contains("not every rank"));
     assert!(refused(|manifest| manifest.world = World::uniform(3, 1)).contains("another job"));
+    assert!(refused(|manifest| manifest.chain = vec![Generation(1)]).contains("built on a newer one"));
     assert!(refused(|manifest| manifest.level = Level::Local).contains("copies are of another job"));
     assert!(refused(|manifest| manifest.copies = vec![None, Some(2)]).contains("a copy is on a host"));
 }

@@ -231,6 +231,8 @@ pub enum Report {
         elapsed: Duration,
         /// Bytes of all images.
         bytes: u64,
+        /// Bytes of memory that older images have, and these leave out.
+        kept_bytes: u64,
     },
     /// No line was taken. An older one is kept, if there is one.
     LineFailed {

@@ -38,11 +38,11 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
                 "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": why.to_string(),
             }),
         ),
-        Report::LineTaken { generation, stopped, elapsed, bytes } => (
+        Report::LineTaken { generation, stopped, elapsed, bytes, kept_bytes } => (
             "checkpoint",
             json!({
                 "generation": generation.0, "stopped_ms": stopped.as_secs_f64() * 1e3, "seconds": elapsed.as_secs_f64(),
-                "bytes": bytes,
+                "bytes": bytes, "kept_bytes": kept_bytes,
             }),
         ),
         Report::LineFailed { generation, why } => {

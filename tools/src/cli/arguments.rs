@@ -150,6 +150,11 @@ pub struct Arguments {
     #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = "Checkpoints")]
     pub checkpoint_compression: CompressionChoice,
 
+    /// How many may be built on each other at most, each with what has changed since the one before. With 1 each has
+    /// all memory
+    #[arg(long = "checkpoint-chain", value_name = "N", help_heading = "Checkpoints")]
+    pub checkpoint_chain: Option<u32>,
+
     /// Encrypt them with the key in this file: 64 hexadecimal digits, which not everybody may read
     #[arg(long = "checkpoint-encrypt", value_name = "FILE", help_heading = "Checkpoints")]
     pub checkpoint_key: Option<PathBuf>,

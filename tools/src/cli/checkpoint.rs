@@ -5,6 +5,7 @@ use super::{Job, UsageError, assemble_with, hosts, protect};
 use crate::plan::HostPlan;
 use crate::{homes, quantity, secret_file};
 use coordinator::Schedule;
+use line_store::chain;
 use line_store::{Homeless, Kept, Level, Manifest, Store};
 use redrt_types::{View, VirtualRank};
 use redrt_wire::line::{Compression, Generation};
@@ -19,6 +20,9 @@ const DIRECTORY_USUAL: &str = "redrt-checkpoints";
 /// Mean time between failures where nothing is known: three or four a day.
 pub(super) const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
 
+/// Who loads the last of a chain opens all of it.
+const CHAIN_LENGTH_MAX: u32 = 100;
+
 /// When and where lines are taken.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Checkpoint {
@@ -30,6 +34,8 @@ pub struct Checkpoint {
     pub directory: PathBuf,
     /// How far away.
     pub level: Level,
+    /// How many are built on each other at most.
+    pub chain_length: u32,
     /// How images are compressed.
     pub compression: Compression,
     /// The key with which all of it is encrypted.
@@ -96,7 +102,13 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
         LevelChoice::Partner => Level::Partner,
         LevelChoice::Shared => Level::Shared,
     });
-    Ok(Some(Checkpoint { schedule, first, directory, level, compression, key }))
+    let chain_length = arguments.checkpoint_chain.unwrap_or(chain::LENGTH_USUAL);
+    if !(1..=CHAIN_LENGTH_MAX).contains(&chain_length) {
+        return Err(UsageError(format!(
+            "--checkpoint-chain {chain_length}: say a number from 1 to {CHAIN_LENGTH_MAX}"
+        )));
+    }
+    Ok(Some(Checkpoint { schedule, first, directory, level, chain_length, compression, key }))
 }
 
 /// A job that takes no lines: options that are of them would look as if it did.
@@ -104,6 +116,7 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     let of_lines = [
         ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
         ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),
+        ("--checkpoint-chain", arguments.checkpoint_chain.is_some()),
         ("--checkpoint-level", arguments.checkpoint_level.is_some()),
         ("--checkpoint-encrypt", arguments.checkpoint_key.is_some()),
         ("--mtbf", arguments.mtbf.is_some()),

@@ -45,7 +45,7 @@ pub fn save(options: &Save, console: &Console) -> anyhow::Result<i32> {
     let writing = || Operation::Write(options.file.clone());
     let file = tempfile::NamedTempFile::new_in(directory).during(Phase::Prepare, writing())?;
     let output: File = file.as_file().try_clone()?;
-    let sink = Sink { outputs: vec![Box::new(output)], answers: None };
+    let sink = Sink { outputs: vec![Box::new(output)], answers: None, chain: None };
     let report = clone(&control, &options.clone, false, sink, console)?;
     file.as_file().sync_all().during(Phase::Finish, writing())?;
     file.persist(&options.file).map_err(|error| error.error).during(Phase::Finish, writing())?;

@@ -107,6 +107,7 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
             Err(error) => return error,
         };
         receive(Receiver {
+            below: Vec::new(),
             inputs: vec![Box::new(BufReader::with_capacity(1 << 16, from_begin))],
             answers: None,
             complaints: inside.complaints,

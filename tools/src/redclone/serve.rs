@@ -202,6 +202,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
             Err(error) => return error,
         };
         receive_image(Receiver {
+            below: Vec::new(),
             inputs: streams.into_iter().map(Stream::into_reader).collect(),
             answers: Some(answers_inside),
             complaints: inside.complaints,

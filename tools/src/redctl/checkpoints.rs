@@ -5,14 +5,21 @@ use crate::secret_file;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use cloner::image::check::check;
+use cloner::image::digests::{Base, Contents};
 use cloner::shared::SharedMemory;
 use job_report::time_text;
-use line_store::{Kept, Store, place};
-use redrt_wire::line::Generation;
+use line_store::{Kept, Store, names, place};
+use redrt_wire::line::{Generation, pages_path};
 use redrt_wire::secret::Secret;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Kinds of files of a line.
+const IMAGE: &str = "image";
+const PAGES: &str = "pages";
 
 /// Which lines.
 #[derive(Args, Clone, Debug)]
@@ -96,7 +103,8 @@ fn as_json(store: &Store, generation: Generation, opened: &Result<Kept, line_sto
         Ok(kept) => json!({
             "directory": directory, "number": generation.0, "job": format!("{:016x}", kept.manifest.job),
             "age_s": age(kept).as_secs_f64(), "job_time_s": kept.manifest.job_time_ns as f64 / 1e9,
-            "bytes": bytes(kept), "ranks": kept.manifest.world.rank_count(),
+            "bytes": bytes(kept), "built_on": kept.manifest.chain.first().map(|link| link.0),
+            "ranks": kept.manifest.world.rank_count(),
             "processes": kept.manifest.members.len(), "hosts": kept.manifest.hosts,
             "level": kept.manifest.level.to_string(), "program": program(kept), "version": kept.manifest.program_version,
         }),
@@ -125,10 +133,11 @@ pub fn list(list: &List) -> Result<()> {
             let name = store.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
             rows.push(match opened {
                 Ok(kept) => format!(
-                    "{name}  {:>4}  {:>9} ago  {:>8.1} MiB  {} ranks, {} processes  {}",
+                    "{name}  {:>4}  {:>9} ago  {:>8.1} MiB  {:<9}  {} ranks, {} processes  {}",
                     generation.0,
                     time_text(age(&kept)),
                     bytes(&kept) as f64 / f64::from(1 << 20),
+                    kept.manifest.chain.first().map_or_else(|| "full".into(), |link| format!("on {link}")),
                     kept.manifest.world.rank_count(),
                     kept.manifest.members.len(),
                     program(&kept)
@@ -157,22 +166,23 @@ pub fn work(work: &Work) -> Result<()> {
             anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.directory().display());
             let (mut bad, key) = (0, which.key()?);
             for store in stores {
-                for generation in store.generations()? {
-                    let told = match verify(&store, generation, key.as_ref()) {
-                        Ok(told) => told,
-                        Err(error) => {
-                            bad += 1;
-                            format!("damaged: {error:#}")
-                        }
-                    };
-                    say::line(format_args!("{} checkpoint {generation}: {told}", store.directory().display()))?;
+                let (mut damaged, mut lines) = (BTreeSet::new(), Vec::new());
+                // What others are built on comes first.
+                for generation in store.generations()?.into_iter().rev() {
+                    let told = verify(&store, generation, key.as_ref(), &damaged).unwrap_or_else(|error| {
+                        damaged.insert(generation);
+                        format!("damaged: {error:#}")
+                    });
+                    lines.push(format!("{} checkpoint {generation}: {told}", store.directory().display()));
                 }
+                bad += damaged.len();
+                lines.iter().rev().try_for_each(|line| say::line(format_args!("{line}")))?;
             }
             if bad > 0 { bail!("{bad} checkpoints are damaged") } else { Ok(()) }
         }
         Work::Delete { which, number } => {
             let Some(of_job) = &which.which else { bail!("name the job whose checkpoints are to be removed") };
-            let store = which.one(of_job)?;
+            let store = which.one(of_job)?.with_key(which.key()?);
             let all = store.generations()?;
             let meant: Vec<_> = all.into_iter().filter(|one| number.is_none_or(|number| one.0 == number)).collect();
             anyhow::ensure!(!meant.is_empty(), "{} has no such checkpoint", store.directory().display());
@@ -195,23 +205,64 @@ fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for place in place::seen(store.directory(), kept.manifest.generation)? {
         let entries = std::fs::read_dir(&place).with_context(|| place.display().to_string())?;
-        let is_whole = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "image" || kind == "memory");
+        let is_whole =
+            |path: &PathBuf| path.extension().is_some_and(|kind| kind == IMAGE || kind == PAGES || kind == "memory");
         files.extend(entries.flatten().map(|entry| entry.path()).filter(is_whole));
     }
     files.sort();
     Ok(files)
 }
 
+fn is_kind(path: &Path, kind: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == kind)
+}
+
+fn opened(path: &Path, key: Option<&Secret>) -> io::Result<Box<dyn Read + Send>> {
+    line_store::reader(path, key).map_err(io::Error::other)
+}
+
+/// What an image has, by itself and from those that it is built on: from what lies beside them, or from themselves.
+fn base(image: &Path, number: u64, key: Option<&Secret>) -> io::Result<Base> {
+    let lower = names::of_line(image, Generation(number));
+    let beside = opened(&pages_path(&lower), key).and_then(Contents::read);
+    let contents = match beside {
+        Ok(contents) => contents,
+        Err(_) => check(opened(&lower, key)?, |number| base(&lower, number, key))?.contents,
+    };
+    let below = contents.beside.below.map(|below| base(&lower, below.number, key)).transpose()?;
+    contents.on(number, below.as_ref())
+}
+
+/// Reads an image, and what lies beside it if that is there.
+fn check_image(path: &Path, key: Option<&Secret>) -> io::Result<()> {
+    let facts = check(opened(path, key)?, |number| base(path, number, key))?;
+    let beside = pages_path(path);
+    if beside.exists() && Contents::read(opened(&beside, key)?)? != facts.contents {
+        return Err(io::Error::other(format!("{} is that of another image", beside.display())));
+    }
+    Ok(())
+}
+
 /// Reads a line through. What is to be told of it.
-fn verify(store: &Store, generation: Generation, key: Option<&Secret>) -> Result<String> {
+fn verify(
+    store: &Store,
+    generation: Generation,
+    key: Option<&Secret>,
+    damaged: &BTreeSet<Generation>,
+) -> Result<String> {
     let kept = store.open(generation)?;
     for path in files(store, &kept)? {
-        let input = line_store::reader(&path, key)?;
-        let checked = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("image") => check(input).map(drop),
-            _ => SharedMemory::check(input),
+        let checked = if is_kind(&path, IMAGE) {
+            check_image(&path, key)
+        } else if is_kind(&path, PAGES) {
+            opened(&path, key).and_then(Contents::read).map(drop)
+        } else {
+            opened(&path, key).and_then(SharedMemory::check)
         };
         checked.with_context(|| path.display().to_string())?;
+    }
+    if let Some(link) = kept.manifest.chain.iter().find(|link| damaged.contains(link)) {
+        bail!("it is built on checkpoint {link}, which is damaged");
     }
     Ok(match kept.manifest.level.is_of_hosts() {
         false => "as it was written".to_owned(),

@@ -26,12 +26,12 @@ type TaskOf = dyn Fn(i32, PathBuf, Option<PathBuf>) -> Result<Task, NoImage>;
 impl Daemon {
     pub(super) fn take_part_in_line(&mut self, generation: Generation, order: LineOrder) {
         match order {
-            LineOrder::Begin { directory, own_beside, compression, sealed_key } => {
+            LineOrder::Begin { directory, own_beside, building, compression, sealed_key } => {
                 let key = sealed_key.map(|sealed| line_store::sealed::carried(&sealed, self.post.secret())).transpose();
                 self.begin_line(generation, &directory, &move |pid, image, memory| match &key {
                     Ok(key) => {
                         let (own_beside, key) = (own_beside.clone(), key.clone());
-                        Ok(Task::Save { pid, image, memory, own_beside, compression, key })
+                        Ok(Task::Save { pid, image, memory, own_beside, building, compression, key })
                     }
                     Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
                 });

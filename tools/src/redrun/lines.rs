@@ -12,7 +12,7 @@ use job_root::Input;
 use line_store::{Kept, Level, Manifest, Member, Store};
 use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::line::{Generation, LineOrder, Restore};
+use redrt_wire::line::{Building, Generation, LineOrder, Restore};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
 use std::collections::BTreeMap;
@@ -25,15 +25,16 @@ const INPUT_BYTES_MAX: usize = 64 << 20;
 
 /// What the thread is to do.
 enum Work {
-    Begin(Generation),
+    /// A new line, which may be built on this one.
+    Begin(Generation, Option<Generation>),
     Commit(Box<Manifest>),
     Drop(Generation),
 }
 
 /// What it has done.
 enum Done {
-    /// Where it is, and which lines are kept beside it.
-    Begun(Generation, PathBuf, Vec<Generation>),
+    /// Where it is, which lines are kept beside it, and on which it may be built.
+    Begun(Generation, PathBuf, Vec<Generation>, Option<Box<Manifest>>),
     Committed(Box<Kept>),
     Failed(Generation, StoreFailure),
     /// What there was of it is gone, or is removed with the next one.
@@ -49,6 +50,8 @@ pub struct Lines {
     pub newest: Option<Box<Kept>>,
     /// Those that are kept beside the one that is being taken.
     beside: Vec<Generation>,
+    /// The one that it is built on.
+    pub basis: Option<Box<Manifest>>,
     /// Standard input that was read since the newest line, and since the one that is being taken. None when it was too
     /// much.
     input_since: [Option<Vec<u8>>; 2],
@@ -67,16 +70,17 @@ impl Lines {
             .with_context(|| format!("--checkpoint-dir {}", checkpoint.directory.display()))?;
         // One that was resumed has the lock. Without lines nobody can resume it, and there is no directory yet.
         let (needs_lock, mut lock) = (job.resume.is_none(), None);
-        let of_thread = store.clone();
+        let (of_thread, chain_length) = (store.clone(), checkpoint.chain_length);
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
-                inbox.tell(work_on(&of_thread, work, needs_lock.then_some(&mut lock)));
+                inbox.tell(work_on(&of_thread, work, chain_length, needs_lock.then_some(&mut lock)));
             }
         });
         let worker = worker.context("Failed to start a thread")?;
         let newest = job.resume.clone().map(Box::new);
         let (beside, input_since) = (Vec::new(), [Some(Vec::new()), Some(Vec::new())]);
-        Ok(Some(Self { checkpoint, store, worker, newest, beside, input_since, unshown: BTreeMap::new() }))
+        let unshown = BTreeMap::new();
+        Ok(Some(Self { checkpoint, store, worker, newest, beside, basis: None, input_since, unshown }))
     }
 
     /// Where the lines of this job are.
@@ -118,20 +122,28 @@ impl Lines {
 }
 
 /// `lock` keeps others from resuming the job as long as it runs.
-fn begin(store: &Store, generation: Generation, lock: Option<&mut Option<File>>) -> Result<Done, line_store::Error> {
+fn begin(
+    store: &Store,
+    generation: Generation,
+    basis: Option<Manifest>,
+    lock: Option<&mut Option<File>>,
+) -> Result<Done, line_store::Error> {
     let directory = store.begin(generation)?;
     if let Some(lock) = lock.filter(|lock| lock.is_none()) {
         *lock = store.lock()?;
     }
-    Ok(Done::Begun(generation, directory, store.generations()?))
+    Ok(Done::Begun(generation, directory, store.generations()?, basis.map(Box::new)))
 }
 
-fn work_on(store: &Store, work: Work, lock: Option<&mut Option<File>>) -> Done {
+fn work_on(store: &Store, work: Work, chain_length: u32, lock: Option<&mut Option<File>>) -> Done {
     match work {
-        Work::Begin(generation) => match begin(store, generation, lock) {
-            Ok(begun) => begun,
-            Err(error) => Done::Failed(generation, StoreFailure::NoPlace(error.to_string())),
-        },
+        Work::Begin(generation, newest) => {
+            let basis = newest.and_then(|newest| store.basis(newest, chain_length));
+            match begin(store, generation, basis, lock) {
+                Ok(begun) => begun,
+                Err(error) => Done::Failed(generation, StoreFailure::NoPlace(error.to_string())),
+            }
+        }
         Work::Commit(manifest) => {
             let generation = manifest.generation;
             match store.commit(*manifest) {
@@ -154,7 +166,8 @@ impl Shell<'_> {
     }
 
     pub(super) fn open_line(&mut self, generation: Generation) {
-        self.give_to_store(Work::Begin(generation));
+        let newest = self.lines.as_ref().and_then(|lines| lines.newest.as_ref()).map(|kept| kept.manifest.generation);
+        self.give_to_store(Work::Begin(generation, newest));
     }
 
     pub(super) fn drop_line(&mut self, generation: Generation) {
@@ -182,7 +195,10 @@ impl Shell<'_> {
     pub(super) fn hear_of_store(&mut self) {
         while let Some(done) = self.lines.as_ref().and_then(|lines| lines.worker.poll_event()) {
             match done {
-                Done::Begun(generation, directory, beside) => self.begin_line(generation, directory, beside),
+                Done::Begun(generation, directory, beside, basis) => {
+                    let basis = basis.filter(|basis| self.can_build_on(basis));
+                    self.begin_line(generation, directory, beside, basis);
+                }
                 Done::Committed(kept) => {
                     let generation = kept.manifest.generation;
                     if let Some(lines) = &mut self.lines {
@@ -199,10 +215,33 @@ impl Shell<'_> {
         }
     }
 
+    /// Whether what a line has is where that of a new one goes, and its copies too.
+    fn can_build_on(&self, basis: &Manifest) -> bool {
+        let level = self.level();
+        let are_placed_alike = || basis.hosts == self.host_names() && self.has_partners_of(basis);
+        basis.level == level && (!level.is_of_hosts() || are_placed_alike())
+    }
+
+    fn host_names(&self) -> Vec<String> {
+        (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect()
+    }
+
     /// There is a place for a line: every host begins.
-    fn begin_line(&mut self, generation: Generation, of_all: PathBuf, beside: Vec<Generation>) {
+    fn begin_line(
+        &mut self,
+        generation: Generation,
+        of_all: PathBuf,
+        beside: Vec<Generation>,
+        basis: Option<Box<Manifest>>,
+    ) {
         let Some(lines) = &mut self.lines else { return };
         let compression = lines.checkpoint.compression;
+        let building = match &basis {
+            _ if lines.checkpoint.chain_length == 1 => Building::Alone,
+            None => Building::First,
+            Some(basis) => Building::On(basis.generation),
+        };
+        lines.basis = basis;
         lines.beside.clone_from(&beside);
         let sealed_key = match self.sealed_key() {
             Ok(sealed_key) => sealed_key,
@@ -215,7 +254,8 @@ impl Shell<'_> {
         for host in 0..self.fleet.plan().hosts.len() as u32 {
             let directory = if is_of_hosts { self.place(host, generation) } else { of_all.clone() };
             let own_beside = is_of_hosts.then(|| beside.clone());
-            let order = LineOrder::Begin { directory, own_beside, compression, sealed_key: sealed_key.clone() };
+            let sealed_key = sealed_key.clone();
+            let order = LineOrder::Begin { directory, own_beside, building, compression, sealed_key };
             self.fleet.send(host, &ToDaemon::Line { generation, order });
         }
         self.hear_of_line(generation, StoreNews::Opened);
@@ -280,14 +320,15 @@ impl Shell<'_> {
             Some(Member { replica, host: self.root.host_at_line(replica)?, position, unshown, shown_bytes })
         };
         let members = self.job.world.replicas().zip(positions).filter_map(member).collect();
-        let hosts = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned());
+        let basis = self.lines.as_ref().and_then(|lines| lines.basis.as_ref());
+        let chain = basis.iter().flat_map(|basis| std::iter::once(&basis.generation).chain(&basis.chain));
         Manifest {
             job: self.job_number,
             generation,
             taken_at_ns: now_ns,
             job_time_ns: taken_at.as_nanos() as u64,
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            hosts: hosts.collect(),
+            hosts: self.host_names(),
             world: self.job.world.clone(),
             view,
             members,
@@ -298,6 +339,7 @@ impl Shell<'_> {
             input_bytes: self.root.input_bytes_at_line(),
             files: Vec::new(),
             image_bytes: bytes,
+            chain: chain.copied().collect(),
             level,
             copies,
         }

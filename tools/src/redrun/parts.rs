@@ -2,8 +2,8 @@
 
 use super::Shell;
 use coordinator::{StoreFailure, StoreNews, TakenLine};
-use line_store::copies::{Copies, Place, Uncopied, partners};
-use line_store::{Level, place};
+use line_store::copies::{Copies, Place, Uncopied, partners, stay_with};
+use line_store::{Level, Manifest, place};
 use redrt_types::ReplicaId;
 use redrt_wire::control::Transport;
 use redrt_wire::daemon::ToDaemon;
@@ -35,19 +35,21 @@ impl Shell<'_> {
         }
         let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.root.host_at_line(replica)).collect();
         let sources: Vec<_> = sources.into_iter().collect();
-        let racks = &self.fleet.plan().racks;
-        let places = (0..self.fleet.plan().hosts.len() as u32).map(|host| {
-            let machine = self.fleet.name(host).to_owned();
-            let rack = racks.iter().find(|(name, _)| *name == machine).map(|(_, rack)| *rack);
-            Place { machine, rack, is_there: !self.fleet.is_dead(host) }
-        });
-        let partners = partners(&sources, &places.collect::<Vec<_>>());
+        let places = self.places();
+        let mut partners = partners(&sources, &places);
+        let basis = self.lines.as_ref().and_then(|lines| lines.basis.as_deref());
+        let keepers = basis.map(Manifest::keepers).unwrap_or_default();
+        stay_with(&mut partners, &keepers, &places);
         let copies = Copies::new(&partners);
         let pairs: Vec<_> = copies.pairs().collect();
         let generation = taken.generation;
         self.parts = Some(Parts { taken, copies, begun: Instant::now(), byte_count: 0 });
         for source in partners.into_iter().filter(|(_, partner)| partner.is_none()).map(|(source, _)| source) {
-            self.tell_uncopied(generation, source, "no other host is left");
+            let why = match keepers.get(&source) {
+                Some(Some(_)) => "the host with the copy of what it is built on is lost",
+                _ => "no other host is left",
+            };
+            self.tell_uncopied(generation, source, why);
         }
         for (source, partner) in pairs {
             let order = PartOrder::Keep {
@@ -58,6 +60,26 @@ impl Shell<'_> {
             self.fleet.send(partner, &ToDaemon::Part { generation, source, order });
         }
         self.finish_copies();
+    }
+
+    /// All hosts, as places for copies.
+    fn places(&self) -> Vec<Place> {
+        let racks = &self.fleet.plan().racks;
+        let place = |host| {
+            let machine = self.fleet.name(host).to_owned();
+            let rack = racks.iter().find(|(name, _)| *name == machine).map(|(_, rack)| *rack);
+            Place { machine, rack, is_there: !self.fleet.is_dead(host) }
+        };
+        (0..self.fleet.plan().hosts.len() as u32).map(place).collect()
+    }
+
+    /// Whether parts would be copied to where those of an older line are, if they are.
+    pub(super) fn has_partners_of(&self, basis: &Manifest) -> bool {
+        if basis.level != Level::Partner {
+            return true;
+        }
+        let keepers = basis.keepers();
+        partners(&keepers.keys().copied().collect::<Vec<_>>(), &self.places()) == keepers
     }
 
     fn saved<'a>(&'a self, taken: &'a TakenLine) -> impl Iterator<Item = ReplicaId> + 'a {

@@ -308,7 +308,8 @@ impl LineWatch {
     fn committed(&mut self, now: Duration, generation: Generation) -> Option<(Report, bool)> {
         let attempt = self.attempt_at(generation, Stage::Committing)?;
         let (begun_at, stopped, elapsed) = (attempt.begun_at, attempt.stopped, now - attempt.begun_at);
-        let report = Report::LineTaken { generation, stopped, elapsed, bytes: attempt.bytes() };
+        let (bytes, kept_bytes) = (attempt.bytes(), attempt.costs.values().map(|cost| cost.kept_bytes).sum());
+        let report = Report::LineTaken { generation, stopped, elapsed, bytes, kept_bytes };
         // The program runs while images are written, at most a tenth slower.
         self.cost = Some(elapsed / 10 + stopped);
         self.attempt = None;

@@ -358,10 +358,11 @@ impl Saved {
                     let news = match self.random.u8(0..8) {
                         0 => StoreNews::Failed(StoreFailure::NoPlace("full".into())),
                         _ => {
-                            let (directory, compression) = ("/".into(), Default::default());
+                            let (building, compression) = Default::default();
                             self.order(&LineOrder::Begin {
-                                directory,
+                                directory: "/".into(),
                                 own_beside: None,
+                                building,
                                 compression,
                                 sealed_key: None,
                             });

@@ -5,21 +5,25 @@ use super::{Daemon, Reply, hold};
 use crate::redclone::standard;
 use anyhow::{Context, Result};
 use cloner::destination::{Receiver, receive as receive_image};
+use cloner::image::digests::Below;
 use cloner::image::frame::Kind;
 use cloner::image::state::Prologue;
 use cloner::image::stream::FrameReader;
 use cloner::launch::{self, Inside};
+use line_store::names;
+use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use std::convert::Infallible;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Loads an image, and ends as its process ends.
 pub fn load(path: &Path, key: Option<&Secret>, daemon: &mut Daemon) -> Result<Infallible> {
     let name = path.display();
-    let mut reader = FrameReader::new(line_store::reader(path, key)?);
-    let read = reader.expect(Kind::Prologue).and_then(|header| reader.record::<Prologue>(&header));
+    let read = prologue(&mut FrameReader::new(line_store::reader(path, key)?));
     let prologue = read.with_context(|| format!("{name} is not an image of a process"))?;
     let input = line_store::reader(path, key)?;
+    let below = images_below(path, prologue.below, key)?;
     let running = launch::start(Some(prologue.pid), move |inside: Inside| {
         let given = match (standard(), given()) {
             (Ok(standard), Ok(given)) => (standard, given),
@@ -27,6 +31,7 @@ pub fn load(path: &Path, key: Option<&Secret>, daemon: &mut Daemon) -> Result<In
         };
         receive_image(Receiver {
             inputs: vec![input],
+            below,
             answers: None,
             complaints: inside.complaints,
             listener: inside.listener,
@@ -43,4 +48,24 @@ pub fn load(path: &Path, key: Option<&Secret>, daemon: &mut Daemon) -> Result<In
     }
     daemon.say(&Reply::Running { pid: running.pid as i32 })?;
     hold::stay(running)
+}
+
+/// The images that one is built on, the lowest first.
+fn images_below(path: &Path, mut next: Option<Below>, key: Option<&Secret>) -> Result<Vec<Box<dyn Read + Send>>> {
+    let (mut inputs, mut above) = (Vec::new(), u64::MAX);
+    while let Some(Below { number, .. }) = next {
+        anyhow::ensure!(number < above, "{} is built on a newer image", path.display());
+        above = number;
+        let lower = names::of_line(path, Generation(number));
+        let unread = || format!("{} is built on {}, which cannot be read", path.display(), lower.display());
+        let opened = line_store::reader(&lower, key).with_context(unread)?;
+        next = prologue(&mut FrameReader::new(opened)).with_context(unread)?.below;
+        inputs.insert(0, line_store::reader(&lower, key)?);
+    }
+    Ok(inputs)
+}
+
+fn prologue(reader: &mut FrameReader<impl Read>) -> io::Result<Prologue> {
+    let header = reader.expect(Kind::Prologue)?;
+    reader.record(&header)
 }

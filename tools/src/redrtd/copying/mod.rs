@@ -23,12 +23,13 @@ mod send;
 use anyhow::{Context, Result, bail};
 use cloner::Phase;
 use cloner::control::Control;
+use cloner::image::digests::Contents;
 use cloner::source::{self, Event, Options, Report};
 use control_network::link::{Link, Received};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::line::{Compression, Generation};
+use redrt_wire::line::{Building, Compression, Generation};
 use redrt_wire::no_image::Told;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,8 @@ pub enum Task {
         memory: Option<PathBuf>,
         /// The file goes into a place of this host, which is made, and beside it these lines are kept.
         own_beside: Option<Vec<Generation>>,
+        /// Whether the image is built on another.
+        building: Building,
         /// How the image is compressed.
         compression: Compression,
         /// The key with which both are encrypted.
@@ -256,6 +259,7 @@ fn cost(report: &Report) -> Cost {
     Cost {
         round_count: report.round_count,
         sent_bytes: report.sent_bytes,
+        kept_bytes: report.contents.as_ref().map_or(0, Contents::kept_bytes),
         cut_bytes: report.cut_bytes,
         stopped_ns: report.downtime.as_nanos() as u64,
         total_ns: report.total.as_nanos() as u64,
@@ -289,8 +293,8 @@ pub fn help() -> Result<i32> {
             let options = Options { verify_memory: verifies, flipped_bit, ..Options::default() };
             send::send(&secret, pid, destination, &options, &mut daemon)
         }
-        Task::Save { pid, image, memory, own_beside, compression, key } => {
-            save::save(&save::Saving { pid, image, memory, own_beside, compression, key }, &mut daemon)
+        Task::Save { pid, image, memory, own_beside, building, compression, key } => {
+            save::save(&save::Saving { pid, image, memory, own_beside, building, compression, key }, &mut daemon)
         }
         Task::Give { secret, destination, directory, files } => {
             part::give(&secret, destination, &directory, &files, &mut daemon)

@@ -37,6 +37,7 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
             (Err(error), _) | (_, Err(error)) => return error,
         };
         receive_image(Receiver {
+            below: Vec::new(),
             inputs: streams.into_iter().map(Stream::into_reader).collect(),
             answers: Some(answers_inside),
             complaints: inside.complaints,

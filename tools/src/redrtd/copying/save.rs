@@ -4,10 +4,12 @@ use super::super::spawn::SHARED_MEMORY_FD;
 use super::{Daemon, Reply, Word, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
 use cloner::control::Control;
+use cloner::image::digests::{Base, Contents};
 use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
-use cloner::source::{self, Event, Options, Sink};
-use redrt_wire::line::{Compression, Generation};
+use cloner::source::{self, Chain, Event, Options, Sink};
+use line_store::names;
+use redrt_wire::line::{Building, Compression, Generation, pages_path};
 use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -27,6 +29,8 @@ pub struct Saving {
     pub memory: Option<PathBuf>,
     /// The place of this host is made, and beside it these lines are kept.
     pub own_beside: Option<Vec<Generation>>,
+    /// Whether it is built on another.
+    pub building: Building,
     /// How it is compressed.
     pub compression: Compression,
     /// The key with which both are encrypted.
@@ -43,7 +47,8 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     }
     let image = create(&saving.image)?;
     let memory = saving.memory.as_deref().map(|path| anyhow::Ok((path, create(path)?, inherited()?))).transpose()?;
-    let sink = Sink { outputs: vec![Box::new(output(saving, &image, &saving.image)?)], answers: None };
+    let chain = (saving.building != Building::Alone).then(|| Chain { base: base(saving) });
+    let sink = Sink { outputs: vec![Box::new(output(saving, &image, &saving.image)?)], answers: None, chain };
     let encoding = match saving.compression {
         Compression::None => Encoding::Plain,
         Compression::Lz4 => Encoding::Lz4,
@@ -69,11 +74,32 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     }
     // The image was flushed with its last frame.
     image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
+    let mut cost = cost(&report);
+    if let Some(contents) = &report.contents {
+        let path = pages_path(&saving.image);
+        let file = create(&path)?;
+        let output = output(saving, &file, &path)?;
+        let written = contents.write(output).and_then(|bytes| file.sync_all().map(|()| bytes));
+        cost.sent_bytes += written.with_context(|| format!("Failed to write {}", path.display()))?;
+    }
     if let Some(place) = place {
         let settled = line_store::place::settle(place);
         settled.with_context(|| format!("Failed to write {} to the disk", place.display()))?;
     }
-    daemon.say(&Reply::Sent(cost(&report)))
+    daemon.say(&Reply::Sent(cost))
+}
+
+/// What the image has that this one may be built on. None if it is not there, as that of a process which has come to
+/// this host since, or cannot be read: then this one has all pages.
+fn base(saving: &Saving) -> Option<Base> {
+    let Building::On(generation) = saving.building else { return None };
+    let contents_of = |number: u64| {
+        let image = names::of_line(&saving.image, Generation(number));
+        std::fs::metadata(&image)?;
+        let input = line_store::reader(&pages_path(&image), saving.key.as_ref()).map_err(io::Error::other)?;
+        Contents::read(input)
+    };
+    Base::find(generation.0, &mut { contents_of }).ok()
 }
 
 fn create(path: &Path) -> Result<File> {

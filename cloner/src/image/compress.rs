@@ -1,6 +1,6 @@
 //! Compression of contents, for slow links.
 
-use crate::image::frame::Encoding;
+use super::frame::Encoding;
 use std::io;
 
 /// Packs `bytes` into `place`. `None` when that does not make them shorter.

@@ -1,0 +1,261 @@
+//! The file beside an image that says what the image has, so that another can be built on it without reading it.
+//!
+//! ```text
+//!  Beside  Digests … Kept … Commit     the image it belongs to; digests of its own pages; ranges of the image below
+//! ```
+//! It has the frames of images, and ends with a `Commit` whose address and argument are the digest of all headers
+//! before it. What is kept is not repeated: the file beside the image below has those digests.
+
+use super::frame::{Header, KEPT_BYTES_MAX, Kind, PAGES_BYTES_MAX};
+use super::known::{PAGE, PageDigests, range_digest};
+use super::state::IMAGE_VERSION;
+use super::stream::{FrameReader, FrameWriter};
+use crate::ranges::RangeSet;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+
+const DIGEST_BYTES: usize = 16;
+const _: () = assert!(KEPT_BYTES_MAX / PAGE * DIGEST_BYTES as u64 <= PAGES_BYTES_MAX as u64, "digests fit a frame");
+
+/// Which image another is built on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Below {
+    /// What whoever stores images calls it. It is less than the number of those above it.
+    pub number: u64,
+    /// The digest of all headers of the image, and so of all that is in it.
+    pub digest: u128,
+}
+
+/// The image that such a file belongs to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Beside {
+    /// [`IMAGE_VERSION`].
+    pub version: u32,
+    /// The digest of all headers of the image.
+    pub digest: u128,
+    /// What that one is built on.
+    pub below: Option<Below>,
+    /// Its areas of anonymous memory at the end.
+    pub areas: Vec<(u64, u64)>,
+}
+
+/// What an image has, by itself and from that below it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents {
+    /// The image.
+    pub beside: Beside,
+    /// Its own pages.
+    pub own: PageDigests,
+    /// Ranges that the image below has, with the digests of their pages together.
+    pub kept: Vec<(u64, u64, u128)>,
+}
+
+/// All that an image has, wherever it lies: another can be built on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Base {
+    /// The image, as the one above it names it.
+    pub below: Below,
+    /// Its areas of anonymous memory.
+    pub areas: RangeSet,
+    /// Its pages.
+    pub pages: PageDigests,
+}
+
+fn wrong(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.to_owned())
+}
+
+impl Contents {
+    /// Of an image, from the digests of its own pages and of those that it has from the one below it.
+    #[must_use]
+    pub fn new(beside: Beside, own: PageDigests, kept: &PageDigests) -> Self {
+        let whole = |(start, end)| {
+            let pages = kept.of_range(start, end).expect("a range of pages that are known");
+            (start, end, range_digest(pages))
+        };
+        let kept = kept.ranges().pieces(KEPT_BYTES_MAX).map(whole).collect();
+        Self { beside, own, kept }
+    }
+
+    /// Bytes of memory that the image below has.
+    #[must_use]
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept.iter().map(|(start, end, _)| end - start).sum()
+    }
+
+    /// Writes it down. How many bytes it took.
+    ///
+    /// # Errors
+    /// When `output` does not take it.
+    pub fn write(&self, output: impl Write) -> io::Result<u64> {
+        let mut writer = FrameWriter::new(output);
+        writer.send_record(Kind::Beside, &self.beside)?;
+        for (start, end) in self.own.ranges().pieces(KEPT_BYTES_MAX) {
+            let pages = self.own.of_range(start, end).expect("a range of pages that are known");
+            let bytes: Vec<u8> = pages.into_iter().flat_map(u128::to_le_bytes).collect();
+            writer.send(&Header::new(Kind::Digests, start, end - start, &bytes), &bytes)?;
+        }
+        for (start, end, digest) in &self.kept {
+            let digest = digest.to_le_bytes();
+            writer.send(&Header::new(Kind::Kept, *start, end - start, &digest), &digest)?;
+        }
+        let digest = writer.digest();
+        writer.send_mark(Kind::Commit, (digest >> 64) as u64, digest as u64)?;
+        writer.flush()?;
+        Ok(writer.sent_bytes())
+    }
+
+    /// Reads what was written.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn read(input: impl Read) -> io::Result<Self> {
+        let mut reader = FrameReader::new(input);
+        let header = reader.expect(Kind::Beside)?;
+        let beside: Beside = reader.record(&header)?;
+        if beside.version != IMAGE_VERSION {
+            return Err(wrong("it was written by another version"));
+        }
+        let (mut own, mut kept) = (PageDigests::default(), Vec::new());
+        let mut bytes = vec![0; PAGES_BYTES_MAX as usize];
+        loop {
+            let digest = reader.digest();
+            let header = reader.header()?;
+            let (start, end) = (header.address, header.address.saturating_add(header.argument));
+            match header.kind {
+                Kind::Digests => {
+                    let bytes = &mut bytes[..header.wire_len as usize];
+                    reader.payload(&header, bytes)?;
+                    let (pages, _) = bytes.as_chunks::<DIGEST_BYTES>();
+                    for (address, page) in (start..end).step_by(PAGE as usize).zip(pages) {
+                        own.set(address, u128::from_le_bytes(*page));
+                    }
+                }
+                Kind::Kept => kept.push((start, end, reader.kept_digest(&header)?)),
+                Kind::Commit if digest == u128::from(header.address) << 64 | u128::from(header.argument) => {
+                    reader.payload(&header, &mut [])?;
+                    return Ok(Self { beside, own, kept });
+                }
+                Kind::Commit => return Err(wrong("it is not what was written")),
+                _ => return Err(wrong("it has a frame that does not belong there")),
+            }
+        }
+    }
+}
+
+impl Contents {
+    /// All that the image has, which is called `number`, if what is below it is that.
+    ///
+    /// # Errors
+    /// When it was built on something else.
+    pub fn on(self, number: u64, below: Option<&Base>) -> io::Result<Base> {
+        if below.map(|base| base.below) != self.beside.below {
+            return Err(wrong("the image below is another than the one that this one was built on"));
+        }
+        let mut pages = self.own;
+        for (start, end, digest) in self.kept {
+            let kept = below.and_then(|below| below.pages.of_range(start, end));
+            let kept = kept.filter(|kept| range_digest(kept.iter().copied()) == digest);
+            let kept = kept.ok_or_else(|| wrong("a page is not what the image above has kept of it"))?;
+            (start..end).step_by(PAGE as usize).zip(kept).for_each(|(address, page)| pages.set(address, page));
+        }
+        let below = Below { number, digest: self.beside.digest };
+        Ok(Base { below, areas: self.beside.areas.into_iter().collect(), pages })
+    }
+}
+
+impl Base {
+    /// What the image with this number has; `open` has what lies beside that image and those below it, by number.
+    ///
+    /// # Errors
+    /// When one of them cannot be opened, or is not the one that the image above it was built on.
+    pub fn find(number: u64, open: &mut dyn FnMut(u64) -> io::Result<Contents>) -> io::Result<Self> {
+        let contents = open(number)?;
+        let below = match contents.beside.below {
+            Some(below) if below.number < number => Some(Self::find(below.number, open)?),
+            Some(_) => return Err(wrong("an image cannot be built on a newer one")),
+            None => None,
+        };
+        contents.on(number, below.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pages(from: u64, digests: &[u128]) -> PageDigests {
+        let mut pages = PageDigests::default();
+        digests.iter().zip(from..).for_each(|(digest, page)| pages.set(page * PAGE, *digest));
+        pages
+    }
+
+    fn beside(digest: u128, below: Option<Below>) -> Beside {
+        Beside { version: IMAGE_VERSION, digest, below, areas: vec![(0x1000, 0x9000)] }
+    }
+
+    /// Pages 1 to 4, of which the second image has changed 2 and given back 4.
+    fn chain() -> [Contents; 2] {
+        let first = Contents::new(beside(11, None), pages(1, &[21, 22, 23, 24]), &PageDigests::default());
+        let mut kept = pages(1, &[21]);
+        kept.set(3 * PAGE, 23);
+        let below = Below { number: 1, digest: 11 };
+        [first, Contents::new(beside(12, Some(below)), pages(2, &[32]), &kept)]
+    }
+
+    fn written(contents: &Contents) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        contents.write(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn base(chain: &[Contents]) -> io::Result<Base> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        Base::find(chain.len() as u64, &mut |number| chain.get(number as usize - 1).cloned().ok_or_else(missing))
+    }
+
+    #[test]
+    fn what_is_kept_has_the_digests_of_the_image_below() {
+        let chain = chain();
+        assert_eq!(base(&chain[..1]).unwrap().pages, pages(1, &[21, 22, 23, 24]));
+        let both = base(&chain).unwrap();
+        assert_eq!((both.pages, both.below), (pages(1, &[21, 32, 23]), Below { number: 2, digest: 12 }));
+    }
+
+    #[test]
+    fn another_image_below_and_other_pages_in_it_are_noticed() {
+        let [first, second] = chain();
+        let other = Contents { beside: beside(13, None), ..first.clone() };
+        assert!(base(&[other, second.clone()]).unwrap_err().to_string().contains("is another"));
+        let changed = Contents { own: pages(1, &[21, 22, 99, 24]), ..first };
+        assert!(base(&[changed, second.clone()]).unwrap_err().to_string().contains("has kept"));
+        let below = Below { number: 2, digest: 12 };
+        let circular = Contents { beside: beside(12, Some(below)), ..second };
+        assert!(base(&[circular.clone(), circular]).unwrap_err().to_string().contains("newer"));
+    }
+
+    #[test]
+    fn many_digests_take_several_frames() {
+        let many: Vec<u128> = (1..=140_000).collect();
+        let contents = Contents::new(beside(11, None), pages(3, &many), &PageDigests::default());
+        assert!(Contents::read(&written(&contents)[..]).unwrap() == contents);
+    }
+
+    proptest! {
+        #[test]
+        fn fuzz_what_was_changed_or_cut_is_an_error(at: usize, bit in 0..8, cut: bool) {
+            let second = &chain()[1];
+            let mut bytes = written(second);
+            prop_assert_eq!(&Contents::read(&bytes[..]).unwrap(), second);
+            let at = at % bytes.len();
+            if cut { bytes.truncate(at) } else { bytes[at] ^= 1_u8 << bit }
+            prop_assert!(Contents::read(&bytes[..]).is_err());
+        }
+
+        #[test]
+        fn fuzz_any_bytes_are_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(Contents::read(&bytes[..]).is_err());
+        }
+    }
+}

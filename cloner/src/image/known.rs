@@ -1,0 +1,294 @@
+//! Which pages an image need not have: those that are as they were in the image below it.
+//!
+//! An image may be built on an older one of the same process, its *image below*: what that one has at an address is
+//! named by a digest of its content and left out. So nothing depends on how writes to memory are found, nor on what
+//! happened to the process since: a page is kept if its content is the same, and sent if not.
+//!
+//! Anonymous memory alone takes part. Private mappings of files have few pages of their own, and memory that is shared
+//! is known by objects and not by addresses: both are sent whole.
+//!
+//! The trap: what a destination has from the image below is what lies *behind the same areas*. An area that was given
+//! back and mapped again is zeros in the process, and not in a destination that has loaded the image below. So the
+//! digests are restricted whenever a layout is announced, as the destination restricts its memory
+//! ([`Layout::kept`](super::state::Layout::kept)).
+
+use crate::ranges::RangeSet;
+use std::collections::BTreeMap;
+use twox_hash::XxHash3_128;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+const BLOCK_PAGES: usize = 512;
+const BLOCK_BYTES: u64 = PAGE * BLOCK_PAGES as u64;
+/// Stands for a page of which no digest is known.
+const NONE: u128 = 0;
+
+/// The digest by which the content of a page is known.
+#[must_use]
+pub fn page_digest(page: &[u8]) -> u128 {
+    XxHash3_128::oneshot(page).max(NONE + 1)
+}
+
+/// Digests of pages, by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageDigests {
+    /// By number of the block, those of its pages.
+    blocks: BTreeMap<u64, Box<[u128; BLOCK_PAGES]>>,
+}
+
+fn place(address: u64) -> (u64, usize) {
+    (address / BLOCK_BYTES, (address % BLOCK_BYTES / PAGE) as usize)
+}
+
+impl PageDigests {
+    /// That of the page at `address`.
+    #[must_use]
+    pub fn get(&self, address: u64) -> Option<u128> {
+        let (block, index) = place(address);
+        self.blocks.get(&block).map(|pages| pages[index]).filter(|digest| *digest != NONE)
+    }
+
+    /// Takes note of a page.
+    pub fn set(&mut self, address: u64, digest: u128) {
+        let (block, index) = place(address);
+        self.blocks.entry(block).or_insert_with(|| Box::new([NONE; BLOCK_PAGES]))[index] = digest;
+    }
+
+    /// Forgets the pages of a range.
+    pub fn remove(&mut self, start: u64, end: u64) {
+        for (block, pages) in self.blocks.range_mut(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)) {
+            let first = block * BLOCK_BYTES;
+            let index = |address: u64| (address.clamp(first, first + BLOCK_BYTES) - first) as usize / PAGE as usize;
+            pages[index(start)..index(end)].fill(NONE);
+        }
+    }
+
+    /// Forgets all that is not in `ranges`.
+    pub fn retain(&mut self, ranges: &RangeSet) {
+        let gone = self.ranges().difference(ranges);
+        gone.iter().for_each(|(start, end)| self.remove(start, end));
+        self.blocks.retain(|_, pages| pages.iter().any(|digest| *digest != NONE));
+    }
+
+    /// Whose digests are known.
+    #[must_use]
+    pub fn ranges(&self) -> RangeSet {
+        let mut ranges = RangeSet::new();
+        for (block, pages) in &self.blocks {
+            for (index, _) in pages.iter().enumerate().filter(|(_, digest)| **digest != NONE) {
+                let address = block * BLOCK_BYTES + index as u64 * PAGE;
+                ranges.push(address, address + PAGE);
+            }
+        }
+        ranges
+    }
+
+    /// Those of the pages of a range, one after the other; `None` when one is not known.
+    #[must_use]
+    pub fn of_range(&self, start: u64, end: u64) -> Option<Vec<u128>> {
+        (start..end).step_by(PAGE as usize).map(|address| self.get(address)).collect()
+    }
+}
+
+/// The digest of some pages together, from their digests.
+#[must_use]
+pub fn range_digest(pages: impl IntoIterator<Item = u128>) -> u128 {
+    let mut digest = XxHash3_128::new();
+    pages.into_iter().for_each(|page| digest.write(&page.to_le_bytes()));
+    digest.finish_128()
+}
+
+/// What is to be done with a page that holds something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// The image below has it, with this digest.
+    Kept(u128),
+    /// It goes into the image.
+    Sent,
+}
+
+/// Decides page by page, and knows what the image has then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparing {
+    below: PageDigests,
+    kept: PageDigests,
+    own: PageDigests,
+}
+
+impl Comparing {
+    /// For an image on one that has these pages. Without any it has all pages itself.
+    #[must_use]
+    pub fn on(below: PageDigests) -> Self {
+        Self { below, ..Self::default() }
+    }
+
+    /// A layout is announced under which the destination keeps what lies in `kept`.
+    pub fn retain(&mut self, kept: &RangeSet) {
+        for pages in [&mut self.below, &mut self.kept, &mut self.own] {
+            pages.retain(kept);
+        }
+    }
+
+    /// All pages were decided once: what follows replaces pages of this image, and is not compared any more.
+    pub fn all_seen(&mut self) {
+        self.below = PageDigests::default();
+    }
+
+    /// What becomes of a page of anonymous memory that is not all zeros.
+    pub fn decide(&mut self, address: u64, page: &[u8]) -> Decision {
+        let digest = page_digest(page);
+        if self.below.get(address) == Some(digest) {
+            self.kept.set(address, digest);
+            return Decision::Kept(digest);
+        }
+        self.sent(address, digest);
+        Decision::Sent
+    }
+
+    /// A page is in the image.
+    pub fn sent(&mut self, address: u64, digest: u128) {
+        self.kept.remove(address, address + PAGE);
+        self.own.set(address, digest);
+    }
+
+    /// The pages of a range are those of the image below, which must have all of them: their digest together.
+    pub fn keep(&mut self, start: u64, end: u64) -> Option<u128> {
+        let pages = self.below.of_range(start, end)?;
+        for (address, page) in (start..end).step_by(PAGE as usize).zip(&pages) {
+            self.kept.set(address, *page);
+        }
+        Some(range_digest(pages))
+    }
+
+    /// A range is as freshly mapped.
+    pub fn fresh(&mut self, start: u64, end: u64) {
+        for pages in [&mut self.below, &mut self.kept, &mut self.own] {
+            pages.remove(start, end);
+        }
+    }
+
+    /// What is in the image itself, and what it has from that below it.
+    #[must_use]
+    pub fn into_parts(self) -> (PageDigests, PageDigests) {
+        (self.own, self.kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A page with this in it; zeros are a page that was not touched.
+    fn page(content: u8) -> Vec<u8> {
+        vec![content; PAGE as usize]
+    }
+
+    type Contents = BTreeMap<u64, u8>;
+
+    /// A destination with some areas, as it loads one image after the other.
+    fn load(memory: &mut Contents, frames: &[Frame]) {
+        for frame in frames {
+            match frame {
+                Frame::Keep(ranges) => memory.retain(|address, _| ranges.contains(*address)),
+                Frame::Page(address, content) => memory.extend([(*address, *content)]),
+                Frame::Fresh(fresh) => memory.retain(|address, _| address != fresh),
+                Frame::Kept(address, digest) => {
+                    let there = memory.get(address).map(|content| page_digest(&page(*content)));
+                    assert_eq!(there, Some(*digest), "{address:#x}");
+                }
+            }
+        }
+    }
+
+    enum Frame {
+        Keep(RangeSet),
+        Page(u64, u8),
+        Fresh(u64),
+        Kept(u64, u128),
+    }
+
+    /// Writes an image of several rounds of a process whose memory is one after the other of these.
+    fn image(rounds: &[(RangeSet, Contents)], below: PageDigests) -> (Vec<Frame>, Comparing) {
+        let mut frames = Vec::new();
+        let mut there: Vec<u64> = below.ranges().pieces(PAGE).map(|(start, _)| start).collect();
+        let mut comparing = Comparing::on(below);
+        for (areas, memory) in rounds {
+            frames.push(Frame::Keep(areas.clone()));
+            comparing.retain(areas);
+            for address in there.iter().filter(|address| !memory.contains_key(address)) {
+                frames.push(Frame::Fresh(*address));
+                comparing.fresh(*address, address + PAGE);
+            }
+            for (address, content) in memory {
+                frames.push(match comparing.decide(*address, &page(*content)) {
+                    Decision::Kept(digest) => Frame::Kept(*address, digest),
+                    Decision::Sent => Frame::Page(*address, *content),
+                });
+            }
+            comparing.all_seen();
+            there = memory.keys().copied().collect();
+        }
+        (frames, comparing)
+    }
+
+    fn memories() -> impl Strategy<Value = (RangeSet, Contents)> {
+        let areas = prop::collection::vec((0..12_u64, 1..6_u64), 1..4);
+        let pages = prop::collection::btree_map(0..16_u64, 1..4_u8, 0..16);
+        (areas, pages).prop_map(|(areas, pages)| {
+            // Around the end of a block, so that ranges lie in two.
+            let address = |page: u64| BLOCK_BYTES - 8 * PAGE + page * PAGE;
+            let areas: RangeSet = areas.into_iter().map(|(from, len)| (address(from), address(from + len))).collect();
+            let pages = pages.into_iter().map(|(page, content)| (address(page), content));
+            let inside = pages.filter(|(address, _)| areas.contains(*address)).collect();
+            (areas, inside)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_chain_of_images_has_what_the_process_had(
+            images in prop::collection::vec(prop::collection::vec(memories(), 1..4), 1..5)
+        ) {
+            let (mut memory, mut known) = (Contents::new(), PageDigests::default());
+            for rounds in images {
+                let (frames, comparing) = image(&rounds, known);
+                load(&mut memory, &frames);
+                prop_assert_eq!(&memory, &rounds.last().unwrap().1);
+                let (own, kept) = comparing.into_parts();
+                prop_assert!(own.ranges().intersection(&kept.ranges()).is_empty());
+                known = own;
+                for (start, _) in kept.ranges().pieces(PAGE) {
+                    known.set(start, kept.get(start).unwrap());
+                }
+                let all: RangeSet = memory.keys().map(|address| (*address, address + PAGE)).collect();
+                prop_assert_eq!(known.ranges(), all);
+            }
+        }
+
+        #[test]
+        fn only_what_has_changed_is_sent(before in memories(), changed in prop::collection::btree_map(0..16_u64, 1..4_u8, 0..4)) {
+            let (_, first) = image(std::slice::from_ref(&before), PageDigests::default());
+            let (areas, mut memory) = before;
+            let known = first.into_parts().0;
+            let address = |page: u64| BLOCK_BYTES - 8 * PAGE + page * PAGE;
+            let differs = |(page, content): &(u64, u8)| memory.get(&address(*page)).is_some_and(|there| there != content);
+            let changed: Vec<_> = changed.into_iter().filter(differs).collect();
+            memory.extend(changed.iter().map(|(page, content)| (address(*page), *content)));
+            let (frames, _) = image(&[(areas, memory)], known);
+            let sent = frames.iter().filter(|frame| matches!(frame, Frame::Page(..))).count();
+            prop_assert_eq!(sent, changed.len());
+        }
+    }
+
+    #[test]
+    fn the_digest_of_a_range_is_known_when_all_of_its_pages_are() {
+        let mut pages = PageDigests::default();
+        pages.set(0x1000, 7);
+        pages.set(0x3000, 8);
+        assert_eq!((pages.of_range(0x1000, 0x2000), pages.of_range(0x1000, 0x4000)), (Some(vec![7]), None));
+        pages.set(0x2000, 9);
+        assert_eq!(pages.of_range(0x1000, 0x4000), Some(vec![7, 9, 8]));
+        assert_ne!(range_digest([7, 9, 8]), range_digest([7, 8, 9]));
+    }
+}
