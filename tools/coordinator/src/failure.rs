@@ -5,6 +5,7 @@ use redrt_types::ReplicaId;
 use redrt_wire::no_image::NoImage;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 /// Why nothing comes of a clone, in words that follow on its name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -53,6 +54,10 @@ pub enum LineFailure {
     Lost(Option<ReplicaId>),
     /// These did not stop in time.
     Late(Vec<ReplicaId>),
+    /// The images of these were not written in this time.
+    Unwritten(Vec<ReplicaId>, Duration),
+    /// The store has not answered in this time.
+    StoreSilent(Duration),
 }
 
 impl LineFailure {
@@ -69,6 +74,19 @@ impl LineFailure {
                 let names: Vec<_> = replicas.iter().map(|replica| name(*replica)).collect();
                 let (names, limit) = (names.join(", "), STOP_TIME_MAX.as_secs());
                 format!("{names} did not stop within {limit} s: what is stopped (T in ps) goes on with kill -CONT")
+            }
+            Self::Unwritten(replicas, time) => {
+                let names: Vec<_> = replicas.iter().map(|replica| name(*replica)).collect();
+                let (names, minutes) = (names.join(", "), time.as_secs() / 60);
+                format!(
+                    "nothing more was written of {names} for {minutes} min: look at the disk of --checkpoint-dir there"
+                )
+            }
+            Self::StoreSilent(time) => {
+                let minutes = time.as_secs() / 60;
+                format!(
+                    "the disk of --checkpoint-dir, or a host that is to keep a copy, has not answered for {minutes} min"
+                )
             }
         }
     }

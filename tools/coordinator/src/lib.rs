@@ -46,6 +46,7 @@ pub use failure::{CloneFailure, LineFailure, NotHeld, OutputFailure, StayReason,
 pub use injection::{Random, RandomKills, TimedKill};
 pub use line::{
     LineSettings, LineWatch, NoLines, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, Schedule, StoreNews, TakenLine,
+    WRITE_TIME_MAX,
 };
 pub use messages::{Input, OnStall, Output, Settings, StreamEnd};
 pub use pace::{Laggard, STALL_LOOKS_MIN};

@@ -5,8 +5,9 @@ mod world;
 
 use super::*;
 use redrt_wire::frame::{decode_body, encode_body};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
-use world::{Recording, Scenario, record};
+use world::{Recording, Scenario, record, record_silence};
 
 /// Gives a root inputs of a recording, each as a journal would have kept it; what comes out of each.
 fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>) -> Vec<String> {
@@ -82,6 +83,17 @@ fn a_root_that_has_lost_an_input_is_not_the_same() {
     let mut root = begin(&recording);
     replay(&mut root, &recording, 0..lost);
     assert_ne!(replay(&mut root, &recording, lost + 1..count), recording.outputs[lost + 1..]);
+}
+
+#[test]
+fn a_line_is_given_up_when_nobody_answers_however_far_it_is() {
+    let mut stages: BTreeSet<&str> = BTreeSet::new();
+    for seed in 0..200 {
+        let Some(recording) = record_silence(Scenario::of_seed(seed), seed as usize % 300) else { continue };
+        let last = recording.outputs.last().expect("it was given up");
+        stages.extend(["Late(", "Unwritten(", "StoreSilent("].into_iter().find(|why| last.contains(why)));
+    }
+    assert_eq!(stages.len(), 3, "{stages:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub use taking::{NoLines, RESUME_CODE, StoreNews};
 
 use crate::{LineFailure, Report};
 use redrt_types::{ReplicaId, View, World};
-use redrt_wire::clone::{Cost, Position};
+use redrt_wire::clone::{Cost, Position, Progress};
 use redrt_wire::line::{Generation, LineOrder, LineStep};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,11 @@ use std::time::Duration;
 /// How long processes may take to stop, and to be copied, before they are let go without a line. A process that is
 /// stopped, or a host that was lost and is not known to be, must not keep all others.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long nothing need be heard of a line while the program runs, of images that are written or of the store, before
+/// the line is given up. A disk that does not answer, or a message that was lost, must not hold all later lines.
+pub const WRITE_TIME_MAX: Duration = Duration::from_secs(600);
+/// What is left when all is copied, and copies for other hosts, may take so many times as long as the rounds before.
+const REST_FACTOR: u32 = 10;
 /// The rest after an attempt that failed; it doubles with each.
 const REST_FIRST: Duration = Duration::from_secs(1);
 /// The longest rest.
@@ -102,6 +107,10 @@ struct Attempt {
     begun_at: Duration,
     /// Since when it is in this stage.
     since: Duration,
+    /// When an image was last heard to have grown.
+    grown_at: Duration,
+    /// How far each is: the round, and bytes of it.
+    grown: BTreeMap<ReplicaId, (u32, u64)>,
     stopped_at: Duration,
     stopped: Duration,
     /// The membership, which does not change before all is copied.
@@ -199,11 +208,7 @@ impl LineWatch {
     }
 
     fn next_deadline(&self) -> Option<Duration> {
-        match &self.attempt {
-            Some(attempt) if self.is_stopping() => Some(attempt.since + STOP_TIME_MAX),
-            Some(_) => None,
-            None => self.due,
-        }
+        self.attempt.as_ref().map_or(self.due, |attempt| Some(attempt.deadline()))
     }
 
     /// The job runs from now on.
@@ -233,6 +238,8 @@ impl LineWatch {
             stage: Stage::Opening,
             begun_at: now,
             since: now,
+            grown_at: now,
+            grown: BTreeMap::new(),
             stopped_at: now,
             stopped: Duration::ZERO,
             view,
@@ -259,7 +266,12 @@ impl LineWatch {
     fn heard(&mut self, now: Duration, generation: Generation, replica: ReplicaId, step: LineStep) -> Option<Next> {
         let attempt = self.attempt.as_mut().filter(|attempt| attempt.generation == generation)?;
         let fits = match step {
-            LineStep::Progress(_) => return None,
+            LineStep::Progress(Progress { round, done_bytes, .. }) => {
+                if attempt.grown.insert(replica, (round, done_bytes)) != Some((round, done_bytes)) {
+                    attempt.grown_at = now;
+                }
+                return None;
+            }
             LineStep::Failed(why) => return Some(Next::GiveUp(LineFailure::NoImage { replica, why })),
             LineStep::Ready => attempt.stage == Stage::Copying,
             LineStep::Stopped(position) => {
@@ -275,6 +287,7 @@ impl LineWatch {
         if !fits {
             return Some(Next::GiveUp(LineFailure::OutOfTurn(replica)));
         }
+        attempt.grown_at = now;
         attempt.awaited.remove(&replica);
         attempt.awaited.is_empty().then(|| attempt.advance(now))
     }
@@ -299,13 +312,22 @@ impl LineWatch {
     }
 
     fn late(&self, now: Duration) -> Option<Next> {
-        let attempt = self.attempt.as_ref().filter(|_| self.is_stopping())?;
-        let is_late = now >= attempt.since + STOP_TIME_MAX;
-        is_late.then(|| Next::GiveUp(LineFailure::Late(attempt.awaited.iter().copied().collect())))
+        let attempt = self.attempt.as_ref().filter(|attempt| now >= attempt.deadline())?;
+        let awaited = || attempt.awaited.iter().copied().collect();
+        let time = now - attempt.since.max(attempt.grown_at);
+        Some(Next::GiveUp(match attempt.stage {
+            Stage::Quieting | Stage::Stopping | Stage::Taking => LineFailure::Late(awaited()),
+            Stage::Copying | Stage::Writing => LineFailure::Unwritten(awaited(), time),
+            Stage::Opening | Stage::Committing => LineFailure::StoreSilent(time),
+        }))
     }
 
     /// The line is kept. What is to be told of it, and `true` if the job is to end with it.
     fn committed(&mut self, now: Duration, generation: Generation) -> Option<(Report, bool)> {
+        if self.under_way() != Some(generation) && self.newest.is_none_or(|newest| newest < generation) {
+            // It was given up while the store did not answer, and is whole all the same.
+            (self.newest, self.restart_count) = (Some(generation), 0);
+        }
         let attempt = self.attempt_at(generation, Stage::Committing)?;
         let (begun_at, stopped, elapsed) = (attempt.begun_at, attempt.stopped, now - attempt.begun_at);
         let (bytes, kept_bytes) = (attempt.bytes(), attempt.costs.values().map(|cost| cost.kept_bytes).sum());
@@ -331,6 +353,19 @@ impl LineWatch {
 }
 
 impl Attempt {
+    /// When it is given up, if nothing is heard until then.
+    fn deadline(&self) -> Duration {
+        let rounds = self.stopped_at - self.begun_at;
+        match self.stage {
+            Stage::Quieting | Stage::Stopping | Stage::Taking => self.since + STOP_TIME_MAX,
+            Stage::Opening => self.since + WRITE_TIME_MAX,
+            Stage::Copying => self.since.max(self.grown_at) + WRITE_TIME_MAX,
+            Stage::Writing | Stage::Committing => {
+                self.since.max(self.grown_at) + WRITE_TIME_MAX + rounds.saturating_mul(REST_FACTOR)
+            }
+        }
+    }
+
     /// All have answered in this stage.
     fn advance(&mut self, now: Duration) -> Next {
         let (stage, next) = match self.stage {

@@ -1,7 +1,8 @@
 //! Lines: when they are taken, what makes them void, and going back to one.
 
 use super::*;
-use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreFailure, StoreNews};
+use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreFailure, StoreNews, WRITE_TIME_MAX};
+use redrt_wire::clone::Progress;
 use redrt_wire::line::{Generation, LineOrder, LineStep};
 
 fn table(degrees: &[u16], schedule: Schedule) -> StepTable {
@@ -301,6 +302,53 @@ fn no_line_is_taken_before_the_first_is_due_unless_somebody_asks() {
     let mut restored = with(Some(Generation(1)));
     restored.now = Duration::from_secs(60);
     assert_eq!(restored.lines([Input::Tick]), "open 2");
+}
+
+#[test]
+fn who_writes_nothing_and_a_store_that_does_not_answer_hold_no_line_for_ever() {
+    let written = "failed: nothing more was written of 0.0, 1.0 for 10 min";
+    let store = "failed: the disk of --checkpoint-dir, or a host that is to keep a copy, has not answered for 10 min";
+    for (steps, why) in [(0, store), (1, written), (5, written), (6, store)] {
+        let mut table = table(&[1, 1], Schedule::Asked);
+        table.want(false);
+        table.take(1, steps);
+        assert!(table.coordinator.next_deadline() <= Some(table.now + WRITE_TIME_MAX), "after {steps} steps");
+        table.now += WRITE_TIME_MAX;
+        let said = table.lines([Input::Tick]);
+        assert!(said.starts_with("abandon, drop 1") && said.contains(why), "after {steps} steps: {said}");
+        assert_eq!(table.want(false), "open 2");
+    }
+}
+
+#[test]
+fn images_that_grow_take_their_time_and_those_that_do_not_are_no_longer_waited_for() {
+    let mut table = table(&[1], Schedule::Asked);
+    table.want(false);
+    table.take(1, 1);
+    let progress = |done_bytes| {
+        let progress = Progress { round: 1, done_bytes, total_bytes: 1 << 40, bytes_per_second: 1 };
+        Input::Line { generation: Generation(1), replica: ReplicaId::new(0, 0), step: LineStep::Progress(progress) }
+    };
+    for done_bytes in 0..10 {
+        table.now += WRITE_TIME_MAX / 2;
+        assert_eq!(table.lines([progress(done_bytes), Input::Tick]), "");
+    }
+    table.now += WRITE_TIME_MAX / 2;
+    assert_eq!(table.lines([progress(9), Input::Tick]), "");
+    table.now += WRITE_TIME_MAX / 2;
+    assert!(table.lines([progress(9), Input::Tick]).contains("nothing more was written of 0.0"));
+}
+
+/// The disk answers after all: the line is there, and later losses go back to it.
+#[test]
+fn a_line_that_is_kept_after_it_was_given_up_counts() {
+    let mut table = table(&[1], Schedule::Asked);
+    table.want(false);
+    table.take(1, 6);
+    table.now += WRITE_TIME_MAX;
+    assert!(table.lines([Input::Tick]).contains("has not answered"));
+    assert_eq!(table.store(1, StoreNews::Committed), "");
+    assert_eq!(table.coordinator.newest_line(), Some(Generation(1)));
 }
 
 /// How far a simulated process is.

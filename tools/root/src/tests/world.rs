@@ -136,6 +136,7 @@ impl SitePool {
 /// The surroundings of a root.
 struct Job {
     scenario: Scenario,
+    settings: Settings,
     root: Root,
     now: Duration,
     pool: SitePool,
@@ -152,6 +153,8 @@ struct Job {
     asker_count: u64,
     /// Processes that wait for a line, and the numbers of their questions.
     line_askers: BTreeSet<(ReplicaId, u64)>,
+    /// Who is copied for a line, and at home where: their images are written, whatever becomes of them.
+    copied: BTreeMap<ReplicaId, u32>,
     /// The line whose images are being written, by helpers that say so in any order, and who is missing yet.
     writing: Option<(Generation, BTreeMap<ReplicaId, u32>)>,
     is_over: bool,
@@ -161,11 +164,40 @@ struct Job {
 
 /// Plays a job, to its end if it comes to one soon.
 pub fn record(scenario: Scenario) -> Recording {
+    let mut job = begin(scenario);
+    for _ in 0..400 {
+        if job.is_over {
+            break;
+        }
+        job.step();
+    }
+    job.recording()
+}
+
+/// Plays a job for so many steps, and on to a moment at which a line is under way. Then nobody answers any more. None
+/// if it ends before.
+pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording> {
+    let mut job = begin(scenario);
+    for step in 0..400 {
+        if job.is_over {
+            return None;
+        }
+        if step >= step_count && job.root.coordinator().line_under_way().is_some() {
+            job.fall_silent();
+            return Some(job.recording());
+        }
+        job.step();
+    }
+    None
+}
+
+fn begin(scenario: Scenario) -> Job {
     let settings = scenario.settings();
     let mut root = Root::new(settings.clone());
     assert!(root.poll_output().is_none());
     let mut job = Job {
         scenario,
+        settings,
         root,
         now: Duration::ZERO,
         pool: SitePool::default(),
@@ -177,22 +209,21 @@ pub fn record(scenario: Scenario) -> Recording {
         clones: BTreeMap::new(),
         asker_count: 0,
         line_askers: BTreeSet::new(),
+        copied: BTreeMap::new(),
         writing: None,
         is_over: false,
         inputs: Vec::new(),
         outputs: Vec::new(),
     };
     job.launch();
-    for _ in 0..400 {
-        if job.is_over {
-            break;
-        }
-        job.step();
-    }
-    Recording { settings, inputs: job.inputs, outputs: job.outputs }
+    job
 }
 
 impl Job {
+    fn recording(self) -> Recording {
+        Recording { settings: self.settings, inputs: self.inputs, outputs: self.outputs }
+    }
+
     fn give(&mut self, input: Input) {
         self.inputs.push((self.now, input.clone()));
         self.root.handle(self.now, input);
@@ -202,6 +233,20 @@ impl Job {
             self.heed(output);
         }
         self.outputs.push(said);
+    }
+
+    /// Nobody answers any more, neither a daemon nor the store: what was begun with a line comes to an end.
+    fn fall_silent(&mut self) {
+        let under_way = self.root.coordinator().line_under_way();
+        for _ in 0..1000 {
+            if self.is_over || under_way.is_none() || self.root.coordinator().line_under_way() != under_way {
+                return;
+            }
+            let Some(deadline) = self.root.next_deadline() else { break };
+            self.now = self.now.max(deadline);
+            self.give(Input::Tick);
+        }
+        panic!("line {under_way:?} is held for ever at {:?}", self.now);
     }
 
     /// The site's pool has a place, or has lost its host.
@@ -313,7 +358,10 @@ impl Job {
             Output::OpenLine(generation) => self.store(generation, StoreNews::Opened),
             Output::CommitLine(taken) => {
                 assert!(self.writing.take().is_some_and(|(generation, _)| generation == taken.generation));
-                self.store(taken.generation, StoreNews::Committed);
+                // What the store says may come late, or never.
+                if self.scenario.random.u8(0..6) > 0 {
+                    self.store(taken.generation, StoreNews::Committed);
+                }
             }
             Output::GoBack { count } => {
                 self.answers.clear();
@@ -360,9 +408,13 @@ impl Job {
                     }
                     LineOrder::Rest => None,
                     LineOrder::Copy => Some(LineStep::Copied),
-                    LineOrder::GoOn => return self.write_images(generation),
+                    LineOrder::GoOn => return self.writing = Some((generation, std::mem::take(&mut self.copied))),
                     LineOrder::Abandon => return self.writing = None,
                 };
+                if order == LineOrder::Copy {
+                    let home = |replica| (replica, self.root.host(replica).expect("who lives has a home"));
+                    self.copied = self.live().into_iter().map(home).collect();
+                }
                 for replica in self.live() {
                     let step = step.clone().unwrap_or_else(|| LineStep::Stopped(self.position(replica)));
                     self.says(replica, |replica| FromDaemon::Line { generation, replica, step });
@@ -370,12 +422,6 @@ impl Job {
             }
             _ => {}
         }
-    }
-
-    /// All that live are copied: images are written from now on, whatever becomes of their processes.
-    fn write_images(&mut self, generation: Generation) {
-        let home = |replica| (replica, self.root.host(replica).expect("who lives has a home"));
-        self.writing = Some((generation, self.live().into_iter().map(home).collect()));
     }
 
     /// The helper of some process says that its image is on the disk.
