@@ -1,7 +1,7 @@
 //! Programs that save themselves: `redrt_checkpoint`.
 
 use crate::checkpoints::{LIMIT, store};
-use redrt_tests::{Ended, Job, Running, compile};
+use redrt_tests::{Ended, Job, Running, compile, compile_case};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -116,5 +116,19 @@ fn a_program_in_python_saves_itself_by_ctypes() {
         let ended = saved(job(degree), &store).run().ended_well();
         let _ = ended.printed(&"[1, 0, 0, 1]\n".repeat(2));
         let _ = job(degree).run().ended_well().printed(&"[1, 1, 1, 1]\n".repeat(2));
+    }
+}
+
+/// As docs/checkpoints.md says it.
+#[test]
+fn a_program_in_fortran_saves_itself() {
+    let program = compile_case("saving_fortran");
+    let job = |degree| Job::new(3, &program).degree(degree).limit(LIMIT);
+    for degree in [1, 2] {
+        let store = store();
+        let ended = saved(job(degree), &store).run().ended_well();
+        assert!(ended.events("checkpoint").count() >= 1, "{ended}");
+        let _ = ended.printed(&"told 1 0 0 1, sum  6\n".repeat(3));
+        let _ = job(degree).run().ended_well().printed(&"told 1 1 1 1, sum  6\n".repeat(3));
     }
 }
