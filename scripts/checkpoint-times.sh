@@ -1,12 +1,13 @@
 #!/bin/bash
-# What checkpoints cost, and what going back to one takes: scripts/checkpoint-times.sh [MIB [RANKS [DIRECTORY]]]
+# What checkpoints cost, and what going back to one takes: scripts/checkpoint-times.sh [MIB [RANKS [DIRECTORY [CHAIN]]]]
 #
 # Runs a job of RANKS processes (3) of MIB each (1024) that write to their memory all the time, takes five checkpoints
 # in DIRECTORY, kills a rank, and prints a table. dd writes as many bytes to the same directory, with fsync, before and
-# after each.
+# after each. Each checkpoint has all memory, unless CHAIN (1) is more: then a line is printed for each, too. UNTIL_PAUSE
+# in the environment is how many microseconds each step of the processes takes, in which they write to one page.
 set -euo pipefail
 
-mib=${1:-1024} ranks=${2:-3}
+mib=${1:-1024} ranks=${2:-3} chain=${4:-1}
 cd "$(dirname -- "$0")/.."
 # shellcheck source=scripts/prefix.sh
 . scripts/prefix.sh
@@ -16,7 +17,8 @@ export PATH=$REDRT_PREFIX/bin:$PATH
 mpicc -O2 -o "$work/until" tests/programs/until.c
 
 audit=$work/audit
-UNTIL_MIB=$mib redrun -q -n "$ranks" --checkpoint asked --checkpoint-dir "$work/store" --audit "$audit" \
+UNTIL_MIB=$mib redrun -q -n "$ranks" --checkpoint asked --checkpoint-chain "$chain" --checkpoint-dir "$work/store" \
+    --audit "$audit" \
     "$work/until" "$work/stop" >"$work/out" &
 job=$!
 until grep -q computing "$work/out"; do
@@ -49,10 +51,16 @@ done
 touch "$work/stop"
 wait $job
 
-python3 - "$audit" "$work/dd" <<'END'
+python3 - "$audit" "$work/dd" "$chain" <<'END'
 import json, statistics, sys
 records = [json.loads(line) for line in open(sys.argv[1])]
 lines = [record for record in records if record["event"] == "checkpoint"]
+if sys.argv[3] != "1":
+    for line in lines:
+        print(
+            f"checkpoint {line['generation']}: {line['bytes'] / 2**20:.1f} MiB, {line['kept_bytes'] / 2**20:.1f} MiB kept, "
+            f"stopped {line['stopped_ms']:.1f} ms, {line['seconds']:.2f} s"
+        )
 middle = lambda name: statistics.median(line[name] for line in lines)
 mebibytes = middle("bytes") / 2**20
 dd = statistics.median(float(line) for line in open(sys.argv[2]))
