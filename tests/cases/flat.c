@@ -34,6 +34,25 @@ static void once(const char *what, int rank)
         MPI_Comm_dup(MPI_COMM_WORLD, &made);
         used(made, 1 - rank);
         MPI_Comm_free(&made);
+    } else if (!strcmp(what, "idup")) {
+        MPI_Request request;
+        MPI_Comm_idup(MPI_COMM_WORLD, &made, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        used(made, 1 - rank);
+        MPI_Comm_free(&made);
+    } else if (!strcmp(what, "idup in rows")) {
+        enum { ROW = 100 };
+        static MPI_Comm row[ROW];
+        static MPI_Request requests[ROW];
+        static int count;
+        MPI_Comm_idup_with_info(MPI_COMM_WORLD, MPI_INFO_NULL, &row[count], &requests[count]);
+        if (++count == ROW) {
+            MPI_Waitall(ROW, requests, MPI_STATUSES_IGNORE);
+            while (count) {
+                used(row[--count], 1 - rank);
+                MPI_Comm_free(&row[count]);
+            }
+        }
     } else if (!strcmp(what, "group")) {
         MPI_Group all;
         MPI_Comm_group(MPI_COMM_WORLD, &all);

@@ -106,14 +106,20 @@ fn dup_with_info(comm: CommHandle, info: InfoHandle, newcomm: Output<CommHandle>
     newcomm.set(child.handle())
 }
 
-fn complete(request: Output<RequestHandle>, comm: &Comm) -> Result {
+/// Contexts are derived, not negotiated, so what was made of `parent` is complete at once; but members may begin to
+/// tell each other what they have freed.
+fn complete(request: Output<RequestHandle>, parent: &Arc<Comm>) -> Result {
+    let begun = parent.reclaim_later();
     let mut engine = engine::cell().lock();
-    let id = engine.requests.insert(Operation::Other);
-    engine.requests.complete(id, Status::EMPTY);
-    request.set(crate::api::p2p::handle(&mut engine, id, comm))
+    let id = begun.unwrap_or_else(|| {
+        let id = engine.requests.insert(Operation::Other);
+        engine.requests.complete(id, Status::EMPTY);
+        id
+    });
+    request.set(crate::api::p2p::handle(&mut engine, id, parent))
 }
 
-/// `MPI_Comm_idup`: contexts are derived, not negotiated, so it is complete at once.
+/// `MPI_Comm_idup`.
 pub fn comm_idup(comm: CommHandle, newcomm: Output<CommHandle>, request: Output<RequestHandle>) -> Result {
     dup(comm, newcomm)?;
     complete(request, &*comm::resolve(comm)?)

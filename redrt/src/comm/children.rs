@@ -14,6 +14,9 @@
 //! open number whether it is over, once there are many. That must not depend on timing, since all replicas of a rank
 //! must say the same: it is what the program has done, not what has arrived.
 //!
+//! A call that must not wait for others (`MPI_Comm_idup`) says it too, and what the others say is used later: by the
+//! next call that may wait, or when some more numbers were given. Either is the same call at all members.
+//!
 //! Not all members of a communicator take part in each such call. Those that do have a series of numbers of their own:
 //! they make the same calls in the same order, so each knows which numbers are open.
 //!
@@ -23,7 +26,7 @@
 
 use redrt_process::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// As many numbers are given before members agree which are over: a word of bits. Few in simulations, so that short
 /// programs get there.
@@ -80,7 +83,19 @@ struct Ledger {
     /// Members agree when this many are open.
     agree_at: usize,
     agreement_count: u64,
+    /// What members have told each other, and not used yet.
+    told: Option<Told>,
 }
+
+/// What members tell each other in a call that does not wait for it.
+struct Told {
+    outcome: Outcome,
+    /// It is used when so many are open, if not before.
+    used_at: usize,
+}
+
+/// Which of the numbers that were open are over at all members, once that is known.
+pub type Outcome = Arc<OnceLock<Vec<u64>>>;
 
 struct Open {
     number: u64,
@@ -123,21 +138,43 @@ impl Children {
         }
     }
 
-    /// What members of a series have to agree on now, if they have to.
-    pub fn due(&self, series: Series) -> Option<Agreement> {
+    /// What members of a series have to agree on now, if they have to. In a call that may not wait for others they have
+    /// to earlier, while there are numbers to be given until the outcome is used.
+    pub fn due(&self, series: Series, may_wait: bool) -> Option<Agreement> {
         let numbers = lock(&self.numbers);
         let ledger = numbers.series.get(&series)?;
-        let is_due = ledger.free.is_empty() && ledger.open.len() >= ledger.agree_at;
+        let is_short = ledger.free.len() <= if may_wait { 0 } else { FEW };
+        let is_due = ledger.told.is_none() && is_short && ledger.open.len() >= ledger.agree_at;
         let word = |open: &[Open]| open.iter().rev().fold(0, |word, one| word << 1 | u64::from(one.is_over));
         let over = || ledger.open.chunks(u64::BITS as usize).map(word).collect();
         is_due.then(|| Agreement { number: ledger.agreement_count, over: over() })
+    }
+
+    /// What is due is being agreed on: where the outcome will be. Until it is used nothing else is due.
+    pub fn begin(&self, series: Series) -> Outcome {
+        let mut numbers = lock(&self.numbers);
+        let ledger = numbers.ledger(series);
+        let outcome = Outcome::default();
+        ledger.told = Some(Told { outcome: outcome.clone(), used_at: ledger.open.len() + FEW });
+        outcome
+    }
+
+    /// What has to be known before the next number is given: the outcome that was begun, in a call that may wait for
+    /// others, or else when many numbers were given since.
+    pub fn owed(&self, series: Series, may_wait: bool) -> Option<Outcome> {
+        let numbers = lock(&self.numbers);
+        let ledger = numbers.series.get(&series)?;
+        let told = ledger.told.as_ref().filter(|told| may_wait || ledger.open.len() >= told.used_at)?;
+        Some(told.outcome.clone())
     }
 
     /// These are over at all members.
     pub fn take_back(&self, series: Series, agreed: &[u64]) {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
-        let is_agreed = |at: usize| agreed[at / u64::BITS as usize] >> (at % u64::BITS as usize) & 1 == 1;
+        // What was opened since they were asked is not among them.
+        let word = |at: usize| agreed.get(at / u64::BITS as usize).copied().unwrap_or_default();
+        let is_agreed = |at: usize| word(at) >> (at % u64::BITS as usize) & 1 == 1;
         let (mut at, mut freed) = (0, Vec::new());
         ledger.open.retain(|open| {
             let goes = is_agreed(at);
@@ -145,7 +182,8 @@ impl Children {
             at += 1;
             !goes
         });
-        ledger.free = freed;
+        ledger.free.append(&mut freed);
+        ledger.told = None;
         ledger.agreement_count += 1;
         // As many again have to be made before the next time.
         ledger.agree_at = FEW.max(2 * ledger.open.len());
@@ -163,13 +201,18 @@ impl Children {
 
 impl Numbers {
     fn ledger(&mut self, series: Series) -> &mut Ledger {
-        let none = || Ledger { next: 0, open: Vec::new(), free: Vec::new(), agree_at: FEW, agreement_count: 0 };
-        self.series.entry(series).or_insert_with(none)
+        self.series.entry(series).or_default()
     }
 
     /// Whether neither the communicator nor what was made of it is used any more.
     fn is_over(&self) -> bool {
         self.is_freed && self.series.values().flat_map(|ledger| &ledger.open).all(|open| open.is_over)
+    }
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { next: 0, open: Vec::new(), free: Vec::new(), agree_at: FEW, agreement_count: 0, told: None }
     }
 }
 
@@ -220,7 +263,7 @@ mod tests {
     }
 
     fn over(of: &Children, series: Series) -> Option<Vec<u64>> {
-        of.due(series).map(|agreement| agreement.over)
+        of.due(series, true).map(|agreement| agreement.over)
     }
 
     #[test]
@@ -235,7 +278,7 @@ mod tests {
                 assert_ne!(number(&made[0]), number(&kept[0]));
                 largest = largest.max(number(&made[0]));
                 made.iter().for_each(|one| one.free(false));
-                let due = members.each_ref().map(|one| one.due(series));
+                let due = members.each_ref().map(|one| one.due(series, true));
                 if let [Some(one), Some(other)] = due {
                     assert_eq!((one.number, other.number), (agreements, agreements));
                     agreements += 1;
@@ -245,6 +288,54 @@ mod tests {
             }
             assert!(largest <= 2 * FEW as u64, "{largest}");
         }
+    }
+
+    /// Members that never wait for each other when they make something, in rows of `row` of which each then frees all.
+    fn largest_of_rows(row: usize) -> u64 {
+        let members = [family(), family()];
+        let (mut largest, mut rows) = (0, members.each_ref().map(|_| Vec::new()));
+        for number_of_call in 0..10_000 {
+            for (member, row) in members.iter().zip(&mut rows) {
+                row.push(child(member, Series::All));
+            }
+            assert_eq!(number(&rows[0][rows[0].len() - 1]), number(&rows[1][rows[1].len() - 1]));
+            largest = largest.max(number(&rows[0][rows[0].len() - 1]));
+            for member in &members {
+                if let Some(outcome) = member.owed(Series::All, false) {
+                    member.take_back(Series::All, outcome.get().expect("it came long ago"));
+                }
+            }
+            let due = members.each_ref().map(|one| one.due(Series::All, false));
+            if let [Some(one), Some(other)] = due {
+                let agreed: Vec<_> = one.over.iter().zip(&other.over).map(|(one, other)| one & other).collect();
+                members.iter().for_each(|member| member.begin(Series::All).set(agreed.clone()).expect("it is new"));
+                assert!(members.iter().all(|member| member.due(Series::All, false).is_none()), "nothing else is due");
+            }
+            if number_of_call % row == row - 1 {
+                rows.iter_mut().flat_map(|row| row.drain(..)).for_each(|one| one.free(false));
+            }
+        }
+        largest
+    }
+
+    #[test]
+    fn numbers_are_given_again_by_calls_that_wait_for_nobody() {
+        for row in [1, 2, 3, 10, 200] {
+            let (largest, bound) = (largest_of_rows(row), 4 * (FEW + row) as u64);
+            assert!(largest <= bound, "{largest}, {bound} in rows of {row}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_may_wait_uses_what_was_begun_before_it() {
+        let world = family();
+        let made: Vec<_> = (0..FEW).map(|_| child(&world, Series::All)).collect();
+        let over = world.due(Series::All, false).expect("there are few").over;
+        world.begin(Series::All).set(over).expect("it is new");
+        assert!(world.owed(Series::All, false).is_none() && world.owed(Series::All, true).is_some());
+        made.iter().for_each(|one| one.free(false));
+        world.take_back(Series::All, &[0]);
+        assert!(world.owed(Series::All, true).is_none());
     }
 
     #[test]
@@ -284,6 +375,6 @@ mod tests {
         let _more = SERIES.map(|series| child(&world, series));
         assert_eq!(SERIES.map(|series| over(&world, series)), [Some(vec![0]), Some(vec![0]), Some(vec![1])]);
         assert_eq!(world.groups(), [7]);
-        assert!(world.due(Series::Group(8)).is_none());
+        assert!(world.due(Series::Group(8), true).is_none());
     }
 }

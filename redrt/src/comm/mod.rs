@@ -13,10 +13,10 @@ pub mod seat;
 pub mod topology;
 
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
-use crate::coll::Peers;
 use crate::coll::board;
 use crate::coll::gather::allgather;
 use crate::coll::inter;
+use crate::coll::{Outcome, Peers, start};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, HandleTable, Held};
 use crate::mutation::{self, Mutation};
@@ -28,7 +28,7 @@ use crate::runtime;
 use check::Checks;
 use children::{Agreement, Children, Origin, Series};
 use redrt_engine::contact::{self, Identity};
-use redrt_engine::request::{Operation, Request};
+use redrt_engine::request::{Operation, Request, RequestId};
 use redrt_engine::tasks::block_on;
 use redrt_process::lock;
 use redrt_transport::memory::Scratch;
@@ -364,41 +364,36 @@ impl Comm {
         self.agree(Series::All, |_| self.peers())
     }
 
+    /// The same where they must not wait for each other: what they agree on is used in a later call. The request of
+    /// what was begun, if anything was.
+    pub fn reclaim_later(self: &Arc<Self>) -> Option<RequestId> {
+        self.settle(Series::All, false);
+        let Agreement { over, .. } = self.children.due(Series::All, false)?;
+        let outcome = self.children.begin(Series::All);
+        let (owner, number) = (self.clone(), self.next_nonblocking());
+        let said = agreed(self.nonblocking_peers(number), over);
+        Some(start(async move {
+            let said = said.await;
+            // Without an outcome nothing is over.
+            let _ = outcome.set(said.as_ref().map_or_else(|_| Vec::new(), Vec::clone));
+            owner.nonblocking_done(number);
+            said.map(drop)
+        }))
+    }
+
+    /// Uses what was agreed on in a call before, when it has to be: now if this one may wait for others.
+    fn settle(&self, series: Series, may_wait: bool) {
+        if let Some(outcome) = self.children.owed(series, may_wait) {
+            let agreed = redrt_engine::cell().wait_for(|_| outcome.get().cloned());
+            self.children.take_back(series, &agreed);
+        }
+    }
+
     /// The same of a series, whose members are those of `peers` for an agreement with this number.
     fn agree(&self, series: Series, peers: impl FnOnce(u64) -> Peers) -> Result {
-        let Some(Agreement { number, over }) = self.children.due(series) else { return Ok(()) };
-        if mutation::is_planted(Mutation::ContextReusedEarly) {
-            self.children.take_back(series, &over);
-            return Ok(());
-        }
-        let (peers, bytes) = (peers(number), size_of_val(&over[..]));
-        let (count, across) = (peers.size(), peers.across.clone());
-        let others_count = across.as_ref().map_or(0, |across| across.size());
-        let mut scratch = Scratch::new(bytes * (count + others_count));
-        let all = scratch.region();
-        let pieces: Vec<_> = (0..count + others_count).map(|place| all.part(place * bytes, bytes)).collect();
-        let (own, others) = pieces.split_at(count);
-        let mine = own[peers.rank];
-        mine.with_bytes_mut(|bytes| {
-            bytes
-                .chunks_exact_mut(size_of::<u64>())
-                .zip(&over)
-                .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
-        });
-        block_on(async {
-            if let Some(across) = &across {
-                inter::alltoall(across, vec![mine], others.to_vec()).await?;
-            }
-            allgather(peers, None, own.to_vec()).await
-        })?;
-        let mut agreed = over;
-        for piece in &pieces {
-            piece.with_bytes(|bytes| {
-                let words =
-                    bytes.chunks_exact(size_of::<u64>()).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
-                agreed.iter_mut().zip(words).for_each(|(agreed, word)| *agreed &= word);
-            });
-        }
+        self.settle(series, true);
+        let Some(Agreement { number, over }) = self.children.due(series, true) else { return Ok(()) };
+        let agreed = block_on(agreed(peers(number), over))?;
         self.children.take_back(series, &agreed);
         Ok(())
     }
@@ -465,6 +460,39 @@ impl Comm {
         };
         redrt_engine::cell().lock().requests.iter().any(is_used)
     }
+}
+
+/// What is over at all members, of both groups if there are two, of that which is over here.
+async fn agreed(peers: Peers, over: Vec<u64>) -> Outcome<Vec<u64>> {
+    if mutation::is_planted(Mutation::ContextReusedEarly) {
+        return Ok(over);
+    }
+    let bytes = size_of_val(&over[..]);
+    let (count, across) = (peers.size(), peers.across.clone());
+    let others_count = across.as_ref().map_or(0, |across| across.size());
+    let mut scratch = Scratch::new(bytes * (count + others_count));
+    let all = scratch.region();
+    let pieces: Vec<_> = (0..count + others_count).map(|place| all.part(place * bytes, bytes)).collect();
+    let (own, others) = pieces.split_at(count);
+    let mine = own[peers.rank];
+    mine.with_bytes_mut(|bytes| {
+        bytes
+            .chunks_exact_mut(size_of::<u64>())
+            .zip(&over)
+            .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
+    });
+    if let Some(across) = &across {
+        inter::alltoall(across, vec![mine], others.to_vec()).await?;
+    }
+    allgather(peers, None, own.to_vec()).await?;
+    let mut agreed = over;
+    for piece in &pieces {
+        piece.with_bytes(|bytes| {
+            let words = bytes.chunks_exact(size_of::<u64>()).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+            agreed.iter_mut().zip(words).for_each(|(agreed, word)| *agreed &= word);
+        });
+    }
+    Ok(agreed)
 }
 
 /// The bit that tells a communicator's collective context from its point-to-point context.

@@ -3,7 +3,7 @@
 use super::mpi::{self, mpi};
 use super::{Member, collectives, messages, same};
 use crate::exports::*;
-use crate::handle::{CommHandle, GroupHandle};
+use crate::handle::{CommHandle, GroupHandle, RequestHandle};
 use quiesce::sim::random::Random;
 use std::ffi::c_int;
 
@@ -61,9 +61,23 @@ fn crossed(member: &Member, part: &Member, seed: u64) {
     mpi::wait_all(&mut sends);
 }
 
+/// At once, or one of a few that are begun together.
 fn duplicate(member: &Member, seed: u64) -> Member {
     let mut comm = CommHandle::NULL;
-    mpi!(call_comm_dup(member.comm, &raw mut comm));
+    if seed.is_multiple_of(2) {
+        mpi!(call_comm_dup(member.comm, &raw mut comm));
+    } else {
+        let count = 1 + seed as usize / 2 % 3;
+        let (mut comms, mut requests) = (vec![comm; count], vec![RequestHandle::NULL; count]);
+        for (comm, request) in comms.iter_mut().zip(&mut requests) {
+            mpi!(call_comm_idup(member.comm, comm, request));
+        }
+        mpi::wait_all(&mut requests);
+        comm = comms.swap_remove(seed as usize / 6 % count);
+        for other in &mut comms {
+            mpi!(call_comm_free(other));
+        }
+    }
     Member { comm, rank: member.rank, size: member.size, common: Random::new(seed), output: Vec::new() }
 }
 
