@@ -63,19 +63,19 @@ pub fn have_all_posted(numbers: &impl Numbers, number: u64, come: &mut usize) ->
     true
 }
 
-/// The operation that all must have come to before a member may write its cell for operation `number`. The first ones
-/// have none, `base` being the number before the first.
+/// The operation that all must have come to before a member may write its cell for operation `number`. None when all
+/// are known to have come to it: `settled` is the last one of which that is known, at first the one before the first.
 #[inline]
 #[must_use]
-pub fn before_writing(number: u64, base: u64) -> Option<u64> {
-    number.checked_sub(DEPTH - 1).filter(|earlier| *earlier > base)
+pub fn before_writing(number: u64, settled: u64) -> Option<u64> {
+    number.checked_sub(DEPTH - 1).filter(|earlier| *earlier > settled)
 }
 
 /// The same for its annex, which it writes more often.
 #[inline]
 #[must_use]
-pub fn before_annexing(number: u64, base: u64) -> Option<u64> {
-    number.checked_sub(ANNEX_COUNT - 1).filter(|earlier| *earlier > base)
+pub fn before_annexing(number: u64, settled: u64) -> Option<u64> {
+    number.checked_sub(ANNEX_COUNT - 1).filter(|earlier| *earlier > settled)
 }
 
 /// Says that a member has come to operation `number` and has written its cell.
@@ -166,7 +166,11 @@ mod tests {
     }
 
     fn write(board: &Board, member: usize, number: u64, value: Option<u64>) {
-        if let Some(earlier) = before_writing(number, BASE) {
+        write_since(BASE, board, member, number, value);
+    }
+
+    fn write_since(settled: u64, board: &Board, member: usize, number: u64, value: Option<u64>) {
+        if let Some(earlier) = before_writing(number, settled) {
             wait(board, earlier);
         }
         write_at_once(board, member, number, value);
@@ -248,7 +252,8 @@ mod tests {
         });
     }
 
-    /// Where each waits for the other, each reads what the other has posted in this operation.
+    /// Where each waits for the other, each reads what the other has posted in this operation, and need not look
+    /// whether the other has come to one before.
     #[test]
     fn all_read_what_all_have_posted() {
         loom::model(|| {
@@ -256,7 +261,7 @@ mod tests {
             let theirs = board.clone();
             let run = |board: &Board, me: usize| {
                 for number in BASE + 1..BASE + 4 {
-                    write(board, me, number, Some(number * 10 + me as u64));
+                    write_since(number - 1, board, me, number, Some(number * 10 + me as u64));
                     assert_eq!(read(board, 1 - me, number), number * 10 + 1 - me as u64);
                 }
             };

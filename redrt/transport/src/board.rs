@@ -133,7 +133,8 @@ pub struct Board {
     rank: usize,
     /// Members can read each other's memory.
     direct: bool,
-    base: u64,
+    /// The last operation that all members are known to have come to.
+    settled: AtomicU64,
     /// The highest number that this process has come to.
     last: AtomicU64,
 }
@@ -179,7 +180,8 @@ impl Board {
         });
         let annexes = annexes.collect();
         let sleeps = members.iter().map(|member| segment.sleep_word(member.process)).collect();
-        Self { place, members, sleeps, places, annexes, rank, direct, base, last: AtomicU64::new(base) }
+        let (settled, last) = (AtomicU64::new(base), AtomicU64::new(base));
+        Self { place, members, sleeps, places, annexes, rank, direct, settled, last }
     }
 
     /// Number of members.
@@ -231,14 +233,14 @@ impl Board {
     pub fn next(&self) -> (u64, Option<Awaited>) {
         let number = self.last.load(Ordering::Relaxed) + 1;
         self.last.store(number, Ordering::Relaxed);
-        let before = board::before_writing(number, self.base);
+        let before = board::before_writing(number, self.settled());
         (number, before.map(Self::all))
     }
 
     /// What must have come before anything is written that does not fit into the cell of an operation.
     #[inline]
     pub fn before_annex(&self, number: u64) -> Option<Awaited> {
-        board::before_annexing(number, self.base).map(Self::all)
+        board::before_annexing(number, self.settled()).map(Self::all)
     }
 
     /// Whether a piece for all does not fit into a cell.
@@ -251,6 +253,12 @@ impl Board {
     pub fn need_annex(&self, pieces: &[Region]) -> bool {
         let bytes: usize = pieces.iter().map(|piece| piece.len() + size_of::<Entry>()).sum();
         self.size() > ENTRIES_INLINE_MAX || bytes > INLINE_BYTES_MAX
+    }
+
+    #[inline]
+    fn settled(&self) -> u64 {
+        // What the thread that found it saw of the others is seen.
+        self.settled.load(Ordering::Acquire)
     }
 
     /// That all members come to an operation.
@@ -274,7 +282,13 @@ impl Board {
     #[inline]
     pub fn has_come(&self, awaited: Awaited, come: &mut usize) -> bool {
         match awaited.what {
-            What::All => board::have_all_posted(self, awaited.number, come),
+            What::All => {
+                let have_come = board::have_all_posted(self, awaited.number, come);
+                if have_come {
+                    self.settled.store(awaited.number, Ordering::Release);
+                }
+                have_come
+            }
             What::Member(member) => board::has_posted(self, member, awaited.number),
             What::Parts(total) => self.work(self.rank, awaited.number).are_over(total),
         }
