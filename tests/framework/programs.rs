@@ -103,6 +103,12 @@ impl Program {
         Self { name: "fortran_sections", arguments: &["20"], rank_count: 3 },
     ];
 
+    /// Whether it runs with `--verify deferred`. Windows and files need verdicts before programs go on.
+    #[must_use]
+    pub fn can_be_deferred(&self) -> bool {
+        !["onesided", "files", "datareps", "places", "fortran_f08", "fortran_mpi"].contains(&self.name)
+    }
+
     /// The one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

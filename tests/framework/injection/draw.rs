@@ -61,8 +61,7 @@ fn trial(degree: u16, place: FlipSite, program: Program, known: &Undisturbed, ra
     let others =
         [["--verify", "deferred"], ["--protocol", "all-to-all"], ["--verify", "strict"], ["--verify", "strict"]];
     let drawn = random.one_of(&others);
-    // Windows need verdicts before programs go on.
-    if program.name != "onesided" {
+    if drawn[1] != "deferred" || program.can_be_deferred() {
         options.extend(drawn);
     }
     if degree > 2 && random.draw().is_multiple_of(2) {
