@@ -2,6 +2,7 @@
 
 mod arbitration;
 mod attribution;
+mod bindings;
 mod chains;
 mod checkpoints;
 mod clocks;

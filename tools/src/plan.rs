@@ -1,6 +1,6 @@
 //! Which hosts a job uses, and how they are reached: what `redrun` was told, or finds in its environment.
 
-use redrt_wire::daemon::HostName;
+use redrt_wire::daemon::{Binding, HostName};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub struct HostPlan {
     pub per_host: Option<u32>,
     /// How processes are laid out.
     pub map_by: MapBy,
+    /// Which processors of its host each process may use.
+    pub binding: Binding,
     /// The rack of hosts, by name, where there is a file that says so.
     pub racks: Vec<(String, u32)>,
     /// Print where each process runs.
@@ -95,6 +97,7 @@ impl HostPlan {
             root_lease: Duration::ZERO,
             per_host: None,
             map_by: MapBy::Slot,
+            binding: Binding::default(),
             racks: Vec::new(),
             report: false,
             spare_places: 0,

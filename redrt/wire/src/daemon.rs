@@ -82,6 +82,43 @@ pub struct Application {
     pub abi: Abi,
 }
 
+/// To what processes are bound (`--bind-to`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum BindTo {
+    /// To nothing.
+    #[default]
+    None,
+    /// To as many cores as they have threads.
+    Core,
+    /// To a socket.
+    Socket,
+    /// To a node of the memory.
+    Numa,
+}
+
+/// How the processes of a host go over its cores, sockets and nodes of the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Within {
+    /// From the first to the last.
+    #[default]
+    Fill,
+    /// Round the sockets.
+    Socket,
+    /// Round the nodes of the memory.
+    Numa,
+}
+
+/// Which processors processes may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Binding {
+    /// What each has.
+    pub to: BindTo,
+    /// In which order.
+    pub within: Within,
+    /// The user is told.
+    pub is_reported: bool,
+}
+
 /// Everything a daemon needs to start its part of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Launch {
@@ -113,6 +150,8 @@ pub struct Launch {
     pub origin: Origin,
     /// Whether processes may use another MPI.
     pub allows_other_mpi: bool,
+    /// Which processors processes may use.
+    pub binding: Binding,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,
     /// From which line processes are restored; the program is started where there is none.
@@ -365,6 +404,7 @@ impl FromDaemon {
             | Self::Clone { .. } => None,
             Self::Started { replica, .. }
             | Self::NotStarted { replica, .. }
+            | Self::Bound { replica, .. }
             | Self::OtherMpi { replica, .. }
             | Self::Line { replica, .. }
             | Self::Agent { replica, .. }
@@ -398,6 +438,13 @@ pub enum FromDaemon {
         replica: ReplicaId,
         /// Its process id.
         pid: i32,
+    },
+    /// A process may use these processors, and no others.
+    Bound {
+        /// The replica.
+        replica: ReplicaId,
+        /// As the kernel writes them: `0-3,8`.
+        processors: String,
     },
     /// A process could not be started.
     NotStarted {

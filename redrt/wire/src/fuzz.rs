@@ -111,6 +111,7 @@ fn launch() -> Launch {
         cloneable: true,
         origin: origin(),
         allows_other_mpi: false,
+        binding: crate::daemon::Binding::default(),
         standard_input: true,
         restore: Some(Restore {
             directories: vec!["/store".into(); 2],

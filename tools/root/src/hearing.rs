@@ -39,6 +39,7 @@ impl Root {
             }
             FromDaemon::OtherMpi { replica, found } => return self.tell(Input::OtherMpi { replica, found }),
             FromDaemon::NotStarted { replica, message } => return self.tell(Input::NotStarted { replica, message }),
+            FromDaemon::Bound { replica, processors } => Output::Bound { replica, processors },
             FromDaemon::Note(note) => Output::Note(note),
             FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, Request::Checkpoint) } => {
                 return self.want_line_of_process(replica, number);

@@ -192,6 +192,13 @@ pub enum Output {
         /// Its process id.
         pid: i32,
     },
+    /// A process may use these processors: tell the user.
+    Bound {
+        /// The replica.
+        replica: ReplicaId,
+        /// As the kernel writes them.
+        processors: String,
+    },
     /// A user has a replica ended: tell the audit log.
     KilledByUser(ReplicaId),
     /// A daemon has something to say to the user.

@@ -1,7 +1,7 @@
 //! The options, as `clap` sees them, and the small pass before it that knows `mpiexec`'s one-dash words.
 
 use super::UsageError;
-use super::hosts::{LauncherChoice, MapByChoice};
+use super::hosts::{BindToChoice, LauncherChoice, MapByChoice};
 use crate::plan::HostPlan;
 use audit_log::heads;
 use clap::parser::ValueSource;
@@ -203,9 +203,19 @@ pub struct Arguments {
     #[arg(short = 'N', long = "ppn", visible_alias = "npernode", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = "Hosts")]
     pub per_host: Option<u32>,
 
-    /// Fill host after host (slot), or go round the hosts (node)
+    /// Fill host after host (slot), or go round the hosts (node); or fill host after host and go round the sockets of
+    /// each (socket), or the nodes of its memory (numa), with --bind-to
     #[arg(long = "map-by", value_enum, default_value_t, value_name = "WHAT", help_heading = "Hosts")]
     pub map_by: MapByChoice,
+
+    /// Which processors of its host a process may use: all (none), as many cores as OMP_NUM_THREADS says (core), those
+    /// of a socket, or those of a node of the memory
+    #[arg(long = "bind-to", value_enum, default_value_t, value_name = "WHAT", help_heading = "Hosts")]
+    pub bind_to: BindToChoice,
+
+    /// Print which processors each process may use
+    #[arg(long = "report-bindings", help_heading = "Hosts")]
+    pub report_bindings: bool,
 
     /// File of racks, a line each: RACK HOST HOST…; replicas of a rank go to different ones
     #[arg(long, value_name = "FILE", help_heading = "Hosts")]

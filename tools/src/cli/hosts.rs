@@ -11,7 +11,7 @@ use crate::plan::{DETECT_TIMEOUT, HostPlan, Launcher, MapBy, PlannedHost};
 use clap::ValueEnum;
 use file::HostLine;
 use host_watch::shape::FAN_OUT;
-use redrt_wire::daemon::HostName;
+use redrt_wire::daemon::{BindTo, Binding, HostName, Within};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -41,6 +41,35 @@ pub enum MapByChoice {
     Slot,
     /// Go round the hosts.
     Node,
+    /// Fill host after host; within a host go round its sockets.
+    Socket,
+    /// Fill host after host; within a host go round the nodes of its memory.
+    Numa,
+}
+
+/// `--bind-to`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BindToChoice {
+    /// Let the system choose.
+    #[default]
+    None,
+    /// As many cores as OMP_NUM_THREADS says, or one.
+    Core,
+    /// A socket.
+    Socket,
+    /// A node of the memory.
+    Numa,
+}
+
+impl From<BindToChoice> for BindTo {
+    fn from(choice: BindToChoice) -> Self {
+        match choice {
+            BindToChoice::None => Self::None,
+            BindToChoice::Core => Self::Core,
+            BindToChoice::Socket => Self::Socket,
+            BindToChoice::Numa => Self::Numa,
+        }
+    }
 }
 
 fn wrong(line: String) -> UsageError {
@@ -56,9 +85,10 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
     plan.per_host = arguments.per_host;
     plan.report = arguments.report_placement;
     plan.map_by = match arguments.map_by {
-        MapByChoice::Slot => MapBy::Slot,
+        MapByChoice::Slot | MapByChoice::Socket | MapByChoice::Numa => MapBy::Slot,
         MapByChoice::Node => MapBy::Node,
     };
+    plan.binding = binding(arguments)?;
     plan.detect_timeout = match &arguments.detect_timeout {
         None => DETECT_TIMEOUT,
         Some(text) => detect_timeout(text)?,
@@ -95,6 +125,19 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
         plan.root_address = root_address(&plan)?;
     }
     Ok(plan)
+}
+
+fn binding(arguments: &Arguments) -> Result<Binding, UsageError> {
+    let to = BindTo::from(arguments.bind_to);
+    let within = match arguments.map_by {
+        MapByChoice::Slot | MapByChoice::Node => Within::Fill,
+        MapByChoice::Socket => Within::Socket,
+        MapByChoice::Numa => Within::Numa,
+    };
+    if within != Within::Fill && to == BindTo::None {
+        return Err(wrong("--map-by socket and numa: say to what processes are bound (--bind-to core)".into()));
+    }
+    Ok(Binding { to, within, is_reported: arguments.report_bindings })
 }
 
 /// One host, `HOST`, `HOST:SLOTS` or `USER@HOST`: its name and slots.

@@ -5,6 +5,7 @@ use super::arguments::{Arguments, LocalArguments};
 use super::{Job, UsageError, assemble};
 use crate::plan::{HostPlan, Launcher, MapBy};
 use redrt_wire::control::Transport;
+use redrt_wire::daemon::{BindTo, Within};
 use redrt_wire::dynamic::{Command, Origin};
 use std::ffi::OsString;
 
@@ -35,9 +36,20 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     if let Some(interface) = &plan.interface {
         option("--interface", interface.clone());
     }
-    if plan.map_by == MapBy::Node {
-        option("--map-by", "node".into());
-    }
+    let map_by = match (plan.map_by, plan.binding.within) {
+        (MapBy::Node, _) => Some("node"),
+        (MapBy::Slot, Within::Socket) => Some("socket"),
+        (MapBy::Slot, Within::Numa) => Some("numa"),
+        (MapBy::Slot, Within::Fill) => None,
+    };
+    map_by.into_iter().for_each(|what| option("--map-by", what.into()));
+    let bound = match plan.binding.to {
+        BindTo::None => None,
+        BindTo::Core => Some("core"),
+        BindTo::Socket => Some("socket"),
+        BindTo::Numa => Some("numa"),
+    };
+    options.extend(bound.map(|bound| ["--bind-to".into(), bound.into()]).into_iter().flatten());
     options.extend(plan.secure.then(|| "--secure".into()));
     options.extend(job.label.then(|| "--label".into()));
     options.extend(job.options.checks_collectives.then(|| "--check-collectives".into()));

@@ -12,9 +12,11 @@ mod guard;
 mod input;
 mod line;
 mod parts;
+mod places;
 mod post;
 mod spawn;
 mod sweep;
+mod topology;
 mod turns;
 
 use crate::foreign;
@@ -321,7 +323,7 @@ impl Daemon {
         }
         launch.check().map_err(|what| anyhow::anyhow!("redrun sent a job that is none: {what}"))?;
         let own: Vec<_> = launch.replicas_on(self.post.host()).collect();
-        let prepared = match spawn::prepare(&launch, self.post.host(), own.len(), self.post.secret()) {
+        let prepared = match spawn::prepare(&launch, self.post.host(), &own, self.post.secret()) {
             Ok(prepared) => prepared,
             Err(error) => {
                 for replica in own {
@@ -363,7 +365,12 @@ impl Daemon {
             Ok(mut child) => {
                 let faults = job.launch.faults.iter().filter(|(other, _)| *other == replica);
                 child.corruptions = faults.filter_map(|(_, fault)| Corruption::of(fault)).collect();
+                let is_told = job.launch.binding.is_reported && job.launch.restore.is_none();
+                let processors = is_told.then(|| job.prepared.processors(replica));
                 self.adopt(child)?;
+                if let Some(processors) = processors {
+                    self.tell(&FromDaemon::Bound { replica, processors });
+                }
             }
             Err(error) => self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") }),
         }

@@ -6,12 +6,15 @@
 
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
+use super::places::places;
 use super::sweep;
+use super::topology::{Topology, list};
 use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
 use anyhow::{Context, Result};
 use cloner::shared::SharedMemory;
 use control_network::link::Link;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::personality::{self, Persona};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -19,7 +22,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
-use redrt_wire::daemon::{Abi, Application, Launch};
+use redrt_wire::daemon::{Abi, Application, BindTo, Launch};
 use redrt_wire::line::memory_path;
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
@@ -55,11 +58,14 @@ pub struct Prepared {
     preload: Option<PathBuf>,
     /// The key of the line that processes go on from.
     line_key: Option<Secret>,
+    /// Processors that this host's processes may use, by process; of all if they are not bound.
+    places: BTreeMap<ReplicaId, Vec<usize>>,
 }
 
 /// Makes this process fit to be the parent of `launch`'s processes on the host with this number.
-pub fn prepare(launch: &Launch, host: u32, child_count: usize, job_secret: &Secret) -> Result<Prepared> {
+pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secret) -> Result<Prepared> {
     let mut notes = Vec::new();
+    let child_count = own.len();
     let open_files = raise_open_files(child_count as u64)?;
     let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -117,10 +123,31 @@ pub fn prepare(launch: &Launch, host: u32, child_count: usize, job_secret: &Secr
         library_directory,
         preload,
         line_key,
+        places: places_of(launch, own),
     })
 }
 
+/// Which processors each of these processes may use.
+fn places_of(launch: &Launch, own: &[ReplicaId]) -> BTreeMap<ReplicaId, Vec<usize>> {
+    let topology = Topology::of_this_host();
+    let threads = launch.applications.iter().filter_map(thread_count).max().unwrap_or(1);
+    let places = places(&topology, launch.binding, own.len(), threads);
+    let places = places.unwrap_or_else(|| vec![topology.all(); own.len()]);
+    own.iter().copied().zip(places).collect()
+}
+
+/// What a program is told of threads: of nested ones, those of the outermost level.
+fn thread_count(application: &Application) -> Option<usize> {
+    let (_, value) = application.environment.iter().rev().find(|(name, _)| name == "OMP_NUM_THREADS")?;
+    value.to_str()?.split(',').next()?.trim().parse().ok()
+}
+
 impl Prepared {
+    /// The processors that a process of this host may use, as the kernel writes them.
+    pub fn processors(&self, replica: ReplicaId) -> String {
+        self.places.get(&replica).map_or_else(String::new, |place| list(place))
+    }
+
     /// Starts one replica.
     pub fn spawn(&self, launch: &Launch, replica: ReplicaId, replicated: bool) -> Result<Child> {
         let application = &launch.applications[launch.application_of_rank[replica.rank.0 as usize] as usize];
@@ -129,28 +156,30 @@ impl Prepared {
         let environment = self.environment(launch, application, replica, replicated);
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
         let what = || format!("Failed to run {}", application.program.display());
+        let place = self.places.get(&replica).filter(|_| launch.binding.to != BindTo::None);
         if launch.cloneable {
             let environment = environment.into_iter().collect();
             let task = Task::Hold(Application { environment, ..application.clone() });
-            return self.start(self.helper()?, Some(&task), replica, has_input).with_context(what);
+            return self.start((self.helper()?, place), Some(&task), replica, has_input).with_context(what);
         }
         let mut command = Command::new(&application.program);
         command.arg0(&application.arguments[0]).args(&application.arguments[1..]);
         command.current_dir(directory).env_clear().envs(environment);
-        self.start(command, None, replica, has_input).with_context(what)
+        self.start((command, place), None, replica, has_input).with_context(what)
     }
 
     /// Starts the process that will become the copy of a replica.
     pub fn receive(&self, launch: &Launch, replica: ReplicaId, secret: Secret, address: IpAddr) -> Result<Child> {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
         let task = Task::Receive { secret, address };
-        self.start(self.helper()?, Some(&task), replica, has_input)
+        // Its threads may run where those of its source may.
+        self.start((self.helper()?, None), Some(&task), replica, has_input)
     }
 
     /// Starts the process that goes on from its image in a file.
     pub fn load(&self, launch: &Launch, replica: ReplicaId, image: PathBuf) -> Result<Child> {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
-        self.start(self.helper()?, Some(&Task::Load { image, key: self.line_key.clone() }), replica, has_input)
+        self.start((self.helper()?, None), Some(&Task::Load { image, key: self.line_key.clone() }), replica, has_input)
     }
 
     /// Starts a helper that sends or saves an image.
@@ -162,7 +191,7 @@ impl Prepared {
         if matches!(task, Task::Save { memory: Some(_), .. }) {
             places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
         }
-        inherit(&mut command, places, self.open_files);
+        inherit(&mut command, places, self.open_files, None);
         let child = command.spawn().context("Failed to start a helper")?;
         Ok((child, greet(ours, task)?))
     }
@@ -175,7 +204,14 @@ impl Prepared {
         Ok(command)
     }
 
-    fn start(&self, mut command: Command, task: Option<&Task>, replica: ReplicaId, has_input: bool) -> Result<Child> {
+    /// Starts a command, on these processors if it is bound.
+    fn start(
+        &self,
+        (mut command, place): (Command, Option<&Vec<usize>>),
+        task: Option<&Task>,
+        replica: ReplicaId,
+        has_input: bool,
+    ) -> Result<Child> {
         let (agent, control) = UnixStream::pair().context("Failed to make a control socket")?;
         agent.set_nonblocking(true)?;
         let helper = task.map(|_| UnixStream::pair()).transpose().context("Failed to make a socket")?;
@@ -194,7 +230,7 @@ impl Prepared {
         let mut places = vec![(control.as_raw_fd(), CONTROL_FD)];
         places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
         places.extend(helper.iter().map(|(_, theirs)| (theirs.as_raw_fd(), HELPER_FD)));
-        inherit(&mut command, places, self.open_files);
+        inherit(&mut command, places, self.open_files, place.map(|place| set_of(place)));
         let pid = Pid::from_raw(command.spawn()?.id() as i32);
         let helper = helper.zip(task).map(|((ours, _), task)| greet(ours, task)).transpose()?;
         Ok(Child {
@@ -285,7 +321,7 @@ impl Prepared {
 }
 
 /// What happens in the child between fork and exec: descriptors get the numbers that go with them.
-fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u64, u64)) {
+fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u64, u64), processors: Option<CpuSet>) {
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
         // The daemon waits for signals by descriptor and has them blocked; its children must not.
@@ -293,6 +329,9 @@ fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u6
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
         for (from, to) in &places {
             place(*from, *to)?;
+        }
+        if let Some(processors) = &processors {
+            sched_setaffinity(Pid::from_raw(0), processors)?;
         }
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         // The daemon may have died before the line above.
@@ -303,6 +342,16 @@ fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u6
     };
     // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
+}
+
+/// These processors, as the kernel is told of them.
+fn set_of(place: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    for number in place {
+        // The kernel has named it, so there is room for it.
+        let _ = set.set(*number);
+    }
+    set
 }
 
 /// Tells a helper its task.

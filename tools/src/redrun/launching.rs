@@ -38,6 +38,7 @@ impl Shell<'_> {
             cloneable: job.is_cloneable || job.checkpoint.is_some(),
             origin: self.origin(),
             allows_other_mpi: job.allows_other_mpi,
+            binding: job.hosts.binding,
             // That of a spawned job is something else.
             standard_input: job.origin.is_none(),
             restore: self.restore()?,

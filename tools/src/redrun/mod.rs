@@ -511,6 +511,10 @@ impl<'a> Shell<'a> {
                     self.record("started", &fields);
                     self.note_started();
                 }
+                Output::Bound { replica, processors } => {
+                    let host = self.host_name(replica);
+                    self.console.plain(&format!("binding: {replica} on {host}: processors {processors}"));
+                }
                 Output::KilledByUser(replica) => {
                     self.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
                 }

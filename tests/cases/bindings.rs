@@ -1,0 +1,50 @@
+//! Which processors processes may use.
+
+use redrt_tests::{Ended, Job};
+use std::path::Path;
+
+/// Prints what it may use.
+fn bound(rank_count: u32, options: &[&str]) -> Ended {
+    let job = Job::new(rank_count, Path::new("/bin/sh")).arguments(&["-c", "grep Cpus_allowed_list /proc/self/status"]);
+    job.options(options).run().ended_with(0)
+}
+
+/// The list that each process has printed, sorted.
+fn lists(ended: &Ended) -> Vec<&str> {
+    let mut lists: Vec<_> = ended.out.lines().filter_map(|line| Some(line.split_once(':')?.1.trim())).collect();
+    lists.sort_unstable();
+    lists
+}
+
+#[test]
+fn processes_are_bound_to_cores() {
+    let all = lists(&bound(1, &[])).concat();
+    // The first two that are there.
+    let one = lists(&bound(1, &["--bind-to", "core"])).concat();
+    let ended = bound(2, &["--bind-to", "core", "--report-bindings"]);
+    let two = lists(&ended);
+    assert!(two.contains(&one.as_str()), "{ended}");
+    assert_eq!(two[0] == two[1], one == all, "of one core both have it: {ended}");
+    for (replica, list) in [("0.0", &one), ("1.0", &two.concat().replacen(&one, "", 1))] {
+        assert!(ended.err.lines().any(|line| line.contains(replica) && line.ends_with(&format!(" {list}"))), "{ended}");
+    }
+    // More threads than there are cores have all.
+    let threads = bound(2, &["--bind-to", "core", "-x", "OMP_NUM_THREADS=4096,2"]);
+    assert_eq!(lists(&threads), [&all, &all], "{threads}");
+}
+
+#[test]
+fn without_a_word_processes_are_not_bound() {
+    let ended = bound(2, &["--report-bindings"]);
+    let lists = lists(&ended);
+    assert_eq!(lists[0], lists[1], "{ended}");
+    assert_eq!(ended.err.matches("binding: ").count(), 2, "{ended}");
+}
+
+/// Such a process has a helper for a parent.
+#[test]
+fn replicas_that_can_be_copied_are_bound_too() {
+    let one = lists(&bound(1, &["--bind-to", "core"])).concat();
+    let ended = bound(1, &["--bind-to", "core", "-r", "2", "--spares", "1", "--stdout", "leader"]);
+    assert_eq!(lists(&ended), [one], "{ended}");
+}
