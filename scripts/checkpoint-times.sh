@@ -3,8 +3,9 @@
 #
 # Runs a job of RANKS processes (3) of MIB each (1024) that write to their memory all the time, takes five checkpoints
 # in DIRECTORY, kills a rank, and prints a table. dd writes as many bytes to the same directory, with fsync, before and
-# after each. Each checkpoint has all memory, unless CHAIN (1) is more: then a line is printed for each, too. UNTIL_PAUSE
-# in the environment is how many microseconds each step of the processes takes, in which they write to one page.
+# after each. Each checkpoint has all memory, unless CHAIN (1) is more: then a line is printed for each, too.
+# UNTIL_PAUSE in the environment is how many microseconds each step of the processes takes, in which they write to one
+# page.
 set -euo pipefail
 
 mib=${1:-1024} ranks=${2:-3} chain=${4:-1}

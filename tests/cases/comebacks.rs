@@ -73,6 +73,17 @@ impl Piped {
     }
 }
 
+/// Types a word, and kills the root at some byte of the answer, all of which is seen in the end.
+fn lose_root(place: &Place, job: &mut Piped, expected: &mut String, number: u32, random: &mut Random) {
+    let answer = format!("got word {number}\n{}", rows(number));
+    let before = expected.len();
+    *expected += &answer;
+    job.say(&format!("word {number}"));
+    job.see(before + (random.draw() as usize) % answer.len());
+    kill_root(place);
+    job.see(expected.len());
+}
+
 #[test]
 fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_lost_or_comes_twice() {
     let place = Place::new("killed-roots");
@@ -84,13 +95,7 @@ fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_los
     expected += &format!("got first\n{}", rows(0));
     job.see(expected.len());
     for number in 1..=24 {
-        let answer = format!("got word {number}\n{}", rows(number));
-        let before = expected.len();
-        expected += &answer;
-        job.say(&format!("word {number}"));
-        job.see(before + (random.draw() as usize) % answer.len());
-        kill_root(&place);
-        job.see(expected.len());
+        lose_root(&place, &mut job, &mut expected, number, &mut random);
     }
     job.say("end");
     expected += &format!("got end\n{}", rows(25));
@@ -117,13 +122,7 @@ fn a_root_is_killed_while_replicas_are_lost_and_replaced_by_copies() {
     for number in 0..16 {
         // Those that are lost in the same moment as the root may be found by the next one.
         let recovered = events("recovered");
-        let answer = format!("got word {number}\n{}", rows(number));
-        let before = expected.len();
-        expected += &answer;
-        job.say(&format!("word {number}"));
-        job.see(before + (random.draw() as usize) % answer.len());
-        kill_root(&place);
-        job.see(expected.len());
+        lose_root(&place, &mut job, &mut expected, number, &mut random);
         let since = Instant::now();
         while number < 10 && events("recovered") == recovered {
             assert!(since.elapsed() < LIMIT, "no replica is lost and copied under root {number}");

@@ -20,7 +20,7 @@ const _: () = assert!(KEPT_BYTES_MAX / PAGE * DIGEST_BYTES as u64 <= PAGES_BYTES
 /// Which image another is built on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Below {
-    /// What whoever stores images calls it. It is less than the number of those above it.
+    /// The number that the store of images has given it. It is less than the number of those above it.
     pub number: u64,
     /// The digest of all headers of the image, and so of all that is in it.
     pub digest: u128,

@@ -13,10 +13,10 @@
 //!     ├──────────── Decisions{8} ─────────────► │
 //!     │ raised at call 8                        │ raised at call 8
 //! ```
-//! Whoever makes progress answers, so no program waits for what another one computes, but a follower for its leader. A
-//! new leader takes up what the last one has announced: it has the decision, and gets the ballots again. A copy may
-//! have been made before a signal was announced, and hear of it after its siblings have agreed: it begins no call until
-//! it is in step, and was behind its source's answer before.
+//! Each process that makes progress answers, so no program waits for what another one computes, but a follower for its
+//! leader. A new leader takes up what the last one has announced: it has the decision, and gets the ballots again. A
+//! copy may have been made before a signal was announced, and hear of it after its siblings have agreed: it begins no
+//! call until it is in step, and was behind its source's answer before.
 //!
 //! The program's main thread gets all of them. Its calls are counted before it looks ([`are_pending`]); who answers
 //! sets that first and counts then, with a heavy barrier between (`redrt_sync::fence`).

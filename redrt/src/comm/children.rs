@@ -90,7 +90,7 @@ struct Ledger {
 /// What members tell each other in a call that does not wait for it.
 struct Told {
     outcome: Outcome,
-    /// It is used when so many are open, if not before.
+    /// It is used when this number of them is open, if not before.
     used_at: usize,
 }
 

@@ -85,7 +85,7 @@ impl Topology {
     }
 }
 
-/// A list as the kernel writes them, `0-3,8`; what is none in it is left out.
+/// A list as the kernel writes them, `0-3,8`; what is no number in it is left out.
 fn numbers(list: &str) -> Vec<usize> {
     let range = |item: &str| {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
@@ -115,8 +115,8 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A host with so many sockets of so many nodes of so many cores of so many threads, numbered as Linux often does:
-    /// the second threads of all cores come after the first ones.
+    /// A host with these numbers of sockets, nodes in each, cores in each and threads in each, numbered as Linux often
+    /// does: the second threads of all cores come after the first ones.
     pub fn host(sockets: usize, nodes: usize, cores: usize, threads: usize) -> Topology {
         let core_count = sockets * nodes * cores;
         let text = move |name: &str| {

@@ -29,7 +29,7 @@ pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long nothing need be heard of a line while the program runs, of images that are written or of the store, before
 /// the line is given up. A disk that does not answer, or a message that was lost, must not hold all later lines.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(600);
-/// What is left when all is copied, and copies for other hosts, may take so many times as long as the rounds before.
+/// What is left when all is copied, and copies for other hosts, may take this many times as long as the rounds before.
 const REST_FACTOR: u32 = 10;
 /// The rest after an attempt that failed; it doubles with each.
 const REST_FIRST: Duration = Duration::from_secs(1);

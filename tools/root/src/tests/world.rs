@@ -174,8 +174,8 @@ pub fn record(scenario: Scenario) -> Recording {
     job.recording()
 }
 
-/// Plays a job for so many steps, and on to a moment at which a line is under way. Then nobody answers any more. None
-/// if it ends before.
+/// Plays a job for this number of steps, and on to a moment at which a line is under way. Then nobody answers any more.
+/// None if it ends before.
 pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording> {
     let mut job = begin(scenario);
     for step in 0..400 {
