@@ -7,6 +7,7 @@ use crate::place::{self, DIRECTORY_MODE};
 use crate::sealed::{self, SealError, SealedReader, SealedWriter};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
+use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -157,7 +158,7 @@ impl<T> Doing<T> for io::Result<T> {
 }
 
 /// A line that is kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Kept {
     /// Where its images are.
     pub directory: PathBuf,
@@ -298,12 +299,16 @@ impl Store {
         Ok(path)
     }
 
-    /// Keeps a line, all of whose images are on the disk, and removes what is older than need be.
+    /// Keeps a line, all of whose images are on the disk, and removes what is older than need be. One that is kept
+    /// already stays as it is: who had it kept was perhaps killed before that was known.
     ///
     /// # Errors
     /// When the disk refuses. Then the line does not count, and older ones stay.
     pub fn commit(&self, mut manifest: Manifest) -> Result<Kept, Error> {
         let generation = manifest.generation;
+        if self.path(Name::whole(generation)).exists() {
+            return self.open(generation);
+        }
         self.check_chain(&manifest)?;
         let partial = self.path(Name::partial(generation));
         manifest.files = files(&partial)?;

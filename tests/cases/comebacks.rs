@@ -1,5 +1,7 @@
 //! Roots that are killed while their jobs run, and come back.
 
+mod saved;
+
 use super::terminals::{LIMIT, Place, code, kill, program, rows, screen};
 use nix::sys::signal::{Signal, kill as signal};
 use nix::unistd::Pid;

@@ -2,7 +2,7 @@
 
 use crate::{HOSTS, nothing_left};
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Lab, Running, compile};
+use redrt_tests::{Job, Lab, Random, Running, compile};
 use std::time::Duration;
 
 /// The processes of `redrun` that run a job, on all hosts.
@@ -14,15 +14,20 @@ fn roots(lab: &Lab) -> Vec<i32> {
     HOSTS.split(',').flat_map(|host| lab.processes(host, "redrun")).filter(is_root).collect()
 }
 
-/// Kills another root, and waits until the next one has all hosts.
-fn kill_root(lab: &Lab, job: &Running, killed: &mut Vec<i32>, host_count: usize) {
+/// Kills another root.
+fn kill_another(lab: &Lab, job: &Running, killed: &mut Vec<i32>) {
     let is_another = |killed: &[i32]| roots(lab).into_iter().find(|root| !killed.contains(root));
     job.wait_until("a root", |_| is_another(killed).is_some());
     let root = is_another(killed).expect("it was just there");
-    let attached = |job: &Running| job.count("reattached");
-    let before = attached(job);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(root), nix::sys::signal::Signal::SIGKILL).expect("it runs");
     killed.push(root);
+}
+
+/// The same, and waits until the next one has all hosts.
+fn kill_root(lab: &Lab, job: &Running, killed: &mut Vec<i32>, host_count: usize) {
+    let attached = |job: &Running| job.count("reattached");
+    let before = attached(job);
+    kill_another(lab, job, killed);
     job.wait_until("all hosts", |job| attached(job) >= before + host_count);
 }
 
@@ -69,5 +74,39 @@ fn a_host_that_was_added_is_part_of_the_job_whose_root_comes_back() {
     let ended = job.wait().ended_well();
     assert_eq!(ended.out.lines().filter(|line| line.ends_with(": right")).count(), 4, "{ended}");
     assert_eq!((ended.events("came-back").count(), ended.events("recovered").count()), (2, lost), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// Whatever the root was at: the hosts copy a checkpoint to each other, or one of them is lost and the job goes back.
+#[test]
+fn a_root_is_killed_while_hosts_keep_checkpoints_for_each_other_and_while_the_job_goes_back_to_a_copy() {
+    let Some(lab) = lab(4) else { return };
+    let mut random = Random::from_environment();
+    let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
+    let saved = ["--checkpoint", "0.3s", "--checkpoint-level", "partner", "--checkpoint-dir", &store];
+    let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).environment("UNTIL_MIB", "16");
+    let job = job.on_hosts(&lab, "h1,h2,h3").options(&["--detachable"]).options(&saved);
+    let job = job.limit(Duration::from_secs(120)).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let mut killed = Vec::new();
+    let mut kill_soon = |job: &Running, time_max_ms: u64| {
+        std::thread::sleep(Duration::from_millis(random.from_one_to(time_max_ms)));
+        kill_another(&lab, job, &mut killed);
+    };
+    for _ in 0..6 {
+        kill_soon(&job, 500);
+    }
+    // None is held up by what the roots before had begun.
+    job.wait_for("checkpoint-copied", job.count("checkpoint-copied") + 1);
+    lab.cut_power("h2");
+    for _ in 0..3 {
+        kill_soon(&job, 1500);
+    }
+    job.wait_for("checkpoint", job.count("checkpoint") + 1);
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait().ended_well();
+    let mut lines: Vec<_> = ended.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["computing", "rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
     nothing_left(&lab, &ended);
 }

@@ -108,6 +108,9 @@ pub fn directories(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Pa
 }
 
 #[cfg(test)]
+pub(crate) use tests::kept;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use line_store::{Level, Member};
@@ -155,6 +158,11 @@ mod tests {
             level,
             copies: if level.is_of_hosts() { vec![None; 3] } else { Vec::new() },
         }
+    }
+
+    /// A line that is kept.
+    pub(crate) fn kept() -> line_store::Kept {
+        line_store::Kept { directory: "line-3".into(), manifest: manifest(Level::Shared) }
     }
 
     fn names(plan: &HostPlan) -> Vec<(&str, bool)> {

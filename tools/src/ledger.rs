@@ -8,15 +8,20 @@
 //! ```
 //! A daemon is told that a message has been received when it is written here, not before. Messages of the root to
 //! daemons are worked out again, and those that the root did not make are in their midst: `Order` says after how many.
+//! A job that goes back to a line has other daemons from `Returned` on, to whom messages are counted anew.
 //!
 //! The directory `JOB.root`, beside the socket for consoles, is for its user alone: the journal has the job's secret,
 //! the environment of the program, and all that was read from standard input and printed.
 
+use crate::jobs;
+use crate::plan::PlannedHost;
 use anyhow::{Context, Result};
 use control_network::identity::ProcessIdentity;
 use control_network::launcher::Starting;
 use job_root::Input;
+use line_store::{Kept, Manifest};
 use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
 use root_journal::file::Journal;
@@ -48,8 +53,8 @@ pub struct Begun {
     pub settings: job_root::Settings,
     /// Seed of what replicas must agree on.
     pub seed: u64,
-    /// The guard of a daemon on this host keeps what was on its way to standard output when the root is killed.
-    pub is_local: bool,
+    /// The line that it goes on from, if it was resumed.
+    pub resumed: Option<Box<Kept>>,
     /// Which of standard input, output and error are files.
     pub files: [Option<KeptFile>; 3],
 }
@@ -121,10 +126,34 @@ pub enum Record {
         /// The process.
         process: ProcessIdentity,
     },
+    /// The store has a place for a line. What follows from that is an input.
+    LineBegun {
+        /// Lines that are kept beside it.
+        beside: Vec<Generation>,
+        /// The one that it is built on.
+        basis: Option<Box<Manifest>>,
+    },
+    /// The store keeps a line. What follows from that is an input.
+    LineKept(Box<Kept>),
+    /// All processes are gone, and daemons of their own are started for others. All behind it is of those.
+    Returned(Box<Returned>),
     /// Lines without an end were shown: a terminal waits for an answer.
     Prompt,
     /// Another root goes on from here.
     CameBack(Term),
+}
+
+/// How a job goes back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Returned {
+    /// The job's secret from now on.
+    pub secret: Secret,
+    /// Its hosts.
+    pub hosts: Vec<PlannedHost>,
+    /// The line that it goes back to …
+    pub kept: Box<Kept>,
+    /// … how often, with this time.
+    pub count: u32,
 }
 
 #[derive(Debug)]
@@ -136,7 +165,7 @@ struct Writing {
     /// The job ends with this process, unless that is killed.
     ends_with_this: bool,
     byte_count: u64,
-    /// Messages of the root until now.
+    /// Messages of the root until now, in this life of the job.
     relayed_count: u64,
     /// Why it was given up, until somebody has asked.
     trouble: Option<String>,
@@ -254,6 +283,32 @@ impl Ledger {
         }
     }
 
+    /// The store has a place for a line.
+    pub fn line_begun(&self, beside: &[Generation], basis: Option<&Manifest>) {
+        if self.is_kept() {
+            self.write(&Record::LineBegun { beside: beside.to_vec(), basis: basis.cloned().map(Box::new) });
+        }
+    }
+
+    /// The store keeps a line.
+    pub fn line_kept(&self, kept: &Kept) {
+        if self.is_kept() {
+            self.write(&Record::LineKept(Box::new(kept.clone())));
+        }
+    }
+
+    /// The job goes back: nothing of its new daemons was done yet.
+    pub fn returned(&self, returned: Returned) {
+        self.write(&Record::Returned(Box::new(returned)));
+        self.flush();
+        self.begin_life();
+    }
+
+    /// Messages are for other daemons from now on.
+    pub fn begin_life(&self) {
+        self.0.borrow_mut().relayed_count = 0;
+    }
+
     /// A host is being added.
     pub fn added(&self, spare: &Spare, for_user: Option<Option<u32>>) {
         self.write(&Record::Added { spare: spare.clone(), for_user });
@@ -333,4 +388,27 @@ pub fn look(directory: &Path) -> Result<Option<Begun>> {
         Err(error) if error.is_absence() => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The line that a job was resumed from whose root was killed.
+///
+/// # Errors
+/// When it has left no journal, was not resumed, or its root lives.
+pub fn resumed(job: u64) -> Result<Kept> {
+    let begun = jobs::find_root(job).map(|directory| look(&directory)).transpose()?.flatten();
+    let kept = begun.and_then(|begun| begun.resumed);
+    kept.map(|kept| *kept).with_context(|| format!("job {job:016x} has left nothing to go on with"))
+}
+
+/// The jobs of this user on this host that go on without a root, and can have one again.
+pub fn rootless() -> Vec<String> {
+    let can_go_on = |(job, directory): &(String, PathBuf)| {
+        root_journal::file::is_abandoned(&journal_path(directory)) && jobs::noted_end(job).is_none()
+    };
+    jobs::find_roots().into_iter().filter(can_go_on).map(|(job, _)| job).collect()
+}
+
+/// What the user of such a job is told.
+pub fn no_root(job: &str) -> String {
+    format!("its root was killed: redrun --attach {job} brings it back")
 }

@@ -1,6 +1,7 @@
 //! Which hosts a job uses, and how they are reached: what `redrun` was told, or finds in its environment.
 
 use redrt_wire::daemon::{Binding, HostName};
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 pub const DETECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One host.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlannedHost {
     /// Its name; absent for the host `redrun` runs on when no hosts were named.
     pub name: Option<HostName>,

@@ -31,6 +31,7 @@ mod messages;
 mod places;
 mod printing;
 mod saving;
+mod unanswered;
 
 pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Rooms, Settings};
 
@@ -45,6 +46,7 @@ use replica_output::sphere_stream::SphereStream;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
+use unanswered::Unanswered;
 
 /// The machine; see the crate.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,6 +60,7 @@ pub struct Root {
     input: StandardInput,
     /// Processes that wait for a line, and the numbers of their questions.
     line_askers: Vec<(ReplicaId, u64)>,
+    unanswered: Unanswered,
     /// When the last input came.
     now: Duration,
     /// Outputs of the last input are left, or may be.
@@ -76,8 +79,9 @@ impl Root {
             world: life.coordinator.world.clone(),
             is_cloneable,
             printing: Printing::new(release, &life.coordinator.view, &shown_bytes),
-            input: StandardInput::new(life.input_bytes),
+            input: StandardInput::new(life.input_bytes, life.coordinator.line.is_some()),
             line_askers: Vec::new(),
+            unanswered: Unanswered::default(),
             coordinator: Coordinator::new(life.coordinator),
             homes: Homes::default(),
             spares: Spares::new(job, site),
@@ -146,6 +150,18 @@ impl Root {
         self.input.in_flight_bytes()
     }
 
+    /// Whether standard input may be read: there are processes that are given it.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.is_launched() && self.input.is_wanted()
+    }
+
+    /// Whether processes that have had so much of standard input can be given all that was read since.
+    #[must_use]
+    pub fn has_input_since(&self, bytes: u64) -> bool {
+        self.input.has_since(bytes)
+    }
+
     /// What the images of the newest line have had of standard input.
     #[must_use]
     pub fn input_bytes_at_line(&self) -> u64 {
@@ -166,6 +182,7 @@ impl Root {
                 self.launched(placement, recovery.map(|recovery| *recovery));
             }
             Input::WentBack(life) => self.go_back(*life),
+            Input::LineOpened { generation, orders } => self.begin_line(generation, orders),
             Input::Daemon { host, message } => self.hear(host, message),
             Input::HostLost { host, name, why } => self.lose_host(host, name, why),
             Input::HostDismissed(host) => {
@@ -187,16 +204,25 @@ impl Root {
             }
             Input::Kill { asker, replica } => self.kill(asker, replica),
             Input::StandardInput(bytes) => {
-                self.input.note_read(bytes.len());
-                self.give_input(&ToDaemon::Input { bytes });
+                if self.input.note_read(&bytes) {
+                    self.give_input(&ToDaemon::Input { bytes });
+                }
+                self.look_at_line_input();
             }
-            Input::StandardInputEnd => self.give_input(&ToDaemon::InputEnd),
+            Input::StandardInputEnd => {
+                if self.input.note_end() {
+                    self.give_input(&ToDaemon::InputEnd);
+                }
+            }
             Input::Tick if !self.is_launched() => {}
             Input::Tick => {
                 self.spares.work(now);
                 self.coordinator.handle(now, coordinator::Input::Tick);
             }
-            Input::Job(input) => self.coordinator.handle(now, input),
+            Input::Job(input) => {
+                self.unanswered.hear(&input);
+                self.coordinator.handle(now, input);
+            }
         }
     }
 
@@ -229,6 +255,7 @@ impl Root {
         let readers = self.world.replicas().zip(&placement).filter(|(replica, _)| replica.rank == VirtualRank(0));
         self.input.launched(readers.filter_map(|(_, host)| *host));
         self.homes.settle(placement);
+        self.unanswered.launched();
     }
 
     /// All processes are gone, and others take their places.
@@ -236,7 +263,7 @@ impl Root {
         self.coordinator = Coordinator::new(life.coordinator);
         self.homes = Homes::default();
         self.spares.begin_anew();
-        self.input = StandardInput::new(life.input_bytes);
+        self.input.go_back(life.input_bytes);
         self.line_askers.clear();
         self.printing.forget_holds();
         self.rewind(life.restored);
@@ -307,7 +334,12 @@ impl Root {
                 if let ToDaemon::Line { order, .. } = &message {
                     self.note_line_order(order);
                 }
-                Output::Send(message)
+                let are_loaded = matches!(message, ToDaemon::Cards(_));
+                self.outputs.push_back(Output::Send(message));
+                if are_loaded {
+                    self.give_missed_input();
+                }
+                return;
             }
             Job::SendTo(host, message) => Output::SendTo(host, message),
             Job::Place(order) => return self.spares.obey(order, self.now),
@@ -326,6 +358,7 @@ impl Root {
             Job::Restart { count, .. } => Output::GoBack { count },
             Job::Finish(code) => Output::Finish { code, will_go_on: self.coordinator.is_suspended() },
         };
+        self.unanswered.ask(&output);
         self.outputs.push_back(output);
     }
 }

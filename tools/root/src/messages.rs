@@ -5,7 +5,7 @@ use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{Newcomer, Progress};
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::dynamic::Request;
-use redrt_wire::line::{Generation, PartStep};
+use redrt_wire::line::{Generation, LineOrder, PartStep};
 use replica_output::restored::Restored;
 use replica_output::sphere_stream::Release;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,13 @@ pub enum Input {
     },
     /// The job begins anew from a line: all its processes are gone.
     WentBack(Box<Life>),
+    /// There is a place for the images of a line ([`Output::OpenLine`]).
+    LineOpened {
+        /// Which line.
+        generation: Generation,
+        /// What the daemon of each host is told, by host.
+        orders: Vec<LineOrder>,
+    },
     /// A daemon that is part of the job said something.
     Daemon {
         /// Its host.
@@ -246,13 +253,15 @@ pub enum Output {
         /// Whether it is done, or begun.
         outcome: Result<(), Refused>,
     },
-    /// Make a place in the store for the images of a line, and have the daemons begin to write them.
+    /// Make a place in the store for the images of a line. Answered by [`Input::LineOpened`], or by what the store
+    /// says.
     OpenLine(Generation),
-    /// All images of a line are on the disk: keep it.
+    /// All images of a line are on the disk: keep it. Answered by what the store says.
     CommitLine(Box<TakenLine>),
     /// Nothing comes of a line: remove what there is of it.
     DropLine(Generation),
-    /// All processes are gone: begin again from the newest line.
+    /// All processes are gone: begin again from the newest line. Answered by [`Input::WentBack`], and
+    /// [`Input::Launched`].
     GoBack {
         /// How often the job is started from it, with this time; 0 if it cannot be loaded, and an older one is to be
         /// taken.

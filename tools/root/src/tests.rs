@@ -7,7 +7,7 @@ use super::*;
 use redrt_wire::frame::{decode_body, encode_body};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
-use world::{Recording, Scenario, record, record_silence};
+use world::{Recording, Scenario, record, record_losses, record_silence};
 
 /// Gives a root inputs of a recording, each as a journal would have kept it; what comes out of each.
 fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>) -> Vec<String> {
@@ -83,6 +83,50 @@ fn a_root_that_has_lost_an_input_is_not_the_same() {
     let mut root = begin(&recording);
     replay(&mut root, &recording, 0..lost);
     assert_ne!(replay(&mut root, &recording, lost + 1..count), recording.outputs[lost + 1..]);
+}
+
+type Kind = (&'static str, fn(&Input) -> bool);
+
+/// Each record counts: a journal that lacks the first of its kind makes another root.
+#[test]
+fn a_record_that_is_forgotten_makes_another_root() {
+    let kinds: [Kind; 6] = [
+        ("LineOpened", |input| matches!(input, Input::LineOpened { .. })),
+        ("Store", |input| matches!(input, Input::Job(coordinator::Input::Store { .. }))),
+        ("WentBack", |input| matches!(input, Input::WentBack(_))),
+        ("HostLost", |input| matches!(input, Input::HostLost { .. })),
+        ("StandardInput", |input| matches!(input, Input::StandardInput(_))),
+        ("Line", |input| matches!(input, Input::Line { .. })),
+    ];
+    for (name, is_it) in kinds {
+        let is_found = (0..200).any(|seed| {
+            let mut recording = record(Scenario::of_seed(seed));
+            let Some(at) = recording.inputs.iter().position(|(_, input)| is_it(input)) else { return false };
+            recording.inputs.remove(at);
+            recording.outputs.remove(at);
+            let mut root = begin(&recording);
+            replay(&mut root, &recording, 0..recording.inputs.len()) != recording.outputs
+        });
+        assert!(is_found, "{name}");
+    }
+}
+
+#[test]
+fn a_root_that_is_killed_between_any_two_inputs_asks_again_what_was_not_answered() {
+    let mut loss_count = 0;
+    for seed in 0..200 {
+        let (losses, stuck) = record_losses(Scenario::of_seed(seed).losing_roots(false), seed as usize);
+        loss_count += losses;
+        assert_eq!(stuck, None, "seed {seed}");
+    }
+    assert!(loss_count > 1000, "{loss_count}");
+    let is_stuck = |what: &str, seed: u64, step_count| {
+        let (_, stuck) = record_losses(Scenario::of_seed(seed).losing_roots(true), step_count);
+        stuck.is_some_and(|stuck| stuck.contains(what))
+    };
+    let waits_for_store = (0..300).any(|seed| is_stuck("StoreSilent", seed, seed as usize));
+    let waits_for_return = (0..300).any(|seed| is_stuck("GoBack", seed, 400));
+    assert!(waits_for_store && waits_for_return, "a root that forgets its questions is like one that does not");
 }
 
 #[test]

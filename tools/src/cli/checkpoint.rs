@@ -3,7 +3,7 @@
 use super::arguments::{Arguments, CompressionChoice, LevelChoice};
 use super::{Job, UsageError, assemble_with, hosts, protect};
 use crate::plan::HostPlan;
-use crate::{homes, quantity, secret_file};
+use crate::{homes, ledger, quantity, secret_file};
 use coordinator::Schedule;
 use line_store::chain;
 use line_store::{Homeless, Kept, Level, Manifest, Store};
@@ -134,6 +134,9 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
 /// Why a job cannot be resumed as it was said.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
+    /// Its processes run, and wait for a root.
+    #[error("{}", ledger::no_root(.0))]
+    Rootless(String),
     /// Not named by its directory.
     #[error("there is no such directory")]
     NoDirectory,
@@ -227,17 +230,33 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
         return Err(wrong(ResumeError::Shape(name)));
     }
     let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
-    let store = find_store(text, &checkpoint.directory).map_err(wrong)?.with_key(checkpoint.key.clone());
-    // Before it is looked for: a job that runs would go on to a newer one.
-    let lock = store.lock().map_err(|error| wrong(error.into()))?;
-    let (kept, unfit) = newest_at(&store, &hosts::plan(arguments)?).map_err(wrong)?;
+    let (kept, unfit, lock) = match arguments.come_back {
+        // It has gone on since, and its lines with it.
+        Some(job) => {
+            let kept = ledger::resumed(job).map_err(|error| UsageError(format!("{error:#}")))?;
+            let store = Store::of_job(&parent_of(&kept), kept.manifest.job);
+            let lock = store.lock().map_err(|error| wrong(error.into()))?;
+            (kept, None, lock)
+        }
+        None => {
+            let store = find_store(text, &checkpoint.directory).map_err(wrong)?.with_key(checkpoint.key.clone());
+            // Before it is looked for: a job that runs would go on to a newer one.
+            let lock = store.lock().map_err(|error| wrong(error.into()))?;
+            let (kept, unfit) = newest_at(&store, &hosts::plan(arguments)?).map_err(wrong)?;
+            let job = format!("{:016x}", kept.manifest.job);
+            if ledger::rootless().contains(&job) {
+                return Err(wrong(ResumeError::Rootless(job)));
+            }
+            (kept, unfit, lock)
+        }
+    };
     let own = env!("CARGO_PKG_VERSION");
     if kept.manifest.program_version != own {
         return Err(wrong(ResumeError::Version { written: kept.manifest.program_version, own }));
     }
     let passed_over = unfit.map(|why| format!("an older checkpoint is used, since {why}"));
     // Lines of one job stay together.
-    let parent = kept.directory.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
+    let parent = parent_of(&kept);
     let level = if arguments.checkpoint_level.is_some() { checkpoint.level } else { kept.manifest.level };
     let checkpoint = Checkpoint { directory: parent, level, ..checkpoint };
     let resumed = degree_of(arguments, &kept.manifest).map_err(wrong)?;
@@ -254,6 +273,11 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     job.resume = Some(kept);
     job.lock = lock;
     Ok(job)
+}
+
+/// Where the lines of all jobs are, of which this is one.
+fn parent_of(kept: &Kept) -> PathBuf {
+    kept.directory.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned()
 }
 
 /// Whether lines can be kept so far away.

@@ -28,8 +28,6 @@ pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> 
 fn hindrance(arguments: &Arguments) -> Option<&'static str> {
     let reasons = [
         (!arguments.detachable && !arguments.detach, "only the root of a job with --detachable or --detach comes back"),
-        (arguments.checkpoint.is_some(), "the root of a job with --checkpoint does not come back, but --resume does"),
-        (arguments.resume.is_some(), "the root of a job that was resumed does not come back"),
         (arguments.pool.is_some(), "the root of a job with --pool does not come back"),
         (arguments.output_directory.is_some(), "the root of a job with --output-dir does not come back"),
     ];

@@ -1,7 +1,7 @@
 //! A question to the `redrun` of a job, and its answer.
 
 use crate::jobs::Found;
-use crate::terminal::client;
+use crate::ledger;
 use anyhow::{Context, Result, bail};
 use control_network::door;
 use control_network::link::{Link, Received};
@@ -28,8 +28,8 @@ pub fn ask(found: &Found, question: Question) -> Result<String> {
     let opened = match door::dial(found.address, &found.secret, time_max) {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            if client::rootless().contains(&found.job) {
-                bail!("{}", client::no_root(&found.job));
+            if ledger::rootless().contains(&found.job) {
+                bail!("{}", ledger::no_root(&found.job));
             }
             found.cross_out();
             bail!("job {} has ended", found.job);

@@ -3,6 +3,7 @@
 use super::status::Status;
 use crate::columns::aligned;
 use crate::jobs::{self, Found};
+use crate::ledger;
 use crate::terminal::client;
 use anyhow::Result;
 use serde::Serialize;
@@ -65,8 +66,8 @@ fn rows() -> Result<Vec<Row>> {
     let mut rows: Vec<_> = running.iter().zip(asked).map(|(found, status)| row(found, status, &seats)).collect();
     // Not those that are among the above: they could not be asked, and their rows say why.
     let is_new = |job: &String| running.iter().all(|found| found.job != *job);
-    rows.extend(client::rootless().into_iter().filter(is_new).map(|job| Row {
-        health: client::no_root(&job),
+    rows.extend(ledger::rootless().into_iter().filter(is_new).map(|job| Row {
+        health: ledger::no_root(&job),
         job,
         address: None,
         facts: None,

@@ -7,9 +7,14 @@
 //!   daemons ◀─ Call ── then each says what it has, and gets and gives what is missing
 //! ```
 //! The time of the job stands still while it has no root: a process that was not heard of then is not late.
+//!
+//! A job that went back to a line has had several lives, each with daemons and messages of its own ([`before`]). One
+//! that was going back when its root was killed begins that anew, unless processes were launched already.
 
-use super::fleet::Known;
+mod before;
+
 use super::joining::Awaited;
+use super::lines::Return;
 use super::spool::Spool;
 use super::streams;
 use super::transit::Transit;
@@ -19,6 +24,7 @@ use crate::jobs;
 use crate::ledger::{self, Begun, Ledger, Record, Senseless};
 use crate::plan::HostPlan;
 use anyhow::{Context, Result, bail};
+use before::{Before, LifeBefore};
 use job_root::Input;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
@@ -27,7 +33,7 @@ use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
 use root_journal::file::Journal;
 use spare_pool::Spare;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -94,14 +100,14 @@ impl Keepsakes {
         Ok(Self { transits: [output.with_context(failed)?, error.with_context(failed)?], spool })
     }
 
-    fn come_back(directory: &Path, is_kept: bool, input_bytes: Option<u64>) -> Result<Self> {
+    fn come_back(directory: &Path, input_bytes: Option<u64>) -> Result<Self> {
         let failed = || format!("Failed to read {}", directory.display());
-        let [output, error] = STREAMS.map(|name| Transit::come_back(directory, name, is_kept));
+        let [output, error] = STREAMS.map(|name| Transit::come_back(directory, name));
         let spool = input_bytes.map(|bytes| Spool::come_back(directory, bytes)).transpose().with_context(failed)?;
         Ok(Self { transits: [output.with_context(failed)?, error.with_context(failed)?], spool })
     }
 
-    fn pipes(&self) -> Result<Vec<OwnedFd>> {
+    pub fn pipes(&self) -> Result<Vec<OwnedFd>> {
         let pipes = self.transits.iter().map(Transit::pipe).chain(self.spool.as_ref().map(Spool::pipe));
         pipes.map(|pipe| Ok(pipe.try_clone_to_owned()?)).collect()
     }
@@ -133,14 +139,13 @@ pub(super) struct Ground {
 /// What is gone through again.
 #[derive(Debug)]
 pub(super) struct Replay {
-    records: VecDeque<Record>,
-    /// Messages that the root has not made: after how many of its own, to whom, and what.
-    orders: VecDeque<(u64, Option<u32>, Vec<u8>)>,
+    /// The life that is being gone through, and those that follow.
+    life: LifeBefore,
+    later: VecDeque<LifeBefore>,
     relayed_count: u64,
     shown_bytes: [u64; 2],
     term: Term,
     input_file: Option<ledger::KeptFile>,
-    known: Known,
 }
 
 impl Ground {
@@ -156,7 +161,7 @@ impl Ground {
         let mut kept = None;
         let mut ledger = Ledger::absent();
         if outlives_terminal && !plan.root_lease.is_zero() {
-            match begin(job, job_number, &secret, &settings, &plan) {
+            match begin(job, job_number, &secret, &settings) {
                 Ok((begun, keepsakes)) => (ledger, kept) = (begun, Some(keepsakes)),
                 Err(error) => {
                     ledger.give_up(&format!("{error:#}"));
@@ -172,47 +177,27 @@ impl Ground {
     /// Of one whose root was killed. Its daemons are not called yet.
     pub fn of_past(past: Past, plan: HostPlan) -> Result<Self> {
         let Past { begun, records, journal, directory } = past;
-        let mut known = Known::default();
-        let (mut orders, mut term, mut input_bytes) = (VecDeque::new(), Term::default(), 0);
-        let mut is_launched = false;
-        for record in &records {
-            match record {
-                Record::Attached(attach) => drop(known.attached.insert(attach.host, (**attach).clone())),
-                Record::Heard { host, .. } | Record::Counted { host } => *known.received.entry(*host).or_default() += 1,
-                Record::Order { after, to, body } => {
-                    is_launched |= matches!(decode_body(body), Ok(ToDaemon::Launch(_)));
-                    orders.push_back((*after, *to, body.clone()));
-                }
-                Record::Input { input, .. } => {
-                    if let Input::StandardInput(bytes) = &**input {
-                        input_bytes += bytes.len() as u64;
-                    }
-                }
-                Record::CameBack(other) => term = *other,
-                Record::Launcher { host, process } => known.launchers.push((*host, *process)),
-                Record::Hear { .. } | Record::Added { .. } | Record::Prompt => {}
-            }
-        }
-        if !is_launched {
+        let Before { mut lives, term, input_bytes } = Before::of(records);
+        let Some(life) = lives.pop_front().filter(|life| life.is_launched) else {
             bail!("the root of job {:016x} was killed before its processes were started", begun.job);
-        }
+        };
         let [input_file, output_file, error_file] = begun.files;
         for (kept, stream) in [(output_file, libc::STDOUT_FILENO), (error_file, libc::STDERR_FILENO)] {
             kept.into_iter().try_for_each(|kept| lead_to_file(&kept, stream))?;
         }
         let spooled_bytes = input_file.is_none().then_some(input_bytes);
-        let keepsakes = Keepsakes::come_back(&directory, begun.is_local, spooled_bytes)?;
+        let keepsakes = Keepsakes::come_back(&directory, spooled_bytes)?;
+        let read_bytes = input_bytes + begun.resumed.as_ref().map_or(0, |kept| kept.manifest.input_bytes);
         let replay = Replay {
-            records: records.into(),
-            orders,
+            life,
+            later: lives,
             relayed_count: 0,
             shown_bytes: keepsakes.transits.each_ref().map(Transit::shown_bytes),
             term: term.next(),
-            input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + input_bytes, ..kept }),
-            known,
+            input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + read_bytes, ..kept }),
         };
         let ledger = Ledger::go_on(journal, &directory);
-        let fleet = Fleet::come_back(plan, begun.secret, ledger.clone(), replay.term, &replay.known)?;
+        let fleet = Fleet::come_back(plan, begun.secret, ledger.clone(), replay.term, &replay.life.known)?;
         Ok(Self { settings: begun.settings, fleet, ledger, keepsakes: Some(keepsakes), replay: Some(replay) })
     }
 }
@@ -229,13 +214,7 @@ fn lead_to_file(kept: &ledger::KeptFile, stream: i32) -> Result<()> {
     }
 }
 
-fn begin(
-    job: &Job,
-    job_number: u64,
-    secret: &Secret,
-    settings: &job_root::Settings,
-    plan: &HostPlan,
-) -> Result<(Ledger, Keepsakes)> {
+fn begin(job: &Job, job_number: u64, secret: &Secret, settings: &job_root::Settings) -> Result<(Ledger, Keepsakes)> {
     let begun = Begun {
         // Without the --root that the console has put behind the name.
         arguments: std::env::args_os().enumerate().filter(|(at, _)| *at != 1).map(|(_, word)| word).collect(),
@@ -245,7 +224,7 @@ fn begin(
         secret: secret.clone(),
         settings: settings.clone(),
         seed: job.options.seed,
-        is_local: plan.hosts[0].local,
+        resumed: job.resume.clone().map(Box::new),
         files: [
             file_of(std::io::stdin().as_fd()),
             file_of(std::io::stdout().as_fd()),
@@ -269,9 +248,10 @@ impl say::Lines for Unsaid {
 
 impl Shell<'_> {
     /// Goes through all that has happened, and then calls the daemons.
-    pub(super) fn come_back(&mut self, replay: Replay) -> Result<()> {
+    pub(super) fn come_back(&mut self, mut replay: Replay) -> Result<()> {
         let (shown_bytes, term) = (replay.shown_bytes, replay.term);
         let input_file = replay.input_file.clone();
+        let mut later = std::mem::take(&mut replay.later);
         // What was written there before is there.
         let audit = self.audit.take();
         self.outputs.replay();
@@ -279,7 +259,14 @@ impl Shell<'_> {
         self.carry_out();
         let mut heard: BTreeMap<u32, VecDeque<FromDaemon>> = BTreeMap::new();
         let mut last = Duration::ZERO;
-        while let Some(record) = self.replay.as_mut().and_then(|replay| replay.records.pop_front()) {
+        loop {
+            let Some(record) = self.replay.as_mut().and_then(|replay| replay.life.records.pop_front()) else {
+                let Some(life) = later.pop_front() else { break };
+                // What is left was said by those who are gone.
+                heard.clear();
+                self.begin_life_before(life, last)?;
+                continue;
+            };
             let (now, input) = match record {
                 Record::Heard { host, body } => {
                     let message = decode_body(&body).map_err(|_| Senseless::Unheard)?;
@@ -299,12 +286,22 @@ impl Shell<'_> {
                     self.outputs.show_prompt();
                     continue;
                 }
+                Record::LineBegun { beside, basis } => {
+                    self.line_begun_before(beside, basis);
+                    continue;
+                }
+                Record::LineKept(kept) => {
+                    self.line_kept_before(kept);
+                    continue;
+                }
                 Record::Attached(_)
                 | Record::Counted { .. }
                 | Record::Order { .. }
                 | Record::Launcher { .. }
+                | Record::Returned(_)
                 | Record::CameBack(_) => continue,
             };
+            self.happened_before(&input);
             self.happened(&input);
             self.root.handle(now, input);
             self.carry_out();
@@ -315,6 +312,7 @@ impl Shell<'_> {
         self.audit = audit;
         self.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
         self.outputs.go_on(shown_bytes)?;
+        self.give_to_store_again();
         let unsettled: Vec<_> = self.joining.keys().copied().collect();
         unsettled.into_iter().for_each(|host| self.fleet.settle_added(host));
         for (host, messages) in heard {
@@ -323,7 +321,7 @@ impl Shell<'_> {
         self.record("came-back", &serde_json::json!({ "term": term.0 }));
         self.go_on_with_input(input_file)?;
         if self.exit_code.is_some() {
-            self.outputs.finish(false);
+            self.outputs.finish(self.root.coordinator().is_suspended());
         }
         self.ledger.came_back(term);
         self.asker_count = term.0 << 32;
@@ -337,13 +335,26 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// What this program does itself when that happens, and can be done again.
-    fn happened(&mut self, input: &Input) {
+    /// The job went back, and has other daemons.
+    fn begin_life_before(&mut self, mut life: LifeBefore, lost_at: Duration) -> Result<()> {
+        self.send_orders(u64::MAX);
+        let Some((replay, returned)) = self.replay.as_mut().zip(life.returned.take()) else { return Ok(()) };
+        (replay.life, replay.relayed_count) = (life, 0);
+        self.ledger.begin_life();
+        let plan = HostPlan { hosts: returned.hosts, ..self.fleet.plan().clone() };
+        self.fleet = Fleet::come_back(plan, returned.secret, self.ledger.clone(), replay.term, &replay.life.known)?;
+        // Unless processes were launched, that is done again.
+        let due = Return { count: returned.count, to_older: false, lost: BTreeSet::new() };
+        self.return_due = (!replay.life.is_launched).then_some(due);
+        self.leave_life(Instant::now(), lost_at);
+        self.line_kept_before(returned.kept);
+        Ok(())
+    }
+
+    /// What has become of daemons, of which this process knows nothing else.
+    fn happened_before(&mut self, input: &Input) {
         match input {
-            Input::HostLost { host, name, .. } => {
-                self.fleet.lost_before(*host);
-                self.lost_host = Some(name.clone());
-            }
+            Input::HostLost { host, .. } => self.fleet.lost_before(*host),
             Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.joining.remove(host)),
             Input::HostNotFound { name, .. } => {
                 if let Some(host) = self.fleet.find(name) {
@@ -358,7 +369,7 @@ impl Shell<'_> {
 
     fn added_before(&mut self, spare: &Spare, for_user: Option<Option<u32>>) {
         if let Some(replay) = &self.replay {
-            let host = self.fleet.added_before(spare, &replay.known);
+            let host = self.fleet.added_before(spare, &replay.life.known);
             self.joining.insert(host, Awaited::noted(for_user));
         }
     }
@@ -367,9 +378,9 @@ impl Shell<'_> {
     pub(super) fn add_noted_host(&mut self) {
         let Some(replay) = &mut self.replay else { return };
         let is_next = |record: &Record| matches!(record, Record::Input { .. } | Record::Hear { .. });
-        let records = replay.records.iter().take_while(|record| !is_next(record));
+        let records = replay.life.records.iter().take_while(|record| !is_next(record));
         let added = records.enumerate().find(|(_, record)| matches!(record, Record::Added { for_user: None, .. }));
-        let added = added.map(|(at, _)| at).and_then(|at| replay.records.remove(at));
+        let added = added.map(|(at, _)| at).and_then(|at| replay.life.records.remove(at));
         if let Some(Record::Added { spare, for_user }) = added {
             self.added_before(&spare, for_user);
         }
@@ -388,7 +399,7 @@ impl Shell<'_> {
         // What the root before had read.
         let waiting = self.spool.as_mut().map(Spool::take).transpose().context("Failed to read standard input")?;
         if let Some(bytes) = waiting.filter(|bytes| !bytes.is_empty()) {
-            self.pass_input(bytes);
+            self.handle(Input::StandardInput(bytes));
         }
         Ok(())
     }
@@ -406,7 +417,7 @@ impl Shell<'_> {
     /// What was sent when the root had made this number of messages, or fewer.
     fn send_orders(&mut self, relayed_count: u64) {
         while let Some(replay) = &mut self.replay
-            && let Some((_, to, body)) = replay.orders.pop_front_if(|(after, ..)| *after <= relayed_count)
+            && let Some((_, to, body)) = replay.life.orders.pop_front_if(|(after, ..)| *after <= relayed_count)
         {
             match decode_body(&body) {
                 Ok(ToDaemon::Launch(launch)) => {

@@ -159,6 +159,7 @@ impl Shell<'_> {
 
     /// The daemon of a host leaves.
     pub(super) fn dismiss_host(&mut self, host: u32) {
+        self.members.remove(&host);
         match self.replay {
             Some(_) => self.fleet.lost_before(host),
             None => self.fleet.dismiss(host),

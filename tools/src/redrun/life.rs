@@ -20,7 +20,7 @@ pub(super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Res
         shown.max().unwrap_or(0)
     };
     Ok(Settings {
-        life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0))),
+        life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0)), |_| true),
         release: job.release,
         shown_bytes: (0..job.world.rank_count()).map(shown).collect(),
         is_cloneable: job.is_cloneable,
@@ -30,9 +30,15 @@ pub(super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Res
     })
 }
 
-/// Of one that begins, or goes back to its newest line when `since` has passed; with its lines, and how often it was
-/// started from that one.
-pub(super) fn life(job: &Job, since: Option<Duration>, view: View, lines: Option<(&Lines, u32)>) -> Life {
+/// Of one that begins, or goes back to its newest line when `since` has passed; with its lines, how often it was
+/// started from that one, and whether processes that have had so much of standard input can be given the rest.
+pub(super) fn life(
+    job: &Job,
+    since: Option<Duration>,
+    view: View,
+    lines: Option<(&Lines, u32)>,
+    has_input: impl Fn(u64) -> bool,
+) -> Life {
     let ranks = (0..job.world.rank_count()).map(VirtualRank);
     let newest = lines.and_then(|(lines, _)| lines.newest.as_deref());
     Life {
@@ -41,7 +47,12 @@ pub(super) fn life(job: &Job, since: Option<Duration>, view: View, lines: Option
             .flat_map(|kept| ranks.clone().map(|rank| super::lines::restored(kept, &view, rank)))
             .collect(),
         input_bytes: newest.map_or(0, |kept| kept.manifest.input_bytes),
-        coordinator: coordinator_settings(job, since, view, lines.map(|(lines, count)| lines.settings(count))),
+        coordinator: coordinator_settings(
+            job,
+            since,
+            view,
+            lines.map(|(lines, count)| lines.settings(count, has_input)),
+        ),
     }
 }
 

@@ -5,23 +5,22 @@ use super::{Shell, life};
 use crate::cli::Job;
 use crate::cli::checkpoint::Checkpoint;
 use crate::homes;
+use crate::ledger::Returned;
+use crate::plan::HostPlan;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
-use job_root::Input;
+use job_root::{Input, Output};
 use line_store::{Kept, Level, Manifest, Member, Store};
 use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::line::{Building, Generation, LineOrder, Restore};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// Maximum number of bytes of standard input kept to be given again. With more the job cannot go back.
-const INPUT_BYTES_MAX: usize = 64 << 20;
 
 /// What the thread is to do.
 enum Work {
@@ -41,6 +40,17 @@ enum Done {
     Dropped,
 }
 
+/// The job is to go back.
+#[derive(Debug)]
+pub(super) struct Return {
+    /// As often as this from the line that it goes back to.
+    pub count: u32,
+    /// That is an older one than the newest, which cannot be loaded.
+    pub to_older: bool,
+    /// The hosts that are not part of it any more.
+    pub lost: BTreeSet<u32>,
+}
+
 /// See the module.
 pub struct Lines {
     checkpoint: Checkpoint,
@@ -52,16 +62,16 @@ pub struct Lines {
     beside: Vec<Generation>,
     /// The one that it is built on.
     pub basis: Option<Box<Manifest>>,
-    /// Standard input that was read since the newest line, and since the one that is being taken. None when it was too
-    /// much.
-    input_since: [Option<Vec<u8>>; 2],
+    /// What a root that was killed was to have kept last.
+    uncommitted: Option<Box<Manifest>>,
     /// What each process had printed, and was not shown, when it was last copied for a line.
     unshown: BTreeMap<ReplicaId, Restored>,
 }
 
 impl Lines {
-    /// Opens the store, if lines are taken. Nothing is made in it.
-    pub fn new(job: &Job, job_number: u64, bell: &Bell) -> Result<Option<Self>> {
+    /// Opens the store, if lines are taken. Nothing is made in it. `comes_back`: the job runs, and had the store's
+    /// lock.
+    pub fn new(job: &Job, job_number: u64, comes_back: bool, bell: &Bell) -> Result<Option<Self>> {
         let Some(checkpoint) = job.checkpoint.clone() else { return Ok(None) };
         let store = Store::of_job(&checkpoint.directory, job_number).with_key(checkpoint.key.clone());
         // An error is told before anything is started.
@@ -70,6 +80,9 @@ impl Lines {
             .with_context(|| format!("--checkpoint-dir {}", checkpoint.directory.display()))?;
         // One that was resumed has the lock. Without lines nobody can resume it, and there is no directory yet.
         let (needs_lock, mut lock) = (job.resume.is_none(), None);
+        if needs_lock && comes_back && store.directory().exists() {
+            lock = store.lock()?;
+        }
         let (of_thread, chain_length) = (store.clone(), checkpoint.chain_length);
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
@@ -78,9 +91,8 @@ impl Lines {
         });
         let worker = worker.context("Failed to start a thread")?;
         let newest = job.resume.clone().map(Box::new);
-        let (beside, input_since) = (Vec::new(), [Some(Vec::new()), Some(Vec::new())]);
-        let unshown = BTreeMap::new();
-        Ok(Some(Self { checkpoint, store, worker, newest, beside, basis: None, input_since, unshown }))
+        let (beside, unshown) = (Vec::new(), BTreeMap::new());
+        Ok(Some(Self { checkpoint, store, worker, newest, beside, basis: None, uncommitted: None, unshown }))
     }
 
     /// Where the lines of this job are.
@@ -88,8 +100,9 @@ impl Lines {
         self.store.directory()
     }
 
-    /// What the coordinator is to know; `count` is how often the job was started from the newest line.
-    pub fn settings(&self, count: u32) -> LineSettings {
+    /// What the coordinator is to know; `count` is how often the job was started from the newest line, and `has_input`
+    /// whether processes that have had so much of standard input can be given what was read since.
+    pub fn settings(&self, count: u32, has_input: impl Fn(u64) -> bool) -> LineSettings {
         LineSettings {
             schedule: self.checkpoint.schedule,
             first: self.checkpoint.first,
@@ -98,26 +111,10 @@ impl Lines {
             restored: self
                 .newest
                 .as_ref()
-                .filter(|_| self.input_since[0].is_some())
+                .filter(|kept| has_input(kept.manifest.input_bytes))
                 .map(|kept| kept.manifest.generation),
             restart_count: count,
         }
-    }
-
-    /// Takes note of input that rank 0 is given.
-    pub fn note_input(&mut self, bytes: &[u8]) {
-        for since in &mut self.input_since {
-            let kept = since.take().filter(|kept| kept.len() + bytes.len() <= INPUT_BYTES_MAX);
-            *since = kept.map(|mut kept| {
-                kept.extend_from_slice(bytes);
-                kept
-            });
-        }
-    }
-
-    /// All that is sent from now on comes after the line that is being taken.
-    fn input_of_line_ends(&mut self) {
-        self.input_since[1] = Some(Vec::new());
     }
 }
 
@@ -159,9 +156,31 @@ fn work_on(store: &Store, work: Work, chain_length: u32, lock: Option<&mut Optio
 }
 
 impl Shell<'_> {
+    /// What was given before was done, or is given again when all is known ([`Shell::give_to_store_again`]).
     fn give_to_store(&mut self, work: Work) {
-        if let Some(lines) = &self.lines {
-            lines.worker.give(work, 0);
+        let Some(lines) = &mut self.lines else { return };
+        match (work, &self.replay) {
+            (work, None) => lines.worker.give(work, 0),
+            (Work::Commit(manifest), Some(_)) => lines.uncommitted = Some(manifest),
+            (Work::Begin(..) | Work::Drop(_), Some(_)) => {}
+        }
+    }
+
+    /// What the store was at when the root was killed.
+    pub(super) fn give_to_store_again(&mut self) {
+        let questions: Vec<_> = self.root.unanswered().collect();
+        for question in questions {
+            match question {
+                Output::OpenLine(generation) => self.open_line(generation),
+                Output::CommitLine(taken) => {
+                    let manifest = self.lines.as_mut().and_then(|lines| lines.uncommitted.take());
+                    // Else parts of it are being copied.
+                    if let Some(manifest) = manifest.filter(|manifest| manifest.generation == taken.generation) {
+                        self.give_to_store(Work::Commit(manifest));
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
@@ -201,9 +220,9 @@ impl Shell<'_> {
                 }
                 Done::Committed(kept) => {
                     let generation = kept.manifest.generation;
+                    self.ledger.line_kept(&kept);
                     if let Some(lines) = &mut self.lines {
                         lines.newest = Some(kept);
-                        lines.input_since[0] = lines.input_since[1].clone();
                     }
                     self.hear_of_line(generation, StoreNews::Committed);
                 }
@@ -226,7 +245,7 @@ impl Shell<'_> {
         (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect()
     }
 
-    /// There is a place for a line: every host begins.
+    /// There is a place for a line: every host is to begin.
     fn begin_line(
         &mut self,
         generation: Generation,
@@ -241,6 +260,7 @@ impl Shell<'_> {
             None => Building::First,
             Some(basis) => Building::On(basis.generation),
         };
+        self.ledger.line_begun(&beside, basis.as_deref());
         lines.basis = basis;
         lines.beside.clone_from(&beside);
         let sealed_key = match self.sealed_key() {
@@ -251,14 +271,13 @@ impl Shell<'_> {
             }
         };
         let is_of_hosts = self.level().is_of_hosts();
-        for host in 0..self.fleet.plan().hosts.len() as u32 {
+        let order = |host| {
             let directory = if is_of_hosts { self.place(host, generation) } else { of_all.clone() };
             let own_beside = is_of_hosts.then(|| beside.clone());
-            let sealed_key = sealed_key.clone();
-            let order = LineOrder::Begin { directory, own_beside, building, compression, sealed_key };
-            self.fleet.send(host, &ToDaemon::Line { generation, order });
-        }
-        self.hear_of_line(generation, StoreNews::Opened);
+            LineOrder::Begin { directory, own_beside, building, compression, sealed_key: sealed_key.clone() }
+        };
+        let orders = (0..self.fleet.plan().hosts.len() as u32).map(order).collect();
+        self.handle(Input::LineOpened { generation, orders });
     }
 
     /// The key of the lines, as daemons are sent it.
@@ -287,23 +306,17 @@ impl Shell<'_> {
         }
     }
 
-    /// Processes are about to be stopped for a line: what they are given of standard input from now on is not in it. Or
-    /// all are copied, and nobody has gone on: what they have printed is noted, since one that goes takes it along.
+    /// All are copied for a line, and nobody has gone on: what they have printed is noted, since one that goes takes it
+    /// along.
     pub(super) fn note_line_order(&mut self, order: &LineOrder) {
-        let Some(lines) = &mut self.lines else { return };
-        match order {
-            LineOrder::Stop => lines.input_of_line_ends(),
-            LineOrder::GoOn => {
-                let view = self.root.coordinator().view();
-                let copied = self.job.world.replicas().filter(|replica| view.is_live(*replica));
-                let unshown = copied.map(|replica| {
-                    let stream = self.root.stream(replica.rank);
-                    (replica, self.outputs.unshown(stream, replica, u64::MAX))
-                });
-                lines.unshown = unshown.collect();
-            }
-            _ => {}
-        }
+        let Some(lines) = self.lines.as_mut().filter(|_| *order == LineOrder::GoOn) else { return };
+        let view = self.root.coordinator().view();
+        let copied = self.job.world.replicas().filter(|replica| view.is_live(*replica));
+        let unshown = copied.map(|replica| {
+            let stream = self.root.stream(replica.rank);
+            (replica, self.outputs.unshown(stream, replica, u64::MAX))
+        });
+        lines.unshown = unshown.collect();
     }
 
     fn manifest(&self, taken: TakenLine, keepers: &[Option<u32>]) -> Manifest {
@@ -346,21 +359,20 @@ impl Shell<'_> {
     }
 
     /// The job goes on from its newest line, with daemons of its own: all its processes are gone.
-    pub(super) fn go_back(&mut self, mut count: u32) -> Result<()> {
+    pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
         let (went_at, lost_at) = (Instant::now(), self.now());
-        if count == 0 {
+        let mut count = due.count;
+        if due.to_older {
             self.take_older_line()?;
         }
         self.fleet.send_all(&ToDaemon::Shutdown);
         self.fleet.end();
         crate::redrtd::kill_descendants();
         self.entry = None;
-        self.grows_to = self.job.grows_to;
-        self.parts = None;
         let (kept, plan) = loop {
             let kept = self.lines.as_ref().and_then(|lines| lines.newest.clone());
             let kept = kept.expect("a job that goes back has a line");
-            match homes::after_loss(&kept.manifest, self.fleet.plan(), &|host| self.fleet.is_dead(host)) {
+            match homes::after_loss(&kept.manifest, self.fleet.plan(), &|host| due.lost.contains(&host)) {
                 Ok(plan) => break (kept, plan),
                 Err(why @ homes::NoHome::NoHost) => return Err(why.into()),
                 Err(why) => {
@@ -382,20 +394,45 @@ impl Shell<'_> {
             return Ok(());
         }
         let lines = self.lines.as_ref().map(|lines| (lines, count));
-        let life = life::life(self.job, Some(self.now()), kept.manifest.view.clone(), lines);
+        let has_input = |bytes| self.root.has_input_since(bytes);
+        let life = life::life(self.job, Some(self.now()), kept.manifest.view.clone(), lines, has_input);
         self.site.leave();
         self.site = super::spares::SitePool::new(self.job, self.job_number)?;
-        self.joining.clear();
         // Daemons of the last life that were taken for dead do not know it.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
-        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), &[])?;
+        self.ledger.returned(Returned { secret: secret.clone(), hosts: plan.hosts.clone(), kept, count });
+        let root_lease = if self.ledger.is_kept() { plan.root_lease } else { Duration::ZERO };
+        let plan = HostPlan { root_lease, ..plan };
+        self.leave_life(went_at, lost_at);
+        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), &self.kept_pipes)?;
+        self.handle(Input::WentBack(Box::new(life)));
+        Ok(())
+    }
+
+    /// What was of the life that is over.
+    pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration) {
+        self.grows_to = self.job.grows_to;
+        self.parts = None;
+        self.joining.clear();
         self.clones = super::clones::Clones::default();
         // Whom new daemons hold nobody has told them.
         self.all_are_held = false;
         self.went_back = Some((went_at, lost_at));
         self.returns += 1;
-        self.handle(Input::WentBack(Box::new(life)));
-        Ok(())
+    }
+
+    /// A root before this one had a place for a line.
+    pub(super) fn line_begun_before(&mut self, beside: Vec<Generation>, basis: Option<Box<Manifest>>) {
+        if let Some(lines) = &mut self.lines {
+            (lines.beside, lines.basis) = (beside, basis);
+        }
+    }
+
+    /// It had a line kept, or went back to it.
+    pub(super) fn line_kept_before(&mut self, kept: Box<Kept>) {
+        if let Some(lines) = &mut self.lines {
+            lines.newest = Some(kept);
+        }
     }
 
     /// The newest line cannot be loaded.
@@ -403,8 +440,6 @@ impl Shell<'_> {
         let Some(lines) = &mut self.lines else { return Ok(()) };
         let unloadable = lines.newest.take().map(|kept| kept.manifest.generation);
         let opened = lines.store.newest(unloadable);
-        // What was read since then is not known.
-        lines.input_since[0] = lines.input_since[0].take().filter(|since| since.is_empty());
         let (kept, unfit) = opened.context("there is no older checkpoint to go back to")?;
         for error in unfit {
             self.console.warning(&format!("a checkpoint is passed over: {error}"));
@@ -460,14 +495,6 @@ impl Shell<'_> {
             "generation": generation.0, "seconds": took.as_secs_f64(), "again_seconds": again.as_secs_f64(),
         });
         self.record("went-back", &fields);
-        // What was read since is given again, to processes that do not know it.
-        let missed = self.lines.as_ref().and_then(|lines| lines.input_since[0].clone()).unwrap_or_default();
-        if !missed.is_empty() {
-            self.handle(Input::StandardInput(missed));
-        }
-        if self.input.is_none() {
-            self.handle(Input::StandardInputEnd);
-        }
     }
 }
 

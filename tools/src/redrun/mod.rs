@@ -50,7 +50,7 @@ use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
-use comeback::{Ground, Unsaid, cannot_come_back};
+use comeback::{Ground, Keepsakes, Unsaid, cannot_come_back};
 use control_network::hub::LinkId;
 use coordinator::OUTPUT_FAILED_CODE;
 use fleet::{Fleet, HostLoss, News};
@@ -65,8 +65,8 @@ use redrt_wire::daemon::{Launch, ToDaemon};
 use redrt_wire::secret::Secret;
 use say::Console;
 use spool::Spool;
-use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::AsFd;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,8 +134,10 @@ struct Shell<'a> {
     lines: Option<lines::Lines>,
     /// Copies of what hosts have of the line that is about to count.
     parts: Option<parts::Parts>,
-    /// The job is to go back to its newest line, as often as this from that one.
-    return_due: Option<u32>,
+    /// The job is to go back to a line.
+    return_due: Option<lines::Return>,
+    /// The hosts that the root knows to be part of the job.
+    members: BTreeSet<u32>,
     /// The degree that the ranks of a job that was resumed are to have, once it runs.
     grows_to: Option<u16>,
     /// Since when processes are being loaded again, and the time of the job at which they were lost.
@@ -161,6 +163,8 @@ struct Shell<'a> {
     input: Option<std::fs::File>,
     /// By which nothing of it is lost when this process is killed.
     spool: Option<Spool>,
+    /// Of the spool and of what is shown: a daemon's guard on this host keeps them open.
+    kept_pipes: Vec<OwnedFd>,
     /// It is read on when a console goes.
     input_is_file: bool,
     /// Nothing more will be read.
@@ -212,7 +216,7 @@ impl<'a> Shell<'a> {
         let audit = audit.map(start).transpose().context("Failed to start a thread")?;
         // Before anything is started, and after signals are caught: its thread is not to get any.
         let metrics = job.metrics.map(Metrics::listen).transpose()?;
-        let lines = lines::Lines::new(job, job_number, &bell)?;
+        let lines = lines::Lines::new(job, job_number, past.is_some(), &bell)?;
         let plan = match &job.resume {
             Some(kept) => crate::homes::resumed(&kept.manifest, &job.hosts)?,
             None => job.hosts.clone(),
@@ -227,6 +231,7 @@ impl<'a> Shell<'a> {
         if let Some(why) = ground.ledger.poll_trouble() {
             console.warning(&cannot_come_back(&why));
         }
+        let kept_pipes = ground.keepsakes.as_ref().map(Keepsakes::pipes).transpose()?.unwrap_or_default();
         let (transits, spool) = ground.keepsakes.map(|keepsakes| (keepsakes.transits, keepsakes.spool)).unzip();
         let mut shell = Self {
             root: Root::new(ground.settings),
@@ -244,6 +249,7 @@ impl<'a> Shell<'a> {
             lines,
             parts: None,
             return_due: None,
+            members: BTreeSet::new(),
             grows_to: job.grows_to,
             went_back: None,
             returns: 0,
@@ -259,6 +265,7 @@ impl<'a> Shell<'a> {
             audit,
             outputs: Outputs::new(job, outlives_terminal, transits, &bell)?,
             spool: spool.flatten(),
+            kept_pipes,
             input: match job.origin {
                 None => Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?),
                 Some(_) => None,
@@ -343,8 +350,8 @@ impl<'a> Shell<'a> {
             }
             self.wait()?;
             // Not before all that the lost processes and their daemons have said is heard, by who knew them.
-            if let Some(count) = self.return_due.take() {
-                self.go_back(count)?;
+            if let Some(due) = self.return_due.take() {
+                self.go_back(due)?;
             }
             self.handle(Input::Tick);
         }
@@ -393,6 +400,9 @@ impl<'a> Shell<'a> {
     }
 
     fn poll_timeout(&self) -> PollTimeout {
+        if self.return_due.is_some() {
+            return PollTimeout::ZERO;
+        }
         let now = self.now();
         let deadline = [self.root.next_deadline(), self.outputs.next_deadline(now)];
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
@@ -453,8 +463,6 @@ impl<'a> Shell<'a> {
         if !self.root.is_launched() {
             bail!("host {name}: {why} before the job had started");
         }
-        self.lost_host = Some(name.clone());
-        self.part_lost(host);
         self.handle(Input::HostLost { host, name, why: why.to_string() });
         Ok(())
     }
@@ -480,6 +488,7 @@ impl<'a> Shell<'a> {
             }
             let now = self.now();
             self.ledger.input(now, &input);
+            self.happened(&input);
             self.root.handle(now, input);
             self.carry_out();
         }
@@ -532,7 +541,7 @@ impl<'a> Shell<'a> {
                 Output::OpenLine(generation) => self.open_line(generation),
                 Output::CommitLine(taken) => self.commit_line(*taken),
                 Output::DropLine(generation) => self.drop_line(generation),
-                Output::GoBack { count } => self.return_due = Some(count),
+                Output::GoBack { count } => self.return_is_due(count),
                 Output::Finish { code, will_go_on } => {
                     // It hands over what was printed last.
                     self.ledger.flush();
@@ -546,6 +555,31 @@ impl<'a> Shell<'a> {
             }
         }
         self.note_clones();
+    }
+
+    /// What this program itself takes note of when the root is told something: the same in one that comes back.
+    fn happened(&mut self, input: &Input) {
+        match input {
+            Input::Launched { .. } => {
+                let hosts = 0..self.fleet.plan().hosts.len() as u32;
+                self.members = hosts.filter(|host| !self.joining.contains_key(host)).collect();
+            }
+            Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.members.insert(*host)),
+            Input::HostDismissed(host) => drop(self.members.remove(host)),
+            Input::HostLost { host, name, .. } => {
+                self.members.remove(host);
+                self.lost_host = Some(name.clone());
+                self.part_lost(*host);
+            }
+            _ => {}
+        }
+    }
+
+    /// All processes are gone.
+    fn return_is_due(&mut self, count: u32) {
+        let hosts = 0..self.fleet.plan().hosts.len() as u32;
+        let lost = hosts.filter(|host| !self.members.contains(host)).collect();
+        self.return_due = Some(lines::Return { count, to_older: count == 0, lost });
     }
 
     fn send_all(&mut self, message: &ToDaemon) {

@@ -1,4 +1,6 @@
 //! Copies of what each host has of a line, made before the line counts while the program runs.
+//!
+//! What is done follows from inputs of the root alone, so that a root that comes back is where the one before was.
 
 use super::Shell;
 use coordinator::{StoreFailure, StoreNews, TakenLine};
@@ -57,7 +59,7 @@ impl Shell<'_> {
                 own_beside: self.lines_beside(),
                 files: self.files_of(source),
             };
-            self.fleet.send(partner, &ToDaemon::Part { generation, source, order });
+            self.relay(Some(partner), &ToDaemon::Part { generation, source, order });
         }
         self.finish_copies();
     }
@@ -68,7 +70,7 @@ impl Shell<'_> {
         let place = |host| {
             let machine = self.fleet.name(host).to_owned();
             let rack = racks.iter().find(|(name, _)| *name == machine).map(|(_, rack)| *rack);
-            Place { machine, rack, is_there: !self.fleet.is_dead(host) }
+            Place { machine, rack, is_there: self.members.contains(&host) }
         };
         (0..self.fleet.plan().hosts.len() as u32).map(place).collect()
     }
@@ -110,7 +112,7 @@ impl Shell<'_> {
                 if parts.copies.listens(source, host) {
                     let (directory, files) = (self.place(source, generation), self.files_of(source));
                     let order = PartOrder::Give { directory, files, address };
-                    self.fleet.send(source, &ToDaemon::Part { generation, source, order });
+                    self.relay(Some(source), &ToDaemon::Part { generation, source, order });
                 }
             }
             PartStep::Kept(byte_count) => {

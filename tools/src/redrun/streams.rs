@@ -112,7 +112,7 @@ impl Shell<'_> {
 
     /// Standard input is read while the job runs, there is room, and, at a terminal, this is the foreground job.
     pub(super) fn wants_input(&self) -> bool {
-        let running = self.root.is_launched() && self.exit_code.is_none();
+        let running = self.root.wants_input() && self.exit_code.is_none();
         let Some(input) = self.input.as_ref().filter(|_| running) else { return false };
         let is_foreground =
             || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
@@ -142,7 +142,7 @@ impl Shell<'_> {
             }
         };
         match read {
-            Ok(bytes) if !bytes.is_empty() => self.pass_input(bytes),
+            Ok(bytes) if !bytes.is_empty() => self.handle(Input::StandardInput(bytes)),
             // Its terminal is gone, and another may come.
             _ if self.seat.is_some() && has_hung_up(input) => self.input = None,
             _ => {
@@ -151,12 +151,5 @@ impl Shell<'_> {
                 self.handle(Input::StandardInputEnd);
             }
         }
-    }
-
-    pub(super) fn pass_input(&mut self, bytes: Vec<u8>) {
-        if let Some(lines) = &mut self.lines {
-            lines.note_input(&bytes);
-        }
-        self.handle(Input::StandardInput(bytes));
     }
 }

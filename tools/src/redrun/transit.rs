@@ -10,7 +10,7 @@
 //!   account:  Draining(shown, count) ─ splice ─▶ target      shown = account's + count − what is left
 //! ```
 //! Killed while `Filling`, none of it was shown; while `Draining`, all that is not in the pipe. The account is a file
-//! of 16 bytes that one call writes.
+//! of 16 bytes that one call writes. Where nobody has kept the pipe, what was in it is not known: it is shown again.
 //!
 //! Where the kernel cannot move bytes to a target (a file that is open for appending, above all) they are written, and
 //! counted after that: what was being written when the root was killed may be there twice.
@@ -49,6 +49,15 @@ fn open_pipe(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }
 
+/// Whether a process has the pipe open. As only who had it from the root has, that is so since the root was killed.
+fn has_keeper(path: &Path) -> io::Result<bool> {
+    match OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn open_account(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
@@ -67,12 +76,14 @@ impl Transit {
         Ok(transit)
     }
 
-    /// That of a root that was killed. `is_kept`: another process has had the pipe open all the time.
+    /// That of a root that was killed.
     ///
     /// # Errors
     /// When it is not there.
-    pub fn come_back(directory: &Path, name: &str, is_kept: bool) -> io::Result<Self> {
-        let mut pipe = open_pipe(&directory.join(format!("{name}.pipe")))?;
+    pub fn come_back(directory: &Path, name: &str) -> io::Result<Self> {
+        let path = directory.join(format!("{name}.pipe"));
+        let is_kept = has_keeper(&path)?;
+        let mut pipe = open_pipe(&path)?;
         let account = open_account(&directory.join(format!("{name}.shown")))?;
         let mut bytes = [0; ACCOUNT_BYTES];
         account.read_exact_at(&mut bytes, 0)?;
@@ -120,6 +131,10 @@ impl Transit {
             Ok(count) => {
                 self.staged_bytes -= count;
                 self.shown_bytes += count as u64;
+                if self.staged_bytes == 0 {
+                    // For where nobody keeps the pipe. Without it the account says the same where somebody does.
+                    let _ = self.note(Phase::Filling, 0);
+                }
                 Ok(count)
             }
             Err(Errno::EINVAL) => self.write(target, bytes),
@@ -182,7 +197,7 @@ mod tests {
 
     impl Seen {
         fn come_back(&self) -> Transit {
-            Transit::come_back(self.directory.path(), "out", true).unwrap()
+            Transit::come_back(self.directory.path(), "out").unwrap()
         }
     }
 
@@ -249,10 +264,11 @@ mod tests {
     #[test]
     fn where_nobody_has_kept_the_pipe_what_was_on_its_way_is_shown_again_rather_than_lost() {
         let (seen, mut transit) = begin();
+        assert_eq!(transit.pass(&seen.to_target, b"shown").unwrap(), 5);
         transit.stage(b"next").unwrap();
         drop((transit, seen.keeper));
-        let back = Transit::come_back(seen.directory.path(), "out", false).unwrap();
-        assert_eq!(back.shown_bytes(), 0);
+        let back = Transit::come_back(seen.directory.path(), "out").unwrap();
+        assert_eq!(back.shown_bytes(), 5);
     }
 
     #[test]

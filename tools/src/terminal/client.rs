@@ -18,7 +18,7 @@ use say::Console;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -142,19 +142,6 @@ pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> R
 
 fn is_in_use(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
-}
-
-/// The jobs of this user on this host that go on without a root, and can have one again.
-pub fn rootless() -> Vec<String> {
-    let can_go_on = |(job, directory): &(String, PathBuf)| {
-        root_journal::file::is_abandoned(&ledger::journal_path(directory)) && jobs::noted_end(job).is_none()
-    };
-    jobs::find_roots().into_iter().filter(can_go_on).map(|(job, _)| job).collect()
-}
-
-/// What the user of such a job is told.
-pub fn no_root(job: &str) -> String {
-    format!("its root was killed: redrun --attach {job} brings it back")
 }
 
 /// Brings back the one root that is meant of those that were killed: it, its job, a connection to it.

@@ -183,6 +183,11 @@ impl LineWatch {
         self.newest
     }
 
+    /// The newest line is of no use any more. Which it was.
+    fn forget(&mut self) -> Option<Generation> {
+        self.newest.take()
+    }
+
     /// The line that is being taken.
     #[must_use]
     pub fn under_way(&self) -> Option<Generation> {

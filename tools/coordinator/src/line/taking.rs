@@ -75,6 +75,11 @@ impl Coordinator {
         self.line.as_ref()?.newest()
     }
 
+    /// The job cannot go back to its newest line any more. Which that was, if it could.
+    pub fn forget_line(&mut self) -> Option<Generation> {
+        self.line.as_mut()?.forget()
+    }
+
     /// Whether a line is being taken that a change of the membership would make void.
     pub(crate) fn line_needs_membership(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.lost(&[], false).is_some())

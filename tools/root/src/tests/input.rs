@@ -1,25 +1,25 @@
 //! Standard input is counted over all lives of a job.
 
-use crate::input::StandardInput;
+use crate::input::{INPUT_BYTES_MAX, StandardInput};
 
 #[test]
 fn what_images_had_of_standard_input_is_what_was_read_before_processes_were_stopped() {
-    let mut input = StandardInput::new(0);
+    let mut input = StandardInput::new(0, true);
     input.launched([0, 1].into_iter());
-    input.note_read(1000);
+    input.note_read(&[0; 1000]);
     input.line_begins();
     // While images are written the program reads on.
-    input.note_read(50);
+    input.note_read(&[0; 50]);
     assert_eq!(input.bytes_at_line(), 1000);
 }
 
 #[test]
 fn a_job_that_goes_back_reads_on_however_much_it_had_read_before() {
-    let mut input = StandardInput::new(1 << 30);
+    let mut input = StandardInput::new(1 << 30, true);
     input.launched([0, 1].into_iter());
     assert_eq!(input.in_flight_bytes(), 0);
     // What was read since the line is given again.
-    input.note_read(70);
+    input.note_read(&[0; 70]);
     input.note_taken(0, 70);
     assert_eq!(input.in_flight_bytes(), 70);
     input.note_taken(1, 60);
@@ -32,10 +32,47 @@ fn a_job_that_goes_back_reads_on_however_much_it_had_read_before() {
 
 #[test]
 fn nobody_waits_for_input_where_nobody_reads() {
-    let mut input = StandardInput::new(0);
-    input.note_read(1 << 20);
+    let mut input = StandardInput::new(0, true);
+    input.note_read(&[0; 1 << 20]);
     assert_eq!(input.in_flight_bytes(), 0);
     input.join(3);
     assert_eq!(input.readers().collect::<Vec<_>>(), [3]);
     assert_eq!(input.in_flight_bytes(), 0);
+}
+
+#[test]
+fn what_was_read_since_the_line_is_given_again_and_what_is_read_meanwhile_comes_after_it() {
+    let mut input = StandardInput::new(0, true);
+    assert!(input.note_read(b"one"));
+    input.line_begins();
+    assert!(input.note_read(b"two"));
+    input.line_kept();
+    input.go_back(3);
+    assert!(!input.is_wanted() && !input.note_read(b"three") && !input.note_end());
+    assert_eq!(input.loaded(), Some((vec![b"twothree".to_vec()], true)));
+    assert_eq!((input.loaded(), input.is_wanted()), (None, true));
+    // Once more to the same line.
+    input.go_back(3);
+    assert_eq!(input.loaded(), Some((vec![b"twothree".to_vec()], true)));
+}
+
+#[test]
+fn a_line_since_which_too_much_was_read_is_not_gone_back_to() {
+    let mut input = StandardInput::new(0, true);
+    input.line_begins();
+    input.line_kept();
+    let half = vec![0; INPUT_BYTES_MAX / 2];
+    input.note_read(&half);
+    input.line_begins();
+    input.note_read(&half);
+    assert!(input.has_all());
+    input.note_read(b"!");
+    assert!(!input.has_all() && !input.has_since(0));
+    // The next one has its own.
+    input.line_kept();
+    assert!(input.has_all());
+    input.note_read(&half);
+    assert!(!input.has_all());
+    input.go_back(INPUT_BYTES_MAX as u64 / 2);
+    assert_eq!(input.loaded(), Some((Vec::new(), false)));
 }

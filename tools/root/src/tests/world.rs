@@ -11,7 +11,7 @@ use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::dynamic::Answer;
 use redrt_wire::event::Statistics;
 use redrt_wire::exit::Exit;
-use redrt_wire::line::{Generation, LineOrder, LineStep};
+use redrt_wire::line::{Building, Compression, Generation, LineOrder, LineStep};
 use replica_output::sphere_stream::Release;
 use spare_pool::{JobId, Lease, LeaseId, News, Request, SiteOrder, Spare};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,10 @@ pub struct Scenario {
     has_site: bool,
     /// Some process will print far ahead.
     floods: bool,
+    /// The process of the root is killed again and again, and another one goes on with what was written down.
+    loses_roots: bool,
+    /// A mistake: that one does not ask again what was not answered.
+    forgets_questions: bool,
 }
 
 impl Scenario {
@@ -48,8 +52,15 @@ impl Scenario {
             kills: random.bool(),
             has_site: random.bool(),
             floods: seed.is_multiple_of(20),
+            loses_roots: false,
+            forgets_questions: false,
             random,
         }
+    }
+
+    /// The same, whose root is killed between any two inputs.
+    pub fn losing_roots(self, forgets_questions: bool) -> Self {
+        Self { loses_roots: true, forgets_questions, ..self }
     }
 
     fn settings(&self) -> Settings {
@@ -157,6 +168,13 @@ struct Job {
     copied: BTreeMap<ReplicaId, u32>,
     /// The line whose images are being written, by helpers that say so in any order, and who is missing yet.
     writing: Option<(Generation, BTreeMap<ReplicaId, u32>)>,
+    /// The line that daemons were last told to begin.
+    begun: Option<Generation>,
+    /// What the images of the newest line that is kept have had of standard input.
+    kept_input_bytes: u64,
+    /// The daemons of another life are being started.
+    is_to_launch: bool,
+    root_losses: u32,
     is_over: bool,
     inputs: Vec<(Duration, Input)>,
     outputs: Vec<String>,
@@ -191,6 +209,21 @@ pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording
     None
 }
 
+/// Plays a job whose roots are killed for this number of steps, and on until nothing that was begun with a line is
+/// left. How often they were killed, and what somebody waits for in vain, if anything.
+pub fn record_losses(scenario: Scenario, step_count: usize) -> (u32, Option<String>) {
+    let mut job = begin(scenario);
+    for _ in 0..step_count {
+        if job.is_over {
+            break;
+        }
+        job.step();
+    }
+    let stuck = job.settle();
+    let silence = || job.outputs.iter().find(|output| output.contains("StoreSilent")).cloned();
+    (job.root_losses, stuck.or_else(silence))
+}
+
 fn begin(scenario: Scenario) -> Job {
     let settings = scenario.settings();
     let mut root = Root::new(settings.clone());
@@ -211,6 +244,10 @@ fn begin(scenario: Scenario) -> Job {
         line_askers: BTreeSet::new(),
         copied: BTreeMap::new(),
         writing: None,
+        begun: None,
+        kept_input_bytes: 0,
+        is_to_launch: false,
+        root_losses: 0,
         is_over: false,
         inputs: Vec::new(),
         outputs: Vec::new(),
@@ -249,6 +286,47 @@ impl Job {
         panic!("line {under_way:?} is held for ever at {:?}", self.now);
     }
 
+    /// The process of the root is killed, and with it what the store was at. Another one goes on.
+    fn lose_root(&mut self) {
+        self.root_losses += 1;
+        self.root = super::written_down(&self.root);
+        let ends_with_it = |input: &Input| {
+            let is_of_store = matches!(input, Input::Job(coordinator::Input::Store { .. }));
+            is_of_store || matches!(input, Input::LineOpened { .. } | Input::WentBack(_))
+        };
+        self.answers.entry(u32::MAX).or_default().retain(|input| !ends_with_it(input));
+        self.is_to_launch = false;
+        if !self.scenario.forgets_questions {
+            let questions: Vec<_> = self.root.unanswered().collect();
+            questions.into_iter().for_each(|question| self.heed(question));
+        }
+    }
+
+    /// Nothing unwanted happens any more, and all answer: what does not come to an end then, if anything.
+    fn settle(&mut self) -> Option<String> {
+        for _ in 0..3000 {
+            if self.is_over {
+                return None;
+            }
+            let host = self.answers.iter().find(|(_, queue)| !queue.is_empty()).map(|(host, _)| *host);
+            if self.is_to_launch {
+                self.launch();
+            } else if let Some(host) = host {
+                self.answer(host);
+            } else if self.writing.is_some() {
+                self.write_image();
+            } else if self.root.unanswered().next().is_none() {
+                return None;
+            } else if let Some(deadline) = self.root.next_deadline() {
+                self.now = self.now.max(deadline);
+                self.give(Input::Tick);
+            } else {
+                break;
+            }
+        }
+        self.root.unanswered().next().map(|question| format!("{question:?}"))
+    }
+
     /// The site's pool has a place, or has lost its host.
     fn hear_of_pool(&mut self) {
         if let Some(news) = self.pool.grant() {
@@ -283,6 +361,7 @@ impl Job {
             Box::new(Recovery::new(hosts, self.scenario.degrees.clone(), host_of, 4))
         });
         let rooms = HOSTS.map(|(name, count)| Rooms { name: name.to_owned(), count }).to_vec();
+        self.is_to_launch = false;
         self.give(Input::Launched { placement, recovery, rooms });
         self.gone.clear();
         for replica in self.live() {
@@ -348,6 +427,9 @@ impl Job {
                     "{replica} is told of a line that it did not ask for"
                 );
             }
+            Output::SendTo(_, ToDaemon::Line { generation, order: LineOrder::Begin { .. } }) => {
+                self.begun = Some(generation);
+            }
             Output::SendTo(_, ToDaemon::Kill(replica)) => self.end(replica, Exit::Signal(9)),
             Output::Site(order) => self.pool.obey(order),
             Output::FindHost(spare) => self.find_host(spare.name),
@@ -355,11 +437,22 @@ impl Job {
                 assert_eq!(host, SITE_HOST, "hosts of the job are not given back");
                 self.has_joined = false;
             }
-            Output::OpenLine(generation) => self.store(generation, StoreNews::Opened),
+            Output::OpenLine(generation) => {
+                let begin = || LineOrder::Begin {
+                    directory: "line".into(),
+                    own_beside: None,
+                    building: Building::Alone,
+                    compression: Compression::None,
+                    sealed_key: None,
+                };
+                self.later(Input::LineOpened { generation, orders: HOSTS.map(|_| begin()).into() });
+            }
             Output::CommitLine(taken) => {
-                assert!(self.writing.take().is_some_and(|(generation, _)| generation == taken.generation));
+                // Once more, where a root was killed.
+                assert!(self.writing.take().is_none_or(|(generation, _)| generation == taken.generation));
+                self.kept_input_bytes = self.root.input_bytes_at_line();
                 // What the store says may come late, or never.
-                if self.scenario.random.u8(0..6) > 0 {
+                if self.scenario.loses_roots || self.scenario.random.u8(0..6) > 0 {
                     self.store(taken.generation, StoreNews::Committed);
                 }
             }
@@ -372,7 +465,7 @@ impl Job {
                 let world = self.root.world.clone();
                 let view = View::with_degrees(&world, &self.scenario.degrees);
                 let coordinator = self.scenario.coordinator(world, view, count.max(1));
-                let life = Life { coordinator, restored: Vec::new(), input_bytes: self.root.input_bytes_at_line() };
+                let life = Life { coordinator, restored: Vec::new(), input_bytes: self.kept_input_bytes };
                 self.later(Input::WentBack(Box::new(life)));
             }
             Output::Finish { .. } => self.is_over = true,
@@ -471,9 +564,27 @@ impl Job {
         }
     }
 
+    /// The next of what follows on this host from what the root wanted.
+    fn answer(&mut self, host: u32) {
+        let input = self.answers.get_mut(&host).and_then(VecDeque::pop_front).expect("it waits");
+        let begins = matches!(input, Input::WentBack(_));
+        self.give(input);
+        if begins && self.scenario.loses_roots {
+            self.is_to_launch = true;
+        } else if begins {
+            self.launch();
+        }
+    }
+
     /// Something happens: mostly what is due, sometimes what nobody wants.
     fn step(&mut self) {
         self.now += Duration::from_millis(self.scenario.random.u64(0..300));
+        if self.scenario.loses_roots && self.scenario.random.u8(0..10) == 0 {
+            return self.lose_root();
+        }
+        if self.is_to_launch {
+            return self.launch();
+        }
         if self.writing.is_some() && self.scenario.random.u8(0..8) == 0 {
             return self.write_image();
         }
@@ -481,13 +592,7 @@ impl Job {
             self.answers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(host, _)| *host).collect();
         if !waiting.is_empty() && self.scenario.random.u8(0..10) < 8 {
             let host = self.scenario.random.choice(waiting).expect("one waits");
-            let input = self.answers.get_mut(&host).and_then(VecDeque::pop_front).expect("it waits");
-            let begins = matches!(input, Input::WentBack(_));
-            self.give(input);
-            if begins {
-                self.launch();
-            }
-            return;
+            return self.answer(host);
         }
         match self.scenario.random.u8(0..40) {
             0..8 => self.give(Input::Tick),
@@ -540,7 +645,8 @@ impl Job {
 
     /// Images of a line that was opened are all but complete.
     fn open_line(&mut self) {
-        let Some(generation) = self.root.coordinator().line_under_way() else { return };
+        let under_way = self.root.coordinator().line_under_way().filter(|under_way| self.begun == Some(*under_way));
+        let Some(generation) = under_way else { return };
         for replica in self.live() {
             self.says(replica, |replica| FromDaemon::Line { generation, replica, step: LineStep::Ready });
         }

@@ -1,0 +1,182 @@
+//! Roots of jobs that are saved: killed while checkpoints are taken, and while the job goes back to one.
+
+use super::{Piped, find_root, kill_root, lose_root};
+use crate::terminals::{LIMIT, Place, program, rows};
+use nix::sys::signal::{Signal, kill as signal};
+use redrt_tests::Random;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// A job of `echoing` that is saved, and what it is to have shown.
+struct Saved {
+    place: Place,
+    job: Piped,
+    expected: String,
+    number: u32,
+    degree: u16,
+}
+
+impl Saved {
+    fn start(name: &str, degree: u16, options: &[&str]) -> Self {
+        let place = Place::new(name);
+        let (program, store, audit) = (program(), place.path("store"), place.path("audit.jsonl"));
+        let replicas = degree.to_string();
+        let words = ["--detachable", "-q", "-r", &replicas, "-n", "2", "--checkpoint-dir", &store, "--audit", &audit];
+        let job = Piped::start(&place, &[&words[..], options, &[&program]].concat());
+        let mut saved = Self { place, job, expected: String::new(), number: 0, degree };
+        saved.answers();
+        saved
+    }
+
+    fn count(&self, event: &str) -> usize {
+        let log = std::fs::read_to_string(self.place.path("audit.jsonl")).unwrap_or_default();
+        log.matches(&format!("\"event\":\"{event}\"")).count()
+    }
+
+    /// Types a word, and sees all of the answer.
+    fn answers(&mut self) {
+        self.expected += &format!("got word {}\n{}", self.number, rows(self.number));
+        self.job.say(&format!("word {}", self.number));
+        self.job.see(self.expected.len());
+        self.number += 1;
+    }
+
+    /// The same, but the root is killed at some byte of it.
+    fn answers_two_roots(&mut self, random: &mut Random) {
+        lose_root(&self.place, &mut self.job, &mut self.expected, self.number, random);
+        self.number += 1;
+    }
+
+    fn redctl(&self, words: &[&str]) -> Child {
+        let mut command = self.place.command("redctl");
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("redctl is there")
+    }
+
+    /// Takes a checkpoint. One in whose midst a replica is lost is given up, so perhaps another one.
+    fn checkpoint(&self) {
+        let since = Instant::now();
+        while !self.redctl(&["checkpoint"]).wait().expect("it was started").success() {
+            assert!(since.elapsed() < LIMIT, "no checkpoint can be taken");
+        }
+    }
+
+    fn lose_rank(&self) {
+        let words = |index: u16| ["kill".to_owned(), format!("1.{index}")];
+        for index in 0..self.degree {
+            let [verb, replica] = words(index);
+            let killed = self.redctl(&[&verb, &replica]).wait().expect("it was started");
+            assert!(killed.success(), "replica {replica} is not killed");
+        }
+    }
+
+    /// At some moment of what is going on. Whenever that is, the job goes on.
+    fn kill_root_soon(&self, random: &mut Random, time_max_ms: u64) {
+        std::thread::sleep(Duration::from_micros(random.from_one_to(time_max_ms * 1000)));
+        kill_root(&self.place);
+    }
+
+    fn end(mut self) {
+        self.job.say("end");
+        self.expected += &format!("got end\n{}", rows(self.number));
+        let (code, shown) = self.job.end();
+        assert_eq!(code, Some(7));
+        assert!(shown == self.expected, "{shown}");
+        self.place.is_clean();
+    }
+}
+
+#[test]
+fn a_root_is_killed_while_checkpoints_are_taken() {
+    let mut random = Random::from_environment();
+    for degree in [1, 2] {
+        let mut saved = Saved::start("killed-savers", degree, &["--checkpoint", "0.2s"]);
+        for _ in 0..8 {
+            saved.answers_two_roots(&mut random);
+        }
+        for _ in 0..8 {
+            let mut asks = saved.redctl(&["checkpoint"]);
+            saved.kill_root_soon(&mut random, 60);
+            // Whoever it asked is gone, or had answered.
+            asks.wait().expect("it was started");
+            saved.answers();
+        }
+        // None is held up by what the roots before had begun.
+        saved.checkpoint();
+        assert!(saved.count("came-back") > 8, "roots do not come back");
+        saved.end();
+    }
+}
+
+#[test]
+fn a_root_is_killed_while_its_job_goes_back_to_a_checkpoint() {
+    let mut random = Random::from_environment();
+    for (degree, level) in [(1, "shared"), (2, "shared"), (1, "local")] {
+        let mut saved = Saved::start("killed-loaders", degree, &["--checkpoint", "asked", "--checkpoint-level", level]);
+        for _ in 0..6 {
+            saved.checkpoint();
+            saved.answers();
+            saved.lose_rank();
+            for _ in 0..random.from_one_to(2) {
+                saved.kill_root_soon(&mut random, 150);
+            }
+            saved.answers();
+            // After the job has gone back.
+            saved.answers_two_roots(&mut random);
+        }
+        // A root that is killed may not have noted that.
+        assert!(saved.count("went-back") > 0 && saved.count("came-back") > 6, "the job does not go back");
+        saved.end();
+    }
+}
+
+#[test]
+fn a_root_that_is_killed_again_and_again_while_its_job_goes_back_does_not_lose_it() {
+    let mut random = Random::from_environment();
+    let mut saved = Saved::start("killed-often", 1, &["--checkpoint", "asked"]);
+    saved.checkpoint();
+    saved.lose_rank();
+    for _ in 0..10 {
+        saved.kill_root_soon(&mut random, 40);
+    }
+    saved.answers();
+    saved.end();
+}
+
+#[test]
+fn a_job_that_was_resumed_goes_on_when_its_root_was_killed() {
+    let mut random = Random::from_environment();
+    let mut saved = Saved::start("killed-resumer", 2, &["--checkpoint", "asked"]);
+    saved.answers();
+    assert!(saved.redctl(&["checkpoint", "--stop"]).wait().expect("it was started").success());
+    let (code, shown) = saved.job.end();
+    assert_eq!((code, shown), (Some(75), saved.expected));
+    let (store, audit) = (saved.place.path("store"), saved.place.path("resumed.jsonl"));
+    let words = ["--detachable", "-q", "--resume", &store, "--audit", &audit];
+    saved.job = Piped::start(&saved.place, &words);
+    saved.expected = String::new();
+    for _ in 0..4 {
+        saved.answers_two_roots(&mut random);
+        // The line that it was resumed from is not the newest any more.
+        saved.checkpoint();
+    }
+    let console = nix::unistd::Pid::from_raw(saved.job.console.id() as i32);
+    let root = find_root(&saved.place).expect("it runs");
+    signal(console, Signal::SIGSTOP).and_then(|()| signal(root, Signal::SIGKILL)).expect("both run");
+    saved.place.is_rid_of(root);
+    // Its processes wait: nobody else goes on from their checkpoint.
+    let since = Instant::now();
+    loop {
+        let refused = saved.place.redrun(&["--resume", &store]).output().expect("redrun is there");
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{told}");
+        if told.contains("brings it back") {
+            break;
+        }
+        // The memory of a process that ends is given up before its files.
+        assert!(since.elapsed() < LIMIT, "{told}");
+    }
+    signal(console, Signal::SIGCONT).expect("it waits");
+    saved.answers();
+    saved.end();
+}

@@ -1,0 +1,154 @@
+//! The records of a journal, by the lives that the job has had: a new one begins when it goes back to a line, with
+//! daemons of its own.
+
+use crate::ledger::{Record, Returned};
+use crate::redrun::fleet::Known;
+use job_root::Input;
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::frame::decode_body;
+use redrt_wire::tree::Term;
+use std::collections::VecDeque;
+
+/// One life.
+#[derive(Debug, Default)]
+pub struct LifeBefore {
+    /// How it began, unless it is the first.
+    pub returned: Option<Returned>,
+    /// What happened in it.
+    pub records: VecDeque<Record>,
+    /// Messages that the root has not made: after how many of its own, to whom, and what.
+    pub orders: VecDeque<(u64, Option<u32>, Vec<u8>)>,
+    /// What is known of its daemons.
+    pub known: Known,
+    /// They were told what to run.
+    pub is_launched: bool,
+}
+
+/// All lives.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// The first is there in any case.
+    pub lives: VecDeque<LifeBefore>,
+    /// The newest root.
+    pub term: Term,
+    /// Read of standard input.
+    pub input_bytes: u64,
+}
+
+impl Before {
+    /// That is in these records.
+    pub fn of(records: Vec<Record>) -> Self {
+        let mut before = Self { lives: [LifeBefore::default()].into(), ..Self::default() };
+        for record in records {
+            before.take(record);
+        }
+        before.lives.iter_mut().filter(|life| !life.is_launched).for_each(LifeBefore::forget_launch);
+        before
+    }
+
+    fn take(&mut self, record: Record) {
+        if let Record::Returned(returned) = record {
+            return self.lives.push_back(LifeBefore { returned: Some(*returned), ..LifeBefore::default() });
+        }
+        let life = self.lives.back_mut().expect("there is a first one");
+        let known = &mut life.known;
+        match &record {
+            Record::Attached(attach) => drop(known.attached.insert(attach.host, (**attach).clone())),
+            Record::Heard { host, .. } | Record::Counted { host } => *known.received.entry(*host).or_default() += 1,
+            Record::Launcher { host, process } => known.launchers.push((*host, *process)),
+            Record::Order { after, to, body } => {
+                life.is_launched |= matches!(decode_body(body), Ok(ToDaemon::Launch(_)));
+                life.orders.push_back((*after, *to, body.clone()));
+            }
+            Record::Input { input, .. } => {
+                if let Input::StandardInput(bytes) = &**input {
+                    self.input_bytes += bytes.len() as u64;
+                }
+            }
+            Record::CameBack(term) => self.term = *term,
+            _ => {}
+        }
+        life.records.push_back(record);
+    }
+}
+
+impl LifeBefore {
+    /// Its root was killed after it was told that processes are being launched, and before daemons were.
+    fn forget_launch(&mut self) {
+        let is_launch = |record: &Record| matches!(record, Record::Input { input, .. } if matches!(**input, Input::Launched { .. }));
+        self.records.retain(|record| !is_launch(record));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrt_wire::daemon::{Binding, Launch};
+    use redrt_wire::dynamic::Origin;
+    use redrt_wire::frame::encode_body;
+    use redrt_wire::secret::Secret;
+    use std::time::Duration;
+
+    fn launched() -> Record {
+        let input = Input::Launched { placement: vec![Some(0)], recovery: None, rooms: Vec::new() };
+        Record::Input { now: Duration::ZERO, input: Box::new(input) }
+    }
+
+    fn launch() -> Launch {
+        let manifest = crate::homes::kept().manifest;
+        Launch {
+            job: manifest.job,
+            world: manifest.world,
+            view: manifest.view,
+            options: manifest.options,
+            placement: vec![0, 0],
+            applications: manifest.applications,
+            application_of_rank: manifest.application_of_rank,
+            faults: Vec::new(),
+            start_time_ns: 0,
+            start_monotonic_ns: 0,
+            host_name: String::new(),
+            cloneable: true,
+            origin: Origin { tree: 1, parent_port: None, place_count: 1 },
+            allows_other_mpi: false,
+            binding: Binding::default(),
+            standard_input: true,
+            restore: None,
+        }
+    }
+
+    fn order(message: &ToDaemon) -> Record {
+        Record::Order { after: 0, to: None, body: encode_body(message) }
+    }
+
+    fn typed(bytes: &[u8]) -> Record {
+        Record::Input { now: Duration::ZERO, input: Box::new(Input::StandardInput(bytes.to_vec())) }
+    }
+
+    fn returned() -> Record {
+        let kept = Box::new(crate::homes::kept());
+        Record::Returned(Box::new(Returned { secret: Secret::generate().unwrap(), hosts: Vec::new(), kept, count: 1 }))
+    }
+
+    #[test]
+    fn daemons_and_messages_are_those_of_their_life_and_what_was_read_is_counted_over_all() {
+        let launch = || order(&ToDaemon::Launch(Box::new(launch())));
+        let heard = || Record::Counted { host: 0 };
+        let (first, second) = (
+            [launched(), launch(), heard(), heard(), typed(b"one"), Record::CameBack(Term(4))],
+            [returned(), heard(), launched(), launch(), typed(b"two")],
+        );
+        let before = Before::of(first.into_iter().chain(second).collect());
+        assert_eq!((before.term, before.input_bytes), (Term(4), 6));
+        let of =
+            |life: &LifeBefore| (life.returned.is_some(), life.orders.len(), life.known.received[&0], life.is_launched);
+        assert_eq!(before.lives.iter().map(of).collect::<Vec<_>>(), [(false, 1, 2, true), (true, 1, 1, true)]);
+    }
+
+    #[test]
+    fn a_life_whose_daemons_were_not_told_to_launch_is_not_launched_though_the_root_was_told_so() {
+        let before = Before::of(vec![launched(), order(&ToDaemon::KillAll), typed(b"one")]);
+        assert!(!before.lives[0].is_launched);
+        assert_eq!(before.lives[0].records.len(), 2);
+    }
+}
