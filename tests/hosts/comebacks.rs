@@ -24,7 +24,7 @@ fn kill_another(lab: &Lab, job: &Running, killed: &mut Vec<i32>) {
 }
 
 /// The same, and waits until the next one has all hosts.
-fn kill_root(lab: &Lab, job: &Running, killed: &mut Vec<i32>, host_count: usize) {
+pub fn kill_root(lab: &Lab, job: &Running, killed: &mut Vec<i32>, host_count: usize) {
     let attached = |job: &Running| job.count("reattached");
     let before = attached(job);
     kill_another(lab, job, killed);

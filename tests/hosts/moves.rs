@@ -1,5 +1,6 @@
 //! Replicas are moved between hosts, hosts become free, come while the job runs, or are lent by a site's pool.
 
+use crate::comebacks::kill_root;
 use crate::nothing_left;
 use crate::pool::{Daemon, hosts_of, program, redctl, wait};
 use redrt_tests::lab::{lab, slurm_lab};
@@ -155,6 +156,37 @@ fn a_pool_lends_hosts_and_gets_them_back() {
     let ended = finish(&lab, job);
     wait("all are given back", || is_so(!states(&lab).iter().any(|host| host.contains(" leased")), &lab));
     assert_eq!(ended.number("left"), ended.number("recovered"), "{ended}");
+    end_pool(&lab, daemon);
+    nothing_left(&lab, &ended);
+}
+
+/// What a root was lent, the next one has, and gives back.
+#[test]
+fn a_job_whose_root_was_killed_has_what_a_pool_has_lent_it() {
+    let Some(lab) = lab(5) else { return };
+    let daemon = pool(&lab, &["h4:4"], &[]);
+    let secret = lab.path("pool.secret");
+    let options = ["--detachable", "--pool", "h1", "--pool-secret", &secret.display().to_string()];
+    let job = start(&lab, 2, "h1,h2,h3", &options);
+    lab.cut_power("h2");
+    job.wait_until("recovery", |job| job.count("recovered") == job.count("replica-lost") && job.count("recovered") > 0);
+    let mut killed = Vec::new();
+    for _ in 0..2 {
+        kill_root(&lab, &job, &mut killed, 3);
+        // A lease that is not renewed ends within this time.
+        std::thread::sleep(Duration::from_secs(4));
+        assert!(states(&lab)[0].starts_with("h4 leased"), "{:?}", states(&lab));
+    }
+    // The pool has another one, and wants this one back.
+    let admin = lab.path("pool.admin");
+    redctl(&lab, "h1", "h1", &admin, &["add", "h5:4"]).expect("it is a host");
+    redctl(&lab, "h1", "h1", &admin, &["drain", "h4"]).expect("it is there");
+    job.wait_for("host-free", 1);
+    wait("it is given back", || is_so(states(&lab).iter().any(|host| host.starts_with("h4 drained")), &lab));
+    kill_root(&lab, &job, &mut killed, 3);
+    let ended = finish(&lab, job);
+    wait("all are given back", || is_so(!states(&lab).iter().any(|host| host.contains(" leased")), &lab));
+    assert_eq!(ended.events("came-back").count(), 3, "{ended}");
     end_pool(&lab, daemon);
     nothing_left(&lab, &ended);
 }

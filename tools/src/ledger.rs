@@ -126,6 +126,8 @@ pub enum Record {
         /// The process.
         process: ProcessIdentity,
     },
+    /// What the files of `--output-dir` had when the job began, by target.
+    Files(Vec<u64>),
     /// The store has a place for a line. What follows from that is an input.
     LineBegun {
         /// Lines that are kept beside it.
@@ -280,6 +282,13 @@ impl Ledger {
             let after = self.0.borrow().relayed_count;
             self.write(&Record::Order { after, to, body: body.to_vec() });
             self.flush();
+        }
+    }
+
+    /// The files of `--output-dir` have so much.
+    pub fn files(&self, bytes: &[u64]) {
+        if !bytes.is_empty() {
+            self.write(&Record::Files(bytes.to_vec()));
         }
     }
 

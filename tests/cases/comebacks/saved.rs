@@ -143,6 +143,55 @@ fn a_root_that_is_killed_again_and_again_while_its_job_goes_back_does_not_lose_i
     saved.end();
 }
 
+/// Waits until a file has so many bytes.
+fn see_in(path: &str, byte_count: usize) {
+    let since = Instant::now();
+    while std::fs::metadata(path).map_or(0, |file| file.len()) < byte_count as u64 {
+        assert!(since.elapsed() < LIMIT, "{path} does not grow");
+        std::thread::yield_now();
+    }
+}
+
+/// `--output-dir`: what roots write there, each from where the one before was killed; also where a job is resumed.
+#[test]
+fn a_job_that_prints_to_files_of_its_ranks_goes_on_in_them() {
+    let mut random = Random::from_environment();
+    let place = Place::new("killed-writers");
+    let (program, store, directory) = (program(), place.path("store"), place.path("out"));
+    let (output, mut expected, mut number) = (format!("{directory}/rank.0.out"), String::new(), 0);
+    let always = ["--detachable", "-q", "--output-dir", &directory];
+    let of_first = ["-r", "2", "-n", "2", "--checkpoint", "asked", "--checkpoint-dir", &store, &program];
+    for of_this in [&of_first[..], &["--resume", &store]] {
+        let mut job = Piped::start(&place, &[&always[..], of_this].concat());
+        for _ in 0..8 {
+            let answer = format!("got word {number}\n{}", rows(number));
+            let before = expected.len();
+            expected += &answer;
+            job.say(&format!("word {number}"));
+            see_in(&output, before + random.from_one_to(answer.len() as u64) as usize);
+            kill_root(&place);
+            see_in(&output, expected.len());
+            number += 1;
+        }
+        if number == 8 {
+            // A root that comes back is there for others after it has written what was missing.
+            let stop = || place.command("redctl").args(["checkpoint", "--stop"]).output().expect("redctl is there");
+            let since = Instant::now();
+            while !stop().status.success() {
+                assert!(since.elapsed() < LIMIT, "{}", String::from_utf8_lossy(&stop().stderr));
+            }
+            assert_eq!(job.end(), (Some(75), String::new()));
+        } else {
+            job.say("end");
+            assert_eq!(job.end(), (Some(7), String::new()));
+        }
+    }
+    expected += &format!("got end\n{}", rows(number));
+    let written = std::fs::read_to_string(&output).expect("it is text");
+    assert!(written == expected, "{written}");
+    place.is_clean();
+}
+
 #[test]
 fn a_job_that_was_resumed_goes_on_when_its_root_was_killed() {
     let mut random = Random::from_environment();

@@ -17,19 +17,12 @@ pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> 
         Some("0") => return Ok(Duration::ZERO),
         Some(text) => Some(checkpoint::time("--root-lease", text)?),
     };
-    match (hindrance(arguments), wanted) {
-        (None, wanted) => Ok(wanted.unwrap_or(LEASE_USUAL)),
-        (Some(_), None) => Ok(Duration::ZERO),
-        (Some(why), Some(_)) => Err(UsageError(format!("--root-lease: {why}"))),
+    match (arguments.detachable || arguments.detach, wanted) {
+        (true, wanted) => Ok(wanted.unwrap_or(LEASE_USUAL)),
+        (false, None) => Ok(Duration::ZERO),
+        (false, Some(_)) => {
+            let why = "only the root of a job with --detachable or --detach comes back";
+            Err(UsageError(format!("--root-lease: {why}")))
+        }
     }
-}
-
-/// Why the root of this job cannot come back.
-fn hindrance(arguments: &Arguments) -> Option<&'static str> {
-    let reasons = [
-        (!arguments.detachable && !arguments.detach, "only the root of a job with --detachable or --detach comes back"),
-        (arguments.pool.is_some(), "the root of a job with --pool does not come back"),
-        (arguments.output_directory.is_some(), "the root of a job with --output-dir does not come back"),
-    ];
-    reasons.into_iter().find(|(holds, _)| *holds).map(|(_, why)| why)
 }

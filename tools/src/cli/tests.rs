@@ -80,12 +80,9 @@ fn processes_wait_for_a_root_that_can_come_back() {
     assert_eq!(lease("--detachable --root-lease 0 true"), Ok(0));
     assert_eq!(lease("true"), Ok(0));
     assert_eq!(lease("--detachable -r 2 --spares 1 --arbitrate true"), Ok(600));
-    assert_eq!(lease("--detach --checkpoint asked true"), Ok(600));
-    for (line, says) in [
-        ("--root-lease 1min true", "--detachable"),
-        ("--detach --root-lease 1min --output-dir out true", "--output-dir"),
-        ("--detach --root-lease soon true", "not a time"),
-    ] {
+    assert_eq!(lease("--detach --checkpoint asked --output-dir out true"), Ok(600));
+    for (line, says) in [("--root-lease 1min true", "--detachable"), ("--detach --root-lease soon true", "not a time")]
+    {
         let error = lease(line).unwrap_err();
         assert!(error.contains(says), "{error}");
     }

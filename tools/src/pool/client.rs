@@ -46,6 +46,7 @@ enum Connection {
 /// See the module.
 pub struct Client {
     hub: Hub,
+    secret: Secret,
     address: SocketAddr,
     job: JobId,
     connection: Connection,
@@ -90,12 +91,21 @@ impl Client {
         job: JobId,
         now: Duration,
     ) -> Result<Self> {
-        let mut hub = Hub::without_door(secret.clone())?;
-        let opened = door::dial(address, secret, ANSWER_TIME_MAX)
-            .with_context(|| format!("Failed to reach the pool of spares at {address}"))?;
-        let link = hub.adopt(opened)?;
-        let mut client = Self {
-            hub,
+        let mut client = Self::of_past(address, secret, job, now)?;
+        client.introduce(munge, now)?;
+        match client.news.pop_front() {
+            None => Ok(client),
+            Some(News::Note(line)) => bail!("{line}"),
+            Some(_) => bail!("the pool of spares at {address} does not answer"),
+        }
+    }
+
+    /// For a job whose root was killed. It is not connected before [`Client::go_on`]. What it is told until then was
+    /// told before.
+    pub fn of_past(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
+        Ok(Self {
+            hub: Hub::without_door(secret.clone())?,
+            secret: secret.clone(),
             address,
             job,
             connection: Connection::Dialling,
@@ -116,23 +126,54 @@ impl Client {
             is_missed: false,
             now,
             news: VecDeque::new(),
-        };
-        client.present(link, None, now);
+        })
+    }
+
+    /// The pool has said this before.
+    pub fn heard_before(&mut self, news: &News) {
+        match news {
+            News::Granted { number, lease } => {
+                self.requests.remove(number);
+                self.leases.insert(lease.id, lease.clone());
+            }
+            News::Lost { lease, .. } => drop(self.leases.remove(&lease.id)),
+            News::Leave(lease) => drop(self.told_to_leave.insert(lease.id)),
+            News::Note(_) => {}
+        }
+    }
+
+    /// Connects, and says all that was told to it. Blocks. A pool that is away is dialled again.
+    pub fn go_on(&mut self, now: Duration) {
+        (self.renewed_at, self.renew_at) = (now, now + ANSWER_TIME_MAX);
+        if let Err(error) = self.introduce(&Munge::default(), now)
+            && self.connection != Connection::Refused
+        {
+            self.is_starting = false;
+            self.part(&format!("{error:#}"), now);
+        }
+    }
+
+    /// Connects, presents the job, and proves whose it is if the pool wants to know. Blocks.
+    fn introduce(&mut self, munge: &Munge, now: Duration) -> Result<()> {
+        let address = self.address;
+        let opened = door::dial(address, &self.secret, ANSWER_TIME_MAX)
+            .with_context(|| format!("Failed to reach the pool of spares at {address}"))?;
+        let link = self.hub.adopt(opened)?;
+        self.present(link, None, now);
         let is_answered = |client: &Self| {
             client.is_asked_for_user || !matches!(client.connection, Connection::Up { is_welcome: false, .. })
         };
-        client.wait_for(is_answered, ANSWER_TIME_MAX, now)?;
-        if std::mem::take(&mut client.is_asked_for_user) {
-            let sealed = munge.seal(&identity::words(job), None).with_context(|| {
+        self.wait_for(is_answered, ANSWER_TIME_MAX, now)?;
+        if std::mem::take(&mut self.is_asked_for_user) {
+            let sealed = munge.seal(&identity::words(self.job), None).with_context(|| {
                 format!("the pool of spares at {address} tells users apart by MUNGE, which does not work here")
             })?;
-            client.present(link, Some(Proof::Munge(sealed)), now);
-            client.wait_for(is_answered, ANSWER_TIME_MAX, now)?;
+            self.present(link, Some(Proof::Munge(sealed)), now);
+            self.wait_for(is_answered, ANSWER_TIME_MAX, now)?;
         }
-        client.is_starting = false;
-        match (client.connection, client.news.pop_front()) {
-            (Connection::Up { is_welcome: true, .. }, None) => Ok(client),
-            (_, Some(News::Note(line))) => bail!("{line}"),
+        self.is_starting = false;
+        match (self.connection, self.news.front()) {
+            (Connection::Up { is_welcome: true, .. }, _) | (_, Some(News::Note(_))) => Ok(()),
             _ => bail!("the pool of spares at {address} does not answer"),
         }
     }

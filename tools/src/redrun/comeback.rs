@@ -15,6 +15,7 @@ mod before;
 
 use super::joining::Awaited;
 use super::lines::Return;
+use super::spares::SitePool;
 use super::spool::Spool;
 use super::streams;
 use super::transit::Transit;
@@ -144,6 +145,8 @@ pub(super) struct Replay {
     later: VecDeque<LifeBefore>,
     relayed_count: u64,
     shown_bytes: [u64; 2],
+    /// What the files of `--output-dir` had when the job began.
+    pub file_bytes: Vec<u64>,
     term: Term,
     input_file: Option<ledger::KeptFile>,
 }
@@ -177,7 +180,7 @@ impl Ground {
     /// Of one whose root was killed. Its daemons are not called yet.
     pub fn of_past(past: Past, plan: HostPlan) -> Result<Self> {
         let Past { begun, records, journal, directory } = past;
-        let Before { mut lives, term, input_bytes } = Before::of(records);
+        let Before { mut lives, term, input_bytes, file_bytes } = Before::of(records);
         let Some(life) = lives.pop_front().filter(|life| life.is_launched) else {
             bail!("the root of job {:016x} was killed before its processes were started", begun.job);
         };
@@ -193,6 +196,7 @@ impl Ground {
             later: lives,
             relayed_count: 0,
             shown_bytes: keepsakes.transits.each_ref().map(Transit::shown_bytes),
+            file_bytes,
             term: term.next(),
             input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + read_bytes, ..kept }),
         };
@@ -299,6 +303,7 @@ impl Shell<'_> {
                 | Record::Order { .. }
                 | Record::Launcher { .. }
                 | Record::Returned(_)
+                | Record::Files(_)
                 | Record::CameBack(_) => continue,
             };
             self.happened_before(&input);
@@ -313,6 +318,7 @@ impl Shell<'_> {
         self.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
         self.outputs.go_on(shown_bytes)?;
         self.give_to_store_again();
+        self.site.go_on();
         let unsettled: Vec<_> = self.joining.keys().copied().collect();
         unsettled.into_iter().for_each(|host| self.fleet.settle_added(host));
         for (host, messages) in heard {
@@ -347,6 +353,7 @@ impl Shell<'_> {
         let due = Return { count: returned.count, to_older: false, lost: BTreeSet::new() };
         self.return_due = (!replay.life.is_launched).then_some(due);
         self.leave_life(Instant::now(), lost_at);
+        self.site = SitePool::of_past(self.job, self.job_number)?;
         self.line_kept_before(returned.kept);
         Ok(())
     }
@@ -355,6 +362,7 @@ impl Shell<'_> {
     fn happened_before(&mut self, input: &Input) {
         match input {
             Input::HostLost { host, .. } => self.fleet.lost_before(*host),
+            Input::Site(news) => self.site.heard_before(news),
             Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.joining.remove(host)),
             Input::HostNotFound { name, .. } => {
                 if let Some(host) = self.fleet.find(name) {

@@ -237,7 +237,10 @@ impl<'a> Shell<'a> {
             root: Root::new(ground.settings),
             inputs: VecDeque::new(),
             is_handling: false,
-            site: spares::SitePool::new(job, job_number)?,
+            site: match &ground.replay {
+                None => spares::SitePool::new(job, job_number)?,
+                Some(_) => spares::SitePool::of_past(job, job_number)?,
+            },
             joining: joining::Joining::new(),
             launch: None,
             clones: clones::Clones::default(),
@@ -263,7 +266,7 @@ impl<'a> Shell<'a> {
             entry: None,
             started_at: Instant::now(),
             audit,
-            outputs: Outputs::new(job, outlives_terminal, transits, &bell)?,
+            outputs: Outputs::new(job, outlives_terminal, transits, ground.replay.as_ref(), &bell)?,
             spool: spool.flatten(),
             kept_pipes,
             input: match job.origin {
@@ -291,7 +294,10 @@ impl<'a> Shell<'a> {
         };
         match ground.replay {
             Some(replay) => shell.come_back(replay)?,
-            None => shell.carry_out(),
+            None => {
+                shell.ledger.files(&shell.outputs.file_bytes());
+                shell.carry_out();
+            }
         }
         shell.open_seat();
         Ok(shell)

@@ -1,11 +1,12 @@
 //! What the processes print, on its last steps: what the root releases goes through line cutters to the threads that
 //! write it, to this program's own standard output and error or to files.
 
+use super::comeback::Replay;
 use super::standard::Standard;
 use super::transit::Transit;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
 use crate::cli::Job;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use background_worker::Bell;
 use coordinator::OutputFailure;
 use redrt_types::{ReplicaId, VirtualRank, World};
@@ -63,21 +64,29 @@ pub struct Outputs {
 
 /// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind
 /// those.
+///
+/// What of a job that comes back is in them is known by their lengths: nobody else writes there.
 struct Files {
     writer: Writer,
     rank_count: usize,
-    file_count: usize,
+    /// By file: bytes that it had when the job began.
+    begun_bytes: Vec<u64>,
+    /// By file: bytes that were written before, and are put together again.
+    written_bytes: Vec<u64>,
 }
 
 impl Files {
-    fn create(directory: &Path, job: &Job, bell: &Bell) -> Result<Self> {
+    fn create(directory: &Path, job: &Job, before: Option<&Replay>, bell: &Bell) -> Result<Self> {
         let failed = || format!("Failed to write to --output-dir {}", directory.display());
         std::fs::create_dir_all(directory).with_context(failed)?;
-        let target = |name: String| {
+        let mut lengths = Vec::new();
+        let mut target = |name: String| {
             let mut options = File::options();
-            // A job that is resumed goes on in them.
-            options.create(true).write(true).truncate(job.resume.is_none()).append(job.resume.is_some());
+            // A job that is resumed goes on in them, and so does one that comes back.
+            let goes_on = job.resume.is_some() || before.is_some();
+            options.create(true).write(true).truncate(!goes_on).append(goes_on);
             let file = options.open(directory.join(&name)).with_context(failed)?;
+            lengths.push(file.metadata().with_context(failed)?.len());
             anyhow::Ok(Target::new(directory.join(&name).display().to_string(), file))
         };
         let is_replicated = job.is_replicated();
@@ -86,22 +95,37 @@ impl Files {
             false => format!("rank.{}.err", replica.rank),
         };
         let rank_count = job.world.rank_count();
-        let outputs = (0..rank_count).map(|rank| target(format!("rank.{rank}.out")));
-        let targets: Vec<_> =
-            outputs.chain(job.world.replicas().map(|replica| target(errors(replica)))).collect::<Result<_>>()?;
-        let file_count = targets.len();
+        let names = (0..rank_count).map(|rank| format!("rank.{rank}.out")).chain(job.world.replicas().map(errors));
+        let targets = names.map(&mut target).collect::<Result<Vec<_>>>()?;
         let writer = Writer::start("redrun-files", targets, job.on_output_error, bell.clone())?;
-        Ok(Self { writer, rank_count: rank_count as usize, file_count })
+        let begun_bytes = before.map_or_else(|| lengths.clone(), |before| before.file_bytes.clone());
+        let written_bytes = lengths.iter().zip(&begun_bytes).map(|(now, begun)| now.saturating_sub(*begun)).collect();
+        Ok(Self { writer, rank_count: rank_count as usize, begun_bytes, written_bytes })
+    }
+
+    fn write(&mut self, target: usize, mut bytes: Vec<u8>) {
+        let written = &mut self.written_bytes[target];
+        let count = usize::try_from(*written).map_or(bytes.len(), |written| written.min(bytes.len()));
+        *written -= count as u64;
+        bytes.drain(..count);
+        self.writer.write(target, bytes);
     }
 }
 
 impl Outputs {
     /// For this job, which may put the rank before each line, write what is printed to files, or outlive its terminal.
-    pub fn new(job: &Job, is_detachable: bool, transits: Option<[Transit; 2]>, bell: &Bell) -> Result<Self> {
+    /// With what was before, if the job comes back.
+    pub fn new(
+        job: &Job,
+        is_detachable: bool,
+        transits: Option<[Transit; 2]>,
+        before: Option<&Replay>,
+        bell: &Bell,
+    ) -> Result<Self> {
         let (world, label) = (&job.world, job.label);
         let is_replicated = job.is_replicated();
         let files = job.output_directory.as_deref();
-        let files = files.map(|directory| Files::create(directory, job, bell)).transpose()?;
+        let files = files.map(|directory| Files::create(directory, job, before, bell)).transpose()?;
         let standard = Standard::start(job.on_output_error, is_detachable, transits, bell);
         let standard = standard.context("Failed to write to standard output")?;
         let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
@@ -126,8 +150,8 @@ impl Outputs {
 
     /// The replicas of a rank have agreed to print this.
     pub fn show(&mut self, rank: VirtualRank, bytes: &[u8]) {
-        if let Some(files) = &self.files {
-            return files.writer.write(rank.0 as usize, bytes.to_vec());
+        if let Some(files) = &mut self.files {
+            return files.write(rank.0 as usize, bytes.to_vec());
         }
         let cutter = &mut self.lines[rank.0 as usize];
         cutter.push(bytes, &mut self.output);
@@ -139,8 +163,8 @@ impl Outputs {
     /// A process printed this on its standard error.
     pub fn show_error(&mut self, replica: ReplicaId, bytes: Vec<u8>) {
         let process = self.world.process(replica).0 as usize;
-        if let Some(files) = &self.files {
-            return files.writer.write(files.rank_count + process, bytes);
+        if let Some(files) = &mut self.files {
+            return files.write(files.rank_count + process, bytes);
         }
         let cutter = &mut self.errors[process];
         cutter.push(&bytes, &mut self.error);
@@ -182,7 +206,7 @@ impl Outputs {
         self.hand_over();
         self.standard.settle();
         if let Some(files) = &self.files {
-            (0..files.file_count).for_each(|target| files.writer.settle(target));
+            (0..files.begun_bytes.len()).for_each(|target| files.writer.settle(target));
         }
     }
 
@@ -201,6 +225,11 @@ impl Outputs {
             let shown = shown as usize;
             ensure!(shown <= bytes.len(), "{shown} bytes were shown, and the journal has {} of them", bytes.len());
             bytes.drain(..shown);
+        }
+        if let Some(files) = &self.files
+            && let Some(target) = files.written_bytes.iter().position(|bytes| *bytes > 0)
+        {
+            bail!("{} has more than the job has printed", files.writer.name(target));
         }
         Ok(())
     }
@@ -229,6 +258,11 @@ impl Outputs {
     fn hand_over(&mut self) {
         self.standard.output(std::mem::take(&mut self.output));
         self.standard.job_error(std::mem::take(&mut self.error));
+    }
+
+    /// What the files of `--output-dir` had when the job began.
+    pub fn file_bytes(&self) -> Vec<u64> {
+        self.files.as_ref().map_or_else(Vec::new, |files| files.begun_bytes.clone())
     }
 
     /// What has gone wrong since.

@@ -39,6 +39,25 @@ impl SitePool {
         Ok(Self { client: job.pool.as_ref().map(connect).transpose()?, begun_at: Instant::now() })
     }
 
+    /// For a life of the job that began before: all that the pool was told, and has said, is told to this one, which
+    /// then [goes on](SitePool::go_on).
+    pub fn of_past(job: &Job, job_number: u64) -> Result<Self> {
+        let client =
+            |pool: &crate::cli::Pool| Client::of_past(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
+        Ok(Self { client: job.pool.as_ref().map(client).transpose()?, begun_at: Instant::now() })
+    }
+
+    /// It has said this before.
+    pub fn heard_before(&mut self, news: &News) {
+        self.client.iter_mut().for_each(|client| client.heard_before(news));
+    }
+
+    /// Connects.
+    pub fn go_on(&mut self) {
+        let now = self.now();
+        self.client.iter_mut().for_each(|client| client.go_on(now));
+    }
+
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.client.as_ref().map(Client::fd)
     }

@@ -33,6 +33,8 @@ pub struct Before {
     pub term: Term,
     /// Read of standard input.
     pub input_bytes: u64,
+    /// What the files of `--output-dir` had when the job began.
+    pub file_bytes: Vec<u64>,
 }
 
 impl Before {
@@ -66,6 +68,7 @@ impl Before {
                 }
             }
             Record::CameBack(term) => self.term = *term,
+            Record::Files(bytes) => self.file_bytes.clone_from(bytes),
             _ => {}
         }
         life.records.push_back(record);
