@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod cost;
 pub mod door;
+pub mod follower;
 pub mod handing;
 pub mod hub;
 pub mod identity;

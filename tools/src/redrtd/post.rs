@@ -5,15 +5,15 @@
 
 use anyhow::{Context, Result};
 use control_network::door;
+use control_network::follower::{Follower, Request};
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::launcher::{self, DaemonArguments, Starting};
-use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Duty, Observer, Refusals, TICKS};
 use redrt_wire::daemon::{FromDaemon, Growth, Sign, ToDaemon, Watch};
 use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::secret::Secret;
-use redrt_wire::tree::{Allegiance, Attach, Down, Term, Up};
+use redrt_wire::tree::{Attach, Down, Term, Up};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -64,20 +64,16 @@ pub struct Post {
     name: String,
     roles: BTreeMap<LinkId, Role>,
     uplink: Option<LinkId>,
-    attachment: u32,
-    allegiance: Allegiance,
+    follower: Follower,
     /// Processes have been launched: they may go on without a root.
     is_launched: bool,
     /// It is gone, and calls when it has come back.
     awaits_call: bool,
     /// The root was killed then, and has not come back.
     rootless_since: Option<Instant>,
-    /// Whether the root has answered the last `Attach`.
-    settled: bool,
     looking_for_root: bool,
     /// The neighbour that is being dialled.
     looking_for_neighbour: Option<u32>,
-    session: Session,
     /// Where the daemons below listen.
     listen: BTreeMap<u32, SocketAddr>,
     refusals: BTreeMap<u32, Refusals>,
@@ -106,15 +102,12 @@ impl Post {
             name,
             roles: BTreeMap::from([(uplink, Role::Uplink)]),
             uplink: Some(uplink),
-            attachment: 0,
-            allegiance: Allegiance::default(),
+            follower: Follower::default(),
             is_launched: false,
             awaits_call: false,
             rootless_since: None,
-            settled: false,
             looking_for_root: false,
             looking_for_neighbour: None,
-            session: Session::default(),
             listen: BTreeMap::new(),
             refusals: BTreeMap::new(),
             root_refusals: Refusals::default(),
@@ -169,15 +162,14 @@ impl Post {
     /// Bytes on their way to the root.
     pub fn backlog_bytes(&self) -> usize {
         let waiting = self.uplink.map_or(0, |uplink| self.hub.backlog_bytes(uplink));
-        waiting.max(self.session.log_bytes())
+        waiting.max(self.follower.log_bytes())
     }
 
     /// Sends to `redrun`, now or when there is a way.
     pub fn tell(&mut self, message: &FromDaemon) {
         let body: Rc<[u8]> = encode_body(message).into();
-        let number = self.session.sent();
-        self.session.keep(body.clone());
-        if self.settled {
+        let (number, is_sent) = self.follower.say(body.clone());
+        if is_sent {
             self.up(&Up::Message { host: self.host(), number, body: body.to_vec() });
         }
     }
@@ -189,17 +181,17 @@ impl Post {
     }
 
     fn attach(&mut self) {
+        let Request { attachment, term, received } = self.follower.request();
         let attach = Attach {
             host: self.host(),
-            attachment: self.attachment,
-            term: self.allegiance.term(),
-            received: self.session.received(),
+            attachment,
+            term,
+            received,
             version: env!("CARGO_PKG_VERSION").into(),
             name: self.name.clone(),
             cpu_count: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
             listen: self.hub.address(),
         };
-        self.settled = false;
         self.up(&Up::Attach(Box::new(attach)));
     }
 
@@ -259,24 +251,22 @@ impl Post {
                 if to != Some(own) {
                     self.pass(to, &Down::Message { to, body: body.clone() });
                 }
-                if to.is_none_or(|to| to == own) && self.settled {
+                if to.is_none_or(|to| to == own) && self.follower.is_heard() {
                     self.message(&body);
                 }
             }
             Down::Attached { host, attachment, term, received } if host == own => {
-                if attachment == self.attachment && self.allegiance.follows(term) {
-                    self.settled = true;
+                if let Some(missing) = self.follower.attached(attachment, term, received) {
                     self.rootless_since = None;
-                    let missing: Vec<_> = self.session.missing(received).collect();
-                    for (number, body) in (self.session.first()..).zip(missing) {
+                    for (number, body) in missing {
                         self.up(&Up::Message { host: own, number, body: body.to_vec() });
                     }
                 }
             }
-            Down::Taken { host, count } if host == own => self.session.taken(count),
+            Down::Taken { host, count } if host == own => self.follower.taken(count),
             Down::Stop { host, reason } if host == own => self.errands.push_back(Errand::Leave(Some(reason))),
             Down::Resync => {
-                self.attachment += 1;
+                self.follower.asks_again();
                 self.attach();
                 self.pass(None, &Down::Resync);
             }
@@ -289,7 +279,7 @@ impl Post {
     }
 
     fn message(&mut self, body: &[u8]) {
-        if let Some(count) = self.session.count(body.len()) {
+        if let Some(count) = self.follower.count(body.len()) {
             let host = self.host();
             self.up(&Up::Taken { host, count });
         }
@@ -361,7 +351,7 @@ impl Post {
 
     /// A root has come back, and listens there.
     fn called(&mut self, term: Term, address: SocketAddr) {
-        if !self.allegiance.follows(term) {
+        if !self.follower.called(term) {
             return;
         }
         self.place.root = address;
@@ -372,7 +362,6 @@ impl Post {
             self.roles.remove(&old);
             self.hub.close(old);
         }
-        self.settled = false;
         (self.awaits_call, self.looking_for_root) = (false, false);
         self.root_refusals.begin();
         self.find_root();
@@ -383,7 +372,7 @@ impl Post {
         match self.roles.remove(&link) {
             Some(Role::Uplink) => {
                 self.uplink = None;
-                self.settled = false;
+                self.follower.way_lost();
                 self.root_refusals.begin();
                 self.find_root();
             }
@@ -407,7 +396,7 @@ impl Post {
             return self.lose_root();
         }
         self.looking_for_root = true;
-        self.hub.dial(ROOT | self.allegiance.term().0, self.place.root, DIAL_TIME_MAX);
+        self.hub.dial(ROOT | self.follower.term().0, self.place.root, DIAL_TIME_MAX);
     }
 
     /// There is no root any more.
@@ -437,7 +426,7 @@ impl Post {
     fn dialled(&mut self, purpose: u64, result: io::Result<LinkId>) {
         if purpose & ROOT != 0 {
             // Another root may have called meanwhile, who listens elsewhere.
-            return match (purpose == ROOT | self.allegiance.term().0, result) {
+            return match (purpose == ROOT | self.follower.term().0, result) {
                 (true, result) => self.dialled_root(result),
                 (false, Ok(link)) => self.hub.close(link),
                 (false, Err(_)) => {}
@@ -482,7 +471,7 @@ impl Post {
                     self.hub.close(old);
                 }
                 self.roles.insert(link, Role::Uplink);
-                self.attachment += 1;
+                self.follower.asks_again();
                 self.attach();
                 self.pass(None, &Down::Resync);
             }
@@ -602,7 +591,7 @@ impl Post {
         for link in others {
             self.hub.send(link, &Up::Beat);
         }
-        if let Some(count) = self.session.untold().filter(|_| self.settled) {
+        if let Some(count) = self.follower.untold() {
             let host = self.host();
             self.up(&Up::Taken { host, count });
         }

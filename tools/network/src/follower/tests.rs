@@ -1,0 +1,267 @@
+//! A daemon and its roots: each of them may be killed, or stopped and go on when another has its place, at any moment.
+
+use super::{Follower, Request};
+use crate::session::Session;
+use proptest::prelude::*;
+use redrt_wire::tree::Term;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// What is planted, for the simulation to find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mistake {
+    /// Of a daemon: a root that calls is followed, whatever its term is.
+    FollowsOlder,
+    /// Of a daemon: what a root says counts before it has answered.
+    HearsUnsettled,
+    /// Of a root: a message is acknowledged that is not in the journal.
+    AcknowledgesFirst,
+}
+
+enum Up {
+    Attach(Request),
+    Message(u64, u64),
+    Taken(u64),
+}
+
+enum Down {
+    Attached { attachment: u32, term: Term, received: u64 },
+    Message(u64),
+    Taken(u64),
+}
+
+/// A connection between the daemon and a root. What was sent may arrive after either end has given it up.
+struct Link {
+    root: usize,
+    up: VecDeque<Up>,
+    down: VecDeque<Down>,
+}
+
+/// Says for each message of the daemon one of its own, which is the same.
+struct Root {
+    term: Term,
+    session: Session,
+    /// The newest request that it has answered, and by which link that came.
+    way: Option<(u32, usize)>,
+    /// It was killed, or another root has the journal: it may say again what it has said.
+    is_replaced: bool,
+    /// Heard, in order.
+    heard: Vec<u64>,
+}
+
+struct World {
+    daemon: Follower,
+    said: u64,
+    /// What the daemon was told.
+    told: Vec<u64>,
+    /// The newest root that has called it.
+    called: Term,
+    /// It was told something by an older one after that.
+    is_misled: bool,
+    journal: Vec<u64>,
+    roots: Vec<Root>,
+    links: Vec<Link>,
+    /// The daemon's way: a number of a link.
+    way: Option<usize>,
+    /// The root that it would connect to.
+    followed: usize,
+    mistake: Option<Mistake>,
+}
+
+fn number(body: &Rc<[u8]>) -> u64 {
+    u64::from_le_bytes(body[..].try_into().expect("a number"))
+}
+
+impl World {
+    fn new(mistake: Option<Mistake>) -> Self {
+        let root =
+            Root { term: Term(0), session: Session::default(), way: None, is_replaced: false, heard: Vec::new() };
+        let mut world = Self {
+            daemon: Follower { mistake, ..Follower::default() },
+            said: 0,
+            told: Vec::new(),
+            called: Term(0),
+            is_misled: false,
+            journal: Vec::new(),
+            roots: vec![root],
+            links: Vec::new(),
+            way: None,
+            followed: 0,
+            mistake,
+        };
+        world.connect();
+        world
+    }
+
+    fn connect(&mut self) {
+        let root = self.followed;
+        self.links.push(Link { root, up: VecDeque::new(), down: VecDeque::new() });
+        self.way = Some(self.links.len() - 1);
+        self.daemon.asks_again();
+        let request = self.daemon.request();
+        self.send_up(Up::Attach(request));
+    }
+
+    fn send_up(&mut self, frame: Up) {
+        if let Some(way) = self.way {
+            self.links[way].up.push_back(frame);
+        }
+    }
+
+    /// A root comes in the place of the newest one, which was killed or stopped, with what is in the journal.
+    fn replace(&mut self) {
+        let newest = self.roots.last_mut().expect("there is one");
+        newest.is_replaced = true;
+        let term = newest.term.next();
+        let mut session = Session::resumed(self.journal.len() as u64);
+        self.journal.iter().for_each(|said| session.keep(said.to_le_bytes().to_vec().into()));
+        self.roots.push(Root { term, session, way: None, is_replaced: false, heard: self.journal.clone() });
+    }
+
+    /// A root calls the daemon, perhaps long after it was replaced.
+    fn call(&mut self, root: usize) {
+        self.called = self.called.max(self.roots[root].term);
+        if self.daemon.called(self.roots[root].term) {
+            (self.way, self.followed) = (None, root);
+        }
+    }
+
+    /// A root goes on with the next frame that it was sent.
+    fn root_works(&mut self, link: usize) {
+        let Some(frame) = self.links[link].up.pop_front() else { return };
+        let root = &mut self.roots[self.links[link].root];
+        let down = &mut self.links[link].down;
+        match frame {
+            // It knows that it was replaced.
+            Up::Attach(request) if request.term > root.term => {}
+            // The daemon has another way by now.
+            Up::Attach(request) if root.way.is_some_and(|(newest, _)| newest >= request.attachment) => {}
+            Up::Message(..) | Up::Taken(_) if root.way.is_none_or(|(_, way)| way != link) => {}
+            Up::Attach(Request { attachment, received, .. }) => {
+                root.way = Some((attachment, link));
+                let missing: Vec<_> = root.session.missing(received).collect();
+                down.push_back(Down::Attached { attachment, term: root.term, received: root.session.received() });
+                down.extend(missing.iter().map(|body| Down::Message(number(body))));
+            }
+            Up::Taken(count) => root.session.taken(count),
+            // It cannot write to the journal any more, so it acknowledges nothing.
+            Up::Message(..) if root.is_replaced => {}
+            Up::Message(position, said) if position == root.session.received() => {
+                root.session.count(8);
+                root.heard.push(said);
+                if self.mistake != Some(Mistake::AcknowledgesFirst) || said % 3 > 0 {
+                    self.journal.push(said);
+                }
+                root.session.keep(said.to_le_bytes().to_vec().into());
+                down.extend([Down::Taken(root.session.received()), Down::Message(said)]);
+            }
+            Up::Message(..) => {}
+        }
+    }
+
+    /// The daemon takes the next frame of its way.
+    fn daemon_works(&mut self) {
+        let Some(way) = self.way else { return };
+        let Some(frame) = self.links[way].down.pop_front() else { return };
+        let term = self.roots[self.links[way].root].term;
+        match frame {
+            Down::Attached { attachment, term, received } => {
+                let missing: Vec<_> = self.daemon.attached(attachment, term, received).into_iter().flatten().collect();
+                missing.iter().for_each(|(position, body)| self.send_up(Up::Message(*position, number(body))));
+            }
+            Down::Message(said) if self.daemon.is_heard() => {
+                self.told.push(said);
+                self.is_misled |= term < self.called;
+                if let Some(count) = self.daemon.count(100 << 10) {
+                    self.send_up(Up::Taken(count));
+                }
+            }
+            Down::Message(_) => {}
+            Down::Taken(count) => self.daemon.taken(count),
+        }
+    }
+
+    fn step(&mut self, step: u8, which: usize) {
+        match step {
+            0..4 => {
+                let said = self.said;
+                self.said += 1;
+                let (position, is_sent) = self.daemon.say(said.to_le_bytes().to_vec().into());
+                if is_sent {
+                    self.send_up(Up::Message(position, said));
+                }
+            }
+            4..9 => self.root_works(which % self.links.len()),
+            9..14 => self.daemon_works(),
+            14 => self.replace(),
+            15 => self.call(which % self.roots.len()),
+            16 => self.call(self.roots.len() - 1),
+            17 => {
+                self.way = None;
+                self.daemon.way_lost();
+            }
+            18 if self.way.is_some() => {
+                self.daemon.asks_again();
+                let request = self.daemon.request();
+                self.send_up(Up::Attach(request));
+            }
+            _ if self.way.is_none() => self.connect(),
+            _ => {}
+        }
+    }
+
+    /// Nothing goes wrong any more: the newest root has the daemon, and both have said all.
+    fn settle(&mut self) {
+        self.call(self.roots.len() - 1);
+        if self.way.is_none() {
+            self.connect();
+        }
+        for _ in 0..10_000 {
+            (0..self.links.len()).for_each(|link| self.root_works(link));
+            self.daemon_works();
+        }
+    }
+
+    /// What is wrong, if anything.
+    fn check(&self) -> Option<String> {
+        let all: Vec<_> = (0..self.said).collect();
+        if self.roots.last().is_some_and(|root| root.heard != all) {
+            return Some("what a daemon has said is lost or comes twice".into());
+        }
+        if self.told != all {
+            return Some(format!("a daemon was told {:?} for {} messages", self.told, self.said));
+        }
+        self.is_misled.then(|| "an older root was heeded after a newer one had called".into())
+    }
+}
+
+fn play(steps: &[(u8, usize)], mistake: Option<Mistake>) -> Option<String> {
+    let mut world = World::new(mistake);
+    steps.iter().for_each(|(step, which)| world.step(*step, *which));
+    world.settle();
+    world.check()
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u8, usize)>> {
+    proptest::collection::vec((0u8..20, 0usize..1000), 1..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn roots_that_are_killed_or_stopped_and_wake_up_do_no_harm(steps in steps()) {
+        prop_assert_eq!(play(&steps, None), None);
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    for mistake in [Mistake::FollowsOlder, Mistake::HearsUnsettled, Mistake::AcknowledgesFirst] {
+        let mut runner = TestRunner::deterministic();
+        let mut draw = || steps().new_tree(&mut runner).expect("it draws").current();
+        assert!((0..400).any(|_| play(&draw(), Some(mistake)).is_some()), "{mistake:?} is not found");
+    }
+}
