@@ -32,4 +32,5 @@ pub mod runtime;
 pub mod scrub;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;
+mod undo;
 pub mod window;

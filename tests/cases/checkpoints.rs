@@ -14,7 +14,7 @@ pub fn store() -> TempDir {
     tempfile::tempdir().expect("the temporary directory can be written")
 }
 
-fn saved(job: Job, when: &str, store: &TempDir) -> Job {
+pub fn saved(job: Job, when: &str, store: &TempDir) -> Job {
     job.options(&["--checkpoint", when, "--checkpoint-dir", &store.path().display().to_string()])
 }
 
@@ -148,7 +148,7 @@ fn a_job_is_resumed_with_more_replicas_than_were_saved() {
     assert_eq!(second.out.lines().filter(|line| line.ends_with(": right")).count(), 3, "{second}");
 }
 
-fn resume(store: &Path) -> Job {
+pub fn resume(store: &Path) -> Job {
     Job::resume(store).limit(LIMIT)
 }
 

@@ -46,6 +46,7 @@ mod signals;
 mod single_copies;
 mod terminals;
 mod tools;
+mod undo;
 mod windows;
 
 use redrt_tests::{Ended, Job, Running};

@@ -5,6 +5,7 @@
 //! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several.
 
 pub mod campaign;
+pub mod changing;
 mod control;
 mod disk;
 pub mod injection;

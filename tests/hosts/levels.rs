@@ -1,6 +1,7 @@
 //! Checkpoints that hosts keep on disks of their own, and for each other.
 
 use crate::nothing_left;
+use redrt_tests::changing::{Undisturbed, goes_on};
 use redrt_tests::lab::{Lab, lab};
 use redrt_tests::{Ended, Job, Running, compile};
 use std::fs::Permissions;
@@ -79,10 +80,10 @@ fn a_partner_has_what_a_lost_host_had_again_and_again() {
     std::fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
     let job = kept.start("partner", "h1,h2,h3", &["--checkpoint-encrypt", &key.display().to_string()]);
     checkpoint(&job);
-    // Each host has what it had itself, and what another had.
+    // Each host has what it had itself, how long its log of changed files was, and what another had.
     for host in 0..3 {
         let files = std::fs::read_dir(kept.disk(host).join("line-1")).expect("it is there").count();
-        assert_eq!(files, 5, "{:?}", kept.disk(host));
+        assert_eq!(files, 6, "{:?}", kept.disk(host));
     }
     kept.lose_disk(1);
     lab.cut_power("h2");
@@ -119,6 +120,35 @@ fn without_copies_a_job_survives_the_loss_of_processes_alone() {
     assert!(ended.code != Some(0) && !ended.hung(), "{ended}");
     let ended = ended.said("there is no older checkpoint to go back to");
     nothing_left(&lab, &ended);
+}
+
+/// Each host puts back what its processes have changed, by a log of its own; several write to one file.
+#[test]
+fn files_are_as_they_were_where_hosts_keep_checkpoints() {
+    let Some(lab) = lab(2) else { return };
+    let undisturbed = Undisturbed::new(2);
+    for level in ["local", "partner"] {
+        let (store, files) = (lab.path(&format!("store-{level}")), lab.path(&format!("files-{level}")));
+        std::fs::create_dir(&files).expect("it can be made");
+        let job = undisturbed
+            .job(&files)
+            .options(&["--checkpoint", "asked", "--checkpoint-level", level])
+            .options(&["--checkpoint-dir", &store.display().to_string()])
+            .on_hosts(&lab, "h1,h2")
+            .limit(Duration::from_secs(180))
+            .start();
+        job.wait_until("computing", |job| job.output().contains("computing"));
+        for returns in 1..3 {
+            checkpoint(&job);
+            goes_on(&job, &files, 20);
+            job.redctl(&["kill", "1.0"]).unwrap_or_else(|why| panic!("{why}"));
+            job.wait_for("went-back", returns);
+            goes_on(&job, &files, 5);
+        }
+        let ended = job.wait().ended_well();
+        undisturbed.check(&ended, &files, level);
+        nothing_left(&lab, &ended);
+    }
 }
 
 /// A partner that cannot write: one line, the job goes on, and the checkpoint counts as far as it goes.

@@ -26,4 +26,5 @@ pub mod redspared;
 pub mod secret_file;
 mod symbols;
 pub mod terminal;
+mod undo;
 mod user_signals;

@@ -75,6 +75,16 @@ pub fn job() -> Option<JobFacts> {
     Some(JobFacts)
 }
 
+/// Whether the caller is the application, in the process that was started; also in one whose clocks are left alone.
+pub fn is_program() -> bool {
+    !INTERNAL.get() && !IN_HOOK.get() && PROCESS.load(Ordering::Relaxed) == real::process_id()
+}
+
+/// This is the process that was started, if that is not known yet.
+pub fn know_process() {
+    let _ = PROCESS.compare_exchange(0, real::process_id(), Ordering::Relaxed, Ordering::Relaxed);
+}
+
 /// Whether this process belongs to a job. The first call finds out.
 pub fn is_active() -> bool {
     match PHASE.load(Ordering::Acquire) {

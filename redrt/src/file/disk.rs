@@ -11,6 +11,8 @@ use crate::abi::{
 use crate::decide;
 use crate::error::{Error, Result};
 use crate::file::witness;
+use crate::undo;
+use file_undo::{Change, Subject};
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_transport::descriptors;
@@ -90,7 +92,9 @@ impl Disk {
             Creation::Yes => options.create(true),
             Creation::New => options.create_new(true),
         };
+        let passage = (creation != Creation::No).then(|| undo::before(Change::Name(&self.path)));
         let file = Arc::new(options.open(&self.path)?);
+        drop(passage);
         descriptors::note(file.as_raw_fd());
         let made = Open { file: Arc::clone(&file), epoch: descriptors::epoch() };
         *open = Some(made);
@@ -128,9 +132,12 @@ impl Disk {
 
     /// Removes it from the file system; none that is there is no error.
     pub fn delete(&self) -> Result {
-        let delete = || match fs::remove_file(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            done => done.map(|()| Vec::new()),
+        let delete = || {
+            let _passage = undo::before(Change::Name(&self.path));
+            match fs::remove_file(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+                done => done.map(|()| Vec::new()),
+            }
         };
         decode(decide::effect(|| encode(delete()))).map(drop).map_err(|error| self.error("delete", &error))
     }
@@ -154,13 +161,18 @@ impl Disk {
 
     /// Cuts or extends it.
     pub fn set_size(&self, size: u64) -> Result {
-        self.changed("set the size of", |file| file.set_len(size).map(|()| Vec::new())).map(drop)
+        self.changed("set the size of", |file| {
+            let _passage = undo::before(Change::Resize(subject(file), size));
+            file.set_len(size).map(|()| Vec::new())
+        })
+        .map(drop)
     }
 
     /// Makes sure that there is room for its first bytes.
     pub fn preallocate(&self, size: u64) -> Result {
         let length = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
         let allocate = |file: &fs::File| {
+            let _passage = undo::before(Change::Describe(subject(file)));
             // SAFETY: - takes numbers; the descriptor is open as long as `file`.
             match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
                 0 => Ok(Vec::new()),
@@ -211,6 +223,7 @@ impl Disk {
             let mut rest = bytes;
             for stretch in stretches {
                 let (now, later) = rest.split_at(stretch.length as usize);
+                let _passage = undo::before(Change::Write(subject(file), stretch.offset, stretch.length));
                 file.write_all_at(now, stretch.offset)?;
                 rest = later;
             }
@@ -222,6 +235,10 @@ impl Disk {
         }
         Ok(())
     }
+}
+
+fn subject(file: &fs::File) -> Subject<'_> {
+    Subject::Open(file.as_raw_fd())
 }
 
 /// Reads as much as there is.

@@ -15,6 +15,7 @@ use crate::faults;
 use crate::links::{self, listening};
 use crate::runtime::control::{Control, Hushed};
 use crate::runtime::{Job, job, set_job, workers};
+use crate::undo::{self, Still};
 use cloner_agent::abi::CUT_FOR_SUCCESSOR;
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_engine as engine;
@@ -23,6 +24,9 @@ use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
 use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
+#[cfg(any(test, feature = "simulation"))]
+use redrt_wire::line::Generation;
+use redrt_wire::line::UndoPlace;
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
@@ -39,6 +43,8 @@ struct Stillness {
     held: Held<'static>,
     settled: MutexGuard<'static, ()>,
     closed: MutexGuard<'static, ()>,
+    /// Nobody changes a file.
+    unchanging: Still,
 }
 
 thread_local! {
@@ -97,14 +103,23 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32) -> i32 {
     }
     let held = if is_for_line { engine::cell().hold_for_line() } else { engine::cell().hold() };
     let Some(mut held) = held else { return libc::EBUSY };
+    let Some(unchanging) = undo::still() else {
+        held.resume();
+        return libc::EBUSY;
+    };
     let mut hushed = deaf.hush();
-    if is_for_line && let Err(refusal) = come_to_rest(&mut hushed, &mut held) {
-        go_on(Stillness { hushed, held, settled: descriptors::settled(), closed });
-        return refusal;
+    if is_for_line {
+        match come_to_rest(&mut hushed, &mut held) {
+            Ok(place) => undo::begin(&place),
+            Err(refusal) => {
+                go_on(Stillness { hushed, held, settled: descriptors::settled(), closed, unchanging });
+                return refusal;
+            }
+        }
     }
     clock::note_cut();
     let settled = descriptors::settled();
-    HELD.set(Some(ManuallyDrop::new(Stillness { hushed, held, settled, closed })));
+    HELD.set(Some(ManuallyDrop::new(Stillness { hushed, held, settled, closed, unchanging })));
     0
 }
 
@@ -112,8 +127,9 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32) -> i32 {
 const ARRIVAL_INTERVAL_MS: i32 = 1;
 
 /// Waits until nothing is on its way between any two processes of the job. What the daemon says besides is put aside.
+/// Where changes of files are written down from then on.
 /// Fails when nothing comes of the line, with the error number that the cloner is told.
-fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<(), i32> {
+fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<UndoPlace, i32> {
     let mut is_quiet = false;
     loop {
         let has_arrived = held.settle();
@@ -125,9 +141,9 @@ fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<(), i32> {
         let limit_ms = if held.uses_networks() { ARRIVAL_INTERVAL_MS } else { -1 };
         match hushed.receive_within(limit_ms) {
             Ok(None) => {}
-            Ok(Some(ToAgent::LineGoes(true))) if is_quiet => {
+            Ok(Some(ToAgent::LineGoes(Some(place)))) if is_quiet => {
                 held.settle();
-                return Ok(());
+                return Ok(place);
             }
             Ok(Some(ToAgent::LineGoes(_))) => return Err(libc::ECANCELED),
             Ok(Some(other)) => hushed.put_aside(other),
@@ -143,8 +159,8 @@ unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
 }
 
 fn go_on(stillness: Stillness) {
-    let Stillness { hushed, held, settled, closed } = stillness;
-    drop((settled, closed));
+    let Stillness { hushed, held, settled, closed, unchanging } = stillness;
+    drop((settled, closed, unchanging));
     held.resume();
     heed_all(hushed.end());
 }
@@ -163,7 +179,8 @@ pub fn go_on_simulated(mut held: Held<'static>, said: &[ToAgent], before: usize)
     let control = job().and_then(|job| job.control).expect("it has a daemon");
     let mut hushed = control.deafen().hush();
     let (first, last) = said.split_at(before);
-    first.iter().chain([&ToAgent::LineGoes(true)]).chain(last).for_each(|message| hushed.hear(message));
+    let place = UndoPlace::beside("/line-1".as_ref(), Generation(1), false);
+    first.iter().chain([&ToAgent::LineGoes(Some(place))]).chain(last).for_each(|message| hushed.hear(message));
     // It goes on the same way when nothing comes of the line.
     let _ = come_to_rest(&mut hushed, &mut held);
     held.resume();
@@ -172,9 +189,9 @@ pub fn go_on_simulated(mut held: Held<'static>, said: &[ToAgent], before: usize)
 
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     let Some(stillness) = HELD.take().map(ManuallyDrop::into_inner) else { return };
-    let Stillness { mut hushed, mut held, settled, closed } = stillness;
+    let Stillness { mut hushed, mut held, settled, closed, unchanging } = stillness;
     // No other thread runs yet.
-    drop((settled, closed));
+    drop((settled, closed, unchanging));
     if let Err(error) = become_copy(&mut hushed, &mut held) {
         complain(&error);
     }
@@ -205,7 +222,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let CopyPlace { me, incarnation, host, host_number, local_process_count, listen, is_restored } = place;
+    let CopyPlace { me, incarnation, host, host_number, local_process_count, listen, is_restored, undo } = place;
     let welcome = Welcome {
         me,
         incarnation,
@@ -236,6 +253,13 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     }
     let card = super::card(&welcome, listener.as_ref())?;
     set_job(Job::new(welcome, before.control));
+    if !is_restored {
+        descriptors::note_copy();
+    }
+    match undo {
+        Some(place) if is_restored => undo::begin(&place),
+        place => undo::become_copy(place.as_ref()),
+    }
     hushed.send(&FromAgent::Ready(card))
 }
 

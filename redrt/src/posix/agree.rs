@@ -15,9 +15,10 @@ pub type Found = Result<(i64, Vec<u8>), c_int>;
 pub struct Author(Option<u32>);
 
 impl Author {
-    /// Whether another process did, so that it may have made the change too. In a copy its source is another.
+    /// Whether another process did, so that it may have made the change too. In a copy its source is another; but a
+    /// process that goes on from a line finds files as they were there.
     pub fn is_another(self) -> bool {
-        self.0 != Some(descriptors::epoch())
+        self.0 != Some(descriptors::copy_number())
     }
 }
 
@@ -40,7 +41,7 @@ fn decode(answer: &[u8]) -> Found {
 pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
     let here = Cell::new(None);
     let run = || {
-        here.set(Some(descriptors::epoch()));
+        here.set(Some(descriptors::copy_number()));
         encode(&act())
     };
     let answer = if is_agreed() { decide::outside(run) } else { run() };

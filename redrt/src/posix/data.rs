@@ -7,11 +7,13 @@
 
 use super::agree::{Found, observe, outcome, perform};
 use super::table::{Description, Shared, find};
-use super::{Done, Outcome, directories, paths};
+use super::{Done, Outcome, alone, directories, paths};
 use crate::file::disk::{PIECE_BYTES, lock_range, read_at};
 use crate::file::witness;
 use crate::objects::host;
 use crate::runtime::call::{Call, Operation};
+use crate::undo;
+use file_undo::{Change, Subject};
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_wire::event::Parting;
@@ -20,7 +22,7 @@ use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -177,6 +179,7 @@ pub fn read(call: &Call) -> Outcome {
 
 /// Writes as much as can be written; an error if that is nothing.
 fn write_at(file: &File, bytes: &[u8], at: u64) -> Result<usize, c_int> {
+    let _passage = undo::before(Change::Write(Subject::Open(file.as_raw_fd()), at, bytes.len() as u64));
     let mut done = 0;
     while done < bytes.len() {
         match file.write_at(&bytes[done..], at + done as u64) {
@@ -332,6 +335,13 @@ pub fn change(call: &Call) -> Outcome {
     let open = Open::new(&shared, call.fd);
     let act = || {
         let fd = open.description.borrow_mut().file(open.shared, open.fd)?;
+        let file = Subject::Open(fd);
+        let _passage = match call.operation {
+            Operation::Synchronize => None,
+            Operation::TruncateDescriptor => Some(undo::before(Change::Resize(file, alone::size_of(call.length)))),
+            Operation::Allocate => Some(undo::before(alone::allocation(&Call { fd, ..*call }))),
+            _ => Some(undo::before(Change::Describe(file))),
+        };
         // SAFETY: - these take numbers only, but for times, for which the program vouches.
         let result = unsafe {
             match call.operation {

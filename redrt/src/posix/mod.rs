@@ -21,6 +21,7 @@
 //! After `MPI_Finalize` nothing can be agreed. The replica that led then writes alone, see `finish`.
 
 mod agree;
+mod alone;
 mod attributes;
 mod data;
 mod directories;
@@ -37,7 +38,7 @@ use crate::runtime::call::{Call, Operation};
 use crate::runtime::{self, preload, threads};
 use redrt_engine as engine;
 use redrt_engine::tasks;
-use redrt_wire::control::Files;
+use redrt_wire::control::{CLONER_FD_VARIABLE, Files};
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -55,6 +56,9 @@ process_local! {
     static PHASE: AtomicU8 = AtomicU8::new(ABSENT);
 }
 
+/// Nothing is agreed at any time.
+const ALONE: u8 = 4;
+
 /// What is done about a call.
 enum Done {
     /// This is what it returns.
@@ -70,12 +74,20 @@ type Outcome = Result<Done, c_int>;
 pub fn begin() {
     let Some(job) = runtime::job() else { return };
     let welcome = &job.welcome;
-    if welcome.options.files == Files::All || welcome.world.degree(welcome.me.rank) < 2 || !preload::is_present() {
+    if !preload::is_present() {
+        return;
+    }
+    if welcome.options.files == Files::All || welcome.world.degree(welcome.me.rank) < 2 {
+        // Only jobs that can be saved need to know.
+        if std::env::var_os(CLONER_FD_VARIABLE).is_some() {
+            PHASE.store(ALONE, Ordering::Release);
+            preload::install_files(Some(answer), true);
+        }
         return;
     }
     table::adopt_open_files();
     PHASE.store(AGREED, Ordering::Release);
-    if preload::install_files(Some(answer)) == Some(false) && welcome.me.index.0 == 0 && welcome.me.rank.0 == 0 {
+    if preload::install_files(Some(answer), false) == Some(false) && welcome.me.index.0 == 0 && welcome.me.rank.0 == 0 {
         redrt_process::say(
             "redrt: this C library's streams (FILE *) are unknown: what is written through them is written by every \
              replica (see docs/files.md)",
@@ -120,18 +132,25 @@ fn is_silent() -> bool {
 unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     // SAFETY: - the preloaded library passes a call of its own.
     let call = unsafe { &mut *call };
+    if call.operation == Operation::Returned {
+        alone::after(call);
+        return 0;
+    }
+    if PHASE.load(Ordering::Acquire) == ALONE {
+        return alone::before(call);
+    }
     if threads::is_aside() || PHASE.load(Ordering::Acquire) == ABSENT || (is_agreed() && !crate::phase::is_active()) {
         return 0;
     }
     let by_descriptor = call.path.is_null();
     if by_descriptor && !table::may_know(call.fd) && !table::may_know(call.other) {
-        return 0;
+        return alone::before(call);
     }
     let _inside = threads::enter_quietly();
     threads::make_known();
     let outcome = if threads::is_in_callback() { tasks::hold(|| carry_out(call)) } else { carry_out(call) };
     match outcome {
-        Ok(Done::Left) => return 0,
+        Ok(Done::Left) => return alone::before(call),
         Ok(Done::Answered(result)) => call.result = result,
         Err(error) => (call.result, call.error) = (-1, error),
     }
@@ -157,6 +176,7 @@ fn carry_out(call: &Call) -> Outcome {
         Operation::NextEntry => directories::next_entry(call),
         Operation::NextEntries => directories::next_entries(call),
         Operation::Forget => directories::forget(call),
+        Operation::Fill | Operation::Returned => Ok(Done::Left),
         Operation::IsKnown => Ok(table::find(call.fd).map_or(Done::Left, |_| Done::Answered(1))),
         Operation::Unlink => names::unlink(call),
         Operation::Rename => names::rename(call),

@@ -11,8 +11,10 @@ use super::agree::{Found, outcome, perform};
 use super::identity::Identity;
 use super::open::{Seen, look, own_name};
 use super::table;
-use super::{Done, Outcome, is_silent, path_of, paths};
+use super::{Done, Outcome, alone, is_silent, path_of, paths};
 use crate::runtime::call::{Call, Operation};
+use crate::undo;
+use file_undo::{Change, Subject};
 use redrt_process::lock;
 use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -47,6 +49,7 @@ pub fn unlink(call: &Call) -> Outcome {
         if author.is_another() && Seen::at(&name, false)?.identity() != Some(identity) {
             return NOTHING();
         }
+        let _passage = undo::before(Change::Name(&path));
         // SAFETY: - name ends with NUL.
         outcome(unsafe { libc::unlinkat(libc::AT_FDCWD, name.as_ptr(), call.flags) }.into())
     }))
@@ -65,10 +68,13 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     }
     let kept = own_name(path);
     let (from, to) = (paths::as_c(path), paths::as_c(&kept));
-    // SAFETY: - both names end with NUL.
-    let linked = perform(NOTHING, || match outcome(unsafe { libc::link(from.as_ptr(), to.as_ptr()) }.into()) {
-        Err(libc::EEXIST) => NOTHING(),
-        linked => linked,
+    let linked = perform(NOTHING, || {
+        let _passage = undo::before(Change::Name(&kept));
+        // SAFETY: - both names end with NUL.
+        match outcome(unsafe { libc::link(from.as_ptr(), to.as_ptr()) }.into()) {
+            Err(libc::EEXIST) => NOTHING(),
+            linked => linked,
+        }
     });
     // Where there are no links it goes on without: it is lost with this replica.
     if linked.is_ok() {
@@ -90,8 +96,8 @@ fn move_kept_files(directory: &Path) {
             continue;
         }
         let kept = own_name(directory);
-        let (from, to) = (paths::as_c(&description.path), paths::as_c(&kept));
-        let moved = perform(NOTHING, || match rename_here(&from, &to, 0) {
+        let to = paths::as_c(&kept);
+        let moved = perform(NOTHING, || match rename_here(&description.path, &kept, 0) {
             // By a predecessor.
             Err(libc::ENOENT) if Seen::at(&to, false)? != Seen::Absent => NOTHING(),
             moved => moved,
@@ -121,7 +127,7 @@ pub fn rename(call: &Call) -> Outcome {
         if author.is_another() && Seen::at(&name, false)?.identity() != Some(identity) {
             return NOTHING();
         }
-        rename_here(&name, &new_name, call.flags)
+        rename_here(&path, &new_path, call.flags)
     });
     renamed?;
     for shared in table::all() {
@@ -137,7 +143,9 @@ pub fn rename(call: &Call) -> Outcome {
     Ok(Done::Answered(0))
 }
 
-fn rename_here(name: &CStr, new_name: &CStr, flags: c_int) -> Found {
+fn rename_here(path: &Path, new_path: &Path, flags: c_int) -> Found {
+    let _passage = undo::before(alone::renaming(path, new_path, flags));
+    let (name, new_name) = (paths::as_c(path), paths::as_c(new_path));
     // SAFETY: - both names end with NUL.
     let result = unsafe {
         match flags.cast_unsigned() {
@@ -165,6 +173,7 @@ pub fn link(call: &Call) -> Outcome {
         return Err(libc::EEXIST);
     }
     answered(perform(NOTHING, || {
+        let _passage = undo::before(Change::Name(&new_path));
         // SAFETY: - both names end with NUL.
         let linked = outcome(
             unsafe { libc::linkat(libc::AT_FDCWD, name.as_ptr(), libc::AT_FDCWD, new_name.as_ptr(), call.flags) }
@@ -189,6 +198,7 @@ pub fn symbolic_link(call: &Call) -> Outcome {
         return Err(libc::EEXIST);
     }
     answered(perform(NOTHING, || {
+        let _passage = undo::before(Change::Name(&path));
         // SAFETY: - both end with NUL.
         let made = outcome(unsafe { libc::symlink(says.as_ptr(), name.as_ptr()) }.into());
         let is_ours =
@@ -209,6 +219,7 @@ pub fn make_directory(call: &Call) -> Outcome {
         return Err(libc::EEXIST);
     }
     answered(perform(NOTHING, || {
+        let _passage = undo::before(Change::Name(&path));
         // SAFETY: - name ends with NUL.
         let made = outcome(unsafe { libc::mkdir(name.as_ptr(), call.mode) }.into());
         // Nothing tells it from a directory that another rank has made in the moment of the leader's death.
@@ -222,6 +233,11 @@ pub fn change(call: &Call) -> Outcome {
     let Some(path) = subject(call) else { return Ok(Done::Left) };
     let name = paths::as_c(&path);
     answered(perform(NOTHING, || {
+        let changed = alone::followed(call).unwrap_or_else(|| path.clone());
+        let _passage = undo::before(match call.operation {
+            Operation::Truncate => Change::Resize(Subject::Named(&changed), alone::size_of(call.length)),
+            _ => Change::Describe(Subject::Named(&changed)),
+        });
         let (path, flags) = (name.as_ptr(), call.flags);
         // SAFETY: - name ends with NUL; the program vouches for the times.
         let result = unsafe {

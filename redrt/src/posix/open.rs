@@ -14,13 +14,16 @@
 use super::agree::{Author, Found, errno, observe, outcome, perform};
 use super::identity::Identity;
 use super::table::{self, Description, OPENING};
-use super::{Done, Outcome, directories, is_agreed, path_of, paths};
+use super::{Done, Outcome, alone, directories, is_agreed, path_of, paths};
 use crate::runtime::call::Call;
 use crate::runtime::{self, threads};
+use crate::undo;
+use file_undo::Change;
 use redrt_process::lock;
 use std::cell::Cell;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, OsStr, c_int};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -163,9 +166,16 @@ fn hand_out(made: Option<RawFd>, path: PathBuf, flags: c_int, identity: Identity
 
 /// Opens a file in this process.
 pub fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
+    let passage = alone::opening(Path::new(OsStr::from_bytes(path.to_bytes())), flags);
     // SAFETY: - path ends with NUL.
     let fd = unsafe { libc::open(path.as_ptr(), flags, mode) };
-    if fd < 0 { Err(errno()) } else { Ok(fd) }
+    if fd < 0 {
+        return Err(errno());
+    }
+    if passage.is_some_and(|(_, makes)| makes) {
+        undo::note_made(fd);
+    }
+    Ok(fd)
 }
 
 /// Closes what `open_here` has opened.
@@ -181,12 +191,19 @@ fn open_exclusively(
     path: &Path,
     keep: impl Fn(Result<RawFd, c_int>) -> Found,
 ) -> Found {
-    let own = paths::as_c(&own_name(path));
+    let own_path = own_name(path);
+    let own = paths::as_c(&own_path);
     let flags = call.flags & !libc::O_APPEND;
     let opened = perform(|| Err(libc::EIO), || keep(link_new(&own, name, flags, call.mode, author)));
     // ENOENT is fine: it was already unlinked.
-    // SAFETY: - the name ends with NUL.
-    let _ = perform(|| Ok((0, Vec::new())), || outcome(unsafe { libc::unlink(own.as_ptr()) }.into()));
+    let _ = perform(
+        || Ok((0, Vec::new())),
+        || {
+            let _passage = undo::before(Change::Name(&own_path));
+            // SAFETY: - the name ends with NUL.
+            outcome(unsafe { libc::unlink(own.as_ptr()) }.into())
+        },
+    );
     opened
 }
 
@@ -194,8 +211,11 @@ fn open_exclusively(
 /// this.
 fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) -> Result<RawFd, c_int> {
     let fd = open_here(own, flags & !OPENING | libc::O_CREAT, mode)?;
-    // SAFETY: - both names end with NUL.
-    let linked = outcome(unsafe { libc::link(own.as_ptr(), name.as_ptr()) }.into());
+    let linked = {
+        let _passage = undo::before(Change::Name(Path::new(OsStr::from_bytes(name.to_bytes()))));
+        // SAFETY: - both names end with NUL.
+        outcome(unsafe { libc::link(own.as_ptr(), name.as_ptr()) }.into())
+    };
     let identity = Identity::of(fd)?;
     match linked {
         Ok(_) => return Ok(fd),

@@ -9,6 +9,8 @@ use super::listing::Listing;
 use super::{Done, Outcome, paths};
 use crate::objects::host;
 use crate::runtime::call::Call;
+use crate::undo;
+use file_undo::Change;
 use redrt_process::lock;
 use redrt_transport::descriptors;
 use std::collections::BTreeMap;
@@ -266,12 +268,15 @@ pub fn set_flags(fd: RawFd, flags: c_int) -> Outcome {
 }
 
 fn forget_kept(path: &Path) {
-    let path = paths::as_c(path);
+    let name = paths::as_c(path);
     // ENOENT is fine: it was already unlinked.
     let _ = perform(
         || Ok((0, Vec::new())),
-        // SAFETY: - path ends with NUL.
-        || outcome(unsafe { libc::unlink(path.as_ptr()) }.into()),
+        || {
+            let _passage = undo::before(Change::Name(path));
+            // SAFETY: - name ends with NUL.
+            outcome(unsafe { libc::unlink(name.as_ptr()) }.into())
+        },
     );
 }
 

@@ -207,6 +207,7 @@ impl Hushed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redrt_wire::line::{Generation, UndoPlace};
 
     fn text(messages: &[ToAgent]) -> String {
         format!("{messages:?}")
@@ -216,7 +217,8 @@ mod tests {
     fn what_was_read_together_with_the_last_message_of_a_line_is_heeded_in_order() {
         let (here, mut daemon) = UnixStream::pair().unwrap();
         let control = Control::new(here);
-        let said = [ToAgent::Held(true), ToAgent::LineGoes(true), ToAgent::Held(false), ToAgent::Release];
+        let place = UndoPlace::beside("/store/line-1".as_ref(), Generation(1), false);
+        let said = [ToAgent::Held(true), ToAgent::LineGoes(Some(place)), ToAgent::Held(false), ToAgent::Release];
         let mut bytes: Vec<u8> = said.iter().flat_map(frame::encode).collect();
         // The last one is torn.
         let late = bytes.split_off(bytes.len() - 3);

@@ -8,7 +8,7 @@ type ClockHook = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c
 type RandomHook = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 type InstallFunction = unsafe extern "C" fn(*const Hooks);
 type InternalFunction = extern "C" fn(bool) -> bool;
-type FilesFunction = unsafe extern "C" fn(Option<Answer>) -> bool;
+type FilesFunction = unsafe extern "C" fn(Option<Answer>, bool) -> bool;
 type SpareFunction = extern "C" fn(c_int, bool);
 type NumberFunction = extern "C" fn() -> u64;
 
@@ -79,11 +79,11 @@ pub fn install(hooks: Option<&'static Hooks>) {
     }
 }
 
-/// Lets this function answer calls about files, or none. Whether that goes for streams as well, if the library is
-/// there.
-pub fn install_files(answer: Option<Answer>) -> Option<bool> {
+/// Lets this function answer calls about files, or none; one that only looks leaves them to the C library. Whether that
+/// goes for streams as well, if the library is there.
+pub fn install_files(answer: Option<Answer>, only_looks: bool) -> Option<bool> {
     // SAFETY: the function stays for good, for this library is never unloaded.
-    functions().map(|functions| unsafe { (functions.files)(answer) })
+    functions().map(|functions| unsafe { (functions.files)(answer, only_looks) })
 }
 
 /// The program cannot close this descriptor of the library's, or can again.

@@ -18,8 +18,10 @@ static EXCLUSIONS: OnceLock<Exclusions> = OnceLock::new();
 static CHANGING: Mutex<()> = Mutex::new(());
 /// What keeps the program from closing a descriptor, or lets it again.
 static SPARING: OnceLock<fn(RawFd, bool)> = OnceLock::new();
-/// How often this process has become another's copy.
+/// How often this process has become another's copy, or gone on from a line.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
+/// How often it has become another's copy, which may be told what that has done since.
+static COPY: AtomicU32 = AtomicU32::new(0);
 
 fn word(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let at = usize::try_from(fd).ok()?;
@@ -99,6 +101,16 @@ pub fn noted() -> impl Iterator<Item = RawFd> {
 /// The number of this process's life. What was begun in another is void.
 pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Acquire)
+}
+
+/// Who this process is: a copy is another than its source. Who goes on from a line, with all that was there, is not.
+pub fn copy_number() -> u32 {
+    COPY.load(Ordering::Acquire)
+}
+
+/// This process is a copy, and its source lives on.
+pub fn note_copy() {
+    COPY.fetch_add(1, Ordering::AcqRel);
 }
 
 /// A copy begins its own life.

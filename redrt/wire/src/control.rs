@@ -14,6 +14,7 @@ use crate::dynamic::{Answer as DynamicAnswer, Origin, Request};
 use crate::event::{Coverage, Event, Statistics};
 use crate::fault::ProcessFault;
 use crate::lack::Lack;
+use crate::line::UndoPlace;
 use crate::profile::ProcessProfile;
 use crate::scrub::{Answer, Scrub};
 use crate::secret::Secret;
@@ -245,6 +246,8 @@ pub struct CopyPlace {
     pub listen: SocketAddr,
     /// Whether it goes on as the process that its image is of, with the whole job: `me` is who it was.
     pub is_restored: bool,
+    /// Then also where it writes down what it changes in files.
+    pub undo: Option<UndoPlace>,
 }
 
 /// From a daemon to an agent.
@@ -285,8 +288,9 @@ pub enum ToAgent {
         /// Which signal.
         signal: i32,
     },
-    /// To a process that is held for a line and has said `Quiet`: all are, or nothing comes of the line.
-    LineGoes(bool),
+    /// To a process that is held for a line and has said `Quiet`: all are, and it writes down there what it changes in
+    /// files from now on; or nothing comes of the line.
+    LineGoes(Option<UndoPlace>),
 }
 
 /// What a process says of itself that waits in MPI and has nothing left to do.

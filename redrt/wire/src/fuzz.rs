@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::lack::Lack;
-use crate::line::{Building, Compression, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
+use crate::line::{Building, Compression, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore, UndoPlace};
 use crate::no_image::{NoImage, Told};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
@@ -114,7 +114,9 @@ fn launch() -> Launch {
         binding: crate::daemon::Binding::default(),
         standard_input: true,
         restore: Some(Restore {
+            generation: Generation(7),
             directories: vec!["/store".into(); 2],
+            has_logs_of_hosts: true,
             sealed_key: Some(vec![7; 100]),
             positions: vec![Some(position()), None, None, None, None, None],
         }),
@@ -164,6 +166,7 @@ fn place() -> CopyPlace {
         local_process_count: 3,
         listen: ([127, 0, 0, 1], 0).into(),
         is_restored: true,
+        undo: Some(UndoPlace::beside("/store/line-7".as_ref(), Generation(7), true)),
     }
 }
 
@@ -283,7 +286,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToAgent::Place(Box::new(place())),
         ToAgent::Pins(pins()),
         ToAgent::Held(true),
-        ToAgent::LineGoes(true),
+        ToAgent::LineGoes(place().undo),
         ToAgent::Ask { wave: 4 },
         ToAgent::Scrub(scrub()),
         ToAgent::Dynamic(3, dynamic::Answer::NotSpawned("why".into())),

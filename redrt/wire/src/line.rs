@@ -19,6 +19,10 @@
 //! before every process of the job is stopped, and none goes on before all are copied: so what one image has of a
 //! message, or of the memory that processes of a host share, fits what all others have. `Failed` may take the place of
 //! any answer, `Abandon` follows whatever went before.
+//!
+//! What processes change in files is written down in a log, so that it can be taken back (`file-undo`). Nobody is
+//! between writing down and changing when all are quiet. So the length of the log then is what belongs to the time
+//! before the line; it is written beside the images. With `LineGoes` each process hears where it writes from then on.
 
 use crate::clone::{Cost, Position, Progress};
 use crate::no_image::NoImage;
@@ -153,11 +157,34 @@ pub enum PartStep {
     Failed(NoImage),
 }
 
+/// Where a process writes down what it changes in files, so that they can be put back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UndoPlace {
+    /// The directory of the log that it shares with others.
+    pub directory: PathBuf,
+    /// The line since which it is.
+    pub since: Generation,
+    /// Other hosts have logs of their own. Then nothing is saved but what this one changes.
+    pub is_of_host: bool,
+}
+
+impl UndoPlace {
+    /// That of the time since a line whose images are in this directory: beside it.
+    #[must_use]
+    pub fn beside(line: &Path, since: Generation, is_of_host: bool) -> Self {
+        Self { directory: line.with_file_name("undo"), since, is_of_host }
+    }
+}
+
 /// From which line processes are started, in place of the program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restore {
+    /// Its number.
+    pub generation: Generation,
     /// Where the images of the processes of each host are, by its number.
     pub directories: Vec<PathBuf>,
+    /// Each host has a log of what its processes have changed in files, and puts them back.
+    pub has_logs_of_hosts: bool,
     /// The key with which they may be encrypted, sealed with the job's secret.
     #[serde(with = "serde_bytes")]
     pub sealed_key: Option<Vec<u8>>,
@@ -171,6 +198,12 @@ impl Restore {
     pub fn directory(&self, host: u32) -> Option<&Path> {
         self.directories.get(host as usize).map(PathBuf::as_path)
     }
+
+    /// Where processes of a host write down what they change in files.
+    #[must_use]
+    pub fn undo(&self, host: u32) -> Option<UndoPlace> {
+        self.directory(host).map(|directory| UndoPlace::beside(directory, self.generation, self.has_logs_of_hosts))
+    }
 }
 
 /// The file that has the image of a replica.
@@ -183,6 +216,12 @@ pub fn image_path(directory: &Path, replica: ReplicaId) -> PathBuf {
 #[must_use]
 pub fn pages_path(image: &Path) -> PathBuf {
     image.with_extension("pages")
+}
+
+/// The file that says how much of the log of changed files is older than the line.
+#[must_use]
+pub fn cut_path(directory: &Path, host: u32) -> PathBuf {
+    directory.join(format!("host-{host}.undo"))
 }
 
 /// The file that has the memory which the processes of a host share.

@@ -1,7 +1,7 @@
 //! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
 
 use crate::cli::checkpoint::{find_store, usual_directory};
-use crate::secret_file;
+use crate::{secret_file, undo};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use cloner::image::check::check;
@@ -20,6 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Kinds of files of a line.
 const IMAGE: &str = "image";
 const PAGES: &str = "pages";
+/// How long the log of changed files was.
+const CUT: &str = "undo";
 
 /// Which lines.
 #[derive(Args, Clone, Debug)]
@@ -190,6 +192,9 @@ pub fn work(work: &Work) -> Result<()> {
                 store.delete(generation)?;
             }
             store.collect(None)?;
+            if store.generations()?.is_empty() {
+                undo::remove_all(store.directory())?;
+            }
             // Empty now, unless a job is writing there.
             let _ = std::fs::remove_dir(store.directory());
             Ok(())
@@ -256,6 +261,8 @@ fn verify(
             check_image(&path, key)
         } else if is_kind(&path, PAGES) {
             opened(&path, key).and_then(Contents::read).map(drop)
+        } else if is_kind(&path, CUT) {
+            file_undo::Cut::read(&path).map(drop)
         } else {
             opened(&path, key).and_then(SharedMemory::check)
         };

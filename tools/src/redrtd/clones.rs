@@ -274,6 +274,10 @@ impl Daemon {
             local_process_count: alive.max(job.launch.replicas_on(host_number).count() as u32),
             listen: SocketAddr::from((self.post.address(), 0)),
             is_restored,
+            undo: match (&job.launch.restore, is_restored) {
+                (Some(restore), true) => restore.undo(host_number),
+                _ => self.undo.clone(),
+            },
         };
         child.tell(&ToAgent::Place(Box::new(place)));
         // Its source may have been.

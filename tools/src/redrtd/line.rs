@@ -9,7 +9,7 @@ use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::FromDaemon;
-use redrt_wire::line::{Generation, LineOrder, LineStep, image_path, memory_path};
+use redrt_wire::line::{Generation, LineOrder, LineStep, UndoPlace, cut_path, image_path, memory_path};
 use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,28 +20,39 @@ pub struct Saver {
     link: Link<UnixStream>,
 }
 
-/// The task of saving a process to a file, and the memory of the host to another.
-type TaskOf = dyn Fn(i32, PathBuf, Option<PathBuf>) -> Result<Task, NoImage>;
+/// The task of saving a process to a file.
+type TaskOf = dyn Fn(i32, PathBuf, OfHost) -> Result<Task, NoImage>;
+
+/// What one helper of a host does besides.
+#[derive(Default)]
+struct OfHost {
+    /// Saves the memory of the host to this file.
+    memory: Option<PathBuf>,
+    /// Prepares the log of changed files, and notes how long it is.
+    undo: Option<(UndoPlace, PathBuf)>,
+}
 
 impl Daemon {
     pub(super) fn take_part_in_line(&mut self, generation: Generation, order: LineOrder) {
         match order {
             LineOrder::Begin { directory, own_beside, building, compression, sealed_key } => {
+                self.undo = Some(UndoPlace::beside(&directory, generation, own_beside.is_some()));
                 let key = sealed_key.map(|sealed| line_store::sealed::carried(&sealed, self.post.secret())).transpose();
-                self.begin_line(generation, &directory, &move |pid, image, memory| match &key {
+                self.begin_line(generation, &directory, &move |pid, image, of_host| match &key {
                     Ok(key) => {
                         let (own_beside, key) = (own_beside.clone(), key.clone());
-                        Ok(Task::Save { pid, image, memory, own_beside, building, compression, key })
+                        let OfHost { memory, undo } = of_host;
+                        Ok(Task::Save { pid, image, memory, undo, own_beside, building, compression, key })
                     }
                     Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
                 });
             }
             LineOrder::Stop => self.tell_savers(generation, Word::Cut),
-            LineOrder::Rest => self.tell_agents(&ToAgent::LineGoes(true)),
+            LineOrder::Rest => self.tell_agents(&ToAgent::LineGoes(self.undo.clone())),
             LineOrder::Copy => self.tell_savers(generation, Word::GoOn),
             LineOrder::GoOn => self.tell_savers(generation, Word::Release),
             LineOrder::Abandon => {
-                self.tell_agents(&ToAgent::LineGoes(false));
+                self.tell_agents(&ToAgent::LineGoes(None));
                 self.abandon_parts(generation);
                 for number in self.saver_turns.abandon(generation) {
                     if let Some(saver) = self.savers.get_mut(&number) {
@@ -54,15 +65,18 @@ impl Daemon {
     }
 
     fn begin_line(&mut self, generation: Generation, directory: &Path, task: &TaskOf) {
-        // The memory of the host is the first one's task.
-        let mut memory = self.has_shared_memory().then(|| memory_path(directory, self.post.host()));
+        // What is the host's is the first one's task.
+        let host = self.post.host();
+        let memory = self.has_shared_memory().then(|| memory_path(directory, host));
+        let undo = self.undo.clone().map(|place| (place, cut_path(directory, host)));
+        let mut of_host = OfHost { memory, undo };
         for number in 0..self.children.len() {
             let child = &self.children[number];
             if child.exit.is_some() || child.copy.is_some() {
                 continue;
             }
             let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
-            match task(pid, image_path(directory, replica), memory.take()) {
+            match task(pid, image_path(directory, replica), std::mem::take(&mut of_host)) {
                 Ok(task) => self.begin_saver(number, generation, task),
                 Err(why) => self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) }),
             }

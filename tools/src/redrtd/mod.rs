@@ -43,7 +43,7 @@ use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
-use redrt_wire::line::image_path;
+use redrt_wire::line::{UndoPlace, image_path};
 use redrt_wire::no_image::NoImage;
 use redrt_wire::secret::Secret;
 use std::collections::{HashMap, VecDeque};
@@ -96,6 +96,8 @@ struct Daemon {
     /// Helpers that save images, by the numbers of the children.
     savers: HashMap<usize, line::Saver>,
     saver_turns: turns::Turns<copying::Task>,
+    /// Where processes write down what they change in files since the line that was begun last.
+    undo: Option<UndoPlace>,
     /// Helpers that send or receive files, by numbers of their own.
     carriers: HashMap<usize, parts::Carrier>,
     next_carrier: usize,
@@ -157,6 +159,7 @@ impl Daemon {
             input: input::Input::default(),
             senders: HashMap::new(),
             savers: HashMap::new(),
+            undo: None,
             saver_turns: turns::Turns::new(),
             carriers: HashMap::new(),
             next_carrier: 0,

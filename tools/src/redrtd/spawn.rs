@@ -10,6 +10,7 @@ use super::places::places;
 use super::sweep;
 use super::topology::{Topology, list};
 use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
+use crate::undo;
 use anyhow::{Context, Result};
 use cloner::shared::SharedMemory;
 use control_network::link::Link;
@@ -23,7 +24,7 @@ use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
 use redrt_wire::daemon::{Abi, Application, BindTo, Launch};
-use redrt_wire::line::memory_path;
+use redrt_wire::line::{Restore, memory_path};
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -33,7 +34,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Number of the control socket in every process.
@@ -101,7 +102,14 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         let input = line_store::reader(&path, line_key.as_ref())?;
         SharedMemory::restore(input, fd).with_context(|| format!("Failed to read {}", path.display()))?;
     }
-    let preload = if replicated { find_library("libredrt_preload.so") } else { None };
+    if let (Some(restore), Some(directory)) = (&launch.restore, directory)
+        && restore.has_logs_of_hosts
+        && child_count > 0
+    {
+        notes.extend(put_files_back(restore, directory, host));
+    }
+    // Where nothing has to be agreed it sees what the program changes in files.
+    let preload = if replicated || launch.cloneable { find_library("libredrt_preload.so") } else { None };
     if replicated && preload.is_none() {
         notes.push(
             "libredrt_preload.so was not found: clocks, random numbers and process ids differ between replicas".into(),
@@ -125,6 +133,18 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         line_key,
         places: places_of(launch, own),
     })
+}
+
+/// Files are put back by the log of this host. That of a lost one is gone with it. What is wrong.
+fn put_files_back(restore: &Restore, directory: &Path, host: u32) -> Vec<String> {
+    let generation = restore.generation;
+    let is_own = directory.parent().and_then(Path::file_name).is_some_and(|name| *name == *format!("at-{host}"));
+    if is_own {
+        return undo::put_back(directory, generation, Some(host)).wrong;
+    }
+    vec![format!(
+        "what its processes changed in files since checkpoint {generation} on the host before is not taken back"
+    )]
 }
 
 /// Which processors each of these processes may use.

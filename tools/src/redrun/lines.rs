@@ -4,9 +4,9 @@ use super::fleet::Fleet;
 use super::{Shell, life};
 use crate::cli::Job;
 use crate::cli::checkpoint::Checkpoint;
-use crate::homes;
 use crate::ledger::Returned;
 use crate::plan::HostPlan;
+use crate::{homes, undo};
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
@@ -132,6 +132,14 @@ fn begin(
     Ok(Done::Begun(generation, directory, store.generations()?, basis.map(Box::new)))
 }
 
+/// Changes of files are kept for as long as there is a line to go back to before them.
+fn forget_old_changes(store: &Store) {
+    let oldest = store.generations().ok().and_then(|all| all.last().copied());
+    if let Some(kept) = oldest.and_then(|oldest| store.open(oldest).ok()) {
+        undo::forget_before(&kept.directory, kept.manifest.generation, None);
+    }
+}
+
 fn work_on(store: &Store, work: Work, chain_length: u32, lock: Option<&mut Option<File>>) -> Done {
     match work {
         Work::Begin(generation, newest) => {
@@ -144,7 +152,10 @@ fn work_on(store: &Store, work: Work, chain_length: u32, lock: Option<&mut Optio
         Work::Commit(manifest) => {
             let generation = manifest.generation;
             match store.commit(*manifest) {
-                Ok(kept) => Done::Committed(Box::new(kept)),
+                Ok(kept) => {
+                    forget_old_changes(store);
+                    Done::Committed(Box::new(kept))
+                }
                 Err(error) => Done::Failed(generation, StoreFailure::NotKept(error.to_string())),
             }
         }
@@ -467,7 +478,14 @@ impl Shell<'_> {
         let (of_all, positions) = (&kept.directory, kept.manifest.positions());
         let job = of_all.parent().unwrap_or(of_all);
         let directories = homes::directories(&kept.manifest, self.fleet.plan(), job, of_all);
-        Ok(Some(Restore { directories, sealed_key: self.sealed_key()?, positions }))
+        let (generation, has_logs_of_hosts) = (kept.manifest.generation, kept.manifest.level.is_of_hosts());
+        if !has_logs_of_hosts {
+            let told = undo::put_back(of_all, generation, None);
+            told.done.iter().for_each(|line| self.console.plain(line));
+            told.wrong.iter().for_each(|line| self.console.warning(line));
+        }
+        let sealed_key = self.sealed_key()?;
+        Ok(Some(Restore { generation, directories, has_logs_of_hosts, sealed_key, positions }))
     }
 
     /// Where they are, by process.

@@ -1,7 +1,7 @@
 //! Calls about owners, permissions, times and extended attributes, by path or by descriptor.
 
 use super::call::{Call, Operation};
-use super::{ask, interpose};
+use super::{ask, interpose, returned};
 use crate::real::next;
 use libc::{c_char, c_int, c_void, gid_t, mode_t, size_t, ssize_t, timespec, timeval, uid_t, utimbuf};
 
@@ -100,7 +100,11 @@ macro_rules! set_times {
             let times = unsafe { $convert($times) };
             let call = Call { $($field $(: $value)?,)* ..Call::new(Operation::SetTimes) };
             set_times(call, times.as_ref())
-                .unwrap_or_else(|| next!($name($($argument => $type,)* $times => $times_type) -> c_int, -1))
+                .unwrap_or_else(|| {
+                    let result = next!($name($($argument => $type,)* $times => $times_type) -> c_int, -1);
+                    returned(result.into());
+                    result
+                })
         }
     )+ };
 }

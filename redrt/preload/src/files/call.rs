@@ -79,6 +79,11 @@ pub enum Operation {
     Forget,
     /// Whether a descriptor is of a file that is agreed upon: `fd`.
     IsKnown,
+    /// The kernel is about to copy `length` bytes to `fd`, at the position when `offset` is -1; from a pipe, when there
+    /// are `flags`.
+    Fill,
+    /// The C library has returned `result` of the call before, which was answered by 2.
+    Returned,
 }
 
 /// A call of the C library, and its outcome.
@@ -139,5 +144,6 @@ impl Call {
     }
 }
 
-/// Answers a call: 1 when it has been answered, 0 when it is the C library's.
+/// Answers a call: 1 when it has been answered, 0 when it is the C library's, 2 when it is and [`Operation::Returned`]
+/// is to follow.
 pub type Answer = unsafe extern "C" fn(*mut Call) -> c_int;

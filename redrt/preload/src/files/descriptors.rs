@@ -1,7 +1,7 @@
 //! Calls that name a descriptor.
 
 use super::call::{Call, Operation};
-use super::{ask, interpose, is_known};
+use super::{ask, interpose, is_known, returned};
 use crate::real::{self, next};
 use crate::{spared, state};
 use libc::{c_int, c_long, c_uint, c_void, iovec, off_t};
@@ -122,8 +122,11 @@ fn allocate(fd: c_int, offset: off_t, length: off_t) -> Option<c_int> {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int {
-    allocate(fd, offset, length)
-        .unwrap_or_else(|| next!(posix_fallocate(fd => c_int, offset => off_t, length => off_t) -> c_int, libc::ENOSYS))
+    allocate(fd, offset, length).unwrap_or_else(|| {
+        let error = next!(posix_fallocate(fd => c_int, offset => off_t, length => off_t) -> c_int, libc::ENOSYS);
+        returned(error.into());
+        error
+    })
 }
 
 /// Replaces the C library's.
@@ -132,9 +135,11 @@ pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, length: off_t
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
-    allocate(fd, offset, length).unwrap_or_else(
-        || next!(posix_fallocate64(fd => c_int, offset => off_t, length => off_t) -> c_int, libc::ENOSYS),
-    )
+    allocate(fd, offset, length).unwrap_or_else(|| {
+        let error = next!(posix_fallocate64(fd => c_int, offset => off_t, length => off_t) -> c_int, libc::ENOSYS);
+        returned(error.into());
+        error
+    })
 }
 
 /// What `fcntl` asks for, where it matters here.
@@ -200,7 +205,7 @@ maps!(mmap mmap64);
 
 /// Copying within the kernel is optional: the C library's callers fall back to reading and writing.
 macro_rules! moves {
-    ($(fn $name:ident($($argument:ident : $type:ty),*), $from:ident to $to:ident;)+) => { $(
+    ($(fn $name:ident($($argument:ident : $type:ty),*), $from:ident to $to:ident at $at:expr, $length:expr, $flags:expr;)+) => { $(
         /// Replaces the C library's.
         ///
         /// # Safety
@@ -211,16 +216,30 @@ macro_rules! moves {
                 real::set_errno(libc::EINVAL);
                 return -1;
             }
-            next!($name($($argument => $type),*) -> isize, -1)
+            // SAFETY: null, or a number, as the caller has promised.
+            let offset = unsafe { ($at as *const off_t).as_ref() }.map_or(-1, |at| *at);
+            let mut call = Call { fd: $to, offset, length: $length as i64, flags: $flags, ..Call::new(Operation::Fill) };
+            if let Some(result) = ask(&mut call) {
+                return result as isize;
+            }
+            let moved = next!($name($($argument => $type),*) -> isize, -1);
+            returned(moved as i64);
+            moved
         }
     )+ };
 }
 
 moves! {
-    fn sendfile(into: c_int, from: c_int, offset: *mut off_t, length: usize), from to into;
-    fn sendfile64(into: c_int, from: c_int, offset: *mut off_t, length: usize), from to into;
+    fn sendfile(
+        into: c_int, from: c_int, offset: *mut off_t, length: usize
+    ), from to into at std::ptr::null(), length, 0;
+    fn sendfile64(
+        into: c_int, from: c_int, offset: *mut off_t, length: usize
+    ), from to into at std::ptr::null(), length, 0;
     fn copy_file_range(
         from: c_int, at: *mut off_t, into: c_int, to: *mut off_t, length: usize, flags: c_uint
-    ), from to into;
-    fn splice(from: c_int, at: *mut off_t, into: c_int, to: *mut off_t, length: usize, flags: c_uint), from to into;
+    ), from to into at to, length, 0;
+    fn splice(
+        from: c_int, at: *mut off_t, into: c_int, to: *mut off_t, length: usize, flags: c_uint
+    ), from to into at to, length, 1;
 }

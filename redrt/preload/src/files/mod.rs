@@ -21,17 +21,27 @@ use crate::{real, state};
 use call::{Answer, Call, Operation};
 pub use descriptors::close;
 use libc::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+thread_local! {
+    /// The library waits until the C library has returned.
+    static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The library answers no call: it only wants to see what changes files.
+static ONLY_LOOKS: AtomicBool = AtomicBool::new(false);
 static ANSWER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Lets this function answer calls about files, or nobody when it is null. The library finds this function by `dlsym`.
-/// Returns whether streams (`FILE *`) are answered for too.
+/// Lets this function answer calls about files, or nobody when it is null. One that only looks leaves all of them to
+/// the C library. The library finds this function by `dlsym`. Returns whether streams (`FILE *`) are answered for too.
 ///
 /// # Safety
 /// The function stays loaded until the next call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn redrt_preload_install_files(answer: Option<Answer>) -> bool {
+pub unsafe extern "C" fn redrt_preload_install_files(answer: Option<Answer>, only_looks: bool) -> bool {
+    state::know_process();
+    ONLY_LOOKS.store(only_looks, Ordering::Relaxed);
     let has_streams = answer.is_none() || streams::watch();
     ANSWER.store(answer.map_or(std::ptr::null_mut(), |answer| answer as *mut c_void), Ordering::Release);
     has_streams
@@ -45,17 +55,16 @@ pub fn leave_alone() {
 /// Has the call answered; `None` when it is the C library's.
 fn ask(call: &mut Call) -> Option<i64> {
     let answer = ANSWER.load(Ordering::Acquire);
-    if answer.is_null() {
-        return None;
-    }
-    if !state::job()?.is_first_process() {
+    if answer.is_null() || !state::is_program() {
         return None;
     }
     // SAFETY: only functions of this type are stored.
     let answer = unsafe { std::mem::transmute::<*mut c_void, Answer>(answer) };
     let before = real::errno();
     // SAFETY: the call lives until it returns; its pointers are the program's, who vouches for them.
-    let answered = state::in_hook(|| unsafe { answer(call) }) == 1;
+    let answered = state::in_hook(|| unsafe { answer(call) });
+    IS_WAITED_FOR.set(answered == 2);
+    let answered = answered == 1;
     if answered && call.result < 0 {
         real::set_errno(call.error);
         return Some(-1);
@@ -64,9 +73,16 @@ fn ask(call: &mut Call) -> Option<i64> {
     answered.then_some(call.result)
 }
 
-/// Whether there is anybody to ask, for the program.
+/// Says what the C library has returned, if the library waits for that.
+pub fn returned(result: i64) {
+    if IS_WAITED_FOR.replace(false) {
+        ask(&mut Call { result, ..Call::new(Operation::Returned) });
+    }
+}
+
+/// Whether there is anybody who answers, for the program.
 pub fn asks() -> bool {
-    !ANSWER.load(Ordering::Acquire).is_null() && state::job().is_some_and(|job| job.is_first_process())
+    !ANSWER.load(Ordering::Acquire).is_null() && !ONLY_LOOKS.load(Ordering::Relaxed) && state::is_program()
 }
 
 /// Whether a descriptor is of a file that is agreed upon.
@@ -95,10 +111,14 @@ macro_rules! interpose {
             };
             match $crate::files::ask(&mut call) {
                 Some(result) => result as $result,
-                None => $crate::real::next!($name($($argument => $type),*) -> $result, {
-                    $crate::real::set_errno(libc::ENOSYS);
-                    -1
-                }),
+                None => {
+                    let result = $crate::real::next!($name($($argument => $type),*) -> $result, {
+                        $crate::real::set_errno(libc::ENOSYS);
+                        -1
+                    });
+                    $crate::files::returned(result as i64);
+                    result
+                }
             }
         }
     )+ };

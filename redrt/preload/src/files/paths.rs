@@ -1,7 +1,7 @@
 //! Calls that name a path.
 
 use super::call::{Call, Operation};
-use super::{ask, interpose};
+use super::{ask, interpose, returned};
 use crate::random;
 use crate::real::{self, next};
 use libc::{c_char, c_int, c_uint, mode_t, off_t, stat as Status, statx as ExtendedStatus};
@@ -126,7 +126,10 @@ macro_rules! opens {
             if let Some(fd) = unsafe { open_agreed($at, path, flags, mode) } {
                 return fd;
             }
-            next!($name($($directory => $type,)? path => *const c_char, flags => c_int, mode => mode_t) -> c_int, -1)
+            let fd =
+                next!($name($($directory => $type,)? path => *const c_char, flags => c_int, mode => mode_t) -> c_int, -1);
+            returned(fd.into());
+            fd
         }
     )+ };
 }

@@ -9,7 +9,7 @@
 //! What streams open is asked about before: a stream of an agreed file is made by `fdopen`.
 
 use super::call::{Call, Operation};
-use super::{ask, is_known, paths};
+use super::{ask, is_known, paths, returned};
 use crate::real::{Next, next};
 use libc::{FILE, c_char, c_int, c_void};
 use std::ffi::CStr;
@@ -129,7 +129,11 @@ unsafe extern "C" fn write_stream(stream: *mut Stream, memory: *const c_void, le
         let mut call = Call { fd, buffer: rest, length: (length - done) as i64, ..Call::new(Operation::Write) };
         match ask(&mut call) {
             None if done == 0 => {
-                return real_stream!(WRITE_REAL(stream => *mut Stream, memory => *const c_void, length => isize) -> isize);
+                let written = real_stream!(
+                    WRITE_REAL(stream => *mut Stream, memory => *const c_void, length => isize) -> isize
+                );
+                returned(written as i64);
+                return written;
             }
             Some(count) if count > 0 => done += count as isize,
             _ => {
@@ -232,9 +236,13 @@ macro_rules! opens {
                 // SAFETY: - the caller has promised what the C library's function asks for; the mode was read.
                 Some(fd) if fd >= 0 => unsafe { stream_of(fd, mode) },
                 Some(_) => std::ptr::null_mut(),
-                None => next!(
-                    $name(path => *const c_char, mode => *const c_char) -> *mut FILE, std::ptr::null_mut()
-                ),
+                None => {
+                    let stream =
+                        next!($name(path => *const c_char, mode => *const c_char) -> *mut FILE, std::ptr::null_mut());
+                    // SAFETY: null, or a stream that was just opened.
+                    returned(if stream.is_null() { -1 } else { unsafe { libc::fileno(stream) }.into() });
+                    stream
+                }
             }
         }
     )+ };
@@ -277,6 +285,8 @@ macro_rules! reopens {
                 $name(path => *const c_char, mode => *const c_char, stream => *mut FILE) -> *mut FILE,
                 std::ptr::null_mut()
             );
+            // SAFETY: null, or a stream that was just opened.
+            returned(if reopened.is_null() { -1 } else { unsafe { libc::fileno(reopened) }.into() });
             if let Some(fd) = agreed.filter(|fd| *fd >= 0) {
                 if !reopened.is_null() {
                     // SAFETY: a stream that was just opened.

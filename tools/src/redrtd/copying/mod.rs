@@ -29,7 +29,7 @@ use control_network::link::{Link, Received};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::line::{Building, Compression, Generation};
+use redrt_wire::line::{Building, Compression, Generation, UndoPlace};
 use redrt_wire::no_image::Told;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,8 @@ pub enum Task {
         image: PathBuf,
         /// Another for the memory that the processes of this host share, if this helper is to write it.
         memory: Option<PathBuf>,
+        /// The log of changed files, and a file for its length, if this helper is to see to it.
+        undo: Option<(UndoPlace, PathBuf)>,
         /// The file goes into a place of this host, which is made, and beside it these lines are kept.
         own_beside: Option<Vec<Generation>>,
         /// Whether the image is built on another.
@@ -293,8 +295,9 @@ pub fn help() -> Result<i32> {
             let options = Options { verify_memory: verifies, flipped_bit, ..Options::default() };
             send::send(&secret, pid, destination, &options, &mut daemon)
         }
-        Task::Save { pid, image, memory, own_beside, building, compression, key } => {
-            save::save(&save::Saving { pid, image, memory, own_beside, building, compression, key }, &mut daemon)
+        Task::Save { pid, image, memory, undo, own_beside, building, compression, key } => {
+            let saving = save::Saving { pid, image, memory, undo, own_beside, building, compression, key };
+            save::save(&saving, &mut daemon)
         }
         Task::Give { secret, destination, directory, files } => {
             part::give(&secret, destination, &directory, &files, &mut daemon)

@@ -9,7 +9,7 @@ use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
 use cloner::source::{self, Chain, Event, Options, Sink};
 use line_store::names;
-use redrt_wire::line::{Building, Compression, Generation, pages_path};
+use redrt_wire::line::{Building, Compression, Generation, UndoPlace, pages_path};
 use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -27,6 +27,8 @@ pub struct Saving {
     pub image: PathBuf,
     /// Where the memory of its host goes, if that is this helper's task.
     pub memory: Option<PathBuf>,
+    /// The log of changed files, and where its length goes, if that is this helper's task.
+    pub undo: Option<(UndoPlace, PathBuf)>,
     /// The place of this host is made, and beside it these lines are kept.
     pub own_beside: Option<Vec<Generation>>,
     /// Whether it is built on another.
@@ -47,6 +49,10 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     }
     let image = create(&saving.image)?;
     let memory = saving.memory.as_deref().map(|path| anyhow::Ok((path, create(path)?, inherited()?))).transpose()?;
+    let undo = saving.undo.as_ref().map(|(place, cut)| Undo::begin(place, cut)).transpose()?;
+    if let (Some(undo), Some(oldest)) = (&undo, saving.own_beside.iter().flatten().min()) {
+        undo.forget_before(*oldest);
+    }
     let chain = (saving.building != Building::Alone).then(|| Chain { base: base(saving) });
     let sink = Sink { outputs: vec![Box::new(output(saving, &image, &saving.image)?)], answers: None, chain };
     let encoding = match saving.compression {
@@ -55,12 +61,13 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         Compression::Zstd => Encoding::Zstd,
     };
     let options = Options { encoding, succeeds: true, ..Options::default() };
-    let mut copied = None;
+    let (mut copied, mut length) = (None, None);
     let mut tell = event_teller(&control);
     let outcome = source::clone(&control, &options, sink, &mut |event| {
         leave_unless_wanted(match event {
             Event::Copied => {
                 copied = memory.as_ref().map(|(_, _, fd)| SharedMemory::copy(fd));
+                length = undo.as_ref().map(|undo| undo.log.cut());
                 daemon.say(&Reply::Copied).and_then(|()| daemon.wait_for(Word::Release))
             }
             event => tell(&event, daemon),
@@ -71,6 +78,11 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         let output = output(saving, file, path)?;
         let written = copied.and_then(|copied| copied.write(output)).and_then(|()| file.sync_all());
         written.with_context(|| format!("Failed to write {}", path.display()))?;
+    }
+    if let (Some(undo), Some(length)) = (&undo, length) {
+        length
+            .and_then(|length| length.write(undo.cut))
+            .with_context(|| format!("Failed to write {}", undo.cut.display()))?;
     }
     // The image was flushed with its last frame.
     image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
@@ -87,6 +99,26 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         settled.with_context(|| format!("Failed to write {} to the disk", place.display()))?;
     }
     daemon.say(&Reply::Sent(cost))
+}
+
+/// The log of changed files: it is begun before processes hear of it.
+struct Undo<'a> {
+    log: file_undo::Directory,
+    cut: &'a Path,
+}
+
+impl<'a> Undo<'a> {
+    fn begin(place: &UndoPlace, cut: &'a Path) -> Result<Self> {
+        let log = file_undo::Directory::at(place.directory.clone());
+        log.begin(place.since.0).with_context(|| format!("Failed to make {}", place.directory.display()))?;
+        Ok(Self { log, cut })
+    }
+
+    /// Nobody goes back further than to the oldest line that this host keeps.
+    fn forget_before(&self, oldest: Generation) {
+        let cut = names::of_line(self.cut, oldest);
+        let _ = file_undo::Cut::read(&cut).and_then(|cut| self.log.forget_before(oldest.0, cut));
+    }
 }
 
 /// What the image has that this one may be built on. None if it is not there, as that of a process which has come to

@@ -1,0 +1,200 @@
+//! Changes of files, written down before they are made, so that the job can go back to a line (`file-undo`).
+//!
+//! ```text
+//!   a change ── before() ──▶ nothing, or a record ──▶ Passage: the change is made ──▶ dropped
+//!                                                        ▲
+//!   the agent, at a line ── still() ─────────────────────┘ waits until nobody has one ──▶ begin(): since this line
+//! ```
+//! A line falls between changes, never between a record and its change: who changes something has a passage, and no
+//! image is taken while anybody has. Before the first line there is nothing to go back to, and nothing is written down.
+//! A program that only appends makes one record of each file between two lines.
+
+use crate::runtime::job;
+use file_undo::{Change, Directory, Disk, Files, Recorder, Subject};
+use redrt_process::lock;
+use redrt_transport::descriptors;
+use redrt_wire::line::UndoPlace;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+process_local! {
+    /// Whether there is a line to go back to.
+    static RECORDS: AtomicBool = AtomicBool::new(false);
+    /// Shared by those who change something. It is given back without a lock that a thread may have been stopped with.
+    static GATE: RwLock<()> = RwLock::new(());
+    /// The agent waits for it.
+    static IS_CLOSING: AtomicBool = AtomicBool::new(false);
+    static STATE: Mutex<Option<State>> = Mutex::new(None);
+}
+
+thread_local! {
+    /// The calling thread has a passage: what it changes meanwhile is part of the change.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A change that takes longer is no reason to hold up all processes of the job: there is no image then.
+const STILL_TIME_MAX: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+
+struct State {
+    directory: Directory,
+    since: u64,
+    disk: Disk,
+    recorder: Recorder,
+    /// Nobody puts files back while this is open.
+    presence: Option<Presence>,
+}
+
+/// A descriptor of the library's. Its number is the same in all replicas, and in no program's way.
+struct Presence(OwnedFd);
+
+const PRESENCE_FD_MIN: RawFd = 768;
+
+impl Presence {
+    fn new(directory: &Directory) -> io::Result<Self> {
+        let file = directory.attend()?;
+        // SAFETY: - touches no memory.
+        let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, PRESENCE_FD_MIN) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        descriptors::note(fd);
+        // SAFETY: - just made, and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        descriptors::forget(self.0.as_raw_fd());
+    }
+}
+
+/// Until this is dropped no image of the process is taken.
+pub struct Passage(Option<RwLockReadGuard<'static, ()>>);
+
+impl Passage {
+    fn new() -> Self {
+        // Who comes now lets those end who are inside.
+        while IS_CLOSING.load(Ordering::Acquire) {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let guard = GATE.read().unwrap_or_else(PoisonError::into_inner);
+        IS_INSIDE.set(true);
+        Self(Some(guard))
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        if self.0.take().is_some() {
+            IS_INSIDE.set(false);
+        }
+    }
+}
+
+/// Nobody has a passage until this is dropped.
+pub type Still = RwLockWriteGuard<'static, ()>;
+
+/// Whether changes are written down, of the calling thread too.
+pub fn is_recording() -> bool {
+    RECORDS.load(Ordering::Relaxed) && !IS_INSIDE.get()
+}
+
+/// Writes down what has to be before a change, which is made before the passage is dropped.
+pub fn before(change: Change<'_>) -> Passage {
+    if !is_recording() {
+        return Passage(None);
+    }
+    let passage = Passage::new();
+    if let Some(state) = &mut *lock(&STATE)
+        && let Err(error) = state.recorder.before(&mut state.disk, change)
+    {
+        give_up(state, &error);
+    }
+    passage
+}
+
+/// A change has made this file, by a name that was written down. Called with a passage.
+pub fn note_made(fd: RawFd) {
+    if let Some(state) = &mut *lock(&STATE) {
+        let found = state.disk.look(Subject::Open(fd));
+        let noted = match found {
+            Ok(Some(seen)) => state.recorder.note_made(&state.disk, seen.key),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = noted {
+            give_up(state, &error);
+        }
+    }
+}
+
+/// The job goes on; who goes back to the line is told that files are not as they were.
+#[cold]
+fn give_up(state: &State, error: &io::Error) {
+    // Others may have done so before.
+    if RECORDS.swap(false, Ordering::AcqRel) {
+        state.directory.note_incomplete(state.since);
+        let me = job().map(|job| job.welcome.me.to_string()).unwrap_or_default();
+        redrt_process::say(format_args!(
+            "redrt: {me}: what it changes in files cannot be written down in {}: {error}; a job that goes back to \
+             checkpoint {} finds them changed",
+            state.directory.path().display(),
+            state.since
+        ));
+    }
+}
+
+/// Waits until nobody has a passage; `None` if that takes too long.
+pub fn still() -> Option<Still> {
+    let begun = Instant::now();
+    IS_CLOSING.store(true, Ordering::Release);
+    let still = loop {
+        match GATE.try_write() {
+            Ok(still) => break Some(still),
+            Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() > STILL_TIME_MAX => break None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK_INTERVAL),
+        }
+    };
+    IS_CLOSING.store(false, Ordering::Release);
+    still
+}
+
+impl State {
+    fn new(directory: Directory, since: u64, recorder: Recorder) -> Self {
+        let me = job().map(|job| format!("{}-{}", job.welcome.me, job.welcome.incarnation.0)).unwrap_or_default();
+        let disk = directory.disk(since, &format!("{me}-{}", descriptors::epoch()));
+        // Who has no descriptor left is not waited for.
+        let presence = Presence::new(&directory).ok();
+        Self { directory, since, disk, recorder, presence }
+    }
+}
+
+/// From now on changes are written down there. Called while nobody has a passage.
+pub fn begin(place: &UndoPlace) {
+    let mut state = lock(&STATE);
+    // In a process that goes on from a line nothing else has its number yet.
+    drop(state.take());
+    let recorder = Recorder::new(if place.is_of_host { 1 } else { file_undo::BLOCK_BYTES });
+    *state = Some(State::new(Directory::at(place.directory.clone()), place.since.0, recorder));
+    RECORDS.store(true, Ordering::Release);
+}
+
+/// This process has become another's copy: what that has written down is there, and the copy writes under a name of its
+/// own, in the place of its host if that has one.
+pub fn become_copy(place: Option<&UndoPlace>) {
+    let mut state = lock(&STATE);
+    let Some(State { directory, since, recorder, presence, .. }) = state.take() else { return };
+    drop(presence);
+    let (directory, since) =
+        place.map_or((directory, since), |place| (Directory::at(place.directory.clone()), place.since.0));
+    // No process of this host may have been saved. What fails is told when something is to be written down.
+    let _ = directory.begin(since);
+    *state = Some(State::new(directory, since, recorder));
+}

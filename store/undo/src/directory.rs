@@ -1,0 +1,366 @@
+//! The directory of a log: what is in it, and who makes it when.
+//!
+//! ```text
+//!   log               records of all processes
+//!   present           locked by each process that changes files, as long as it lives
+//!   since-4/          of the time since checkpoint 4:
+//!     complete          is there unless something was not written down
+//!     f-801-1a2b        links to files, by number
+//!     d-0.1-3           bytes that a process has saved
+//! ```
+
+use crate::disk::{self, Disk, forget_begin};
+use crate::frame;
+use crate::undo::{Failure, put_all_back};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+const PREFIX: &str = "since-";
+const COMPLETE: &str = "complete";
+const PRESENT: &str = "present";
+/// Processes that were killed are waited for so long. Those of a host that cannot be reached may stay for ever.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+const WAIT_STEP: Duration = Duration::from_millis(5);
+const NAME: &str = "undo";
+
+/// A length of the log at a moment at which nobody changed anything.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Cut(pub u64);
+
+impl Cut {
+    /// Writes it to a file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write(self, path: &Path) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+        file.write_all_at(self.0.to_string().as_bytes(), 0)?;
+        file.sync_all()
+    }
+
+    /// What was written.
+    ///
+    /// # Errors
+    /// When it is not there, or is no cut.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(path)?;
+        text.parse().map(Self).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it has no length of a log"))
+    }
+}
+
+/// What came of putting files back.
+#[derive(Debug, Default)]
+pub struct Undone {
+    /// How many records were put back, or not.
+    pub count: usize,
+    /// What was not put back, and why.
+    pub failures: Vec<Failure>,
+    /// Not all that was changed was written down.
+    pub is_incomplete: bool,
+    /// There is still a process that may change files.
+    pub is_disturbed: bool,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// That of the job whose checkpoints are in this directory.
+    #[must_use]
+    pub fn of_job(directory: &Path) -> Self {
+        Self(directory.join(NAME))
+    }
+
+    /// That at this path.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn period(&self, number: u64) -> PathBuf {
+        self.0.join(format!("{PREFIX}{number}"))
+    }
+
+    /// What a process of this name records with, in the time since this checkpoint.
+    #[must_use]
+    pub fn disk(&self, number: u64, author: &str) -> Disk {
+        Disk::new(self.0.clone(), format!("{PREFIX}{number}"), author.to_owned())
+    }
+
+    /// Makes it, and room for the time since this checkpoint. What is there stays.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn begin(&self, number: u64) -> io::Result<()> {
+        let period = self.period(number);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(FILE_MODE);
+        if !period.exists() {
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&period)?;
+            options.open(period.join(COMPLETE))?;
+        }
+        options.open(Disk::log_path(&self.0)).map(drop)
+    }
+
+    /// Says that a process is there, until it ends or all descriptors of the file are closed. Where the file system has
+    /// no locks nobody waits for it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn attend(&self) -> io::Result<File> {
+        let file = self.presence()?;
+        disk::lock(&file, nix::libc::F_RDLCK, false);
+        Ok(file)
+    }
+
+    fn presence(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(self.0.join(PRESENT))
+    }
+
+    /// Waits until no process changes files any more. Whether that has come true.
+    fn is_alone(&self) -> io::Result<bool> {
+        let (file, begun) = (self.presence()?, Instant::now());
+        while !disk::lock(&file, nix::libc::F_WRLCK, false) {
+            if begun.elapsed() > WAIT_MAX {
+                return Ok(false);
+            }
+            std::thread::sleep(WAIT_STEP);
+        }
+        Ok(true)
+    }
+
+    /// Something was not written down in the time since this checkpoint.
+    pub fn note_incomplete(&self, number: u64) {
+        // Removing needs no room. Where it fails too, the directory is gone, and nothing is put back.
+        let _ = fs::remove_file(self.period(number).join(COMPLETE));
+    }
+
+    /// The length of the log now.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn cut(&self) -> io::Result<Cut> {
+        // Opened, so that a network's file system asks for the length as it is.
+        File::open(Disk::log_path(&self.0))?.metadata().map(|status| Cut(status.len()))
+    }
+
+    /// The periods that are there.
+    fn numbers(&self) -> io::Result<Vec<u64>> {
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok();
+        Ok(fs::read_dir(&self.0)?.flatten().filter_map(number).collect())
+    }
+
+    /// Puts files back as they were at a checkpoint, whose cut this is, and begins the time since it anew. Processes
+    /// that are being killed may still change some: they are waited for. What was interrupted is gone on with by the
+    /// next.
+    ///
+    /// # Errors
+    /// When there is no log, or it cannot be read.
+    pub fn go_back(&self, number: u64, cut: Cut) -> io::Result<Undone> {
+        let log = OpenOptions::new().read(true).write(true).open(Disk::log_path(&self.0))?;
+        let is_disturbed = !self.is_alone()?;
+        let length = log.metadata()?.len();
+        if length < cut.0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its log ends before the checkpoint"));
+        }
+        let mut later: Vec<_> = self.numbers()?.into_iter().filter(|period| *period >= number).collect();
+        later.sort_unstable_by(|one, other| other.cmp(one));
+        let is_complete = |period: &u64| self.period(*period).join(COMPLETE).exists();
+        let is_missing = length > cut.0 && !later.contains(&number);
+        let is_incomplete = is_missing || !later.iter().all(is_complete);
+        let mut bytes = vec![0; (length - cut.0) as usize];
+        log.read_exact_at(&mut bytes, cut.0)?;
+        let (places, records): (Vec<_>, Vec<_>) = frame::decode_all(&bytes).into_iter().unzip();
+        let mut disk = self.disk(number, "undo");
+        let failures = put_all_back(&mut disk, &records, |_, done| log.set_len(cut.0 + places[done].start as u64))?;
+        log.set_len(cut.0)?;
+        for period in later {
+            fs::remove_dir_all(self.period(period))?;
+        }
+        self.begin(number)?;
+        Ok(Undone { count: records.len(), failures, is_incomplete, is_disturbed })
+    }
+
+    /// Forgets what is only needed to go back further than to a checkpoint, whose cut this is.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn forget_before(&self, number: u64, cut: Cut) -> io::Result<()> {
+        forget_begin(&OpenOptions::new().write(true).open(Disk::log_path(&self.0))?, cut.0);
+        for period in self.numbers()?.into_iter().filter(|period| *period < number) {
+            fs::remove_dir_all(self.period(period))?;
+        }
+        Ok(())
+    }
+
+    /// Removes all of it. None that is there is no error.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Files, Subject};
+    use crate::recorder::{Change, Recorder};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+
+    /// Files, and the log of one process that changes them.
+    struct Place {
+        files: tempfile::TempDir,
+        directory: Directory,
+        _log: tempfile::TempDir,
+        disk: Disk,
+        recorder: Recorder,
+    }
+
+    impl Place {
+        fn new(log: tempfile::TempDir) -> Self {
+            let (files, directory) = (tempfile::tempdir().unwrap(), Directory::of_job(log.path()));
+            directory.begin(4).unwrap();
+            let disk = directory.disk(4, "0.0-0");
+            Self { files, directory, _log: log, disk, recorder: Recorder::default() }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.files.path().join(name)
+        }
+
+        fn put(&self, name: &str, text: &str) {
+            fs::write(self.path(name), text).unwrap();
+        }
+
+        fn before(&mut self, change: Change<'_>) {
+            self.recorder.before(&mut self.disk, change).unwrap();
+        }
+
+        fn text(&self, name: &str) -> Option<String> {
+            fs::read_to_string(self.path(name)).ok()
+        }
+    }
+
+    fn change_and_go_back(mut place: Place) {
+        for (name, text) in [("written", "before"), ("cut", "long before"), ("removed", "gone"), ("moved", "moved")] {
+            place.put(name, text);
+        }
+        fs::create_dir(place.path("directory")).unwrap();
+        std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
+        let inode = |place: &Place, name: &str| fs::symlink_metadata(place.path(name)).unwrap().ino();
+        let (written, cut) = (inode(&place, "written"), place.directory.cut().unwrap());
+
+        let file = OpenOptions::new().write(true).open(place.path("written")).unwrap();
+        place.before(Change::Write(Subject::Open(file.as_raw_fd()), 2, 100));
+        file.write_all_at(&[b'x'; 100], 2).unwrap();
+        let path = place.path("cut");
+        place.before(Change::Resize(Subject::Named(&path), 0));
+        fs::write(&path, "now").unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+        for name in ["removed", "link"] {
+            place.before(Change::Name(&place.path(name)));
+            fs::remove_file(place.path(name)).unwrap();
+        }
+        let (moved, over) = (place.path("moved"), place.path("removed"));
+        place.before(Change::Rename(&moved, &over));
+        fs::rename(&moved, &over).unwrap();
+        let (from, to) = (place.path("directory"), place.path("elsewhere"));
+        place.before(Change::Rename(&from, &to));
+        fs::rename(&from, &to).unwrap();
+        let made = place.path("elsewhere/made");
+        place.before(Change::Name(&made));
+        fs::write(&made, "new").unwrap();
+        place.before(Change::Name(&from));
+        fs::create_dir(&from).unwrap();
+
+        let undone = place.directory.go_back(4, cut).unwrap();
+        assert!(undone.failures.is_empty() && !undone.is_incomplete && undone.count > 8, "{undone:?}");
+        assert_eq!(place.text("written").as_deref(), Some("before"));
+        assert_eq!(place.text("cut").as_deref(), Some("long before"));
+        assert_eq!(place.text("removed").as_deref(), Some("gone"));
+        assert_eq!(place.text("moved").as_deref(), Some("moved"));
+        assert_eq!(fs::read_link(place.path("link")).unwrap(), Path::new("nowhere"));
+        assert_eq!(inode(&place, "written"), written, "it is another file");
+        let names = fs::read_dir(place.files.path()).unwrap().count();
+        assert_eq!((names, fs::read_dir(place.path("directory")).unwrap().count()), (6, 0));
+        assert_eq!(place.directory.cut().unwrap(), cut);
+        assert_eq!(place.directory.go_back(4, cut).unwrap().count, 0);
+    }
+
+    #[test]
+    fn files_are_as_they_were() {
+        change_and_go_back(Place::new(tempfile::tempdir().unwrap()));
+    }
+
+    #[test]
+    fn files_are_as_they_were_where_the_log_is_in_another_file_system() {
+        match tempfile::tempdir_in("/dev/shm") {
+            Ok(log) => change_and_go_back(Place::new(log)),
+            Err(error) => println!("skipped: no directory in /dev/shm: {error}"),
+        }
+    }
+
+    #[test]
+    fn what_was_not_written_down_is_told_and_what_is_older_is_forgotten() {
+        let mut place = Place::new(tempfile::tempdir().unwrap());
+        place.put("file", "1");
+        let path = place.path("file");
+        place.before(Change::Resize(Subject::Named(&path), 0));
+        place.put("file", "2");
+        let cut = place.directory.cut().unwrap();
+        place.directory.begin(5).unwrap();
+        (place.disk, place.recorder) = (place.directory.disk(5, "0.0-0"), Recorder::default());
+        place.before(Change::Resize(Subject::Named(&path), 0));
+        place.put("file", "3");
+        place.directory.forget_before(5, cut).unwrap();
+        assert_eq!(place.directory.numbers().unwrap(), [5]);
+        place.directory.note_incomplete(5);
+        place.directory.begin(5).unwrap();
+        let undone = place.directory.go_back(5, cut).unwrap();
+        assert!(undone.is_incomplete && undone.failures.is_empty(), "{undone:?}");
+        assert_eq!(place.text("file").as_deref(), Some("2"));
+        assert!(place.directory.go_back(5, Cut(cut.0 + 1)).is_err());
+        place.directory.remove().unwrap();
+        assert!(place.disk.look(Subject::Named(place.directory.path())).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_cut_that_is_none_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("host-0.undo");
+        assert!(Cut::read(&path).is_err());
+        Cut(1 << 40).write(&path).unwrap();
+        assert_eq!(Cut::read(&path).unwrap(), Cut(1 << 40));
+        fs::write(&path, "-1").unwrap();
+        assert!(Cut::read(&path).is_err());
+    }
+
+    #[test]
+    fn processes_that_are_there_are_waited_for() {
+        let place = Place::new(tempfile::tempdir().unwrap());
+        let cut = place.directory.cut().unwrap();
+        let processes = [place.directory.attend().unwrap(), place.directory.attend().unwrap()];
+        assert!(place.directory.go_back(4, cut).unwrap().is_disturbed);
+        drop(processes);
+        assert!(!place.directory.go_back(4, cut).unwrap().is_disturbed);
+    }
+}

@@ -1,0 +1,321 @@
+//! The file system itself.
+
+use crate::files::{Files, Kind, Seen, Step, Subject, Target};
+use crate::frame;
+use crate::record::{About, Data, FileKey, Record};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, FallocateFlags, FcntlArg};
+use nix::sys::stat::UtimensatFlags;
+use nix::sys::time::TimeSpec;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{
+    self as unix, DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
+};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// What a program had in its files is for their owner only.
+const FILE_MODE: u32 = 0o600;
+/// Saved bytes begin at multiples of this: some file systems copy whole blocks by sharing them.
+const ALIGNMENT_BYTES: u64 = 4096;
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What one process records with, or somebody puts files back with.
+#[derive(Debug)]
+pub struct Disk {
+    /// The directory of the log.
+    directory: PathBuf,
+    /// The directory in it that has links and saved bytes.
+    period: String,
+    /// The name of whoever writes there.
+    author: String,
+}
+
+fn descriptor_path(fd: i32) -> PathBuf {
+    format!("/proc/self/fd/{fd}").into()
+}
+
+/// What a path names, or an open file.
+fn status_of(subject: Subject<'_>) -> io::Result<Option<Metadata>> {
+    let found = match subject {
+        Subject::Open(fd) => fs::metadata(descriptor_path(fd)),
+        Subject::Named(path) => fs::symlink_metadata(path),
+    };
+    match found {
+        Err(error) if is_absent(&error) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn key_of(status: &Metadata) -> FileKey {
+    let birth = status.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
+    let birth = birth.map_or((0, 0), |birth| (birth.as_secs() as i64, birth.subsec_nanos().into()));
+    FileKey { device: status.dev(), inode: status.ino(), birth }
+}
+
+fn about_of(status: &Metadata) -> About {
+    About {
+        size: status.len(),
+        mode: status.mode(),
+        owner: status.uid(),
+        group: status.gid(),
+        accessed: (status.atime(), status.atime_nsec()),
+        modified: (status.mtime(), status.mtime_nsec()),
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "another file has its name")
+}
+
+impl Disk {
+    pub(crate) fn new(directory: PathBuf, period: String, author: String) -> Self {
+        Self { directory, period, author }
+    }
+
+    pub(crate) fn log_path(directory: &Path) -> PathBuf {
+        directory.join("log")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn target(&self, target: Target<'_>) -> PathBuf {
+        match target {
+            Target::Held(link) => self.path(link),
+            Target::Named(path) => path.to_owned(),
+        }
+    }
+
+    fn link_name(&self, key: FileKey) -> String {
+        format!("{}/f-{:x}-{:x}", self.period, key.device, key.inode)
+    }
+
+    /// Copies bytes from one file to another, by sharing blocks where the file system can. As many as there are.
+    fn copy(from: &File, at: u64, into: &File, to: u64, length: u64) -> io::Result<u64> {
+        let mut done = 0;
+        while done < length {
+            let (mut source, mut target) = ((at + done) as i64, (to + done) as i64);
+            let count = usize::try_from(length - done).unwrap_or(usize::MAX).min(1 << 30);
+            match nix::fcntl::copy_file_range(from, Some(&mut source), into, Some(&mut target), count) {
+                Ok(0) => return Ok(done),
+                Ok(copied) => done += copied as u64,
+                Err(Errno::EINTR) => {}
+                Err(Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG) => return Err(Errno::last().into()),
+                // Not between these two.
+                Err(_) => return Self::copy_by_hand(from, at, into, to, length, done),
+            }
+        }
+        Ok(done)
+    }
+
+    fn copy_by_hand(from: &File, at: u64, into: &File, to: u64, length: u64, mut done: u64) -> io::Result<u64> {
+        let mut buffer = vec![0; BUFFER_BYTES.min(usize::try_from(length).unwrap_or(BUFFER_BYTES))];
+        while done < length {
+            let count = buffer.len().min(usize::try_from(length - done).unwrap_or(usize::MAX));
+            match from.read_at(&mut buffer[..count], at + done) {
+                Ok(0) => break,
+                Ok(read) => {
+                    into.write_all_at(&buffer[..read], to + done)?;
+                    done += read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Opens a file to put something back. One that its owner may only read is made writable: its permissions were
+    /// written down when they were changed.
+    fn open_to_change(path: &Path) -> io::Result<File> {
+        let open = || OpenOptions::new().write(true).custom_flags(nix::libc::O_NOFOLLOW).open(path);
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                fs::set_permissions(path, Permissions::from_mode(FILE_MODE))?;
+                open()
+            }
+            opened => opened,
+        }
+    }
+
+    fn describe(path: &Path, about: &About) -> io::Result<()> {
+        let found = fs::symlink_metadata(path)?;
+        if (found.uid(), found.gid()) != (about.owner, about.group) {
+            unix::lchown(path, Some(about.owner), Some(about.group))?;
+        }
+        if found.mode() & 0o7777 != about.mode & 0o7777 {
+            fs::set_permissions(path, Permissions::from_mode(about.mode & 0o7777))?;
+        }
+        let time = |(seconds, nanoseconds): (i64, i64)| TimeSpec::new(seconds, nanoseconds);
+        let (accessed, modified) = (time(about.accessed), time(about.modified));
+        let place = nix::fcntl::AT_FDCWD;
+        nix::sys::stat::utimensat(place, path, &accessed, &modified, UtimensatFlags::NoFollowSymlink)?;
+        Ok(())
+    }
+}
+
+/// Locks a file, until it is closed, if others' locks allow it or when they do. `false` if they do not; where there are
+/// no locks one goes on without.
+pub(crate) fn lock(file: &File, kind: i32, waits: bool) -> bool {
+    let range =
+        nix::libc::flock { l_type: kind as i16, l_whence: nix::libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
+    loop {
+        let how = if waits { FcntlArg::F_OFD_SETLKW(&range) } else { FcntlArg::F_OFD_SETLK(&range) };
+        match nix::fcntl::fcntl(file, how) {
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN | Errno::EACCES) => return false,
+            _ => return true,
+        }
+    }
+}
+
+/// Gives room back from the begin of the log. File systems that cannot keep it.
+pub(crate) fn forget_begin(log: &File, length: u64) {
+    if length > 0 {
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let _ = nix::fcntl::fallocate(log, flags, 0, length as i64);
+    }
+}
+
+impl Files for Disk {
+    fn look(&self, subject: Subject<'_>) -> io::Result<Option<Seen>> {
+        let Some(status) = status_of(subject)? else { return Ok(None) };
+        let kind = status.file_type();
+        let kind = match subject {
+            // Nothing brings back what has no name.
+            _ if kind.is_file() && status.nlink() == 0 => return Ok(None),
+            _ if kind.is_file() => Kind::File,
+            _ if kind.is_dir() => Kind::Directory,
+            Subject::Named(path) if kind.is_symlink() => {
+                Kind::Link(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
+            }
+            _ => {
+                debug_assert!(kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device());
+                Kind::Other
+            }
+        };
+        Ok(Some(Seen { key: key_of(&status), kind, about: about_of(&status) }))
+    }
+
+    fn name_of(&self, subject: Subject<'_>) -> Vec<u8> {
+        match subject {
+            Subject::Named(path) => path.as_os_str().as_bytes().to_vec(),
+            Subject::Open(fd) => fs::read_link(descriptor_path(fd)).unwrap_or_default().as_os_str().as_bytes().to_vec(),
+        }
+    }
+
+    fn hold(&mut self, subject: Subject<'_>, key: FileKey) -> io::Result<Option<String>> {
+        let name = self.link_name(key);
+        if self.held(&name)?.is_some_and(|seen| seen.key == key) {
+            return Ok(Some(name));
+        }
+        // Linked to a name of its own first: it may be another file by now.
+        let own = self.path(&format!("{}/t-{}", self.period, self.author));
+        let here = nix::fcntl::AT_FDCWD;
+        let linked = match subject {
+            Subject::Open(fd) => {
+                nix::unistd::linkat(here, &descriptor_path(fd), here, &own, AtFlags::AT_SYMLINK_FOLLOW)
+            }
+            Subject::Named(path) => nix::unistd::linkat(here, path, here, &own, AtFlags::empty()),
+        };
+        match linked {
+            Ok(()) => {}
+            Err(Errno::ENOENT) => return Err(changed()),
+            Err(Errno::EEXIST) => {
+                // It was left by this process, which was interrupted.
+                fs::remove_file(&own)?;
+                return self.hold(subject, key);
+            }
+            Err(Errno::EXDEV | Errno::EPERM | Errno::EACCES | Errno::EMLINK | Errno::EOPNOTSUPP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let is_it = fs::symlink_metadata(&own).is_ok_and(|status| key_of(&status) == key);
+        if is_it {
+            fs::rename(&own, self.path(&name))?;
+        }
+        // Renaming does nothing if another process has the same file there already.
+        match fs::remove_file(&own) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ if is_it => Ok(Some(name)),
+            _ => Err(changed()),
+        }
+    }
+
+    fn save(&mut self, subject: Subject<'_>, key: FileKey, offset: u64, length: u64) -> io::Result<Data> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        let file = match subject {
+            Subject::Open(fd) => options.open(descriptor_path(fd)),
+            Subject::Named(path) => options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path),
+        }?;
+        if key_of(&file.metadata()?) != key {
+            return Err(changed());
+        }
+        let name = format!("{}/d-{}", self.period, self.author);
+        let mut into = OpenOptions::new()
+            .create(true)
+            .append(false)
+            .write(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(self.path(&name))?;
+        let to = into.seek(SeekFrom::End(0))?.next_multiple_of(ALIGNMENT_BYTES);
+        match Self::copy(&file, offset, &into, to, length) {
+            Ok(length) => Ok(Data { name, offset: to, length }),
+            Err(error) => {
+                let _ = into.set_len(to);
+                Err(error)
+            }
+        }
+    }
+
+    fn add(&mut self, record: &Record) -> io::Result<()> {
+        let bytes = frame::encode(record).ok_or_else(|| io::Error::other("a path is too long"))?;
+        let mut log = OpenOptions::new().write(true).open(Self::log_path(&self.directory))?;
+        // Keeps others from adding.
+        lock(&log, nix::libc::F_WRLCK, true);
+        let end = log.seek(SeekFrom::End(0))?;
+        log.write_all_at(&bytes, end).inspect_err(|_| drop(log.set_len(end)))
+    }
+
+    fn put(&mut self, step: Step<'_>) -> io::Result<()> {
+        match step {
+            Step::Cut(target, size) => {
+                let file = Self::open_to_change(&self.target(target))?;
+                if file.metadata()?.len() > size { file.set_len(size) } else { Ok(()) }
+            }
+            Step::Write(target, offset, data) => {
+                let saved = File::open(self.path(&data.name))?;
+                let file = Self::open_to_change(&self.target(target))?;
+                match Self::copy(&saved, data.offset, &file, offset, data.length)? {
+                    copied if copied == data.length => Ok(()),
+                    _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "what was saved of it is not all there")),
+                }
+            }
+            Step::Describe(target, about) => Self::describe(&self.target(target), about),
+            Step::Unlink(path) => fs::remove_file(path),
+            Step::RemoveDirectory(path) => fs::remove_dir(path),
+            Step::Link(link, path) => fs::hard_link(self.path(link), path),
+            Step::Create(path) => OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map(drop),
+            Step::MakeDirectory(path) => DirBuilder::new().mode(0o700).create(path),
+            Step::SymbolicLink(says, path) => unix::symlink(std::ffi::OsStr::from_bytes(says), path),
+            Step::Rename(from, to) => fs::rename(from, to),
+        }
+    }
+
+    fn is_held(&self, key: FileKey) -> io::Result<bool> {
+        Ok(self.held(&self.link_name(key))?.is_some_and(|seen| seen.key == key))
+    }
+
+    fn held(&self, link: &str) -> io::Result<Option<Seen>> {
+        self.look(Subject::Named(&self.path(link)))
+    }
+}

@@ -1,0 +1,193 @@
+//! What is written down before a change, by one process.
+
+use crate::files::{Files, Kind, Seen, Subject};
+use crate::known::{BLOCK_BYTES, Entry, Known, KnownFile, Saved};
+use crate::record::{FileKey, Held, Record, Was};
+use std::collections::hash_map;
+use std::ffi::OsStr;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// So often a name is looked at that others change at the same time.
+const ATTEMPTS_MAX: usize = 100;
+
+/// A change that is about to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// Bytes from an offset on are written; what is behind the end appends.
+    Write(Subject<'a>, u64, u64),
+    /// A file gets this size.
+    Resize(Subject<'a>, u64),
+    /// Permissions, owner or times are set.
+    Describe(Subject<'a>),
+    /// A name is made or removed.
+    Name(&'a Path),
+    /// A name is given to what has another.
+    Rename(&'a Path, &'a Path),
+    /// Two names are exchanged.
+    Exchange(&'a Path, &'a Path),
+}
+
+/// Writes down what changes, once since a cut.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recorder {
+    known: Known,
+    block_bytes: u64,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new(BLOCK_BYTES)
+    }
+}
+
+impl Recorder {
+    /// One that saves blocks of this size. With 1 it saves what changes and nothing else, which is right also if others
+    /// that change other bytes of the block have another log.
+    #[must_use]
+    pub fn new(block_bytes: u64) -> Self {
+        Self { known: Known::default(), block_bytes }
+    }
+
+    /// Writes down what has to be before a change. What the change itself cannot be made of, since it is not there,
+    /// needs nothing.
+    ///
+    /// # Errors
+    /// When it was not written down: after the change, what was there is lost.
+    pub fn before(&mut self, files: &mut impl Files, change: Change<'_>) -> io::Result<()> {
+        match change {
+            Change::Write(subject, offset, length) => {
+                self.file(files, subject, Some(offset..offset.saturating_add(length)))
+            }
+            Change::Resize(subject, size) => self.file(files, subject, Some(size..u64::MAX)),
+            Change::Describe(subject) => self.file(files, subject, None),
+            Change::Name(path) => self.name(files, path),
+            Change::Rename(from, to) => self.rename(files, from, to),
+            Change::Exchange(one, other) => {
+                for path in [one, other] {
+                    if let Some(Seen { kind: Kind::Directory, .. }) = files.look(Subject::Named(path))? {
+                        return Err(io::Error::other("directories that are exchanged are not put back"));
+                    }
+                    self.name(files, path)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A file was made by a change whose name was written down. Unless somebody holds it: then another file has come
+    /// there in between.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn note_made(&mut self, files: &impl Files, key: FileKey) -> io::Result<()> {
+        if !files.is_held(key)? {
+            self.known.made.insert(key);
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, files: &mut impl Files, subject: Subject<'_>, range: Option<Range<u64>>) -> io::Result<()> {
+        let Some(seen) = files.look(subject)? else { return Ok(()) };
+        let is_file = seen.kind == Kind::File;
+        let is_new = self.known.made.contains(&seen.key);
+        if is_new || !(is_file || (range.is_none() && seen.kind == Kind::Directory)) {
+            return Ok(());
+        }
+        let known = match self.known.files.entry(seen.key) {
+            hash_map::Entry::Occupied(known) => known.into_mut(),
+            hash_map::Entry::Vacant(place) => {
+                let link = if is_file { files.hold(subject, seen.key)? } else { None };
+                let held = Held { key: is_file.then_some(seen.key), link, path: files.name_of(subject) };
+                files.add(&Record::First(held.clone(), seen.about))?;
+                place.insert(KnownFile { held, size: seen.about.size, saved: Saved::default() })
+            }
+        };
+        let Some(range) = range else { return Ok(()) };
+        for missing in known.needs(range, self.block_bytes) {
+            let data = files.save(subject, seen.key, missing.start, missing.end - missing.start)?;
+            // What is not there any more somebody has saved who cut it off.
+            if data.length > 0 {
+                files.add(&Record::Bytes(known.held.clone(), missing.start, data))?;
+            }
+            known.saved.add(missing);
+        }
+        Ok(())
+    }
+
+    /// The name in its directory; `None` if that is not there.
+    fn entry(files: &impl Files, path: &Path) -> io::Result<Option<Entry>> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        let parent = files.look(Subject::Named(parent))?;
+        Ok(parent.map(|parent| (parent.key, name.as_bytes().to_vec())))
+    }
+
+    fn name(&mut self, files: &mut impl Files, path: &Path) -> io::Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.name_as_seen(files, path) {
+                // Others have given the name to another file in between.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => return done,
+            }
+        }
+        Err(io::Error::other("its name is given to one file after the other"))
+    }
+
+    fn name_as_seen(&mut self, files: &mut impl Files, path: &Path) -> io::Result<()> {
+        // The directory may be made by another in this moment.
+        let entry = Self::entry(files, path)?;
+        let seen = files.look(Subject::Named(path))?;
+        let is_directory = seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory);
+        let is_known = entry.as_ref().is_some_and(|entry| self.known.names.contains(entry));
+        // Another process may have moved a directory there, which is to be moved back.
+        if !is_known || is_directory {
+            let was = match seen {
+                None => Some(Was::Absent),
+                // Whoever gave it this name has written down what was there before.
+                Some(seen) if self.known.made.contains(&seen.key) => None,
+                Some(seen) => Some(Self::what_was(files, path, seen)?),
+            };
+            if let Some(was) = was {
+                files.add(&Record::Name(path.as_os_str().as_bytes().to_vec(), was))?;
+            }
+            self.known.names.extend(entry);
+        }
+        if is_directory {
+            self.known.names.clear();
+        }
+        Ok(())
+    }
+
+    fn what_was(files: &mut impl Files, path: &Path, seen: Seen) -> io::Result<Was> {
+        Ok(match seen.kind {
+            Kind::File => {
+                let subject = Subject::Named(path);
+                let link = files.hold(subject, seen.key)?;
+                let copy = match link {
+                    Some(_) => None,
+                    None => Some((files.save(subject, seen.key, 0, seen.about.size)?, seen.about)),
+                };
+                Was::File(Held { key: Some(seen.key), link, path: path.as_os_str().as_bytes().to_vec() }, copy)
+            }
+            Kind::Directory => Was::Directory(seen.about),
+            Kind::Link(target) => Was::Link(target),
+            Kind::Other => Was::Other,
+        })
+    }
+
+    fn rename(&mut self, files: &mut impl Files, from: &Path, to: &Path) -> io::Result<()> {
+        let moved = files.look(Subject::Named(from))?.filter(|seen| seen.kind == Kind::Directory);
+        let Some(seen) = moved else {
+            self.name(files, from)?;
+            return self.name(files, to);
+        };
+        // An empty directory may be in its place.
+        self.name(files, to)?;
+        let [from, to] = [from, to].map(|path| OsStr::as_bytes(path.as_os_str()).to_vec());
+        files.add(&Record::Moved { from, to, directory: seen.key })?;
+        self.known.names.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Putting back what a record says.
+//!
+//! A step that was done already is found done. So a record may be put back again, after a crash in its midst.
+
+use crate::files::{Files, Kind, Seen, Step, Subject, Target};
+use crate::record::{About, Data, FileKey, Held, Record, Was};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Files that had no link and were made again from what was saved: another is the same now.
+pub type Replaced = HashMap<FileKey, FileKey>;
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+fn missing(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, what.to_owned())
+}
+
+/// The link of a file, if it is there and is that of this file: a copy of the directory has others.
+fn link_of<'a>(files: &impl Files, held: &'a Held) -> io::Result<Option<&'a str>> {
+    let Some(link) = &held.link else { return Ok(None) };
+    let seen = files.held(link)?;
+    Ok(seen.is_some_and(|seen| Some(seen.key) == held.key).then_some(link))
+}
+
+fn is_now(seen: &Seen, key: FileKey, replaced: &Replaced) -> bool {
+    seen.key == *replaced.get(&key).unwrap_or(&key)
+}
+
+/// Where a file is that is to be changed.
+fn find<'a>(files: &impl Files, held: &'a Held, replaced: &Replaced) -> io::Result<Target<'a>> {
+    if let Some(link) = link_of(files, held)? {
+        return Ok(Target::Held(link));
+    }
+    let path = path_of(&held.path);
+    match files.look(Subject::Named(path))? {
+        Some(seen) if held.key.is_none() && seen.kind == Kind::Directory => Ok(Target::Named(path)),
+        Some(seen) if held.key.is_some_and(|key| is_now(&seen, key, replaced)) => Ok(Target::Named(path)),
+        Some(_) => Err(missing("another file has its name")),
+        None => Err(missing("it is not there")),
+    }
+}
+
+/// Where a file or a directory is. A directory that is not there was made since and removed: others come back before.
+fn find_unless_made_since<'a>(
+    files: &impl Files,
+    held: &'a Held,
+    replaced: &Replaced,
+) -> io::Result<Option<Target<'a>>> {
+    match find(files, held, replaced) {
+        Err(error) if held.key.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// What was not put back: where, and why.
+pub type Failure = (String, io::Error);
+
+/// Puts back what these records say, the last first; `done` is told the number of each. What cannot be put back is
+/// passed over, and comes back.
+pub fn put_all_back<F: Files>(
+    files: &mut F,
+    records: &[Record],
+    mut done: impl FnMut(&mut F, usize) -> io::Result<()>,
+) -> io::Result<Vec<Failure>> {
+    let (mut failures, mut replaced) = (Vec::new(), Replaced::new());
+    for (number, record) in records.iter().enumerate().rev() {
+        if let Err(error) = put_back(files, record, &mut replaced) {
+            failures.push((subject_of(record), error));
+        }
+        done(files, number)?;
+    }
+    Ok(failures)
+}
+
+fn subject_of(record: &Record) -> String {
+    let path = match record {
+        Record::First(held, _) | Record::Bytes(held, ..) => &held.path,
+        Record::Name(path, _) | Record::Moved { from: path, .. } => path,
+    };
+    path_of(path).display().to_string()
+}
+
+/// Puts back what one record says.
+fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) -> io::Result<()> {
+    match record {
+        Record::First(held, about) => {
+            let Some(target) = find_unless_made_since(files, held, replaced)? else { return Ok(()) };
+            if held.key.is_some() {
+                files.put(Step::Cut(target, about.size))?;
+            }
+            files.put(Step::Describe(target, about))
+        }
+        Record::Bytes(held, offset, data) => files.put(Step::Write(find(files, held, replaced)?, *offset, data)),
+        Record::Name(path, was) => put_name_back(files, path_of(path), was, replaced),
+        Record::Moved { from, to, directory } => {
+            let (from, to) = (path_of(from), path_of(to));
+            let is_it = |seen: &Seen| seen.key == *directory;
+            let (there, moved) = (files.look(Subject::Named(from))?, files.look(Subject::Named(to))?);
+            if there.as_ref().is_some_and(is_it) {
+                return Ok(());
+            }
+            // One that was removed after it was renamed is another now.
+            let stands_for_it = |seen: &Seen| there.is_none() && seen.kind == Kind::Directory;
+            if !moved.is_some_and(|seen| is_it(&seen) || stands_for_it(&seen)) {
+                return if there.is_some() { Ok(()) } else { Err(missing("the directory is not there")) };
+            }
+            clear(files, from, there)?;
+            files.put(Step::Rename(to, from))
+        }
+    }
+}
+
+/// Removes what is in the way.
+fn clear(files: &mut impl Files, path: &Path, there: Option<Seen>) -> io::Result<()> {
+    match there {
+        None => Ok(()),
+        Some(Seen { kind: Kind::Directory, .. }) => files.put(Step::RemoveDirectory(path)),
+        Some(_) => files.put(Step::Unlink(path)),
+    }
+}
+
+fn put_name_back(files: &mut impl Files, path: &Path, was: &Was, replaced: &mut Replaced) -> io::Result<()> {
+    let there = files.look(Subject::Named(path))?;
+    match was {
+        Was::Absent => clear(files, path, there),
+        Was::File(held, copy) => {
+            let is_it = |seen: &Seen| held.key.is_some_and(|key| is_now(seen, key, replaced));
+            if there.as_ref().is_some_and(is_it) {
+                return Ok(());
+            }
+            if let Some(link) = link_of(files, held)? {
+                clear(files, path, there)?;
+                return files.put(Step::Link(link, path));
+            }
+            let (data, about) = copy.as_ref().ok_or_else(|| missing("its link beside the checkpoint is gone"))?;
+            clear(files, path, there)?;
+            make_again(files, path, data, about)?;
+            if let (Some(key), Some(made)) = (held.key, files.look(Subject::Named(path))?) {
+                replaced.insert(key, made.key);
+            }
+            Ok(())
+        }
+        Was::Directory(about) => {
+            if there.as_ref().is_none_or(|seen| seen.kind != Kind::Directory) {
+                clear(files, path, there)?;
+                files.put(Step::MakeDirectory(path))?;
+            }
+            files.put(Step::Describe(Target::Named(path), about))
+        }
+        Was::Link(target) => {
+            if there.as_ref().is_some_and(|seen| seen.kind == Kind::Link(target.clone())) {
+                return Ok(());
+            }
+            clear(files, path, there)?;
+            files.put(Step::SymbolicLink(target, path))
+        }
+        Was::Other if there.is_some() => Ok(()),
+        Was::Other => Err(missing("devices, sockets and pipes are not made again")),
+    }
+}
+
+fn make_again(files: &mut impl Files, path: &Path, data: &Data, about: &About) -> io::Result<()> {
+    files.put(Step::Create(path))?;
+    files.put(Step::Write(Target::Named(path), 0, data))?;
+    files.put(Step::Describe(Target::Named(path), about))
+}

@@ -1,0 +1,69 @@
+//! The program `changing`, which changes files in all ways, and what it leaves when nothing happens to it.
+
+use crate::{Ended, Job, Running, compile_case};
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const STEPS: usize = 600;
+
+/// Kind and permissions, and what is in it.
+type About = (u32, Vec<u8>);
+
+/// What is there, and was printed, when nothing happens.
+pub struct Undisturbed {
+    rank_count: u32,
+    program: PathBuf,
+    lines: Vec<String>,
+    files: BTreeMap<PathBuf, About>,
+}
+
+fn all_in(directory: &Path) -> BTreeMap<PathBuf, About> {
+    let entries = std::fs::read_dir(directory).expect("it is there").flatten();
+    let about = |path: PathBuf| {
+        let status = std::fs::symlink_metadata(&path).expect("it is there");
+        let bytes = if status.is_file() { std::fs::read(&path).expect("it can be read") } else { Vec::new() };
+        (path.strip_prefix(directory).expect("it is in it").to_owned(), (status.permissions().mode(), bytes))
+    };
+    entries.map(|entry| about(entry.path())).collect()
+}
+
+fn sorted(out: &str) -> Vec<String> {
+    let mut lines: Vec<_> = out.lines().filter(|line| *line != "computing").map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+impl Undisturbed {
+    /// Runs the program with so many ranks.
+    #[must_use]
+    pub fn new(rank_count: u32) -> Self {
+        let (program, directory) = (compile_case("changing"), tempfile::tempdir().expect("it can be made"));
+        let new = Self { rank_count, program, lines: Vec::new(), files: BTreeMap::new() };
+        let ended = new.job(directory.path()).run().ended_well();
+        Self { lines: sorted(&ended.out), files: all_in(directory.path()), ..new }
+    }
+
+    /// A job that does the same in this directory.
+    #[must_use]
+    pub fn job(&self, directory: &Path) -> Job {
+        Job::new(self.rank_count, &self.program).arguments(&[&directory.display().to_string(), &STEPS.to_string()])
+    }
+
+    /// It has printed the same, and left the same files.
+    pub fn check(&self, ended: &Ended, directory: &Path, what: &str) {
+        assert_eq!(sorted(&ended.out), self.lines, "{what}: {ended}");
+        let files = all_in(directory);
+        let all = self.files.keys().chain(files.keys());
+        let differ: Vec<_> = all.filter(|path| files.get(*path) != self.files.get(*path)).collect();
+        assert!(differ.is_empty(), "{what}: {differ:?} are not what they should be: {ended}");
+    }
+}
+
+/// Waits until a rank of such a job has made so many steps more.
+pub fn goes_on(job: &Running, directory: &Path, steps: usize) {
+    let file = directory.join("appended.1.0");
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+    let before = lines();
+    job.wait_until("more steps", |_| lines() > before + steps);
+}
