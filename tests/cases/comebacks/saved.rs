@@ -143,6 +143,37 @@ fn a_root_that_is_killed_again_and_again_while_its_job_goes_back_does_not_lose_i
     saved.end();
 }
 
+#[test]
+fn a_root_whose_checkpoints_somebody_else_has_says_so_and_comes_back_when_they_are_free() {
+    let mut saved = Saved::start("locked-store", 1, &["--checkpoint", "asked"]);
+    saved.checkpoint();
+    let console = nix::unistd::Pid::from_raw(saved.job.console.id() as i32);
+    let root = find_root(&saved.place).expect("it runs");
+    signal(console, Signal::SIGSTOP).and_then(|()| signal(root, Signal::SIGKILL)).expect("both run");
+    saved.place.is_rid_of(root);
+    signal(console, Signal::SIGKILL).expect("it waits");
+    let store = std::fs::read_dir(saved.place.path("store")).expect("it is there").next().expect("the job's");
+    let lock = std::fs::File::open(store.expect("it can be read").path()).expect("it is there");
+    lock.lock().expect("nobody has it");
+    let since = Instant::now();
+    loop {
+        let refused = saved.place.redrun(&["--attach"]).output().expect("redrun is there");
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{told}");
+        if told.contains("runs already") {
+            break;
+        }
+        // The memory of a process that ends is given up before its files, a socket for consoles among them.
+        assert!(since.elapsed() < LIMIT, "{told}");
+    }
+    drop(lock);
+    saved.job = Piped::start(&saved.place, &["--attach"]);
+    // What was shown before is not shown again.
+    saved.expected = String::new();
+    saved.answers();
+    saved.end();
+}
+
 /// Waits until a file has so many bytes.
 fn see_in(path: &str, byte_count: usize) {
     let since = Instant::now();

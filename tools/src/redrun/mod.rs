@@ -100,7 +100,8 @@ pub fn run(
         // What was said before.
         console.attach(Arc::new(Unsaid));
     }
-    let mut shell = Shell::new(job, console, upwards, seat, past)?;
+    // Why it cannot come back was not said before.
+    let mut shell = Shell::new(job, console, upwards, seat, past).inspect_err(|_| console.detach())?;
     console.attach(shell.outputs.standard());
     let code = shell.run_to_end().unwrap_or_else(|error| {
         console.error(&format!("{error:#}"));
