@@ -38,6 +38,8 @@ pub enum Mutation {
     DetachSkipped,
     /// A copy keeps nothing for those that have joined between its cut and its view.
     LateJoinersUnpinned,
+    /// The source of an image for a line goes on before the last one is held.
+    SourceGoesOn,
     /// Where nobody can judge, each receiver takes what its own plane sent, however many there are.
     SidesTaken,
     /// Matching gets a message as its first offer has it, before anybody else has spoken.

@@ -486,13 +486,13 @@ impl Replica {
     }
 
     #[cfg(any(test, feature = "mutation"))]
-    fn has(&self, mutation: Mutation) -> bool {
+    pub(crate) fn has(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
     }
 
     #[cfg(not(any(test, feature = "mutation")))]
     #[inline(always)]
-    fn has(&self, _: Mutation) -> bool {
+    pub(crate) fn has(&self, _: Mutation) -> bool {
         false
     }
 }

@@ -9,6 +9,7 @@ mod arbitration;
 mod broken;
 mod check;
 mod joins;
+mod lines;
 #[cfg(test)]
 mod model;
 mod process;
@@ -44,6 +45,8 @@ pub enum Faults {
     /// Ranks have two replicas, and copies of both that wait until the two differ; a replica sends a payload that its
     /// memory corrupted, before or after it was copied; anybody dies at any time.
     Arbitration,
+    /// Images are taken of one replica of each rank, and all go on from them; replicas die before and after.
+    Lines,
     /// Memory is corrupted at rest in one replica of three or more, which is copied before and after; replicas die, and
     /// who is named is replaced.
     Rest,
@@ -96,6 +99,10 @@ pub struct Summary {
     pub retired: u64,
     /// Of these, the only replicas of their ranks, whose copies took their parts.
     pub moved: u64,
+    /// Lines that were taken.
+    pub lines: u64,
+    /// How often all went back to one.
+    pub returns: u64,
     /// Mismatches reported.
     pub reports: u64,
     /// Replicas that were ended because a message for them was corrupt wherever it was kept.

@@ -37,6 +37,14 @@ fn every_seed_of_arbitration_ends_right() {
     assert!(total.arbiters > count() / 10 && total.named > count() / 30 && total.open > count() / 20, "{total:?}");
 }
 
+/// One replica of each rank is the source of all that go on from a line, at any degree; anybody dies before and after.
+#[test]
+fn every_seed_of_lines_ends_right() {
+    let options = Options { faults: Some(Faults::Lines), ..Options::default() };
+    let total = all_end_right(count(), &options, " --faults lines");
+    assert!(total.lines > count() / 2 && total.returns > count() / 2 && total.deaths > count() / 4, "{total:?}");
+}
+
 /// Memory that is corrupted at rest, in a replica that is copied before or after: nobody sound is named, and what two
 /// lineages agree on is what is computed with.
 #[test]
@@ -68,6 +76,8 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
                 total.joins += summary.joins;
                 total.resets += summary.resets;
                 total.abandoned += summary.abandoned;
+                total.lines += summary.lines;
+                total.returns += summary.returns;
                 total.retired += summary.retired;
                 total.moved += summary.moved;
                 total.reports += summary.reports;
@@ -141,6 +151,18 @@ fn every_planted_bug_of_corruption_at_rest_is_found() {
     use crate::Mutation as Bug;
     for mutation in [Bug::KinshipIgnored, Bug::VerdictIgnored, Bug::EnvelopeBelieved] {
         let options = Options { mutation: Some(mutation), faults: Some(Faults::Rest), ..Options::default() };
+        let found = (0..20_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
+        let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
+        println!("{mutation:?} is found by seed {seed}: {}", reason.lines().next().unwrap_or_default());
+    }
+}
+
+/// The same of what only shows where all go on from a line.
+#[test]
+fn every_planted_bug_of_lines_is_found() {
+    use crate::Mutation as Bug;
+    for mutation in [Bug::SourceGoesOn, Bug::LateJoinersUnpinned, Bug::IntroductionSkipped, Bug::OutputCommitSkipped] {
+        let options = Options { mutation: Some(mutation), faults: Some(Faults::Lines), ..Options::default() };
         let found = (0..20_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
         println!("{mutation:?} is found by seed {seed}: {}", reason.lines().next().unwrap_or_default());

@@ -4,6 +4,7 @@ use super::app::{Part, Progress};
 use super::arbitration::{Arbitration, PLACES};
 use super::broken::Broken;
 use super::joins::{Join, with_free_places};
+use super::lines::Lines;
 use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate};
 use super::random::Random;
@@ -51,6 +52,8 @@ pub(super) struct Simulation {
     pub(super) is_about_clones: bool,
     /// Present where copies wait to judge.
     pub(super) arbitration: Option<Arbitration>,
+    /// Present where lines are taken.
+    pub(super) lines: Option<Lines>,
     /// Present where memory is corrupted at rest.
     pub(super) rest: Option<Rest>,
     wire_flip_after: Option<usize>,
@@ -137,6 +140,7 @@ impl Simulation {
         }
         let deaths_left = match faults {
             Faults::Deaths => 1 + random.below(4),
+            Faults::Lines => random.below(4),
             Faults::Resets => random.below(3),
             Faults::Clones => random.below(6),
             Faults::Wire => random.below(2),
@@ -145,7 +149,7 @@ impl Simulation {
             _ => 0,
         };
         let joins_left = match faults {
-            Faults::Deaths | Faults::Resets | Faults::Arbitration => random.below(4),
+            Faults::Deaths | Faults::Resets | Faults::Arbitration | Faults::Lines => random.below(4),
             Faults::Clones | Faults::Rest => 2 + random.below(6),
             _ => 0,
         };
@@ -168,6 +172,7 @@ impl Simulation {
             cut_count: 0,
             is_about_clones: faults == Faults::Clones,
             arbitration,
+            lines: (faults == Faults::Lines).then(|| Lines::new(seed)),
             rest: (faults == Faults::Rest).then(Rest::default),
             wire_flip_after,
             lives: vec![0; processes_count],
@@ -186,12 +191,13 @@ impl Simulation {
                 self.kill();
             }
             self.break_connections();
+            self.take_lines();
             self.advance_joins();
             self.arbitrate();
             self.end_withholding();
             self.prove();
             let events = self.events();
-            let ends = events.is_empty() && self.joins.is_empty();
+            let ends = events.is_empty() && self.joins.is_empty() && !self.is_holding();
             if self.stands_still() || ends {
                 if self.retire_stray() {
                     continue;
@@ -271,14 +277,19 @@ impl Simulation {
 
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
+        let is_free = |replica: ReplicaId| !self.is_held(replica);
         for ((from, to), link) in &self.links {
-            if !link.is_empty() && !self.keeps_back(*from, *to) {
+            if !link.is_empty() && !self.keeps_back(*from, *to) && is_free(self.world.replica(*to)) {
                 events.push(Event::Deliver(*from, *to));
             }
         }
-        events.extend((0..self.transfers.len()).map(Event::Transfer));
+        let transfers = (0..self.transfers.len()).filter(|number| is_free(self.transfers[*number].1));
+        events.extend(transfers.map(Event::Transfer));
         events.extend((0..self.breaks.notices.len()).map(Event::Notice));
         for (place, process) in self.processes.iter().enumerate().filter(|(_, process)| process.alive) {
+            if !is_free(process.me()) {
+                continue;
+            }
             if process.runnable {
                 events.push(Event::Run(place));
             }
@@ -474,7 +485,8 @@ impl Simulation {
     pub(super) fn tell(&mut self, control: &Control) {
         self.note_view();
         for process in self.processes.iter_mut().filter(|process| process.alive) {
-            if !process.is_new() || self.view.is_live(process.me()) {
+            // One that goes on from a line has been told already of the view that has it.
+            if !process.is_new() || self.view.is_live(process.me()) || !process.controls.is_empty() {
                 process.controls.push_back(control.clone());
             }
         }

@@ -85,6 +85,12 @@ impl Kinship {
         its.map(|clade| clade.members.intersection(live).len()).max().unwrap_or(1).max(1)
     }
 
+    /// The latest cut, or comparison, that it knows of.
+    #[must_use]
+    pub fn latest_cut(&self) -> CutNumber {
+        self.clades.iter().map(|clade| clade.cut).max().unwrap_or_default().max(self.proven)
+    }
+
     /// `copy` takes a place, with the memory that `source` had at `cut`.
     pub fn join(&mut self, source: ReplicaIndex, copy: ReplicaIndex, cut: CutNumber) {
         self.vacate(copy);

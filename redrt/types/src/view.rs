@@ -156,6 +156,29 @@ impl View {
         next
     }
 
+    /// The view with which a job goes on from images, one of each rank, in place of this one: these live, and nobody
+    /// else. Each is loaded from the image of the sibling that it names.
+    #[must_use]
+    pub fn of_images(&self, loaded: &[Admission]) -> Self {
+        let mut next = self.clone();
+        next.number.0 += 1;
+        next.spheres.iter_mut().for_each(|sphere| sphere.fill(None));
+        for copy in loaded {
+            if copy.source == copy.replica.index {
+                next.seat(copy.replica, Member { incarnation: copy.incarnation, joined: next.number, origin: None });
+            } else {
+                next.admit(*copy, None);
+            }
+        }
+        next
+    }
+
+    /// The latest cut that it knows of.
+    #[must_use]
+    pub fn latest_cut(&self) -> CutNumber {
+        self.kinship.iter().map(Kinship::latest_cut).max().unwrap_or_default()
+    }
+
     /// The next view, in which each of these copies of live siblings is live as an arbiter.
     ///
     /// # Panics
@@ -222,6 +245,25 @@ mod tests {
         assert_eq!((view.number, member.joined, view.degree(VirtualRank(0))), (ViewNumber(1), ViewNumber(1), 4));
         assert_eq!(member.origin, Some(Origin { index: ReplicaIndex(1), incarnation: Incarnation(0) }));
         assert_eq!(view.member(ReplicaId::new(0, 1)).unwrap().origin, None);
+    }
+
+    #[test]
+    fn who_is_loaded_from_one_image_is_kin_and_nobody_else_lives() {
+        let world = World::new(vec![3, 2]);
+        let loaded = |rank, source, index| Admission {
+            replica: ReplicaId::new(rank, index),
+            incarnation: Incarnation(4),
+            source: ReplicaIndex(source),
+            cut: CutNumber(6),
+        };
+        let view = View::initial(&world).without(&[ReplicaId::new(0, 2)]);
+        let next = view.of_images(&[loaded(0, 1, 1), loaded(0, 1, 2), loaded(1, 0, 0)]);
+        let live: Vec<_> = (0..2).flat_map(|rank| next.live(VirtualRank(rank)).collect::<Vec<_>>()).collect();
+        assert_eq!(live, [ReplicaId::new(0, 1), ReplicaId::new(0, 2), ReplicaId::new(1, 0)]);
+        assert_eq!((next.number, next.latest_cut(), view.latest_cut()), (ViewNumber(2), CutNumber(6), CutNumber(0)));
+        let is_new = |replica: &ReplicaId| next.member(*replica).unwrap().joined == ViewNumber(2);
+        assert!(live.iter().all(is_new) && next.kinship(VirtualRank(0)).is_one_lineage(next.live_set(VirtualRank(0))));
+        assert!(next.kinship(VirtualRank(1)).is_trivial());
     }
 
     #[test]

@@ -73,6 +73,7 @@ enum FaultsArgument {
     Clones,
     Arbitration,
     Rest,
+    Lines,
 }
 
 impl Arguments {
@@ -92,6 +93,7 @@ impl Arguments {
             FaultsArgument::Clones => Faults::Clones,
             FaultsArgument::Arbitration => Faults::Arbitration,
             FaultsArgument::Rest => Faults::Rest,
+            FaultsArgument::Lines => Faults::Lines,
         });
         if self.trace {
             if self.count > 1 {
