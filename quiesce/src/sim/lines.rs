@@ -82,7 +82,8 @@ impl Simulation {
             }
             None => {}
         }
-        if lines.returns_left > 0 && lines.random.below(50) == 0
+        if lines.returns_left > 0
+            && lines.random.below(50) == 0
             && let Some(line) = lines.taken.clone()
         {
             lines.returns_left -= 1;

@@ -84,7 +84,8 @@ impl Links {
     /// or the other is dead, or cannot be reached for good.
     pub fn begin_epoch(&mut self, process: ProcessIndex, epoch: u32) -> bool {
         let peer = &mut self.peers[process.0 as usize];
-        let is_dead = peer.fenced.is_some() && matches!(peer.route, Route::Gone);
+        // Not if another has the place of the dead now.
+        let is_dead = peer.fenced.is_some() && peer.live.is_none();
         if is_dead || epoch <= peer.epoch {
             return false;
         }

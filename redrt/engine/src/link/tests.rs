@@ -69,6 +69,17 @@ fn a_copy_takes_nothing_from_a_process_that_its_view_does_not_have_yet() {
     assert_eq!(heard(&mut copy), Some(process));
 }
 
+#[test]
+fn a_connection_with_one_that_has_the_place_of_a_dead_process_begins_anew() {
+    let (mut links, process) = (links(Segment::fresh(2), 0), ProcessIndex(1));
+    links.close(process, Incarnation(0));
+    assert!(!links.begin_epoch(process, 1), "it is dead");
+    links.join(process, Incarnation(1));
+    // What has broken here, or was left for the other's connection.
+    links.peers[1].route = Route::Gone;
+    assert!(links.begin_epoch(process, 1));
+}
+
 /// Links of a process whose only partner listens there.
 fn links_over_tcp(me: u32, secret: &Secret, partner: &TcpListener) -> Links {
     let mut links = Links::new(identity(me, None, secret.clone()), 2);
