@@ -48,3 +48,25 @@ fn replicas_that_can_be_copied_are_bound_too() {
     let ended = bound(1, &["--bind-to", "core", "-r", "2", "--spares", "1", "--stdout", "leader"]);
     assert_eq!(lists(&ended), [one], "{ended}");
 }
+
+/// Replicas see one environment, but for what says which devices they may use.
+#[test]
+fn each_replica_is_told_of_its_own_gpus() {
+    let directory = tempfile::tempdir().unwrap();
+    let told = "echo $REDRT_RANK $CUDA_VISIBLE_DEVICES > $0/$REDRT_LOCAL_INDEX";
+    let job = Job::new(2, Path::new("/bin/sh")).degree(2).environment("CUDA_VISIBLE_DEVICES", "4,5,6,7");
+    let directory_name = directory.path().to_str().unwrap();
+    job.arguments(&["-c", told, directory_name]).options(&["--gpus-per-process", "1"]).run().ended_with(0);
+    let told = (0..4).map(|index| std::fs::read_to_string(directory.path().join(index.to_string())).unwrap());
+    let mut told: Vec<_> = told.map(|line| line.trim().to_owned()).collect();
+    assert!((4..8).zip(&told).all(|(device, line)| line.ends_with(&format!(" {device}"))), "{told:?}");
+    told.sort();
+    assert_eq!(told.iter().filter(|line| line.starts_with("0 ")).count(), 2, "{told:?}");
+}
+
+#[test]
+fn too_few_gpus_are_told() {
+    let job = Job::new(2, Path::new("/bin/true")).environment("CUDA_VISIBLE_DEVICES", "0");
+    let ended = job.options(&["--gpus-per-process", "1"]).run().ended_with(0);
+    ended.said("2 processes share 1 GPUs, of which 2 are needed");
+}

@@ -63,7 +63,7 @@ pub struct HostPlan {
     pub per_host: Option<u32>,
     /// How processes are laid out.
     pub map_by: MapBy,
-    /// Which processors of its host each process may use.
+    /// What each process may use of its host.
     pub binding: Binding,
     /// The rack of hosts, by name, where there is a file that says so.
     pub racks: Vec<(String, u32)>,

@@ -108,7 +108,7 @@ pub enum Within {
     Numa,
 }
 
-/// Which processors processes may use.
+/// What processes may use of their host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Binding {
     /// What each has.
@@ -117,6 +117,8 @@ pub struct Binding {
     pub within: Within,
     /// The user is told.
     pub is_reported: bool,
+    /// How many GPUs each is told of; 0 if nothing is said of them.
+    pub gpus_per_process: u16,
 }
 
 /// Everything a daemon needs to start its part of a job.
@@ -150,7 +152,7 @@ pub struct Launch {
     pub origin: Origin,
     /// Whether processes may use another MPI.
     pub allows_other_mpi: bool,
-    /// Which processors processes may use.
+    /// What processes may use of their host.
     pub binding: Binding,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,

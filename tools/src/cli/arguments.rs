@@ -217,6 +217,10 @@ pub struct Arguments {
     #[arg(long = "report-bindings", help_heading = "Hosts")]
     pub report_bindings: bool,
 
+    /// Give each process GPUs of its own (CUDA_VISIBLE_DEVICES and the like); replicas of a rank have different ones
+    #[arg(long = "gpus-per-process", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Hosts")]
+    pub gpus_per_process: Option<u16>,
+
     /// File of racks, a line each: RACK HOST HOST…; replicas of a rank go to different ones
     #[arg(long, value_name = "FILE", help_heading = "Hosts")]
     pub topology: Option<PathBuf>,

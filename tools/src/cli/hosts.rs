@@ -137,7 +137,8 @@ fn binding(arguments: &Arguments) -> Result<Binding, UsageError> {
     if within != Within::Fill && to == BindTo::None {
         return Err(wrong("--map-by socket and numa: say to what processes are bound (--bind-to core)".into()));
     }
-    Ok(Binding { to, within, is_reported: arguments.report_bindings })
+    let gpus_per_process = arguments.gpus_per_process.unwrap_or(0);
+    Ok(Binding { to, within, is_reported: arguments.report_bindings, gpus_per_process })
 }
 
 /// One host, `HOST`, `HOST:SLOTS` or `USER@HOST`: its name and slots.

@@ -50,6 +50,8 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
         BindTo::Numa => Some("numa"),
     };
     options.extend(bound.map(|bound| ["--bind-to".into(), bound.into()]).into_iter().flatten());
+    let gpus = plan.binding.gpus_per_process;
+    options.extend((gpus > 0).then(|| ["--gpus-per-process".into(), gpus.to_string().into()]).into_iter().flatten());
     options.extend(plan.secure.then(|| "--secure".into()));
     options.extend(job.label.then(|| "--label".into()));
     options.extend(job.options.checks_collectives.then(|| "--check-collectives".into()));

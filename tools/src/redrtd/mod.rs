@@ -8,6 +8,7 @@
 mod child;
 mod clones;
 mod copying;
+mod gpus;
 mod guard;
 mod input;
 mod line;

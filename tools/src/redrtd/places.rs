@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn text(host: &Topology, to: BindTo, within: Within, count: usize, threads: usize) -> String {
-        let binding = Binding { to, within, is_reported: false };
+        let binding = Binding { to, within, ..Binding::default() };
         let places = places(host, binding, count, threads);
         places.map_or("none".into(), |places| places.iter().map(|place| list(place)).collect::<Vec<_>>().join(" "))
     }
@@ -114,7 +114,7 @@ mod tests {
     fn binding() -> impl Strategy<Value = Binding> {
         let to = proptest::sample::select(vec![BindTo::Core, BindTo::Socket, BindTo::Numa]);
         let within = proptest::sample::select(vec![Within::Fill, Within::Socket, Within::Numa]);
-        (to, within).prop_map(|(to, within)| Binding { to, within, is_reported: false })
+        (to, within).prop_map(|(to, within)| Binding { to, within, ..Binding::default() })
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
+use super::gpus::Gpus;
 use super::places::places;
 use super::sweep;
 use super::topology::{Topology, list};
@@ -61,6 +62,9 @@ pub struct Prepared {
     line_key: Option<Secret>,
     /// Processors that this host's processes may use, by process; of all if they are not bound.
     places: BTreeMap<ReplicaId, Vec<usize>>,
+    gpus: Gpus,
+    /// Who is started on this host, in order.
+    own: Vec<ReplicaId>,
 }
 
 /// Makes this process fit to be the parent of `launch`'s processes on the host with this number.
@@ -122,6 +126,8 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
             find_facade(name).with_context(|| format!("redrt's {name} is not there; install redrt again"))?;
         }
     }
+    let gpus = Gpus::of_this_host(launch.binding.gpus_per_process);
+    notes.extend(gpus.note(child_count));
     Ok(Prepared {
         notes,
         shared_memory,
@@ -132,6 +138,8 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         preload,
         line_key,
         places: places_of(launch, own),
+        gpus,
+        own: own.to_vec(),
     })
 }
 
@@ -307,6 +315,10 @@ impl Prepared {
         {
             set(rank_variable, local_rank.to_string());
             set(size_variable, local_size.to_string());
+        }
+        let index = self.own.iter().position(|other| *other == replica).unwrap_or(0);
+        for (name, value) in self.gpus.variables(index) {
+            set(name, value);
         }
         if replicated {
             set("REDRT_SEED", format!("{:016x}", launch.options.seed));
