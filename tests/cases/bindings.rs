@@ -56,12 +56,12 @@ fn each_replica_is_told_of_its_own_gpus() {
     let told = "echo $REDRT_RANK $CUDA_VISIBLE_DEVICES > $0/$REDRT_LOCAL_INDEX";
     let job = Job::new(2, Path::new("/bin/sh")).degree(2).environment("CUDA_VISIBLE_DEVICES", "4,5,6,7");
     let directory_name = directory.path().to_str().unwrap();
-    job.arguments(&["-c", told, directory_name]).options(&["--gpus-per-process", "1"]).run().ended_with(0);
+    let ended = job.arguments(&["-c", told, directory_name]).options(&["--gpus-per-process", "1"]).run().ended_with(0);
     let told = (0..4).map(|index| std::fs::read_to_string(directory.path().join(index.to_string())).unwrap());
     let mut told: Vec<_> = told.map(|line| line.trim().to_owned()).collect();
     assert!((4..8).zip(&told).all(|(device, line)| line.ends_with(&format!(" {device}"))), "{told:?}");
     told.sort();
-    assert_eq!(told.iter().filter(|line| line.starts_with("0 ")).count(), 2, "{told:?}");
+    assert_eq!(told.iter().filter(|line| line.starts_with("0 ")).count(), 2, "{told:?}\n{ended}");
 }
 
 #[test]

@@ -30,6 +30,7 @@ mod metrics;
 mod midst;
 mod mismatch;
 mod moves;
+mod notices;
 mod output;
 mod planning;
 mod posix;

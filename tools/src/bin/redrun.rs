@@ -1,7 +1,7 @@
 //! `redrun`, also installed as `mpiexec` and `mpirun`.
 
 use redrt_tools::cli::Terminal;
-use redrt_tools::cli::{self, Request};
+use redrt_tools::cli::{self, Defaults, Request};
 use redrt_tools::developers;
 use redrt_tools::redrun::{self, Past};
 use redrt_tools::terminal::client;
@@ -34,13 +34,16 @@ fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Res
 }
 
 fn main() {
-    let arguments: Vec<_> = std::env::args_os().collect();
     let mut console = Console::new("redrun");
     if let Err(error) = developers::begin("redrun") {
         console.error(&error.to_string());
         std::process::exit(USAGE_EXIT_CODE);
     }
-    let code = match cli::parse(arguments.clone()) {
+    let defaults = Defaults::of_this_user();
+    let said = |defaults: &Defaults| cli::expand(std::env::args_os().collect(), defaults);
+    let arguments = defaults.as_ref().map_err(Clone::clone).and_then(said);
+    let request = arguments.clone().and_then(cli::parse);
+    let code = match request {
         Ok(Request::Print(text)) => match say::text(&text) {
             Ok(()) => 0,
             Err(_) => 1,
@@ -51,7 +54,7 @@ fn main() {
             Terminal::Detachable { leaves } => {
                 // It may hold the lock of a directory, which the root takes itself.
                 drop(job);
-                finish(client::start(&arguments, leaves, &console), &console)
+                finish(client::start(&arguments.unwrap_or_default(), leaves, &console), &console)
             }
         },
         Ok(Request::Attach { wanted, replaces_root }) => {
@@ -62,6 +65,7 @@ fn main() {
             finish(outcome, &console)
         }
         Err(error) => {
+            let error = defaults.map_or_else(|error| error, |defaults| defaults.explain(error));
             console.error(&error.to_string());
             USAGE_EXIT_CODE
         }

@@ -326,6 +326,11 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
     pub metrics: Option<String>,
 
+    /// Run CMD, by the shell, when a replica, host or job is lost, replaced, found corrupt, or ends: $REDRT_EVENT,
+    /// $REDRT_JOB and $REDRT_MESSAGE say what, and a line of JSON on its standard input
+    #[arg(long = "on-event", value_name = "CMD", help_heading = "Output")]
+    pub on_event: Option<String>,
+
     /// Write a profile of the run to FILE as JSON, for redplan: time in MPI by kind of call, bytes by pair of ranks,
     /// memory, copies; if FILE is a directory or ends in '/', to a file of its own there
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -556,6 +561,11 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
+/// Whether it is said for each program of a command line.
+pub fn is_of_program(option: &clap::Arg) -> bool {
+    LaterArguments::command().get_arguments().any(|own| own.get_id() == option.get_id())
+}
+
 /// The command line cut at `:`.
 pub fn segments(arguments: Vec<OsString>) -> Vec<Vec<OsString>> {
     arguments.split(|argument| argument == ":").map(<[OsString]>::to_vec).collect()
@@ -670,7 +680,7 @@ pub fn one_line(error: &clap::Error) -> UsageError {
 ///
 /// # Errors
 /// A word with one dash that is no option: `clap` would take it apart into letters, and `-rmk` for `-r mk`.
-fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Result<Vec<OsString>, UsageError> {
+pub fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Result<Vec<OsString>, UsageError> {
     let mut rewritten = Vec::with_capacity(arguments.len());
     let mut arguments = arguments.into_iter();
     rewritten.extend(arguments.next());
@@ -736,7 +746,7 @@ fn check_letters(command: &clap::Command, name: &str) -> Result<(), UsageError> 
     Ok(())
 }
 
-fn find_option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
+pub fn find_option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
     command.get_arguments().find(|option| {
         let is_alias = option.get_visible_aliases().is_some_and(|aliases| aliases.contains(&name));
         let is_short = option.get_short().is_some_and(|short| name.chars().eq([short]));
@@ -744,7 +754,7 @@ fn find_option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::A
     })
 }
 
-fn value_count(option: &clap::Arg) -> usize {
+pub fn value_count(option: &clap::Arg) -> usize {
     match option.get_action() {
         ArgAction::Set | ArgAction::Append => option.get_num_args().map_or(1, |range| range.min_values()),
         _ => 0,

@@ -1,6 +1,7 @@
 //! `--checkpoint` and its like: when lines are taken, where they are kept, and from which one a job goes on.
 
 use super::arguments::{Arguments, CompressionChoice, LevelChoice};
+use super::site::{CHECKPOINT_DIRECTORY, Defaults};
 use super::{Job, UsageError, assemble_with, hosts, protect};
 use crate::plan::HostPlan;
 use crate::{homes, ledger, quantity, secret_file};
@@ -13,7 +14,7 @@ use redrt_wire::secret::Secret;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The site's default of `--checkpoint-dir`.
+/// The default of `--checkpoint-dir`, before that of files.
 const DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
 const DIRECTORY_USUAL: &str = "redrt-checkpoints";
 
@@ -45,9 +46,13 @@ pub struct Checkpoint {
 /// Where the lines of all jobs are, unless the user says otherwise.
 #[must_use]
 pub fn usual_directory() -> PathBuf {
-    std::env::var_os(DIRECTORY_VARIABLE)
-        .filter(|path| !path.is_empty())
-        .map_or_else(|| DIRECTORY_USUAL.into(), PathBuf::from)
+    let of_site = || Some(Defaults::of_this_user().ok()?.value(CHECKPOINT_DIRECTORY)?.into());
+    directory_of_environment().or_else(of_site).unwrap_or_else(|| DIRECTORY_USUAL.into())
+}
+
+/// Where they are by the environment.
+pub(super) fn directory_of_environment() -> Option<PathBuf> {
+    std::env::var_os(DIRECTORY_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// A time such as `90`, `90s`, `10min`, `1.5h` or `1d`, which is not 0.

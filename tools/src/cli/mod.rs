@@ -14,6 +14,7 @@ mod inject;
 mod lease;
 mod program;
 mod protect;
+mod site;
 mod spawned;
 
 pub use arguments::OnOutputError;
@@ -21,6 +22,7 @@ pub use arguments::{Arguments, Generate, command, one_line};
 pub use generate::{generate, generate_for};
 pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
+pub use site::Defaults;
 pub use spawned::{assemble_spawned, options_for_spawned};
 
 use crate::plan::HostPlan;
@@ -46,7 +48,7 @@ use std::time::Duration;
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// A command line that cannot be carried out, in one line. The exit code is 2.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", .0.replace(char::is_control, " "))]
 pub struct UsageError(pub String);
 
@@ -102,6 +104,8 @@ pub struct Job {
     pub audit_heads: heads::HeadStore,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
+    /// The command that is run for events.
+    pub on_event: Option<String>,
     /// Where a profile of the run goes.
     pub profile: Option<PathBuf>,
     /// Where the summary goes in JSON.
@@ -203,31 +207,43 @@ pub enum Request {
     Print(Vec<u8>),
 }
 
-/// Reads the command line. `arguments` includes the program's own name.
-pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
-    parse_segments(arguments::segments(arguments))
+/// The command line with what files say put into it: programs and options of `-configfile`, and the options of a site.
+/// Nothing else reads those files.
+///
+/// # Errors
+/// When the file of programs is none.
+pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsString>, UsageError> {
+    let mut segments = arguments::segments(arguments.clone()).into_iter();
+    let first = segments.next().unwrap_or_default();
+    let name = first.first().cloned().unwrap_or_default();
+    // What is wrong with it is told when it is parsed as a whole.
+    let Ok(arguments::Parsed::Arguments(parsed)) = arguments::parse_first(first) else {
+        return Ok(defaults.before(arguments));
+    };
+    let Some(path) = &parsed.configfile else { return Ok(defaults.before(arguments)) };
+    if segments.next().is_some() {
+        return Err(UsageError("--configfile: the programs are in the file; leave out ':'".into()));
+    }
+    let of_file = arguments::segments_of_file(path)?;
+    if of_file.iter().flatten().any(|word| word.to_string_lossy().trim_start_matches('-') == "configfile") {
+        return Err(UsageError(format!("--configfile {}: a file cannot name another", path.display())));
+    }
+    let words = of_file.join(&OsString::from(":"));
+    Ok(defaults.before(std::iter::once(name).chain(words).collect()))
 }
 
-fn parse_segments(mut segments: Vec<Vec<OsString>>) -> Result<Request, UsageError> {
-    let first = segments.remove(0);
-    let name = first.first().cloned().unwrap_or_default();
-    let mut parsed = match arguments::parse_first(first)? {
+/// Reads the command line, as [`expand`] has left it. `arguments` includes the program's own name.
+///
+/// # Errors
+/// When it cannot be carried out.
+pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
+    let mut segments = arguments::segments(arguments);
+    let mut parsed = match arguments::parse_first(segments.remove(0))? {
         arguments::Parsed::Arguments(parsed) => *parsed,
         arguments::Parsed::Text(text) => return Ok(Request::Print(text)),
     };
     if let Some(what) = parsed.generate {
         return Ok(Request::Print(generate(what)));
-    }
-    if let Some(path) = &parsed.configfile {
-        if !segments.is_empty() {
-            return Err(UsageError("--configfile: the programs are in the file; leave out ':'".into()));
-        }
-        let mut of_file = arguments::segments_of_file(path)?;
-        if of_file.iter().flatten().any(|word| word.to_string_lossy().trim_start_matches('-') == "configfile") {
-            return Err(UsageError(format!("--configfile {}: a file cannot name another", path.display())));
-        }
-        of_file[0].splice(0..0, std::iter::once(name).chain(for_root(&parsed)));
-        return parse_segments(of_file);
     }
     if parsed.spawned {
         return Ok(Request::RunSpawned(Box::new(parsed)));
@@ -258,12 +274,6 @@ fn parse_segments(mut segments: Vec<Vec<OsString>>) -> Result<Request, UsageErro
 fn make_directory(option: &str, path: Option<&Path>) -> Result<(), UsageError> {
     let Some(path) = path.filter(|path| path.as_os_str().as_bytes().ends_with(b"/")) else { return Ok(()) };
     std::fs::create_dir_all(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
-}
-
-/// What a console has put before the words of the user.
-fn for_root(arguments: &Arguments) -> impl Iterator<Item = OsString> {
-    let root = arguments.root.then(|| "--root".into());
-    root.into_iter().chain(arguments.come_back.map(|job| format!("--come-back={job:016x}").into()))
 }
 
 fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, UsageError> {
@@ -402,6 +412,7 @@ fn assemble_with(
             .or_else(|| heads::default_file().map(heads::HeadStore::File))
             .unwrap_or(heads::HeadStore::Nowhere),
         metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
+        on_event: arguments.on_event.clone(),
         profile: arguments.profile.clone(),
         json_summary: arguments.json_summary.clone(),
         on_stall: arguments.on_stall.into(),

@@ -2,9 +2,13 @@ use super::*;
 use redrt_wire::control::Transport;
 use redrt_wire::dynamic::Command;
 
+/// The words of a command line, behind the name of the program.
+pub fn words(line: &str) -> Vec<OsString> {
+    std::iter::once("redrun").chain(line.split(' ')).map(OsString::from).collect()
+}
+
 fn parse_line(line: &str) -> Result<Box<Job>, String> {
-    let arguments = std::iter::once("redrun").chain(line.split(' ')).map(OsString::from).collect();
-    match parse(arguments) {
+    match expand(words(line), &Defaults::default()).and_then(parse) {
         Ok(Request::Run(job)) => Ok(job),
         Ok(Request::RunSpawned(_)) => Err("spawned".into()),
         Ok(Request::Attach { wanted: job, .. }) => Err(format!("attach to {job:?}")),

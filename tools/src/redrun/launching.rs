@@ -46,7 +46,9 @@ impl Shell<'_> {
         let hosts: Vec<_> =
             (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
         if self.returns == 0 {
-            self.record(audit_log::JOB_START, &start_record::start_record(job, &launch, &hosts));
+            let fields = start_record::start_record(job, &launch, &hosts);
+            self.record(audit_log::JOB_START, &fields);
+            self.notify(audit_log::JOB_START, &fields, "");
             self.tell_of_resumption();
         }
         // A job runs also if redctl does not find it.

@@ -513,6 +513,7 @@ impl Shell<'_> {
             "generation": generation.0, "seconds": took.as_secs_f64(), "again_seconds": again.as_secs_f64(),
         });
         self.record("went-back", &fields);
+        self.notify("went-back", &fields, &line);
     }
 }
 

@@ -16,6 +16,7 @@ mod layout;
 mod life;
 mod lines;
 mod metrics;
+mod notices;
 mod outlet;
 mod output;
 mod parts;
@@ -59,6 +60,7 @@ use job_root::{Asker, Input, Output, Root};
 use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
+use notices::Notices;
 use output::Outputs;
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Launch, ToDaemon};
@@ -160,6 +162,8 @@ struct Shell<'a> {
     entry: Option<jobs::Entry>,
     started_at: Instant,
     audit: Option<Recorder>,
+    /// Present where a command is run for events.
+    notices: Option<Notices>,
     outputs: Outputs,
     input: Option<std::fs::File>,
     /// By which nothing of it is lost when this process is killed.
@@ -213,8 +217,10 @@ impl<'a> Shell<'a> {
         let signals = crate::user_signals::catch()?;
         let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
-        let start = |(log, path)| Recorder::start(log, path, job_name, job.audit_heads.clone(), bell.clone());
+        let start = |(log, path)| Recorder::start(log, path, job_name.clone(), job.audit_heads.clone(), bell.clone());
         let audit = audit.map(start).transpose().context("Failed to start a thread")?;
+        let notices = job.on_event.as_deref().map(|command| Notices::start(command, &job_name, bell.clone()));
+        let notices = notices.transpose()?;
         // Before anything is started, and after signals are caught: its thread is not to get any.
         let metrics = job.metrics.map(Metrics::listen).transpose()?;
         let lines = lines::Lines::new(job, job_number, past.is_some(), &bell)?;
@@ -267,6 +273,7 @@ impl<'a> Shell<'a> {
             entry: None,
             started_at: Instant::now(),
             audit,
+            notices,
             outputs: Outputs::new(job, outlives_terminal, transits, ground.replay.as_ref(), &bell)?,
             spool: spool.flatten(),
             kept_pipes,
@@ -320,6 +327,7 @@ impl<'a> Shell<'a> {
             self.console.allow_status();
         }
         let outcome = self.serve();
+        self.let_notices_end();
         self.console.show_status(Vec::new());
         self.fleet.end();
         crate::redrtd::kill_descendants();
@@ -400,6 +408,7 @@ impl<'a> Shell<'a> {
         self.work_on_spawned();
         self.answer_metrics();
         self.hear_of_audit();
+        self.hear_of_notices();
         self.hear_of_store();
         self.hear_of_ledger();
         self.write_outputs();

@@ -1,6 +1,7 @@
 //! What the user, the audit log and the metrics are told of the job.
 
 use super::folding::Shown;
+use super::notices::Notices;
 use super::output::STILL_TIME_MAX;
 use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
 use crate::learned::store::learn_run;
@@ -27,6 +28,33 @@ impl Shell<'_> {
         if let Some(audit) = &mut self.audit {
             audit.record(event, fields);
         }
+    }
+
+    /// Tells the command of `--on-event`.
+    pub(super) fn notify(&mut self, event: &str, fields: &serde_json::Value, message: &str) {
+        // What was told before is not told again.
+        if let Some(notices) = self.notices.as_mut().filter(|_| self.replay.is_none()) {
+            notices.tell(event, fields, message);
+        }
+    }
+
+    pub(super) fn hear_of_notices(&self) {
+        while let Some(what) = self.notices.as_ref().and_then(Notices::poll_trouble) {
+            self.console.warning(&what);
+        }
+    }
+
+    /// Waits until the commands have ended, or the user does not want to wait for that.
+    pub(super) fn let_notices_end(&self) {
+        while let Some(notices) = &self.notices
+            && !notices.close(WRITERS_LOOK)
+        {
+            self.hear_of_notices();
+            if let Ok(Some(_)) = self.signals.read_signal() {
+                return self.console.warning("--on-event: a command has no end, and was not waited for");
+            }
+        }
+        self.hear_of_notices();
     }
 
     /// What the thread that writes the audit log has to say.
@@ -78,8 +106,14 @@ impl Shell<'_> {
             self.attribute(report, view);
         }
         self.record(name, &fields);
-        if let Some((severity, line)) = line {
-            match self.folding.show(report) {
+        let shown = line.as_ref().map(|_| self.folding.show(report));
+        let is_shown =
+            line.as_ref().is_some_and(|(severity, _)| *severity != Severity::Note) && shown == Some(Shown::Line);
+        if Notices::is_told(name, is_shown) {
+            self.notify(name, &fields, line.as_ref().map_or("", |(_, line)| line));
+        }
+        if let Some(((severity, line), shown)) = line.zip(shown) {
+            match shown {
                 Shown::Line => self.console.say(severity, &line),
                 Shown::Hint => self.console.say(Severity::Note, "more of the same is counted, and listed by --audit"),
                 Shown::Nothing => {}
