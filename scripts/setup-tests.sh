@@ -58,9 +58,11 @@ if [ "$(id -u)" = 0 ]; then
     compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null || missing+=(libclang-dev)
 fi
 
-# A browser for the page of redreport (tools/tests/report.rs). Without it that test is skipped.
+# A browser for the pages of redreport and of running jobs (tools/tests/report.rs, tests/cases/pages.rs). Without it those tests
+# are skipped.
 if [ "$(id -u)" = 0 ]; then
     command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
+    command -v chromedriver >/dev/null || missing+=(chromium-driver)
 fi
 
 if [ ${#missing[@]} != 0 ]; then

@@ -32,6 +32,7 @@ mod mismatch;
 mod moves;
 mod notices;
 mod output;
+mod pages;
 mod planning;
 mod posix;
 mod profile;

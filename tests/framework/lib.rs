@@ -4,6 +4,7 @@
 //! [`Job`] describes one job and [`Ended`] what became of it; after each, nothing of it may be left on the machine.
 //! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several.
 
+mod browser;
 pub mod campaign;
 pub mod changing;
 mod control;
@@ -16,6 +17,7 @@ mod prefix;
 mod programs;
 mod random;
 
+pub use browser::Browser;
 pub use disk::Disk;
 pub use job::{Ended, Job, Mismatch, Running, report};
 pub use lab::Lab;

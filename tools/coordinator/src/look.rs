@@ -5,6 +5,7 @@ use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::exit::Exit;
 use redrt_wire::profile::ProcessProfile;
+use std::time::Duration;
 
 impl Coordinator {
     /// The membership now.
@@ -47,6 +48,12 @@ impl Coordinator {
     #[must_use]
     pub fn pid(&self, replica: ReplicaId) -> Option<i32> {
         self.processes[self.world().process(replica).0 as usize].pid
+    }
+
+    /// For how long a process has been waiting in MPI, as far as it has said.
+    #[must_use]
+    pub fn waits(&self, replica: ReplicaId, now: Duration) -> Duration {
+        self.pace.waiting_time(now, replica)
     }
 
     /// What each process counted, as far as it came to tell.

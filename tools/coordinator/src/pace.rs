@@ -135,6 +135,12 @@ impl PaceWatch {
         }
     }
 
+    /// For how long a replica has been waiting in MPI, as far as it has said.
+    pub fn waiting_time(&self, now: Duration, replica: ReplicaId) -> Duration {
+        let since = self.stands.get(&replica).and_then(|stand| stand.waits_since);
+        since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
     /// What was heard of this place is not about the process that is there now.
     pub fn forget(&mut self, replica: ReplicaId) {
         self.stands.remove(&replica);

@@ -326,6 +326,11 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
     pub metrics: Option<String>,
 
+    /// Show how the job is to browsers: HOST:PORT, or PORT for this host alone; port 0 takes one that is free. The
+    /// address is printed, with a token without which nothing is told
+    #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
+    pub web: Option<String>,
+
     /// Run CMD, by the shell, when a replica, host or job is lost, replaced, found corrupt, or ends: $REDRT_EVENT,
     /// $REDRT_JOB and $REDRT_MESSAGE say what, and a line of JSON on its standard input
     #[arg(long = "on-event", value_name = "CMD", help_heading = "Output")]

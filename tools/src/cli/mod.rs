@@ -25,6 +25,7 @@ pub use inject::{Fault, FaultError};
 pub use site::Defaults;
 pub use spawned::{assemble_spawned, options_for_spawned};
 
+use crate::pages;
 use crate::plan::HostPlan;
 use crate::pool::access;
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
@@ -104,6 +105,8 @@ pub struct Job {
     pub audit_heads: heads::HeadStore,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
+    /// Where its page is.
+    pub web: Option<SocketAddr>,
     /// The command that is run for events.
     pub on_event: Option<String>,
     /// Where a profile of the run goes.
@@ -411,7 +414,8 @@ fn assemble_with(
             .clone()
             .or_else(|| heads::default_file().map(heads::HeadStore::File))
             .unwrap_or(heads::HeadStore::Nowhere),
-        metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
+        metrics: listening("--metrics", arguments.metrics.as_deref())?,
+        web: listening("--web", arguments.web.as_deref())?,
         on_event: arguments.on_event.clone(),
         profile: arguments.profile.clone(),
         json_summary: arguments.json_summary.clone(),
@@ -506,15 +510,10 @@ fn pool(arguments: &Arguments) -> Result<Option<Pool>, UsageError> {
     Ok(Some(Pool { address, secret }))
 }
 
-/// `HOST:PORT`, or a port of this host.
-fn metrics_address(text: &str) -> Result<SocketAddr, UsageError> {
-    use std::net::{Ipv4Addr, ToSocketAddrs};
-    if let Ok(port) = text.parse::<u16>() {
-        return Ok((Ipv4Addr::LOCALHOST, port).into());
-    }
-    let addresses = text.to_socket_addrs();
-    let addresses = addresses.map_err(|error| UsageError(format!("--metrics {text}: not HOST:PORT or PORT: {error}")));
-    addresses?.next().ok_or_else(|| UsageError(format!("--metrics {text}: the host has no address")))
+/// Where an option says to listen.
+fn listening(option: &str, text: Option<&str>) -> Result<Option<SocketAddr>, UsageError> {
+    let wrong = |text: &str, why: String| UsageError(format!("{option} {text}: {why}"));
+    text.map(|text| pages::address(text).map_err(|why| wrong(text, why))).transpose()
 }
 
 fn random_seed() -> Result<u64, UsageError> {

@@ -37,6 +37,7 @@ mod summary;
 mod telling;
 mod transit;
 mod waiting;
+mod watching;
 mod wishes;
 mod writer;
 
@@ -57,7 +58,7 @@ use coordinator::OUTPUT_FAILED_CODE;
 use fleet::{Fleet, HostLoss, News};
 use injections::Injections;
 use job_root::{Asker, Input, Output, Root};
-use metrics::{Counts, Metrics};
+use metrics::Counts;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use notices::Notices;
@@ -73,6 +74,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, trace};
+use watching::Watching;
 
 /// The exit code when a program that is being checked is not deterministic.
 const NONDETERMINISTIC_CODE: i32 = 1;
@@ -179,7 +181,7 @@ struct Shell<'a> {
     all_are_held: bool,
     reports: summary::Tally,
     injections: Injections,
-    metrics: Option<Metrics>,
+    watching: Watching,
     /// Where the profile goes.
     profile_path: Option<PathBuf>,
     counts: Counts,
@@ -221,8 +223,6 @@ impl<'a> Shell<'a> {
         let audit = audit.map(start).transpose().context("Failed to start a thread")?;
         let notices = job.on_event.as_deref().map(|command| Notices::start(command, &job_name, bell.clone()));
         let notices = notices.transpose()?;
-        // Before anything is started, and after signals are caught: its thread is not to get any.
-        let metrics = job.metrics.map(Metrics::listen).transpose()?;
         let lines = lines::Lines::new(job, job_number, past.is_some(), &bell)?;
         let plan = match &job.resume {
             Some(kept) => crate::homes::resumed(&kept.manifest, &job.hosts)?,
@@ -235,6 +235,8 @@ impl<'a> Shell<'a> {
                 Ground::of_new_job(job, job_number, plan, settings, outlives_terminal)?
             }
         };
+        // Before anything is started, and after signals are caught: its threads are not to get any.
+        let watching = Watching::listen(job.metrics, job.web, ground.fleet.secret())?;
         if let Some(why) = ground.ledger.poll_trouble() {
             console.warning(&cannot_come_back(&why));
         }
@@ -287,7 +289,7 @@ impl<'a> Shell<'a> {
             all_are_held: false,
             reports: summary::Tally::default(),
             injections: Injections::new(&job.faults),
-            metrics,
+            watching,
             profile_path,
             counts: Counts::default(),
             attribution: attribution::Attribution::default(),
@@ -316,9 +318,7 @@ impl<'a> Shell<'a> {
     }
 
     fn run_to_end(&mut self) -> Result<i32> {
-        if let Some(metrics) = &self.metrics {
-            self.console.plain(&format!("metrics are at http://{}/metrics", metrics.address()));
-        }
+        self.watching.places().iter().for_each(|line| self.console.plain(line));
         if let Some(ignored) = &self.job.ignored {
             self.console.warning(ignored);
         }
@@ -380,7 +380,7 @@ impl<'a> Shell<'a> {
         fds.extend(input.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let has_input = input.is_some();
         fds.extend(self.site.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        fds.extend(self.metrics.as_ref().map(|metrics| PollFd::new(metrics.fd(), PollFlags::POLLIN)));
+        fds.extend(self.watching.fds());
         fds.push(PollFd::new(self.spawned.fd(), PollFlags::POLLIN));
         fds.extend(self.seat.as_ref().map(|seat| PollFd::new(seat.fd(), PollFlags::POLLIN)));
         fds.push(PollFd::new(self.bell.as_fd(), PollFlags::POLLIN));
@@ -406,7 +406,7 @@ impl<'a> Shell<'a> {
         }
         self.hear_of_site();
         self.work_on_spawned();
-        self.answer_metrics();
+        self.answer_watchers();
         self.hear_of_audit();
         self.hear_of_notices();
         self.hear_of_store();

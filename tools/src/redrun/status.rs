@@ -36,6 +36,9 @@ impl Shell<'_> {
                 "retention_bytes": latest.retention_bytes, "retention_messages": latest.retention_messages,
                 "window_messages": latest.window_messages, "stall_ms_max": milliseconds(latest.stall_ns_max),
                 "memory_bytes": latest.resident_bytes,
+                "messages_sent": latest.messages_sent, "bytes_sent": latest.bytes_sent,
+                "messages_compared": latest.messages_compared, "bytes_compared": latest.bytes_compared,
+                "waits_s": self.root.coordinator().waits(replica, self.now()).as_secs_f64(),
             })
         };
         let rank = |rank: u32| {

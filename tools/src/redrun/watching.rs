@@ -1,0 +1,91 @@
+//! Who watches a running job over HTTP: Prometheus (`--metrics`) and browsers (`--web`).
+
+use super::Shell;
+use crate::pages::{Answer, Asked, Pages, Site};
+use anyhow::{Context, Result};
+use nix::poll::{PollFd, PollFlags};
+use redrt_wire::secret::Secret;
+use std::net::SocketAddr;
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug)]
+pub enum About {
+    /// Numbers for Prometheus.
+    Metrics,
+    /// What `redctl status --json` says.
+    Status,
+}
+
+const OF_METRICS: &[(&str, Answer<About>)] = &[(
+    "/metrics",
+    Answer::Asked { question: About::Metrics, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8" },
+)];
+const OF_WEB: &[(&str, Answer<About>)] = &[
+    ("/", Answer::Fixed { text: include_str!("watching/page.html"), kind: "text/html; charset=utf-8" }),
+    ("/status", Answer::Asked { question: About::Status, kind: "application/json" }),
+    ("/events", Answer::Stream(About::Status)),
+];
+
+/// The listening ends, of which there may be none.
+#[derive(Debug)]
+pub struct Watching {
+    metrics: Option<Pages<About>>,
+    web: Option<Pages<About>>,
+    token: String,
+}
+
+impl Watching {
+    /// Listens where that is wanted. The token of a job is the same for all its roots.
+    ///
+    /// # Errors
+    /// When an address cannot be had.
+    pub fn listen(metrics: Option<SocketAddr>, web: Option<SocketAddr>, secret: &Secret) -> Result<Self> {
+        let token: String = secret.derive("redrt token of the page of a job").key()[..16].iter().map(hex).collect();
+        let listen = |option: &str, address: Option<SocketAddr>, site: Site<About>| {
+            let failed = |address| format!("Failed to listen on {option} {address}");
+            address.map(|address| Pages::listen(address, site).with_context(|| failed(address))).transpose()
+        };
+        let of_metrics = Site { pages: OF_METRICS, lost: "the metrics are at /metrics\n", token: None };
+        let of_web = Site { pages: OF_WEB, lost: "the page is at /\n", token: Some(token.clone()) };
+        Ok(Self { metrics: listen("--metrics", metrics, of_metrics)?, web: listen("--web", web, of_web)?, token })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Pages<About>> {
+        self.metrics.iter().chain(&self.web)
+    }
+
+    fn next_question(&self) -> Option<Asked<About>> {
+        self.all().find_map(Pages::next_question)
+    }
+
+    /// What is readable when somebody asks.
+    pub fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.all().map(|pages| PollFd::new(pages.fd(), PollFlags::POLLIN))
+    }
+
+    /// Where they are, in words.
+    pub fn places(&self) -> Vec<String> {
+        let metrics = self.metrics.iter().map(|pages| format!("metrics are at http://{}/metrics", pages.address()));
+        let page = |pages: &Pages<About>| {
+            format!("the job can be watched at http://{}/?token={}", pages.address(), self.token)
+        };
+        metrics.chain(self.web.iter().map(page)).collect()
+    }
+}
+
+fn hex(byte: &u8) -> String {
+    format!("{byte:02x}")
+}
+
+impl Shell<'_> {
+    /// Answers those who ask.
+    pub(super) fn answer_watchers(&mut self) {
+        while let Some(asked) = self.watching.next_question() {
+            let text = match asked.question {
+                About::Metrics => self.metrics_text(),
+                About::Status => self.status().to_string(),
+            };
+            asked.answer(text);
+        }
+    }
+}
