@@ -3,6 +3,7 @@
 //! The tables are whole without the script, which sorts and filters them.
 
 mod timeline;
+mod trends;
 
 use super::hosts::{Host, State};
 use super::job::{Coverage, Redundancy, ReportedJob};
@@ -99,6 +100,7 @@ pub(super) fn page(report: &Report) -> Result<String, fmt::Error> {
     head(&mut page, report)?;
     hosts(&mut page, &report.hosts)?;
     attribution(&mut page, report)?;
+    trends::trends(&mut page, &report.trends)?;
     verdicts(&mut page, &report.jobs)?;
     writeln!(page, "<h2>Vulnerability windows</h2>")?;
     timeline::timelines(&mut page, &report.jobs)?;

@@ -8,6 +8,7 @@ mod html;
 pub(crate) mod job;
 pub(crate) mod report;
 mod text;
+mod trends;
 mod verify;
 
 pub use arguments::Arguments;

@@ -4,6 +4,7 @@ use super::attribution::Attribution;
 use super::builder::jobs;
 use super::hosts::{Host, hosts};
 use super::job::{Communicator, ReportedJob, Window, rank_of};
+use super::trends::{Period, trends};
 use attribution::Conclusion;
 use audit_log::read::{End, Reading};
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub struct Report {
     pub jobs: Vec<ReportedJob>,
     /// How each rank of each job fared, those that had trouble.
     pub spheres: Vec<Sphere>,
+    /// All jobs that began in the same day, or month.
+    pub trends: Vec<Period>,
 }
 
 /// A file.
@@ -115,7 +118,8 @@ impl Report {
         let spheres = all.iter().flat_map(spheres).collect();
         let attribution = Attribution::new(&all, counts_injected);
         let hosts = hosts(&all, counts_injected, &attribution);
-        Self { logs, totals: totals(&all), hosts, attribution: attribution.into_conclusions(), spheres, jobs: all }
+        let (totals, trends) = (totals(&all), trends(&all, counts_injected));
+        Self { logs, totals, hosts, attribution: attribution.into_conclusions(), spheres, trends, jobs: all }
     }
 
     /// Whether a log was changed.

@@ -46,6 +46,7 @@ fn draw(page: &mut String, job: &ReportedJob) -> fmt::Result {
     let height = LINE * (shown.len() as f64 + 2.0);
     let title = format!("Time line of job {}", job.job);
     writeln!(page, "<h3>Job {}</h3>", escaped(&job.job))?;
+    writeln!(page, "<div class=\"scroll\">")?;
     writeln!(page, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">", escaped(&title))?;
     for step in 0..=4 {
         let (at, bottom) = (end * f64::from(step) / 4.0, height - LINE);
@@ -89,7 +90,7 @@ fn draw(page: &mut String, job: &ReportedJob) -> fmt::Result {
             }
         }
     }
-    writeln!(page, "</svg>")?;
+    writeln!(page, "</svg></div>")?;
     if lines.len() > shown.len() {
         writeln!(page, "<p class=\"soft\">{} more replicas are not drawn.</p>", lines.len() - shown.len())?;
     }
