@@ -53,7 +53,8 @@ note() {
 
 for directory in bin lib lib/pkgconfig lib/redrt include share share/man share/man/man1 share/redrt share/modulefiles \
     share/bash-completion share/bash-completion/completions share/zsh share/zsh/site-functions share/fish \
-    share/fish/vendor_completions.d; do
+    share/fish/vendor_completions.d share/redrt/admin share/redrt/admin/grafana share/redrt/admin/nhc \
+    share/redrt/admin/prometheus share/redrt/admin/slurm; do
     if [ ! -d "$place/$directory" ]; then
         mkdir "$place/$directory"
         note "$directory/"
@@ -121,8 +122,15 @@ put 644 "$work/fortran/mpif.h" "$place/include/mpif.h"
 for script in redrun redrun-resume redspared; do
     put 755 "scripts/$script.sbatch" "$place/share/redrt/$script.sbatch"
 done
-sed "s|/usr/local/bin|$prefix/bin|" scripts/redspared.service >"$work/redspared.service"
-put 644 "$work/redspared.service" "$place/share/redrt/redspared.service"
+# For who runs a site (docs/admin.md).
+(cd admin && find . -type f | LC_ALL=C sort) >"$work/admin"
+while read -r file; do
+    file=${file#./}
+    sed "s|@PREFIX@|$prefix|g" "admin/$file" >"$work/file"
+    mode=644
+    [ ! -x "admin/$file" ] || mode=755
+    put $mode "$work/file" "$place/share/redrt/admin/$file"
+done <"$work/admin"
 sed "s|@PREFIX@|$prefix|; s/@VERSION@/${version##* }/" scripts/redrt.modulefile.in >"$work/modulefile"
 put 644 "$work/modulefile" "$place/share/modulefiles/redrt"
 put 755 scripts/uninstall "$place/share/redrt/uninstall"

@@ -58,6 +58,12 @@ if [ "$(id -u)" = 0 ]; then
     compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null || missing+=(libclang-dev)
 fi
 
+# What reads the files of the admin's kit (tools/tests/admin.rs). Without it that is skipped.
+if [ "$(id -u)" = 0 ]; then
+    command -v promtool >/dev/null || missing+=(prometheus)
+    command -v logrotate >/dev/null || [ -x /usr/sbin/logrotate ] || missing+=(logrotate)
+fi
+
 # A browser for the pages of redreport and of running jobs (tools/tests/report.rs, tests/cases/pages.rs). Without it those tests
 # are skipped.
 if [ "$(id -u)" = 0 ]; then

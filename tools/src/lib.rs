@@ -12,6 +12,7 @@ mod interface;
 pub mod jobs;
 mod learned;
 mod ledger;
+mod openmetrics;
 mod pages;
 pub mod plan;
 pub mod pool;

@@ -122,6 +122,26 @@ fn a_host_that_corrupts_in_several_jobs_is_named_with_the_command_that_drains_it
     }
 }
 
+/// As a prolog and a health check ask.
+#[test]
+fn sick_hosts_are_told_by_an_exit_code() {
+    let (directory, logs) = write_logs();
+    let logs = logs.display().to_string();
+    let ask = |words: &[&str]| {
+        let output = redreport(&[&["sick"], words].concat());
+        (output.status.code(), said(&output))
+    };
+    let (code, text) = ask(&["--host", "node2.cluster", &logs]);
+    assert_eq!((code, text.lines().count()), (Some(4), 1), "{text}");
+    assert!(text.starts_with("node2: corrupts data: 3 of the 3 verdicts"), "{text}");
+    assert_eq!(ask(&["--host", "node1", &logs]), (Some(0), String::new()));
+    assert_eq!(ask(&[&logs]).0, Some(4));
+    let empty = directory.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert_eq!(ask(&[&empty.display().to_string()]), (Some(0), String::new()));
+    assert_eq!(ask(&["/no/such"]).0, Some(1));
+}
+
 #[test]
 fn injected_faults_count_if_that_is_asked_for() {
     let (_directory, logs) = write_logs();

@@ -326,6 +326,11 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
     pub metrics: Option<String>,
 
+    /// With --metrics: write a file into DIR by which Prometheus finds them (file_sd_configs), for as long as the job
+    /// runs
+    #[arg(long = "metrics-targets", value_name = "DIR", requires = "metrics", help_heading = "Output")]
+    pub metrics_targets: Option<PathBuf>,
+
     /// Show how the job is to browsers: HOST:PORT, or PORT for this host alone; port 0 takes one that is free. The
     /// address is printed, with a token without which nothing is told
     #[arg(long, value_name = "ADDRESS", help_heading = "Output")]

@@ -105,6 +105,8 @@ pub struct Job {
     pub audit_heads: heads::HeadStore,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
+    /// Where Prometheus is told of them.
+    pub metrics_targets: Option<PathBuf>,
     /// Where its page is.
     pub web: Option<SocketAddr>,
     /// The command that is run for events.
@@ -415,6 +417,7 @@ fn assemble_with(
             .or_else(|| heads::default_file().map(heads::HeadStore::File))
             .unwrap_or(heads::HeadStore::Nowhere),
         metrics: listening("--metrics", arguments.metrics.as_deref())?,
+        metrics_targets: arguments.metrics_targets.clone(),
         web: listening("--web", arguments.web.as_deref())?,
         on_event: arguments.on_event.clone(),
         profile: arguments.profile.clone(),

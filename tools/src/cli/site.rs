@@ -49,7 +49,7 @@ const OF_ONE_RUN: [&str; 13] = [
 /// With these, the options of redrun are elsewhere, or there are none.
 const WITHOUT_DEFAULTS: [&str; 4] = ["attach", "generate", "root", "spawned"];
 /// Options that are refused without one of others: they wait for it.
-const NEEDS: [(&str, &[&str]); 11] = [
+const NEEDS: [(&str, &[&str]); 12] = [
     (CHECKPOINT_DIRECTORY, &["checkpoint", "resume", "protect"]),
     ("checkpoint_chain", &["checkpoint", "resume", "protect"]),
     ("checkpoint_compression", &["checkpoint", "resume", "protect"]),
@@ -58,6 +58,7 @@ const NEEDS: [(&str, &[&str]); 11] = [
     ("first_checkpoint", &["checkpoint", "protect"]),
     ("host_wait", &["checkpoint", "protect"]),
     ("max_degree", &["spares", "pool", "arbitrate"]),
+    ("metrics_targets", &["metrics"]),
     ("mtbf", &["checkpoint", "protect"]),
     ("pool_secret", &["pool"]),
     ("root_lease", &["detachable", "detach"]),

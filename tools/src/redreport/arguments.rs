@@ -56,6 +56,21 @@ pub(super) enum What {
         #[arg(value_name = "LOG", required = true)]
         logs: Vec<PathBuf>,
     },
+    /// Print the hosts that corrupt data, a line each: for prologs and health checks. Exit code: 4 if there are any. A
+    /// directory without logs says nothing against a host
+    Sick {
+        /// This host alone
+        #[arg(long, value_name = "NAME")]
+        host: Option<String>,
+
+        /// Count what was found in jobs with injected faults, too
+        #[arg(long = "count-injected")]
+        count_injected: bool,
+
+        /// Audit logs, or directories of them
+        #[arg(value_name = "LOG", required = true)]
+        logs: Vec<PathBuf>,
+    },
 }
 
 /// The command as `clap` knows it.

@@ -7,6 +7,7 @@ pub(crate) mod hosts;
 mod html;
 pub(crate) mod job;
 pub(crate) mod report;
+mod sick;
 mod text;
 mod trends;
 mod verify;
@@ -48,18 +49,27 @@ fn run(arguments: Vec<OsString>) -> Result<ExitCode> {
     }
     match arguments.what {
         Some(What::Verify { noted, heads, logs }) => verify::verify(&logs, &heads, noted.as_ref()),
+        Some(What::Sick { host, count_injected, logs }) => {
+            let has_logs = |path: &PathBuf| files(std::slice::from_ref(path), &[LOG_END]).is_ok() || !path.is_dir();
+            let logs: Vec<_> = logs.into_iter().filter(has_logs).collect();
+            sick::sick(&report_of(&logs, count_injected)?, host.as_deref())
+        }
         None if arguments.logs.is_empty() => Err(UsageError("no log is named; see --help".into()).into()),
         None => tell(&arguments),
     }
 }
 
-fn tell(arguments: &Arguments) -> Result<ExitCode> {
+fn report_of(logs: &[PathBuf], counts_injected: bool) -> Result<Report> {
     let mut readings = Vec::new();
-    for path in files(&arguments.logs, &[LOG_END])? {
+    for path in files(logs, &[LOG_END])? {
         let reading = read(&path).with_context(|| format!("Failed to read {}", path.display()))?;
         readings.push((path.display().to_string(), reading));
     }
-    let report = Report::new(&readings, arguments.count_injected);
+    Ok(Report::new(&readings, counts_injected))
+}
+
+fn tell(arguments: &Arguments) -> Result<ExitCode> {
+    let report = report_of(&arguments.logs, arguments.count_injected)?;
     if let Some(path) = &arguments.html {
         std::fs::write(path, html::page(&report)?).with_context(|| format!("Failed to write {}", path.display()))?;
     }

@@ -34,6 +34,7 @@ mod status;
 mod status_lines;
 mod streams;
 mod summary;
+mod targets;
 mod telling;
 mod transit;
 mod waiting;
@@ -318,6 +319,7 @@ impl<'a> Shell<'a> {
     }
 
     fn run_to_end(&mut self) -> Result<i32> {
+        self.announce_metrics();
         self.watching.places().iter().for_each(|line| self.console.plain(line));
         if let Some(ignored) = &self.job.ignored {
             self.console.warning(ignored);

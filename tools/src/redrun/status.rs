@@ -12,14 +12,14 @@ pub(super) fn milliseconds(ns: u64) -> f64 {
 }
 
 /// Of the user whose job it is; the number of one that has no name here.
-fn user_name() -> String {
+pub(super) fn user_name() -> String {
     let user = geteuid();
     User::from_uid(user).ok().flatten().map_or_else(|| user.to_string(), |user| user.name)
 }
 
 impl Shell<'_> {
     /// As the user has named them.
-    fn program_names(&self) -> String {
+    pub(super) fn program_names(&self) -> String {
         let names = self.job.applications.iter().filter_map(|application| application.arguments.first());
         names.map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" : ")
     }

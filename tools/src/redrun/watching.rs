@@ -1,10 +1,14 @@
 //! Who watches a running job over HTTP: Prometheus (`--metrics`) and browsers (`--web`).
 
 use super::Shell;
+use super::status::user_name;
+use super::targets::Target;
+use crate::openmetrics;
 use crate::pages::{Answer, Asked, Pages, Site};
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags};
 use redrt_wire::secret::Secret;
+use serde_json::json;
 use std::net::SocketAddr;
 
 /// What can be asked.
@@ -16,10 +20,8 @@ pub enum About {
     Status,
 }
 
-const OF_METRICS: &[(&str, Answer<About>)] = &[(
-    "/metrics",
-    Answer::Asked { question: About::Metrics, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8" },
-)];
+const OF_METRICS: &[(&str, Answer<About>)] =
+    &[("/metrics", Answer::Asked { question: About::Metrics, kind: openmetrics::KIND })];
 const OF_WEB: &[(&str, Answer<About>)] = &[
     ("/", Answer::Fixed { text: include_str!("watching/page.html"), kind: "text/html; charset=utf-8" }),
     ("/status", Answer::Asked { question: About::Status, kind: "application/json" }),
@@ -32,6 +34,8 @@ pub struct Watching {
     metrics: Option<Pages<About>>,
     web: Option<Pages<About>>,
     token: String,
+    /// By which Prometheus finds the metrics.
+    target: Option<Target>,
 }
 
 impl Watching {
@@ -47,7 +51,12 @@ impl Watching {
         };
         let of_metrics = Site { pages: OF_METRICS, lost: "the metrics are at /metrics\n", token: None };
         let of_web = Site { pages: OF_WEB, lost: "the page is at /\n", token: Some(token.clone()) };
-        Ok(Self { metrics: listen("--metrics", metrics, of_metrics)?, web: listen("--web", web, of_web)?, token })
+        Ok(Self {
+            metrics: listen("--metrics", metrics, of_metrics)?,
+            web: listen("--web", web, of_web)?,
+            token,
+            target: None,
+        })
     }
 
     fn all(&self) -> impl Iterator<Item = &Pages<About>> {
@@ -78,6 +87,17 @@ fn hex(byte: &u8) -> String {
 }
 
 impl Shell<'_> {
+    /// Tells Prometheus where the metrics are. The job runs in any case.
+    pub(super) fn announce_metrics(&mut self) {
+        let (Some(directory), Some(pages)) = (&self.job.metrics_targets, &self.watching.metrics) else { return };
+        let labels = json!({ "user": user_name(), "program": self.program_names() });
+        let job = format!("{:016x}", self.job_number);
+        let target = Target::write(directory, &job, self.fleet.name(0), pages.address(), &labels);
+        self.watching.target = target
+            .inspect_err(|error| self.console.warning(&format!("Prometheus does not find the metrics: {error:#}")))
+            .ok();
+    }
+
     /// Answers those who ask.
     pub(super) fn answer_watchers(&mut self) {
         while let Some(asked) = self.watching.next_question() {

@@ -4,12 +4,14 @@
 
 mod keys;
 mod looks;
+mod metrics;
 mod report;
 mod server;
 mod store;
 mod users;
 
 use crate::cli::{Generate, generate_for};
+use crate::pages;
 use crate::pool::access;
 use crate::pool::wire::DEFAULT_PORT;
 use anyhow::{Context, Result};
@@ -87,6 +89,10 @@ struct Arguments {
     /// Command to use in place of ssh, with options if need be
     #[arg(long = "launcher-exec", value_name = "COMMAND", default_value = "ssh")]
     launcher: String,
+
+    /// Tell Prometheus how the pool is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone
+    #[arg(long, value_name = "ADDRESS", value_parser = pages::address)]
+    metrics: Option<SocketAddr>,
 
     /// Print a manual page or shell completions and leave
     #[arg(long, value_enum, value_name = "WHAT", exclusive = true)]
@@ -168,7 +174,8 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
     let pool = Pool::restore(settings, stored, Duration::ZERO);
     let looks = looks::Looks::new(daemon_executable()?, launcher, arguments.watch_timeout)?;
     let address = listen_address(&arguments.listen)?;
-    server::Server::new(address, keys, users, pool, store, looks, console)?.run(&signals)
+    let metrics = arguments.metrics.map(metrics::listen).transpose()?;
+    server::Server::new(address, keys, users, pool, store, looks, console)?.with_metrics(metrics).run(&signals)
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr> {

@@ -2,9 +2,11 @@
 
 use super::keys::{Holder, Keys};
 use super::looks::Looks;
+use super::metrics;
 use super::report;
 use super::store::Store;
 use super::users::{Known, Users, Verdict};
+use crate::pages::Pages;
 use crate::pool::identity::{Pass, Proof};
 use crate::pool::refusal::{Refusal, Unsound};
 use crate::pool::wire::{End, FromPool, Question, ToPool};
@@ -41,6 +43,8 @@ pub struct Server<'a> {
     jobs: BTreeMap<JobId, LinkId>,
     /// Which request of which connection waits for a ticket.
     tickets: BTreeMap<Ticket, (LinkId, u64)>,
+    /// Present where Prometheus is told.
+    metrics: Option<Pages<()>>,
     /// What is to be sent as soon as it is true on the disk, too.
     outgoing: Vec<(LinkId, FromPool)>,
 }
@@ -59,10 +63,34 @@ impl<'a> Server<'a> {
         let hub = Hub::with_keys(address, keys.secrets())?;
         let (holders, jobs, tickets, outgoing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
         let begin = Instant::now();
-        let server = Self { hub, pool, store, looks, console, begin, keys, users, holders, jobs, tickets, outgoing };
+        let server = Self {
+            hub,
+            pool,
+            store,
+            looks,
+            console,
+            begin,
+            keys,
+            users,
+            holders,
+            jobs,
+            tickets,
+            metrics: None,
+            outgoing,
+        };
         let (hosts, leases) = (server.pool.hosts(Duration::ZERO).count(), server.pool.stored().leases.len());
         server.say(&format!("listening at {}: {hosts} hosts, {leases} leases", server.hub.address()));
         Ok(server)
+    }
+
+    /// Tells Prometheus how the pool is.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Option<Pages<()>>) -> Self {
+        if let Some(metrics) = &metrics {
+            self.say(&format!("metrics are at http://{}/metrics", metrics.address()));
+        }
+        self.metrics = metrics;
+        self
     }
 
     fn say(&self, line: &str) {
@@ -90,6 +118,7 @@ impl<'a> Server<'a> {
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             ];
             fds.extend(self.users.as_ref().map(|users| PollFd::new(users.fd(), PollFlags::POLLIN)));
+            fds.extend(self.metrics.as_ref().map(|metrics| PollFd::new(metrics.fd(), PollFlags::POLLIN)));
             match poll(&mut fds, timeout) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error).context("Failed to wait for events"),
@@ -112,6 +141,9 @@ impl<'a> Server<'a> {
             }
             for event in self.hub.events() {
                 self.happen(event)?;
+            }
+            while let Some(asked) = self.metrics.as_ref().and_then(Pages::next_question) {
+                asked.answer(metrics::text(&self.pool, self.jobs.len(), self.now()));
             }
         }
     }

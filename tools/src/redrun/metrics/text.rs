@@ -1,13 +1,9 @@
 //! A state of the job → the text that is told. Pure.
 
 use super::counts::Counts;
+use crate::openmetrics::{Page, labelled, seconds_gauge};
 use coordinator::RankTime;
-use prometheus_client::encoding::{EncodeMetric, text::encode};
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
 use redrt_wire::event::Statistics;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -84,65 +80,13 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-type Labels = Vec<(&'static str, String)>;
-
-/// The metrics that are being gathered.
-struct Page(Registry);
-
-impl Page {
-    fn gauge(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
-        let family = Family::<Labels, Gauge>::default();
-        for (labels, value) in values {
-            family.get_or_create(&labels).set(value as i64);
-        }
-        self.0.register(name, help, family);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
-        let family = Family::<Labels, Counter>::default();
-        for (labels, value) in values {
-            family.get_or_create(&labels).inc_by(value);
-        }
-        self.0.register(name, help, family);
-    }
-
-    fn count(&mut self, name: &str, help: &str, value: u64) {
-        let counter = Counter::<u64>::default();
-        counter.inc_by(value);
-        self.0.register(name, help, counter);
-    }
-
-    fn value(&mut self, name: &str, help: &str, value: u64) {
-        let gauge = Gauge::<i64>::default();
-        gauge.set(value as i64);
-        self.0.register(name, help, gauge);
-    }
-
-    fn seconds(&mut self, name: &str, help: &str, metric: impl EncodeMetric + Send + Sync + std::fmt::Debug + 'static) {
-        self.0.register_with_unit(name, help, Unit::Seconds, metric);
-    }
-}
-
-fn seconds_gauge(time: Duration) -> Gauge<f64, AtomicU64> {
-    let gauge = Gauge::<f64, AtomicU64>::default();
-    gauge.set(time.as_secs_f64());
-    gauge
-}
-
-fn labelled<'a, K: ToString + 'a>(
-    name: &'static str,
-    values: &'a BTreeMap<K, u64>,
-) -> impl Iterator<Item = (Labels, u64)> + 'a {
-    values.iter().map(move |(key, value)| (vec![(name, key.to_string())], *value))
-}
-
 /// The text.
 pub(super) fn text(snapshot: &Snapshot<'_>) -> String {
-    let mut page = Page(Registry::with_prefix("redrt"));
+    let mut page = Page::new("redrt");
     let Snapshot { counts, totals, .. } = snapshot;
     let job =
         [("id", snapshot.job.clone()), ("phase", snapshot.phase.into()), ("version", env!("CARGO_PKG_VERSION").into())];
-    page.0.register("job", "The job", Info::new(job.to_vec()));
+    page.info("job", "The job", job.to_vec());
     page.seconds("elapsed", "Since the processes were launched", seconds_gauge(snapshot.elapsed));
     page.value("view", "Number of the membership", snapshot.view);
     let health = ["whole", "degraded", "lost"].into_iter().zip(snapshot.spheres);
@@ -170,9 +114,7 @@ pub(super) fn text(snapshot: &Snapshot<'_>) -> String {
     page.count("compared_bytes", "Payload bytes of them", totals.bytes_compared);
     let help = "Bytes of messages that are kept until all receivers have acknowledged them";
     page.gauge("retention_bytes", help, labelled("host", &snapshot.retention_bytes));
-    let mut text = String::new();
-    encode(&mut text, &page.0).expect("a string takes all");
-    text
+    page.text()
 }
 
 fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
