@@ -97,16 +97,26 @@ struct Desk<Q: 'static> {
     is_over: Arc<AtomicBool>,
 }
 
+/// A text that is no address to listen at.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It cannot be understood, or its host is not known.
+    #[error("not HOST:PORT or PORT: {0}")]
+    Form(#[from] io::Error),
+    /// Its host is known, but nowhere.
+    #[error("the host has no address")]
+    None,
+}
+
 /// Where to listen: `HOST:PORT`, or a port of this host.
 ///
 /// # Errors
-/// When it is neither, or the host is not known. In words.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
+/// When it is neither, or the host is not known.
+pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
-    let mut addresses = text.to_socket_addrs().map_err(|error| format!("not HOST:PORT or PORT: {error}"))?;
-    addresses.next().ok_or_else(|| "the host has no address".to_owned())
+    text.to_socket_addrs()?.next().ok_or(AddressError::None)
 }
 
 impl<Q: Copy + Send + Sync> Pages<Q> {

@@ -515,7 +515,7 @@ fn pool(arguments: &Arguments) -> Result<Option<Pool>, UsageError> {
 
 /// Where an option says to listen.
 fn listening(option: &str, text: Option<&str>) -> Result<Option<SocketAddr>, UsageError> {
-    let wrong = |text: &str, why: String| UsageError(format!("{option} {text}: {why}"));
+    let wrong = |text: &str, why: pages::AddressError| UsageError(format!("{option} {text}: {why}"));
     text.map(|text| pages::address(text).map_err(|why| wrong(text, why))).transpose()
 }
 

@@ -217,37 +217,51 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
+/// What is wrong with a key or its value.
+#[derive(Debug, thiserror::Error)]
+enum KeyError {
+    #[error("redrun has no such option")]
+    Unknown,
+    #[error("this is said for one run, on its command line")]
+    OfOneRun,
+    #[error("say true or false")]
+    NoFlag,
+    #[error("say a text or a number")]
+    NoWord,
+    #[error("it is empty")]
+    Empty,
+    #[error("{}", .0.replace(" for '[value]'", ""))]
+    Value(String),
+}
+
 /// The option with this name, if it can be written down.
-fn option<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, String> {
+fn option<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, KeyError> {
     let option = find_option(command, key).filter(|option| key.len() > 1 && !option.is_hide_set());
-    let option = option.ok_or_else(|| "redrun has no such option".to_owned())?;
+    let option = option.ok_or(KeyError::Unknown)?;
     let is_of_one_run = OF_ONE_RUN.contains(&option.get_id().as_str())
         || option.get_help_heading().is_none_or(|heading| ["Testing", "Environment"].contains(&heading))
         || super::arguments::is_of_program(option);
-    match is_of_one_run {
-        true => Err("this is said for one run, on its command line".to_owned()),
-        false => Ok(option),
-    }
+    if is_of_one_run { Err(KeyError::OfOneRun) } else { Ok(option) }
 }
 
 /// The value as it stands on a command line: empty of an option without. None of one that is not wanted.
-fn word(option: &Arg, value: &toml::Value) -> Result<Option<String>, String> {
+fn word(option: &Arg, value: &toml::Value) -> Result<Option<String>, KeyError> {
     let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
     let word = match (value, is_flag || value_count(option) == 0) {
         (toml::Value::Boolean(is_wanted), true) => return Ok(is_wanted.then(String::new)),
         (toml::Value::String(text), _) if !is_flag => text.clone(),
         (toml::Value::Integer(number), _) if !is_flag => number.to_string(),
         (toml::Value::Float(number), _) if !is_flag => number.to_string(),
-        (_, true) => return Err("say true or false".to_owned()),
-        (_, false) => return Err("say a text or a number".to_owned()),
+        (_, true) => return Err(KeyError::NoFlag),
+        (_, false) => return Err(KeyError::NoWord),
     };
     if word.is_empty() {
-        return Err("it is empty".to_owned());
+        return Err(KeyError::Empty);
     }
     // The value by itself, whatever the option has to do with others.
     let alone = Arg::new("value").value_parser(option.get_value_parser().clone()).allow_hyphen_values(true);
     let parsed = Command::new("value").disable_help_flag(true).arg(alone).try_get_matches_from(["value", "--", &word]);
-    parsed.map_err(|error| super::one_line(&error).0.replace(" for '[value]'", ""))?;
+    parsed.map_err(|error| KeyError::Value(super::one_line(&error).0))?;
     Ok(Some(word))
 }
 
