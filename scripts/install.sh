@@ -109,7 +109,7 @@ for name in libmpich:libmpi libmpichfort:libmpifort; do
         -Wl,--unresolved-symbols=ignore-all -o "$work/$stub" "${name#*:}.so.12")
     put 755 "$work/$stub" "$place/lib/redrt/$stub"
 done
-version=$("$place/bin/redrun" --version)
+version=$("$place/bin/redrun" -V)
 sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$work/redrt.pc"
 put 644 "$work/redrt.pc" "$place/lib/pkgconfig/redrt.pc"
 # What asks for an MPI, not for this one.
@@ -119,9 +119,12 @@ put 644 include/redrt.h "$place/include/redrt.h"
 mkdir "$work/fortran"
 "$place/bin/redrt-fortran-modules" --sources "$work/fortran"
 put 644 "$work/fortran/mpif.h" "$place/include/mpif.h"
-for script in redrun redrun-resume redspared; do
-    put 755 "scripts/$script.sbatch" "$place/share/redrt/$script.sbatch"
+for script in redrun.sbatch redrun-array.sbatch redrun-resume.sbatch redspared.sbatch redrun.pbs redrun.lsf; do
+    put 755 "scripts/$script" "$place/share/redrt/$script"
 done
+commit=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
+echo "${commit:-unknown}" >"$work/commit"
+put 644 "$work/commit" "$place/share/redrt/commit"
 # For who runs a site (docs/admin.md).
 (cd admin && find . -type f | LC_ALL=C sort) >"$work/admin"
 while read -r file; do

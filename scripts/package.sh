@@ -4,9 +4,10 @@
 #   DIRECTORY/redrt-VERSION-ARCHITECTURE.tar.xz   to be unpacked anywhere
 #   DIRECTORY/redrt_VERSION_ARCHITECTURE.deb      for Debian and its derivatives, if dpkg-deb is there: all of it in /opt/redrt,
 #                                                 and links in /usr/bin to the commands that no other MPI has
+#   DIRECTORY/redrt-VERSION-1.ARCHITECTURE.rpm    the same for Red Hat's and SUSE's, if rpmbuild is there
 #   DIRECTORY/SHA256SUMS
 #
-# Both hold what scripts/install.sh installs, without debugging information. The same sources give the same packages, at
+# All hold what scripts/install.sh installs, without debugging information. The same sources give the same packages, at
 # any time and for any user.
 set -eu
 
@@ -24,8 +25,7 @@ trap 'rm -rf "$work"' EXIT
 umask 022
 DESTDIR=$work/tree scripts/install.sh /opt/redrt ${2+"$2"}
 prefix=$work/tree/opt/redrt
-version=$("$prefix/bin/redrun" --version)
-version=${version##* }
+version=$(sed -n 's/^Version: //p' "$prefix/lib/pkgconfig/redrt.pc")
 architecture=$(uname -m)
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)}"
 export SOURCE_DATE_EPOCH
@@ -59,21 +59,60 @@ archive "$work/unpacked" "redrt-$version" | xz -T2 >"$into/$tarball.new"
 mv -f "$into/$tarball.new" "$into/$tarball"
 made=$tarball
 
+# For systems that keep a list of their own of what is installed: they take it away, and nothing else may.
+rm -f "$prefix/share/redrt/uninstall" "$prefix/share/redrt/files"
+share=$work/tree/usr/share
+mkdir -p "$work/tree/usr/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/doc/redrt"
+for command in redrun redctl redspared redreport redplan redclone; do
+    ln -s "/opt/redrt/bin/$command" "$work/tree/usr/bin/$command"
+    ln -s "/opt/redrt/share/man/man1/$command.1" "$share/man/man1/$command.1"
+    ln -s "/opt/redrt/share/bash-completion/completions/$command" "$share/bash-completion/completions/$command"
+done
+cat LICENSE LICENSE-MIT >"$share/doc/redrt/copyright"
+cat >"$work/description" <<'END'
+redrun starts an unmodified MPI program with every rank replicated. Messages are compared between replicas, so that
+silent data corruption is found, outvoted and healed. When a replica dies the job goes on, and a sound one is copied
+onto a spare host while it runs. Programs that were built for Open MPI and MPICH run unchanged.
+END
+
+if ! command -v rpmbuild >/dev/null; then
+    echo "no RPM is made, because there is no rpmbuild here"
+else
+    (cd "$work/tree" && find . ! -type d | sed 's|^\.||' | LC_ALL=C sort && find ./opt/redrt -type d | sed 's|^\.|%dir |') \
+        >"$work/rpm-files"
+    cat >"$work/redrt.spec" <<END
+Name: redrt
+Version: $version
+Release: 1
+Summary: MPI over replicated processes, with live copies onto spare hosts
+License: MIT OR Apache-2.0
+AutoReqProv: no
+Requires: libc.so.6(GLIBC_$glibc)(64bit), libgcc_s.so.1()(64bit)
+%global debug_package %{nil}
+%global _build_id_links none
+%global __os_install_post %{nil}
+%global _buildhost redrt
+%global use_source_date_epoch_as_buildtime 1
+%global clamp_mtime_to_source_date_epoch 1
+%description
+$(cat "$work/description")
+%install
+mkdir -p %{buildroot}
+cp -a $work/tree/. %{buildroot}/
+%files -f $work/rpm-files
+END
+    rpmbuild -bb --quiet --define "_topdir $work/rpm" --define "_rpmdir $work/rpms" --buildroot "$work/rpm-root" \
+        --define '_binary_payload w6.xzdio' --target "$architecture" "$work/redrt.spec"
+    rpm=redrt-$version-1.$architecture.rpm
+    mv -f "$work/rpms/$architecture/$rpm" "$into/$rpm"
+    made="$made $rpm"
+fi
+
 if ! command -v dpkg-deb >/dev/null; then
     echo "no Debian package is made, because there is no dpkg-deb here"
 else
     architecture=$(dpkg --print-architecture)
-    # dpkg takes it away, and nothing else may.
-    rm -f "$prefix/share/redrt/uninstall" "$prefix/share/redrt/files"
-    share=$work/tree/usr/share
-    mkdir -p "$work/tree/usr/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/doc/redrt" \
-        "$work/tree/DEBIAN"
-    for command in redrun redctl redspared redreport redplan redclone; do
-        ln -s "/opt/redrt/bin/$command" "$work/tree/usr/bin/$command"
-        ln -s "/opt/redrt/share/man/man1/$command.1" "$share/man/man1/$command.1"
-        ln -s "/opt/redrt/share/bash-completion/completions/$command" "$share/bash-completion/completions/$command"
-    done
-    cat LICENSE LICENSE-MIT >"$share/doc/redrt/copyright"
+    mkdir "$work/tree/DEBIAN"
     cat >"$work/tree/DEBIAN/control" <<END
 Package: redrt
 Version: $version
@@ -85,9 +124,7 @@ Depends: libc6 (>= $glibc), libgcc-s1
 Suggests: openssh-client, gcc, gfortran
 Installed-Size: $(du -sk "$work/tree" | cut -f 1)
 Description: MPI over replicated processes, with live copies onto spare hosts
- redrun starts an unmodified MPI program with every rank replicated. Messages are compared between replicas, so that
- silent data corruption is found, outvoted and healed. When a replica dies the job goes on, and a sound one is copied
- onto a spare host while it runs. Programs that were built for Open MPI and MPICH run unchanged.
+$(sed 's/^/ /' "$work/description")
 END
     package=redrt_${version}_$architecture.deb
     dpkg-deb --root-owner-group -Zxz --build "$work/tree" "$into/$package.new" >/dev/null

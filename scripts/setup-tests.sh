@@ -58,6 +58,11 @@ if [ "$(id -u)" = 0 ]; then
     compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null || missing+=(libclang-dev)
 fi
 
+# A debugger, which is to find the processes of a job (tests/cases/notices.rs). Without it that test is skipped.
+if [ "$(id -u)" = 0 ]; then
+    command -v gdb >/dev/null || missing+=(gdb)
+fi
+
 # What reads the files of the admin's kit (tools/tests/admin.rs). Without it that is skipped.
 if [ "$(id -u)" = 0 ]; then
     command -v promtool >/dev/null || missing+=(prometheus)

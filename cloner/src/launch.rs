@@ -83,6 +83,21 @@ const BOUND: u8 = b'+';
 
 enum Never {}
 
+/// What is mounted from now on is seen by nobody outside.
+fn keep_mounts_private() -> io::Result<()> {
+    let private =
+        |path: &str| mount(None::<&str>, path, None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
+    // The root of a chroot is no mount point, as a rule. What is mounted comes upon what is at /proc there.
+    let outcome = match private("/") {
+        Err(nix::Error::EINVAL) => private("/proc"),
+        outcome => outcome,
+    };
+    outcome.map_err(|error| match error {
+        nix::Error::EINVAL => io::Error::other("neither / nor /proc is a mount point here: mount proc in the chroot"),
+        error => error.into(),
+    })
+}
+
 fn first_process(
     pid: Option<u32>,
     socket: &Path,
@@ -92,7 +107,7 @@ fn first_process(
 ) -> io::Result<Never> {
     destination::complain_to(&complaints);
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    keep_mounts_private()?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>)
         .map_err(|error| io::Error::other(format!("cannot mount /proc: {error}; does a container forbid it?")))?;

@@ -3,6 +3,8 @@
 use crate::{program, undisturbed};
 use redrt_tests::lab::slurm_lab;
 use redrt_tests::{Lab, prefix};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -154,5 +156,63 @@ fn a_job_whose_time_is_nearly_up_is_saved_and_goes_on_later() {
     wait_until("its checkpoints are gone", &|| {
         std::fs::read_dir(file_of("redrt-checkpoints")).is_ok_and(|mut names| names.next().is_none())
     });
+    empty(&lab);
+}
+
+/// Waits until a file has this text.
+fn wait_for_text(path: &Path, text: &str) -> String {
+    let begin = Instant::now();
+    loop {
+        let said = std::fs::read_to_string(path).unwrap_or_default();
+        if said.contains(text) {
+            return said;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{text:?} does not come: {said}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What `--signal=B:USR1@…` does near the end of the time limit, `scancel --batch` does at once.
+#[test]
+fn a_signal_of_slurm_reaches_the_program() {
+    let Some(lab) = slurm_lab(2) else { return };
+    let (script, out) = (lab.path("signalled.sh"), lab.path("signalled.out"));
+    let binary = redrt_tests::compile_case("signalled");
+    let text = format!("#!/bin/sh\n#SBATCH --signal=B:USR1@300\nexec {} -r 2 -n 3 {} 1\n", redrun(), binary.display());
+    std::fs::write(&script, text).expect("it can be written");
+    let mut sbatch = lab.on("ctl");
+    sbatch.args(["sbatch", "--parsable", "-N2", "--exclusive", "--time=10"]);
+    let (job, said, well) = run(sbatch.arg(format!("--output={}", out.display())).arg(&script));
+    assert!(well, "{said}");
+    wait_for_text(&out, "computing");
+    let (_, said, well) = run(lab.on("ctl").args(["scancel", "--batch", "--signal=USR1", job.trim()]));
+    assert!(well, "{said}");
+    let said = wait_for_text(&out, "exit code 0");
+    assert_eq!(said.matches(&format!(": signal {} ", libc::SIGUSR1)).count(), 3, "{said}");
+    empty(&lab);
+}
+
+#[test]
+fn an_array_of_jobs_has_a_log_and_output_for_each() {
+    let Some(lab) = slurm_lab(2) else { return };
+    let path = format!("PATH={}:/usr/bin:/bin", prefix().join("bin").display());
+    std::fs::write(lab.path("arguments"), "one\ntwo words\n").expect("it can be written");
+    let program = lab.path("program");
+    std::fs::write(&program, "#!/bin/sh\necho \"$REDRT_RANK: $# $*\"\n").expect("it can be written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is there");
+    let mut sbatch = lab.on("ctl");
+    sbatch.args([&path, "RANKS=2", "SPARES=0", "sbatch", "--wait", "-N2", "--exclusive", "--array=1-2"]);
+    sbatch.arg(format!("--chdir={}", lab.path(".").display())).arg(prefix().join("share/redrt/redrun-array.sbatch"));
+    let (_, said, well) = run(sbatch.arg(&program).arg("arguments"));
+    assert!(well, "{said}");
+    for (task, arguments) in [(1, "1 one"), (2, "2 two words")] {
+        let of_rank = |rank: u32| {
+            let name = format!("redrun-output/{task}/rank.{rank}.out");
+            std::fs::read_to_string(lab.path(&name)).unwrap_or_default()
+        };
+        assert_eq!([of_rank(0), of_rank(1)], [0, 1].map(|rank| format!("{rank}: {arguments}\n")));
+    }
+    let logs = std::fs::read_dir(lab.path("redrun-audit")).expect("there are logs").count();
+    assert_eq!(logs, 2);
     empty(&lab);
 }

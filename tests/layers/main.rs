@@ -383,3 +383,18 @@ fn each_function_that_programs_call_marks_that_the_library_works() {
     }
     assert!(count >= 4, "{count} functions were found");
 }
+
+/// A page that is in no list is found by nobody.
+#[test]
+fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
+    let list = std::fs::read_to_string(root().join("docs/SUMMARY.md")).expect("it is there");
+    let pages = std::fs::read_dir(root().join("docs")).expect("it is there").map(|entry| entry.expect("it is read"));
+    let names = pages.map(|page| page.file_name().into_string().expect("a name in ASCII"));
+    let pages: Vec<_> = names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
+    let missing: Vec<_> = pages.iter().filter(|name| !list.contains(&format!("({name})"))).collect();
+    assert!(pages.len() > 20 && missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
+    let listed = list.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let at = |name: &str| if root().join("docs").join(name).exists() { "docs" } else { "" };
+    let gone: Vec<_> = listed.filter(|name| !root().join(at(name)).join(name).exists()).collect();
+    assert!(gone.is_empty(), "docs/SUMMARY.md has {gone:?}, which are not there");
+}

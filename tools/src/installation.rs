@@ -1,6 +1,7 @@
 //! Files of this installation.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// redrt's library.
 pub const LIBRARY: &str = "libmpi_abi.so.1";
@@ -24,4 +25,21 @@ pub fn find_library(name: &str) -> Option<PathBuf> {
 /// The library with another family's ABI.
 pub fn find_facade(name: &str) -> Option<PathBuf> {
     find_library(&format!("{FACADES}/{name}"))
+}
+
+/// What `--version` prints: the version, the commit that it was built from, and the standard that it follows.
+#[must_use]
+pub fn version_text() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        let commit = find_shared("commit").and_then(|path| std::fs::read_to_string(path).ok());
+        let commit = commit.map_or_else(|| "not installed".to_owned(), |text| format!("commit {}", text.trim()));
+        format!("{}\n{commit}, MPI 5.0", env!("CARGO_PKG_VERSION"))
+    })
+}
+
+/// A file of `share/redrt`.
+fn find_shared(name: &str) -> Option<PathBuf> {
+    let executable = std::env::current_exe().ok()?;
+    Some(executable.parent()?.join("../share/redrt").join(name)).filter(|path| path.exists())
 }

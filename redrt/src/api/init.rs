@@ -12,6 +12,7 @@ use crate::comm::connection;
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::objects::attached::Attached;
+use crate::objects::errhandler::Errhandler;
 use crate::objects::error_codes::described;
 use crate::objects::host;
 use crate::objects::session;
@@ -97,7 +98,7 @@ fn make_world(job: &Job) {
         check::begin();
     }
     host::install(Box::new(InJob));
-    let attached = || Arc::new(Attached::new());
+    let attached = || Arc::new(Attached::with_errhandler(Arc::new(Errhandler::initial())));
     comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
 }
 

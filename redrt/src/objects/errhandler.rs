@@ -7,6 +7,7 @@ use crate::callbacks::UserFunction;
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, HandleTable};
 use crate::objects::host;
+use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -64,6 +65,26 @@ fn subject(scope: Scope) -> usize {
         Scope::Win(win) => win.0,
         Scope::File(file) => file.0,
         Scope::Session(session) => session.0,
+    }
+}
+
+impl Errhandler {
+    /// The one of this name (MPI-5.0 sections 11.5 and 11.8.4); absent where it is not predefined.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "mpi_errors_are_fatal" => Some(Self::Fatal),
+            "mpi_errors_abort" => Some(Self::Abort),
+            "mpi_errors_return" => Some(Self::Return),
+            _ => None,
+        }
+    }
+
+    /// The one that communicators of this process begin with: `mpiexec -initial-errhandler`, or the hint of who has
+    /// spawned it.
+    #[must_use]
+    pub fn initial() -> Self {
+        std::env::var(INITIAL_ERRHANDLER_VARIABLE).ok().and_then(|name| Self::named(&name)).unwrap_or(Self::Fatal)
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::error::Scope;
 use crate::objects::attached::Attached;
+use crate::objects::errhandler::Errhandler;
 use redrt_process::say;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
@@ -86,13 +87,18 @@ pub fn get() -> &'static dyn Host {
 /// A process on its own, before the engine is there.
 struct Alone;
 
+/// What is called before `MPI_Init`, or after `MPI_Finalize`, has the error handler that communicators begin with.
+fn initial() -> Arc<Attached> {
+    Arc::new(Attached::with_errhandler(Arc::new(Errhandler::initial())))
+}
+
 impl Host for Alone {
     fn attached(&self, scope: Scope) -> Option<Arc<Attached>> {
         process_local! {
             static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
         }
         match scope {
-            Scope::Default | Scope::Comm(_) => Some(Arc::clone(INITIAL.get_or_init(|| Arc::new(Attached::new())))),
+            Scope::Default | Scope::Comm(_) => Some(Arc::clone(INITIAL.get_or_init(initial))),
             Scope::Win(_) | Scope::File(_) | Scope::Session(_) => None,
         }
     }

@@ -21,6 +21,10 @@ pub struct Origin {
     pub place_count: u32,
 }
 
+/// In the environment of a process, the error handler that its first communicators have (MPI-5.0 section 11.5,
+/// `-initial-errhandler`): `mpi_errors_are_fatal`, `mpi_errors_abort` or `mpi_errors_return`.
+pub const INITIAL_ERRHANDLER_VARIABLE: &str = "REDRT_INITIAL_ERRHANDLER";
+
 /// One program of a job to be spawned.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Command {
@@ -36,6 +40,8 @@ pub struct Command {
     pub path: Option<OsString>,
     /// Hosts to run on, as `redrun --hosts` takes them.
     pub hosts: Option<String>,
+    /// The error handler of its first communicators, as [`INITIAL_ERRHANDLER_VARIABLE`] names it.
+    pub initial_errhandler: Option<String>,
 }
 
 /// What a process asks of `redrun`.

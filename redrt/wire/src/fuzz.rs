@@ -83,6 +83,7 @@ fn spawned() -> dynamic::Command {
         directory: "/".into(),
         path: None,
         hosts: Some("h1,h2".into()),
+        initial_errhandler: Some("mpi_errors_return".into()),
     }
 }
 

@@ -6,7 +6,7 @@ use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
 use redrt_tools::redctl::ask::ask;
 use redrt_tools::redctl::status::{Replica, Status, Who};
-use redrt_tools::redctl::{checkpoints, list, pool, top};
+use redrt_tools::redctl::{checkpoints, debug, list, pool, top};
 use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
 use std::io::{IsTerminal, Write};
@@ -49,6 +49,8 @@ enum What {
         #[arg(value_name = "RANK[.REPLICA]")]
         who: Who,
     },
+    /// Run a debugger at a replica, here or on its host; at several in windows of tmux.
+    Debug(debug::Arguments),
     /// Watch a job on the whole terminal, and kill, move, free, save with a key.
     Top,
     /// Kill one replica, as if its process had died.
@@ -167,6 +169,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Checkpoint { stop, .. } => Question::Checkpoint { stop: *stop },
         What::Checkpoints(list) => return checkpoints::list(list),
         What::Pool(arguments) => return pool::run(arguments),
+        What::Debug(wanted) => return debug::run(wanted, &jobs::find(arguments.job.as_deref())?),
         What::Top => return top::run(arguments.job.as_deref()),
         What::Generate { what } => {
             say::text(&generate_for(Arguments::command(), "redctl", *what))?;

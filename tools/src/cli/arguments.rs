@@ -2,6 +2,7 @@
 
 use super::UsageError;
 use super::hosts::{BindToChoice, LauncherChoice, MapByChoice};
+use crate::installation;
 use crate::plan::HostPlan;
 use audit_log::heads;
 use clap::parser::ValueSource;
@@ -457,6 +458,14 @@ pub struct LocalArguments {
     #[arg(long, value_name = "NAME", help_heading = "Job")]
     pub arch: Option<String>,
 
+    /// The error handler that communicators begin with, where the program has set none (-initial-errhandler)
+    #[arg(long = "initial-errhandler", value_enum, value_name = "NAME", help_heading = "Job")]
+    pub initial_errhandler: Option<InitialErrhandler>,
+
+    /// More options are in FILE, in the form of redrt.toml (docs/admin.md); what is said here counts more (-file)
+    #[arg(long, value_name = "FILE", help_heading = "Job")]
+    pub file: Option<PathBuf>,
+
     /// Set an environment variable in all processes (Open MPI's spelling)
     #[arg(short = 'x', value_name = "VAR[=VALUE]", help_heading = "Environment")]
     pub export: Vec<OsString>,
@@ -568,7 +577,7 @@ pub enum Generate {
 /// The command as `clap` knows it, for help, manual page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Arguments::command()
+    Arguments::command().long_version(installation::version_text())
 }
 
 /// Whether it is said for each program of a command line.
@@ -672,7 +681,12 @@ pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError>
     named.extend(segment);
     let named = with_two_dashes(named, &LaterArguments::command());
     let parsed = named.and_then(|named| LaterArguments::try_parse_from(named).map_err(|error| one_line(&error)));
-    parsed.map(|parsed| parsed.local).map_err(|UsageError(line)| UsageError(format!("after ':': {line}")))
+    let whole_job = |local: LocalArguments| match local.file {
+        Some(_) => Err(UsageError("-file is for the whole job: say it before the first program".into())),
+        None => Ok(local),
+    };
+    let local = parsed.and_then(|parsed| whole_job(parsed.local));
+    local.map_err(|UsageError(line)| UsageError(format!("after ':': {line}")))
 }
 
 /// `clap`'s message in one line, without its advice; it takes every unknown option for a value that was meant.
@@ -840,6 +854,20 @@ fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
     let cpu_count = slot_count.unwrap_or_else(cpu_count);
     let degree: f64 = degree.and_then(|degree| degree.parse().ok()).filter(|degree| *degree >= 1.0).unwrap_or(1.0);
     ((f64::from(cpu_count) / degree) as u32).max(1)
+}
+
+/// `--initial-errhandler` (MPI-5.0 section 11.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum InitialErrhandler {
+    /// The job ends.
+    #[value(name = "mpi_errors_are_fatal")]
+    AreFatal,
+    /// The processes of the communicator end.
+    #[value(name = "mpi_errors_abort")]
+    Abort,
+    /// The function returns an error code.
+    #[value(name = "mpi_errors_return")]
+    Return,
 }
 
 /// `--protect`.

@@ -225,6 +225,18 @@ pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsStr
     let Ok(arguments::Parsed::Arguments(parsed)) = arguments::parse_first(first) else {
         return Ok(defaults.before(arguments));
     };
+    if parsed.root {
+        // All is in its words already.
+        return Ok(arguments);
+    }
+    let of_file;
+    let defaults = match &parsed.local.file {
+        None => defaults,
+        Some(path) => {
+            of_file = defaults.with(path)?;
+            &of_file
+        }
+    };
     let Some(path) = &parsed.configfile else { return Ok(defaults.before(arguments)) };
     if segments.next().is_some() {
         return Err(UsageError("--configfile: the programs are in the file; leave out ':'".into()));

@@ -4,7 +4,9 @@ use super::UsageError;
 use super::arguments::{AbiChoice, Arguments, LocalArguments};
 use crate::foreign::{BuiltFor, examine};
 use crate::installation::{LIBRARY, find_facade, find_library};
+use clap::ValueEnum;
 use redrt_wire::daemon::{Abi, Application};
+use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
 use redrt_wire::foreign::Foreign;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -101,6 +103,10 @@ fn environment(arguments: &Arguments, local: &LocalArguments) -> Result<BTreeMap
             check_name(&pair[0])?;
             environment.insert(pair[0].clone(), pair[1].clone());
         }
+    }
+    if let Some(name) = local.initial_errhandler.or(arguments.local.initial_errhandler) {
+        let name = name.to_possible_value().expect("none is skipped").get_name().to_owned();
+        environment.insert(INITIAL_ERRHANDLER_VARIABLE.into(), name.into());
     }
     let exports = arguments.local.export.iter().chain(&local.export);
     for export in exports {

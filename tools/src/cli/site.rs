@@ -112,6 +112,16 @@ impl Defaults {
         self.words.get(id).map(String::as_str)
     }
 
+    /// The same with this file, which counts more.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no TOML, or has what redrun does not.
+    pub fn with(&self, path: &Path) -> Result<Self, UsageError> {
+        let mut defaults = self.clone();
+        defaults.read(path, true)?;
+        Ok(defaults)
+    }
+
     /// What this file says counts more than what was read before.
     pub fn read(&mut self, path: &Path, must_be: bool) -> Result<(), UsageError> {
         let wrong = |why: String| UsageError(format!("{}: {why}", path.display()));

@@ -1,9 +1,11 @@
 //! The command line of a job that is spawned: options like those of the job that spawns it, and programs that do not
 //! come from a shell.
 
+use super::arguments::InitialErrhandler;
 use super::arguments::{Arguments, LocalArguments};
 use super::{Job, UsageError, assemble};
 use crate::plan::{HostPlan, Launcher, MapBy};
+use clap::ValueEnum;
 use redrt_wire::control::Transport;
 use redrt_wire::daemon::{BindTo, Within};
 use redrt_wire::dynamic::{Command, Origin};
@@ -94,13 +96,17 @@ pub fn assemble_spawned(arguments: &Arguments, commands: Vec<Command>, origin: O
 }
 
 fn local(command: Command) -> LocalArguments {
-    let Command { program, arguments, rank_count, directory, path, .. } = command;
+    let Command { program, arguments, rank_count, directory, path, initial_errhandler, .. } = command;
+    // What the library has taken is one of the names.
+    let initial_errhandler = initial_errhandler.and_then(|name| InitialErrhandler::from_str(&name, false).ok());
     LocalArguments {
         mca: Vec::new(),
         rank_count: Some(rank_count.to_string()),
         path,
         soft: None,
         arch: None,
+        initial_errhandler,
+        file: None,
         directory: Some(directory.into()),
         export: Vec::new(),
         environment: Vec::new(),

@@ -1,6 +1,6 @@
 use super::*;
 use redrt_wire::control::Transport;
-use redrt_wire::dynamic::Command;
+use redrt_wire::dynamic::{Command, INITIAL_ERRHANDLER_VARIABLE};
 
 /// The words of a command line, behind the name of the program.
 pub fn words(line: &str) -> Vec<OsString> {
@@ -53,6 +53,19 @@ fn what_the_standard_wants_of_mpiexec_is_understood() {
     let job = parse_line(&format!("-configfile {}", file.display())).unwrap();
     assert_eq!(job.application_of_rank, [0, 0, 1, 1, 1]);
     assert_eq!(job.applications[0].arguments, ["sh", "-c", "exit 3"]);
+    std::fs::write(&file, "[redrun]\ndegree = 2\nlabel = true\n").unwrap();
+    let job = parse_line(&format!("-n 2 -file {} true", file.display())).unwrap();
+    assert!(job.label && job.world.process_count() == 4);
+    let handler = |job: &Job, at: usize| {
+        let environment = &job.applications[at].environment;
+        environment.iter().find(|(name, _)| name == INITIAL_ERRHANDLER_VARIABLE).map(|(_, value)| value.clone())
+    };
+    let job = parse_line("-initial-errhandler mpi_errors_return true : -initial-errhandler mpi_errors_abort true");
+    let job = job.unwrap();
+    assert_eq!(
+        (handler(&job, 0), handler(&job, 1)),
+        (Some("mpi_errors_return".into()), Some("mpi_errors_abort".into()))
+    );
     for (text, says) in [
         ("sh -c 'exit", "line 1: a quote has no end"),
         ("true \\", "the last line goes on"),
@@ -145,8 +158,12 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--audit /no/such/file true", "/no/such/file"),
         ("-rmk slurm true", "there is no option '-rmk'; -r takes a value: -r mk"),
         ("-nolocal true", "there is no option '-nolocal'"),
-        ("-file x true", "there is no option '-file'"),
-        ("-initial-errhandler mpi_errors_return true", "there is no option '-initial-errhandler'"),
+        ("-file /nosuch true", "/nosuch: No such file"),
+        ("-file /dev/null true : -file /dev/null true", "after ':': -file is for the whole job"),
+        ("-initial-errhandler mpi_errors true", "invalid value 'mpi_errors' for '--initial-errhandler <NAME>'"),
+        ("-gpus-per-process 0 true", "invalid value '0' for '--gpus-per-process <N>'"),
+        ("--web :x true", "--web :x: not HOST:PORT or PORT"),
+        ("--metrics-targets /tmp true", "--metrics"),
         ("-rank-by core true", "there is no option '-rank-by'"),
         ("-arch sparc true", "--arch sparc: this redrt is for x86_64"),
         ("-n 4 -soft x true", "--soft x: expected numbers of ranks"),
@@ -285,6 +302,7 @@ fn a_spawned_job_has_the_options_and_hosts_of_the_one_that_spawns_it() {
             directory: "/usr".into(),
             path: Some("/nowhere:bin".into()),
             hosts: hosts.map(Into::into),
+            initial_errhandler: Some("mpi_errors_abort".into()),
         };
         assemble_spawned(&arguments, vec![command.clone(), command], Origin::default())
     };
@@ -295,6 +313,8 @@ fn a_spawned_job_has_the_options_and_hosts_of_the_one_that_spawns_it() {
         (job.applications[0].program.clone(), job.applications[0].directory.clone()),
         ("/usr/bin/env".into(), "/usr".into())
     );
+    let handler = (INITIAL_ERRHANDLER_VARIABLE.into(), "mpi_errors_abort".into());
+    assert!(job.applications.iter().all(|application| application.environment.contains(&handler)));
     assert!(job.hosts.secure && job.label && job.quiet && job.options.transport == Transport::Tcp);
     assert_eq!((job.hosts.hosts.len(), job.hosts.hosts[0].slot_count), (1, Some(2)));
     assert!(!job.is_replicated() && job.origin.is_some());

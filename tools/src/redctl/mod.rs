@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod checkpoints;
+pub mod debug;
 pub mod list;
 pub mod pool;
 pub mod status;

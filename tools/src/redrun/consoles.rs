@@ -39,6 +39,9 @@ impl Shell<'_> {
         if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count == count && self.replay.is_none()) {
             seat.runs(self.job_number);
         }
+        if self.started_count == count && self.replay.is_none() {
+            self.tell_debuggers();
+        }
     }
 
     /// Whether anything has happened.

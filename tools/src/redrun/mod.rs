@@ -16,6 +16,7 @@ mod layout;
 mod life;
 mod lines;
 mod metrics;
+mod mpir;
 mod notices;
 mod outlet;
 mod output;
@@ -565,6 +566,7 @@ impl<'a> Shell<'a> {
                     self.ledger.flush();
                     self.outputs.finish(will_go_on);
                     self.exit_code = Some(code);
+                    mpir::tell_of_end(code);
                     if code != 0 {
                         self.spawned.terminate();
                     }

@@ -7,6 +7,7 @@ use crate::dynamic::redrun::Question;
 use crate::dynamic::{self, Met};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, InfoHandle};
+use crate::objects::errhandler::Errhandler;
 use crate::objects::info;
 use crate::{comm, fail};
 use redrt_engine as engine;
@@ -95,7 +96,12 @@ fn command(program: OsString, arguments: Vec<OsString>, maxprocs: c_int, hints: 
         Some(directory) => directory.into(),
         None => current.map_err(|error| Error::new(MPI_ERR_SPAWN, format!("no current directory: {error}")))?,
     };
-    Ok(Command { program, arguments, rank_count, directory, path: hint("path").map(Into::into), hosts: hint("host") })
+    let initial_errhandler = hint("mpi_initial_errhandler");
+    if let Some(name) = initial_errhandler.as_deref().filter(|name| Errhandler::named(name).is_none()) {
+        fail!(MPI_ERR_INFO_VALUE, "mpi_initial_errhandler={name} is no predefined error handler");
+    }
+    let (path, hosts) = (hint("path").map(Into::into), hint("host"));
+    Ok(Command { program, arguments, rank_count, directory, path, hosts, initial_errhandler })
 }
 
 /// At the root: has the job started, and meets it.

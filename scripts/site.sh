@@ -1,0 +1,27 @@
+#!/bin/sh
+# The documentation as pages for a browser, with search: scripts/site.sh DIRECTORY
+#
+# Needs mdbook (cargo install mdbook). The pages are those of docs/, README.md and their like, in the order of docs/SUMMARY.md.
+set -eu
+
+if [ $# != 1 ] || [ "${1#-}" != "$1" ]; then
+    echo "usage: $0 DIRECTORY" >&2
+    exit 2
+fi
+command -v mdbook >/dev/null || { echo "$0: mdbook is not there: cargo install mdbook" >&2 && exit 1; }
+mkdir -p -- "$1"
+into=$(CDPATH='' cd -- "$1" && pwd -P)
+cd "$(dirname -- "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp book.toml "$work/"
+cp -r docs "$work/docs"
+# Links of pages at the top lead into docs/, and out of it there.
+for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md; do
+    sed 's|](docs/|](|g' "$page" >"$work/docs/$page"
+done
+for page in "$work"/docs/*.md; do
+    sed 's@](\.\./\(README\|ARCHITECTURE\|CONTRIBUTING\|CHANGELOG\)\.md@](\1.md@g' "$page" >"$page.new"
+    mv "$page.new" "$page"
+done
+mdbook build "$work" --dest-dir "$into"

@@ -1,0 +1,156 @@
+//! What `--on-event` runs, what files say in place of the command line, and what the standard wants of `mpiexec`.
+
+use redrt_tests::{Job, compile, compile_source, prefix};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn a_command_is_run_for_what_an_administrator_wants_to_hear_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events");
+    let command = format!("printf '%s: %s\\n' \"$REDRT_EVENT\" \"$REDRT_MESSAGE\" >> {}", path.display());
+    let job = Job::new(2, &compile("ring")).degree(2).inject("kill:1.0@#3").options(&["--on-event", &command]);
+    let ended = job.run().ended_with(0);
+    let events = std::fs::read_to_string(&path).unwrap();
+    let mut events = events.lines();
+    assert_eq!(events.next(), Some("job-start: "), "{ended}");
+    let lost = events.next().unwrap_or_default();
+    assert!(lost.starts_with("replica-lost: lost replica 1.0 on ") && lost.contains("killed by signal 9"), "{ended}");
+    assert_eq!(events.next_back().map(|line| line.starts_with("job-end: ")), Some(true), "{ended}");
+}
+
+/// It is told, and costs the job nothing else.
+#[test]
+fn a_command_that_fails_does_not_fail_the_job() {
+    let job = Job::new(1, Path::new("/bin/true")).options(&["--on-event", "echo no mail >&2; exit 7"]);
+    let ended = job.run().ended_with(0);
+    ended.said("--on-event, for job-start: the command ended with exit code 7: no mail");
+}
+
+#[test]
+fn what_a_file_says_is_in_force_unless_the_command_line_says_otherwise() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("redrt.toml");
+    std::fs::write(&path, "[redrun]\nlabel = true\ndegree = 2\n").unwrap();
+    let job = |options: &[&str]| {
+        let job = Job::new(1, Path::new("/bin/sh")).environment("REDRT_CONFIG", path.to_str().unwrap());
+        job.arguments(&["-c", "echo here"]).options(options).run()
+    };
+    let ended = job(&[]).ended_with(0);
+    assert!(ended.out.ends_with("here\n") && ended.out.len() > "here\n".len(), "{ended}");
+    let _ = ended.said("1 rank x 2 replicas");
+    let ended = job(&["-r", "1"]).ended_with(0);
+    assert!(!ended.err.contains("replicas"), "{ended}");
+    std::fs::write(&path, "[redrun]\ncolour = 'red'\n").unwrap();
+    job(&[]).ended_with(2).said("redrt.toml: colour: redrun has no such option");
+    std::fs::write(&path, "[redrun]\ndegree = 0\n").unwrap();
+    job(&[]).ended_with(2).said("REDRT_CONFIG= leaves them out");
+}
+
+/// MPI-5.0 section 11.5.
+#[test]
+fn communicators_begin_with_the_error_handler_that_mpiexec_names() {
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        int main(int argc, char **argv) {
+            MPI_Init(&argc, &argv);
+            int code = MPI_Send(NULL, 0, MPI_INT, 99, 0, MPI_COMM_WORLD), class;
+            MPI_Error_class(code, &class);
+            printf("%s\n", class == MPI_ERR_RANK ? "returned" : "something else");
+            MPI_Finalize();
+        }"#;
+    let (_directory, program) = compile_source(source);
+    for degree in [1, 2] {
+        let job = || Job::new(1, &program).degree(degree);
+        let ended = job().options(&["-initial-errhandler", "mpi_errors_return"]).run().ended_with(0);
+        assert_eq!(ended.out, "returned\n", "{ended}");
+        let ended = job().run();
+        assert!(!ended.out.contains("returned") && ended.code != Some(0), "{ended}");
+    }
+}
+
+#[test]
+fn a_debugger_is_started_at_replicas() {
+    let job = Job::new(3, &compile("until")).degree(2);
+    let ended = crate::while_computing(Duration::from_secs(60), job, |job| {
+        let pid = job.pid_of("1.1");
+        let debug = |words: &[&str]| job.redctl(&[&["debug"], words].concat());
+        assert_eq!(debug(&["1.1", "--with", "echo at"]), Ok(format!("at {pid}\n")));
+        let several = debug(&["0", "1.1", "--with", "gdb -p", "--print"]).unwrap();
+        let mut lines = several.lines();
+        assert_eq!(lines.next(), Some(format!("gdb -p {}", job.pid_of("0.0")).as_str()));
+        assert_eq!(lines.next(), Some(format!("gdb -p {pid}").as_str()));
+        let gone = debug(&["7"]).unwrap_err();
+        assert!(gone.contains("rank 7 of job") && gone.contains("does not run"), "{gone}");
+    });
+    let _ = ended.ended_with(0);
+}
+
+/// The interface by which parallel debuggers find processes (MPIR 1.0): all of them are there when the breakpoint is
+/// reached, and wait in `MPI_Init`.
+#[test]
+fn parallel_debuggers_find_the_processes() {
+    let is_there = Command::new("gdb").arg("--version").output().is_ok();
+    if !is_there {
+        return println!("skipped: there is no gdb (scripts/setup-tests.sh installs it)");
+    }
+    let word = |what: &str| format!("output *(int*)&MPIR_{what}");
+    let entry = |number: u32| {
+        let at = format!("(*(char***)&MPIR_proctable + {})", 3 * number);
+        format!("printf \"%s %d\\n\", {at}[1], *(int*)&{at}[2]")
+    };
+    let mut gdb = Command::new("gdb");
+    gdb.args([
+        "-batch",
+        "-nx",
+        "-ex",
+        "set breakpoint pending on",
+        "-ex",
+        "break MPIR_Breakpoint",
+        "-ex",
+        "run",
+        "-ex",
+        "set language c",
+    ]);
+    for command in
+        [&word("debug_state"), "echo \\n", &word("proctable_size"), "echo \\n", &entry(0), &entry(3), "continue"]
+    {
+        gdb.args(["-ex", command]);
+    }
+    let redrun = prefix().join("bin/redrun");
+    let output = gdb.arg("--args").arg(redrun).args(["-r", "2", "-n", "2"]).arg(compile("ring")).args(["4", "1"]);
+    let output = output.output().expect("gdb can be run");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("\n1\n4\n"), "state and number of processes: {said}");
+    assert_eq!(said.lines().filter(|line| line.contains("/ring ")).count(), 2, "{said}");
+    assert!(said.contains("exited normally"), "{said}");
+}
+
+/// Where the root is no mount point, which `--spares` could not do with.
+#[test]
+fn replicas_are_copied_in_a_chroot() {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        return println!("skipped: this user cannot make a chroot");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = r#"
+        root=$1; shift
+        for place in /*; do
+            [ -d "$place" ] && [ ! -L "$place" ] && mkdir "$root$place" && mount --rbind "$place" "$root$place"
+            [ ! -L "$place" ] || cp -P "$place" "$root$place"
+        done
+        exec chroot "$root" "$@""#;
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(directory.path());
+    let options = ["-r", "2", "--spares", "1", "-n", "2", "--inject", "kill:1.0@#8", "--inject-required"];
+    unshare.arg(prefix().join("bin/redrun")).args(options).arg(compile("ring")).args(["4", "20"]);
+    let output = unshare.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("lost replica 1.0"), "{said}");
+    // Nothing of it is mounted here.
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(directory.path().to_str().unwrap()));
+}

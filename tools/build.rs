@@ -1,0 +1,16 @@
+//! Debuggers find these names of `redrun` in its table of dynamic symbols, which stripping leaves there.
+
+fn main() {
+    for name in [
+        "proctable",
+        "proctable_size",
+        "debug_state",
+        "being_debugged",
+        "debug_abort_string",
+        "i_am_starter",
+        "Breakpoint",
+    ] {
+        println!("cargo:rustc-link-arg-bin=redrun=-Wl,--export-dynamic-symbol=MPIR_{name}");
+    }
+    println!("cargo:rerun-if-changed=build.rs");
+}

@@ -1,0 +1,111 @@
+//! `redctl debug`: a debugger at replicas of a job, in this terminal, or in a window of tmux for each.
+
+use super::status::{Status, Who};
+use crate::cli::UsageError;
+use crate::interface;
+use crate::jobs::Found;
+use anyhow::{Context, Result, bail};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What is asked for.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Replicas (V.I), or ranks (V): of those the first replica that runs
+    #[arg(value_name = "RANK[.REPLICA]", required = true)]
+    who: Vec<Who>,
+
+    /// The debugger; the process id is put behind it
+    #[arg(long, value_name = "COMMAND", default_value = "gdb -p")]
+    with: String,
+
+    /// How a command is run on another host, with a terminal
+    #[arg(long, value_name = "COMMAND", default_value = "ssh -t")]
+    launcher: String,
+
+    /// Print the commands in place of running them
+    #[arg(long)]
+    print: bool,
+}
+
+/// Runs the debugger in place of this program; in windows of tmux if it is to be at several processes.
+///
+/// # Errors
+/// When one of them does not run, or the debugger or tmux cannot be started.
+pub fn run(arguments: &Arguments, found: &Found) -> Result<()> {
+    let status = Status::of(found)?;
+    let windows = arguments.who.iter().map(|who| arguments.window(&status, *who)).collect::<Result<Vec<_>>>()?;
+    if arguments.print {
+        return windows.iter().try_for_each(|(_, words)| Ok(say::line(words)?));
+    }
+    let mut command = match &windows[..] {
+        [(_, words)] => shell(words),
+        _ => tmux(&windows, &found.job),
+    };
+    // It only comes back when it has failed.
+    let program = command.get_program().to_owned();
+    let error = command.exec();
+    if windows.len() > 1 && error.kind() == std::io::ErrorKind::NotFound {
+        return Err(UsageError("several debuggers need tmux, which is not there: name one replica".into()).into());
+    }
+    Err(error).with_context(|| format!("Failed to run {}", program.display()))
+}
+
+impl Arguments {
+    /// Its name, and a command of the shell.
+    fn window(&self, status: &Status, who: Who) -> Result<(String, String)> {
+        let places = status.places(who)?;
+        let first = places.lines().next().unwrap_or_default();
+        let [replica, host, pid] = first.split(' ').collect::<Vec<_>>()[..] else { bail!("{first} is no place") };
+        let debugger = format!("{} {pid}", self.with);
+        let command = match is_here(host) {
+            true => debugger,
+            false => format!("{} {host} {}", self.launcher, shlex::try_quote(&debugger)?),
+        };
+        Ok((replica.to_owned(), command))
+    }
+}
+
+fn is_here(host: &str) -> bool {
+    nix::unistd::gethostname().is_ok_and(|own| own == host)
+        || interface::resolve(host).is_ok_and(|addresses| interface::is_own(&addresses))
+}
+
+fn shell(words: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("exec {words}")]);
+    command
+}
+
+/// A session with a window for each. Within tmux they are windows of that.
+fn tmux(windows: &[(String, String)], job: &str) -> Command {
+    let mut command = Command::new("tmux");
+    let is_within = std::env::var_os("TMUX").is_some();
+    let session = format!("redrt-{job}");
+    for (number, (name, words)) in windows.iter().enumerate() {
+        match (number, is_within) {
+            (0, false) => command.args(["new-session", "-A", "-s", &session, "-n", name, words]),
+            (0, true) => command.args(["new-window", "-n", name, words]),
+            _ => command.args([";", "new-window", "-n", name, words]),
+        };
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &Command) -> Vec<&str> {
+        command.get_args().map(|word| word.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn several_debuggers_have_a_window_each() {
+        let window = |name: &str, pid: u32| (name.to_owned(), format!("gdb -p {pid}"));
+        let command = tmux(&[window("0.0", 7), window("1.0", 8)], "ab");
+        let said = words(&command).join(" ");
+        assert!(said.contains("-n 0.0 gdb -p 7 ; new-window -n 1.0 gdb -p 8"), "{said}");
+        assert_eq!(words(&shell("gdb -p 7")), ["-c", "exec gdb -p 7"]);
+    }
+}
