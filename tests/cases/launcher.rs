@@ -28,6 +28,25 @@ fn a_command_that_fails_does_not_fail_the_job() {
     ended.said("--on-event, for job-start: the command ended with exit code 7: no mail");
 }
 
+/// A user who does not want to wait for it need not.
+#[test]
+fn a_command_without_an_end_is_left_at_ctrl_c() {
+    let directory = tempfile::tempdir().unwrap();
+    let gate = directory.path().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let command = format!("cat {}", gate.display());
+    let job = Job::new(1, Path::new("/bin/echo")).arguments(&["here"]).options(&["--on-event", &command]).start();
+    job.wait_until("output", |job| job.output().contains("here"));
+    let mut ended = None;
+    // It may have to be said twice: the first ends a job that has not quite ended.
+    while ended.is_none() {
+        job.signal(libc::SIGINT);
+        std::thread::sleep(Duration::from_millis(50));
+        ended = job.has_ended().then_some(());
+    }
+    let _ = job.wait().said("events were not told, or not to their end");
+}
+
 #[test]
 fn what_a_file_says_is_in_force_unless_the_command_line_says_otherwise() {
     let directory = tempfile::tempdir().unwrap();

@@ -7,13 +7,8 @@ use std::time::Duration;
 
 /// Where it says that its metrics are.
 fn address(job: &Running) -> String {
-    let find = |job: &Running| {
-        let said = job.errors();
-        let from = said.find("metrics are at http://")? + "metrics are at http://".len();
-        said[from..].split_once("/metrics\n").map(|(address, _)| address.to_owned())
-    };
-    job.wait_until("address of the metrics", |job| find(job).is_some());
-    find(job).expect("it was there a moment ago")
+    let line = job.wait_for_line("metrics are at http://");
+    line.strip_suffix("/metrics").expect("the path is behind it").to_owned()
 }
 
 /// The head and the body of an answer.

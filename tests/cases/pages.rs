@@ -1,27 +1,16 @@
 //! Pages for browsers: that of a running job (`--web`) and that of its log (`redreport --html`).
 
-use redrt_tests::{Browser, Job, Running, compile, prefix};
+use redrt_tests::{Browser, Job, compile, prefix};
 use serde_json::json;
 use std::process::Command;
 use std::time::Duration;
-
-/// Where the job says that it can be watched.
-fn address(job: &Running) -> String {
-    let find = |job: &Running| {
-        let said = job.errors();
-        let from = said.find("can be watched at ")? + "can be watched at ".len();
-        said[from..].split_once('\n').map(|(address, _)| address.to_owned())
-    };
-    job.wait_until("address of the page", |job| find(job).is_some());
-    find(job).expect("it was there a moment ago")
-}
 
 #[test]
 fn a_running_job_is_seen_in_a_browser() {
     let Some(browser) = Browser::start() else { return };
     let job = Job::new(3, &compile("until")).degree(2).options(&["--web", "0", "--checkpoint", "asked"]);
     let ended = crate::while_computing(Duration::from_secs(120), job, |job| {
-        let address = address(job);
+        let address = job.wait_for_line("can be watched at ");
         browser.open(&address);
         browser.wait_until("document.querySelectorAll('.rank').length === 3");
         assert_eq!(browser.script("return document.querySelectorAll('.rank.short').length"), json!(0));

@@ -165,6 +165,7 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--web :x true", "--web :x: not HOST:PORT or PORT"),
         ("--metrics-targets /tmp true", "--metrics"),
         ("-rank-by core true", "there is no option '-rank-by'"),
+        ("-rankfile ranks true", "there is no option '-rankfile'"),
         ("-arch sparc true", "--arch sparc: this redrt is for x86_64"),
         ("-n 4 -soft x true", "--soft x: expected numbers of ranks"),
         ("-n 4 -soft 1:2:0 true", "--soft 1:2:0: a range is FIRST:LAST"),

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const ALWAYS_TOLD: [&str; 4] = ["job-start", "recovered", "went-back", "job-end"];
 /// With so many waiting, further ones are only counted.
 const QUEUE_LENGTH_MAX: usize = 100;
-/// A command that takes longer is ended.
-const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
+/// A command that takes longer is ended, and no more is waited for when the job has ended.
+pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Notice {
@@ -81,6 +81,11 @@ impl Notices {
         let lost_count = std::mem::take(&mut self.lost_count);
         let notice = Notice { event: event.to_owned(), message: message.to_owned(), record, lost_count };
         self.worker.give(notice, 1);
+    }
+
+    /// How many events wait, with the one that is being told.
+    pub fn waiting_count(&self) -> usize {
+        self.worker.waiting_bytes()
     }
 
     /// What the thread has to say.

@@ -1,7 +1,7 @@
 //! What the user, the audit log and the metrics are told of the job.
 
 use super::folding::Shown;
-use super::notices::Notices;
+use super::notices::{COMMAND_TIME_MAX, Notices};
 use super::output::STILL_TIME_MAX;
 use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
 use crate::learned::store::learn_run;
@@ -44,14 +44,19 @@ impl Shell<'_> {
         }
     }
 
-    /// Waits until the commands have ended, or the user does not want to wait for that.
+    /// Waits until the commands have ended; not for ever, and not if the user does not want to wait.
     pub(super) fn let_notices_end(&self) {
+        let since = Instant::now();
         while let Some(notices) = &self.notices
             && !notices.close(WRITERS_LOOK)
         {
             self.hear_of_notices();
-            if let Ok(Some(_)) = self.signals.read_signal() {
-                return self.console.warning("--on-event: a command has no end, and was not waited for");
+            let is_interrupted = matches!(self.signals.read_signal(), Ok(Some(_)));
+            if is_interrupted || since.elapsed() > COMMAND_TIME_MAX {
+                let count = notices.waiting_count();
+                let line =
+                    format!("--on-event: the command has no end: {count} events were not told, or not to their end");
+                return self.console.warning(&line);
             }
         }
         self.hear_of_notices();
