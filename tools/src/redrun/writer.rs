@@ -511,9 +511,10 @@ mod tests {
 
     #[test]
     fn a_reader_that_is_gone_is_not_called_a_full_disk() {
-        let (read, write) = nix::unistd::pipe().unwrap();
-        drop(read);
-        let target = Target::new("pipe".into(), write.into());
+        let (reader, file) = pipe();
+        drop(reader);
+        wait_until_nobody_reads(&file);
+        let target = Target::new("pipe".into(), file);
         let writer = Writer::start("test", vec![target], OnOutputError::Wait, bell().unwrap()).unwrap();
         writer.write(0, b"one".to_vec());
         let troubles = ended(&writer);
@@ -548,6 +549,13 @@ mod tests {
     fn pipe() -> (io::PipeReader, File) {
         let (reader, writer) = io::pipe().unwrap();
         (reader, File::from(std::os::fd::OwnedFd::from(writer)))
+    }
+
+    /// A process that another test starts has all descriptors of this one until it is another program.
+    fn wait_until_nobody_reads(file: &File) {
+        let mut fds = [PollFd::new(file.as_fd(), PollFlags::empty())];
+        while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
+        assert_eq!(fds[0].revents(), Some(PollFlags::POLLERR));
     }
 
     /// Reads in the background until the pipe has ended.
@@ -605,8 +613,9 @@ mod tests {
     #[test]
     fn a_reader_that_is_gone_does_not_end_a_job_that_can_be_detached() {
         let (reader, file) = pipe();
-        let writer = detachable(file);
         drop(reader);
+        wait_until_nobody_reads(&file);
+        let writer = detachable(file);
         writer.write(0, b"kept\n".to_vec());
         while !writer.is_stuck() {
             thread::yield_now();
