@@ -64,6 +64,12 @@ pub fn resolve(host: &str) -> Result<Vec<IpAddr>> {
     Ok(addresses.map(|address| address.ip()).collect())
 }
 
+/// Whether a host of this name is this one.
+pub fn is_here(name: &str) -> bool {
+    let own = nix::unistd::gethostname().ok().and_then(|own| own.into_string().ok());
+    name == "localhost" || own.is_some_and(|own| own == name) || resolve(name).is_ok_and(|addresses| is_own(&addresses))
+}
+
 /// Whether one of these is this host's.
 pub fn is_own(addresses: &[IpAddr]) -> bool {
     let own = own_addresses().unwrap_or_default();

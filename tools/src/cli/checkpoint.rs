@@ -43,11 +43,12 @@ pub struct Checkpoint {
     pub key: Option<Secret>,
 }
 
-/// Where the lines of all jobs are, unless the user says otherwise.
+/// Where the lines of jobs are by the environment, by files, or as ever: for redctl. A job has in its words what files
+/// said when it began.
 #[must_use]
-pub fn usual_directory() -> PathBuf {
-    let of_site = || Some(Defaults::of_this_user().ok()?.value(CHECKPOINT_DIRECTORY)?.into());
-    directory_of_environment().or_else(of_site).unwrap_or_else(|| DIRECTORY_USUAL.into())
+pub fn directory_of_site() -> PathBuf {
+    let of_files = || Some(Defaults::of_this_user().ok()?.value(CHECKPOINT_DIRECTORY)?.into());
+    directory_of_environment().or_else(of_files).unwrap_or_else(|| DIRECTORY_USUAL.into())
 }
 
 /// Where they are by the environment.
@@ -92,7 +93,8 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
             "--host-wait: a job that is resumed goes on with the hosts it gets; leave it out".into(),
         ));
     }
-    let directory = arguments.checkpoint_directory.clone().unwrap_or_else(usual_directory);
+    let directory = arguments.checkpoint_directory.clone().or_else(directory_of_environment);
+    let directory = directory.unwrap_or_else(|| DIRECTORY_USUAL.into());
     let directory = std::path::absolute(&directory)
         .map_err(|error| UsageError(format!("--checkpoint-dir {}: {error}", directory.display())))?;
     let compression = match arguments.checkpoint_compression {

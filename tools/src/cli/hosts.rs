@@ -116,7 +116,8 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
         plan.racks = file::read_topology(path)?;
     }
     let Some(lines) = named.or(allocated.map(|allocated| allocated.lines)) else { return Ok(plan) };
-    if arguments.launcher == Some(LauncherChoice::Fork) && lines.iter().any(|line| !is_here(&line.name.name)) {
+    if arguments.launcher == Some(LauncherChoice::Fork) && lines.iter().any(|line| !interface::is_here(&line.name.name))
+    {
         return Err(wrong("--launcher fork starts processes on this host only".into()));
     }
     plan.launcher = launcher(arguments, by_slurm)?;
@@ -174,14 +175,6 @@ fn launcher(arguments: &Arguments, by_slurm: bool) -> Result<Launcher, UsageErro
     Ok(if by_slurm { Launcher::Slurm(words) } else { Launcher::Remote(words) })
 }
 
-/// Whether this host goes by that name.
-fn is_here(name: &str) -> bool {
-    let own = nix::unistd::gethostname().ok().and_then(|own| own.into_string().ok());
-    name == "localhost"
-        || own.is_some_and(|own| own == name)
-        || interface::resolve(name).is_ok_and(|addresses| interface::is_own(&addresses))
-}
-
 fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, UsageError> {
     let mut hosts: Vec<PlannedHost> = Vec::new();
     // By number as well as by name. What cannot be resolved may be a name that only the launcher knows.
@@ -201,7 +194,7 @@ fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, Usa
                 return Err(twice(other));
             }
             known.extend(addresses.iter().map(|address| (*address, name.name.clone())));
-            local = name.user.is_none() && is_here(&name.name);
+            local = name.user.is_none() && interface::is_here(&name.name);
         }
         if local && hosts.iter().any(|host| host.local) {
             return Err(wrong(format!("host {} is named twice: it is this host, as another one is", name.name)));

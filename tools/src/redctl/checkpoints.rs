@@ -1,6 +1,6 @@
 //! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
 
-use crate::cli::checkpoint::{find_store, usual_directory};
+use crate::cli::checkpoint::{directory_of_site, find_store};
 use crate::{secret_file, undo};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -68,7 +68,7 @@ pub enum Work {
 
 impl Which {
     fn directory(&self) -> PathBuf {
-        self.directory.clone().unwrap_or_else(usual_directory)
+        self.directory.clone().unwrap_or_else(directory_of_site)
     }
 
     fn stores(&self) -> Result<Vec<Store>> {

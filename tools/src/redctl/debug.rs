@@ -58,17 +58,12 @@ impl Arguments {
         let first = places.lines().next().unwrap_or_default();
         let [replica, host, pid] = first.split(' ').collect::<Vec<_>>()[..] else { bail!("{first} is no place") };
         let debugger = format!("{} {pid}", self.with);
-        let command = match is_here(host) {
+        let command = match interface::is_here(host) {
             true => debugger,
             false => format!("{} {host} {}", self.launcher, shlex::try_quote(&debugger)?),
         };
         Ok((replica.to_owned(), command))
     }
-}
-
-fn is_here(host: &str) -> bool {
-    nix::unistd::gethostname().is_ok_and(|own| own == host)
-        || interface::resolve(host).is_ok_and(|addresses| interface::is_own(&addresses))
 }
 
 fn shell(words: &str) -> Command {
