@@ -4,9 +4,9 @@
 #   PACKAGES   a directory that scripts/package.sh has filled
 #   ROOT       a directory with a root file system, as debootstrap makes it; it is changed
 #
-# In each: the Debian package is installed and the tarball unpacked, mpicc of the package compiles nothing (there is no compiler),
-# and a program that was compiled here runs at r = 1, 2 and 3, with a replica killed and replaced. A root without dpkg gets the
-# RPM, if it has rpm. Needs root. What each prints is compared with what the program prints here.
+# In each the Debian package is installed, or the RPM where there is no dpkg. A program that was compiled here by the
+# mpicc of the tarball runs at r = 1, 2 and 3, with a replica killed and replaced, and must print what it prints here.
+# Then the package is removed, and must leave nothing. Needs root.
 set -eu
 
 if [ $# -lt 2 ] || [ "${1#-}" != "$1" ] || [ ! -f "$1/SHA256SUMS" ]; then

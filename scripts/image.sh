@@ -2,10 +2,11 @@
 # Makes a container image without a daemon: scripts/image.sh DIRECTORY TARBALL [BASE]
 #
 #   TARBALL                     of scripts/package.sh: redrt-VERSION-ARCHITECTURE.tar.xz
-#   BASE                        a directory with a root file system to put it into; Debian 12 by debootstrap (as root) if none is
-#                               named
-#   DIRECTORY/redrt-VERSION-ARCHITECTURE.oci.tar  an archive in OCI's layout: podman load -i, docker load -i (25 or later),
-#                               skopeo copy oci-archive:…, apptainer build redrt.sif oci-archive:…
+#   BASE                        a directory with a root file system to put it into; if none is named, Debian 12 is made by
+#                               debootstrap (as root)
+#   DIRECTORY/redrt-VERSION-ARCHITECTURE.oci.tar
+#                               an archive in OCI's layout: podman load -i, docker load -i (25 or later), skopeo copy
+#                               oci-archive:…, apptainer build redrt.sif oci-archive:…
 #
 # redrt is in /opt/redrt and in PATH, beside sh, ssh and the C library. Programs are put on top of it, or bound into it.
 # REDRT_MIRROR names another mirror of Debian's.

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The documentation as pages for a browser, with search: scripts/site.sh DIRECTORY
 #
-# Needs mdbook (cargo install mdbook). The pages are those of docs/, README.md and their like, in the order of docs/SUMMARY.md.
+# Needs mdbook (cargo install mdbook). The pages are those of docs/, README.md and their like, in the order of
+# docs/SUMMARY.md.
 set -eu
 
 if [ $# != 1 ] || [ "${1#-}" != "$1" ]; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Slurm: Epilog=/etc/slurm/redrt-epilog.sh. After each job: a node that corrupts data by what this one has found is drained.
+# Slurm: Epilog=/etc/slurm/redrt-epilog.sh. After each job, a node that corrupts data by its logs is drained.
 check=${REDRT_HOST_CHECK:-@PREFIX@/share/redrt/admin/redrt-host-check}
 
 reason=$("$check") && exit 0

@@ -21,7 +21,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Absent, and that is printed, where there is none.
+    /// Absent where there is no chromedriver, which is printed.
     pub fn start() -> Option<Self> {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let Ok(mut driver) = driver else {

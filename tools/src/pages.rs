@@ -22,7 +22,7 @@ pub const CONNECTIONS_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between tries to accept somebody, when that fails.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
-/// A longer request is none.
+/// A longer request is refused.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Between two events of a stream.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);

@@ -116,7 +116,9 @@ fn the_example_of_a_sites_options_is_read() {
 fn write_log(directory: &Path) {
     let mut log = Log::open(&directory.join("job.jsonl")).expect("a new file");
     let hosts = ["node1", "node2", "node3"];
-    log.record(JOB_START, &json!({ "job": "feed000000000001", "hosts": hosts, "programs": ["./heat"], "ranks": 2, "degrees": [3, 3], "seed": "0" }));
+    log.record(JOB_START, &json!({
+            "job": "feed000000000001", "hosts": hosts, "programs": ["./heat"], "ranks": 2, "degrees": [3, 3], "seed": "0",
+        }));
     for (rank, index) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
         log.record("started", &json!({ "replica": format!("{rank}.{index}"), "host": hosts[index], "pid": 9 }));
     }

@@ -216,7 +216,7 @@ pub enum Request {
 /// Nothing else reads those files.
 ///
 /// # Errors
-/// When the file of programs is none.
+/// When the file of programs cannot be read, or is wrong.
 pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsString>, UsageError> {
     let mut segments = arguments::segments(arguments.clone()).into_iter();
     let first = segments.next().unwrap_or_default();

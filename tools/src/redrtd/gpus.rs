@@ -53,7 +53,7 @@ impl Gpus {
         Self { names, per_process: per_process.into() }
     }
 
-    /// What the user should know when so many processes are started.
+    /// What the user should know when this number of processes is started.
     #[must_use]
     pub fn note(&self, process_count: usize) -> Option<String> {
         let (per_process, needed, count) = (self.per_process, self.per_process * process_count, self.names.len());

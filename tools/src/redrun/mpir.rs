@@ -47,7 +47,7 @@ pub static MPIR_being_debugged: AtomicI32 = AtomicI32::new(0);
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
 pub static MPIR_debug_abort_string: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-/// That it is there says that this process starts others and is none of the program's.
+/// Its presence says that this process starts others and does not belong to the program.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
 pub static MPIR_i_am_starter: AtomicI32 = AtomicI32::new(0);

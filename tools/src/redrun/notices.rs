@@ -16,9 +16,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Events of which no line warns, but which whoever is called for losses waits for.
+/// Events that are no warnings, and that an administrator who hears of losses wants to hear of, too.
 const ALWAYS_TOLD: [&str; 4] = ["job-start", "recovered", "went-back", "job-end"];
-/// With so many waiting, further ones are only counted.
+/// When this number of events waits, further ones are only counted.
 const QUEUE_LENGTH_MAX: usize = 100;
 /// A command that takes longer is ended, and no more is waited for when the job has ended.
 pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);

@@ -38,7 +38,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Whoever has removed it was earlier.
+        // Another may have removed it already.
         let _ = fs::remove_file(&self.0);
     }
 }

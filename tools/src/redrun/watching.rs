@@ -98,7 +98,7 @@ impl Shell<'_> {
             .ok();
     }
 
-    /// Answers those who ask.
+    /// Answers all open questions.
     pub(super) fn answer_watchers(&mut self) {
         while let Some(asked) = self.watching.next_question() {
             let text = match asked.question {
