@@ -224,6 +224,46 @@ fn processes_whose_root_does_not_come_back_within_their_lease_end() {
     assert!(told.contains("has ended: the root of the job was killed, and none has come back within 1 s"), "{told}");
 }
 
+/// Whether the daemon of a job, or its guard, is there.
+fn has_daemon(place: &Place) -> bool {
+    let words = |id: i32| std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    marked(place.mark())
+        .into_iter()
+        .any(|(id, comm)| comm == "redrtd" && !words(id).windows(6).any(|at| at == b"--keep"))
+}
+
+#[test]
+fn a_root_is_killed_when_all_daemons_have_left_and_what_is_not_shown_yet_is_neither_lost_nor_shown_twice() {
+    let program = program();
+    let place = Place::new("tail");
+    let (mut screen_now, terminal) = screen();
+    let mut command = place.redrun(&["--detachable", "-q", "-r", "2", "-n", "2", &program]);
+    command.stdin(Stdio::from(terminal.try_clone().expect("there are descriptors"))).stdout(Stdio::from(terminal));
+    // Where it is told that the root was killed.
+    let mut console = command.stderr(Stdio::null()).spawn().expect("redrun is there");
+    drop(command);
+    let mut expected: String = (0..40).map(|number| format!("got word {number}\n{}", rows(number))).collect();
+    expected += &format!("got end\n{}", rows(40));
+    (0..40).for_each(|number| screen_now.type_line(&format!("word {number}")));
+    screen_now.type_line("end");
+    // A terminal takes a part of what is on its way then: it has no room for more.
+    let since = Instant::now();
+    screen_now.see("got word 0\n");
+    while has_daemon(&place) {
+        assert!(since.elapsed() < LIMIT, "the daemon has not ended");
+        std::thread::yield_now();
+    }
+    kill_root(&place);
+    let code = std::thread::scope(|scope| {
+        let code = scope.spawn(|| code(&mut console));
+        let shown = screen_now.close();
+        assert!(shown == expected, "{} of {} bytes", shown.len(), expected.len());
+        code.join().expect("it ends")
+    });
+    assert_eq!(code, Some(7));
+    place.is_clean();
+}
+
 #[test]
 fn without_a_lease_a_job_ends_with_its_root() {
     let place = Place::new("no-lease");

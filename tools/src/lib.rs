@@ -10,6 +10,7 @@ mod homes;
 pub mod installation;
 mod interface;
 pub mod jobs;
+pub mod keeper;
 mod learned;
 mod ledger;
 mod openmetrics;

@@ -16,7 +16,6 @@ use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -135,8 +134,8 @@ pub fn daemon_executable() -> Result<PathBuf> {
 }
 
 /// Starts the daemon of this host. One that may outlive the terminal does not have it; one with a lease outlives
-/// this process too. Its guard keeps these descriptors open.
-pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool, kept: &[OwnedFd]) -> Result<Starting> {
+/// this process too.
+pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool) -> Result<Starting> {
     let executable = daemon_executable()?;
     let mut command = Command::new(&executable);
     command.arg("--guard").args(place.arguments()).stdin(Stdio::piped());
@@ -148,7 +147,6 @@ pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool, k
         }
     };
     tie(&mut command, place);
-    hand_on(&mut command, kept);
     let child = command.spawn().with_context(|| format!("Failed to start {}", executable.display()))?;
     Starting { host: place.host, child, said }.told(&handing::line(secret))
 }
@@ -241,20 +239,6 @@ fn runs_apart(command: &mut Command) {
     // This program waits for signals by descriptor and has them blocked.
     let set_up = || Ok(SigSet::empty().thread_set_mask()?);
     // SAFETY: set_up runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
-    unsafe { command.pre_exec(set_up) };
-}
-
-/// The child has these descriptors too.
-fn hand_on(command: &mut Command, kept: &[OwnedFd]) {
-    let kept: Vec<_> = kept.iter().map(AsRawFd::as_raw_fd).collect();
-    let set_up = move || {
-        for fd in &kept {
-            // SAFETY: - takes numbers only; who calls has the descriptor open until the child runs.
-            nix::Error::result(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
-        }
-        Ok(())
-    };
-    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
 }
 

@@ -6,8 +6,9 @@ use clap::{Args, Parser};
 use control_network::handing;
 use control_network::launcher::{DaemonArguments, HOST_BY_SLURM};
 use redrt_tools::pool::facts;
-use redrt_tools::redrtd;
+use redrt_tools::{keeper, redrtd};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// Holds the processes of a redrt job on one host. Started by redrun, which passes a secret on standard input.
@@ -70,6 +71,13 @@ fn main() {
 fn run() -> Result<i32> {
     if std::env::args().nth(1).as_deref() == Some(redrtd::HELPER_FLAG) {
         return redrtd::help();
+    }
+    if std::env::args().nth(1).as_deref() == Some(keeper::KEEPER_FLAG) {
+        let words: Vec<_> = std::env::args_os().skip(2).collect();
+        let [directory, lease_ms] = &words[..] else { bail!("redrun starts this") };
+        let lease_ms = lease_ms.to_str().and_then(|word| word.parse().ok()).context("redrun starts this")?;
+        keeper::keep(Path::new(directory), Duration::from_millis(lease_ms))?;
+        return Ok(0);
     }
     let arguments = Arguments::parse();
     if arguments.probe {

@@ -36,7 +36,6 @@ pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
     awaited.thread_block()?;
     let above = Above::watched()?;
     let signals = SignalFd::with_flags(&awaited, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    keep_to_itself()?;
     let mut command = Command::new(std::env::current_exe().context("Failed to find this program's own file")?);
     command.args(arguments);
     let parent = std::process::id() as libc::pid_t;
@@ -54,15 +53,6 @@ pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
     let ended = wait(&mut daemon, &signals, above).context("Failed to wait for the daemon");
     sweep::kill_descendants();
     Ok(ended?.map_or(KILLED_CODE, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())))
-}
-
-/// What `redrun` has handed on is for this process alone: it is kept open until the job has ended, for a root that
-/// comes back.
-fn keep_to_itself() -> Result<()> {
-    // SAFETY: - changes a flag of descriptors, and no memory.
-    let result = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
-    nix::Error::result(result).context("Failed to keep descriptors from the daemon")?;
-    Ok(())
 }
 
 /// Waits until the daemon has ended; none if it does not though it was told to.

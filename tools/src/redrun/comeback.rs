@@ -22,6 +22,7 @@ use super::transit::Transit;
 use super::{Fleet, Shell};
 use crate::cli::Job;
 use crate::jobs;
+use crate::keeper;
 use crate::ledger::{self, Begun, Ledger, Record, Senseless};
 use crate::plan::HostPlan;
 use anyhow::{Context, Result, bail};
@@ -37,7 +38,7 @@ use spare_pool::Spare;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -93,24 +94,24 @@ pub(super) struct Keepsakes {
 const STREAMS: [&str; 2] = ["output", "error"];
 
 impl Keepsakes {
-    fn create(directory: &Path) -> Result<Self> {
+    fn create(directory: &Path, lease: Duration) -> Result<Self> {
         let failed = || format!("Failed to write to {}", directory.display());
         let [output, error] = STREAMS.map(|name| Transit::create(directory, name));
         let spool = if is_regular(std::io::stdin().as_fd()) { None } else { Some(Spool::create(directory)) };
         let spool = spool.transpose().with_context(failed)?;
+        keeper::start(directory, lease)?;
         Ok(Self { transits: [output.with_context(failed)?, error.with_context(failed)?], spool })
     }
 
-    fn come_back(directory: &Path, input_bytes: Option<u64>) -> Result<Self> {
+    fn come_back(directory: &Path, input_bytes: Option<u64>, lease: Duration) -> Result<Self> {
         let failed = || format!("Failed to read {}", directory.display());
         let [output, error] = STREAMS.map(|name| Transit::come_back(directory, name));
         let spool = input_bytes.map(|bytes| Spool::come_back(directory, bytes)).transpose().with_context(failed)?;
-        Ok(Self { transits: [output.with_context(failed)?, error.with_context(failed)?], spool })
-    }
-
-    pub fn pipes(&self) -> Result<Vec<OwnedFd>> {
-        let pipes = self.transits.iter().map(Transit::pipe).chain(self.spool.as_ref().map(Spool::pipe));
-        pipes.map(|pipe| Ok(pipe.try_clone_to_owned()?)).collect()
+        let transits = [output.with_context(failed)?, error.with_context(failed)?];
+        if !transits.iter().all(Transit::is_kept) {
+            keeper::start(directory, lease)?;
+        }
+        Ok(Self { transits, spool })
     }
 }
 
@@ -164,7 +165,7 @@ impl Ground {
         let mut kept = None;
         let mut ledger = Ledger::absent();
         if outlives_terminal && !plan.root_lease.is_zero() {
-            match begin(job, job_number, &secret, &settings) {
+            match begin(job, job_number, &secret, &settings, plan.root_lease) {
                 Ok((begun, keepsakes)) => (ledger, kept) = (begun, Some(keepsakes)),
                 Err(error) => {
                     ledger.give_up(&format!("{error:#}"));
@@ -172,8 +173,7 @@ impl Ground {
                 }
             }
         }
-        let pipes = kept.as_ref().map(Keepsakes::pipes).transpose()?.unwrap_or_default();
-        let fleet = Fleet::start(plan, secret, outlives_terminal, ledger.clone(), &pipes)?;
+        let fleet = Fleet::start(plan, secret, outlives_terminal, ledger.clone())?;
         Ok(Self { settings, fleet, ledger, keepsakes: kept, replay: None })
     }
 
@@ -189,7 +189,7 @@ impl Ground {
             kept.into_iter().try_for_each(|kept| lead_to_file(&kept, stream))?;
         }
         let spooled_bytes = input_file.is_none().then_some(input_bytes);
-        let keepsakes = Keepsakes::come_back(&directory, spooled_bytes)?;
+        let keepsakes = Keepsakes::come_back(&directory, spooled_bytes, plan.root_lease)?;
         let read_bytes = input_bytes + begun.resumed.as_ref().map_or(0, |kept| kept.manifest.input_bytes);
         let replay = Replay {
             life,
@@ -218,7 +218,13 @@ fn lead_to_file(kept: &ledger::KeptFile, stream: i32) -> Result<()> {
     }
 }
 
-fn begin(job: &Job, job_number: u64, secret: &Secret, settings: &job_root::Settings) -> Result<(Ledger, Keepsakes)> {
+fn begin(
+    job: &Job,
+    job_number: u64,
+    secret: &Secret,
+    settings: &job_root::Settings,
+    lease: Duration,
+) -> Result<(Ledger, Keepsakes)> {
     let begun = Begun {
         // Without the --root that the console has put behind the name.
         arguments: std::env::args_os().enumerate().filter(|(at, _)| *at != 1).map(|(_, word)| word).collect(),
@@ -236,7 +242,7 @@ fn begin(job: &Job, job_number: u64, secret: &Secret, settings: &job_root::Setti
         ],
     };
     let directory = jobs::root_directory(job_number)?;
-    let keepsakes = Keepsakes::create(&directory)?;
+    let keepsakes = Keepsakes::create(&directory, lease)?;
     Ok((Ledger::begin(&begun, &directory)?, keepsakes))
 }
 

@@ -27,7 +27,7 @@ use redrt_wire::tree::{Attach, Down, Question, Term, Up};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -151,16 +151,9 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts the daemons of all hosts. They do not have the terminal of a job that outlives it.
-    /// The guard of the one on this host keeps these descriptors open.
-    pub fn start(
-        plan: HostPlan,
-        secret: Secret,
-        outlives_terminal: bool,
-        ledger: Ledger,
-        kept: &[OwnedFd],
-    ) -> Result<Self> {
+    pub fn start(plan: HostPlan, secret: Secret, outlives_terminal: bool, ledger: Ledger) -> Result<Self> {
         let mut fleet = Self::new(plan, secret, outlives_terminal, ledger)?;
-        fleet.launch(kept)?;
+        fleet.launch()?;
         Ok(fleet)
     }
 

@@ -415,7 +415,7 @@ impl Shell<'_> {
         let root_lease = if self.ledger.is_kept() { plan.root_lease } else { Duration::ZERO };
         let plan = HostPlan { root_lease, ..plan };
         self.leave_life(went_at, lost_at);
-        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), &self.kept_pipes)?;
+        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone())?;
         self.handle(Input::WentBack(Box::new(life)));
         Ok(())
     }

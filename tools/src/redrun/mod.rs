@@ -54,7 +54,7 @@ use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
-use comeback::{Ground, Keepsakes, Unsaid, cannot_come_back};
+use comeback::{Ground, Unsaid, cannot_come_back};
 use control_network::hub::LinkId;
 use coordinator::OUTPUT_FAILED_CODE;
 use fleet::{Fleet, HostLoss, News};
@@ -71,7 +71,7 @@ use redrt_wire::secret::Secret;
 use say::Console;
 use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -172,8 +172,6 @@ struct Shell<'a> {
     input: Option<std::fs::File>,
     /// By which nothing of it is lost when this process is killed.
     spool: Option<Spool>,
-    /// Of the spool and of what is shown: a daemon's guard on this host keeps them open.
-    kept_pipes: Vec<OwnedFd>,
     /// It is read on when a console goes.
     input_is_file: bool,
     /// Nothing more will be read.
@@ -242,7 +240,6 @@ impl<'a> Shell<'a> {
         if let Some(why) = ground.ledger.poll_trouble() {
             console.warning(&cannot_come_back(&why));
         }
-        let kept_pipes = ground.keepsakes.as_ref().map(Keepsakes::pipes).transpose()?.unwrap_or_default();
         let (transits, spool) = ground.keepsakes.map(|keepsakes| (keepsakes.transits, keepsakes.spool)).unzip();
         let mut shell = Self {
             root: Root::new(ground.settings),
@@ -280,7 +277,6 @@ impl<'a> Shell<'a> {
             notices,
             outputs: Outputs::new(job, outlives_terminal, transits, ground.replay.as_ref(), &bell)?,
             spool: spool.flatten(),
-            kept_pipes,
             input: match job.origin {
                 None => Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?),
                 Some(_) => None,

@@ -4,8 +4,8 @@
 //! ```text
 //!   standard input ── splice ─▶ pipe ── splice ─▶ file ── read ─▶ journal ─▶ processes
 //! ```
-//! At each moment a byte is in one of the first three. A second process has the pipe open, so that it stays. What is in
-//! the file and not in the journal is what the next root begins with.
+//! At each moment a byte is in one of the first three. A keeper has the pipe open, so that it stays
+//! ([`crate::keeper`]). What is in the file and not in the journal is what the next root begins with.
 //!
 //! What the kernel cannot move (`/dev/null`) is read, and lost if the root is killed before it was written down.
 
@@ -14,7 +14,6 @@ use nix::fcntl::{SpliceFFlags, splice};
 use nix::sys::stat::Mode;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -59,11 +58,6 @@ impl Spool {
         let mut spool = Self { pipe, file, byte_count, taken_bytes, rest: Vec::new(), trouble: None };
         spool.settle()?;
         Ok(spool)
-    }
-
-    /// The pipe, which another process is to keep open.
-    pub fn pipe(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
     }
 
     /// Why nothing more can be kept here, if that is so. What was pulled can be taken out nevertheless.
@@ -140,7 +134,7 @@ mod tests {
     fn what_was_read_and_not_written_down_is_there_for_who_comes_next() {
         let directory = tempfile::tempdir().unwrap();
         let mut spool = Spool::create(directory.path()).unwrap();
-        let keeper = spool.pipe().try_clone_to_owned().unwrap();
+        let keeper = spool.pipe.try_clone().unwrap();
         let (reader, mut typed) = io::pipe().unwrap();
         let input = File::from(OwnedFd::from(reader));
         typed.write_all(b"one\n").unwrap();

@@ -3,7 +3,7 @@
 //!
 //! The trap: who writes to a terminal or pipe and then notes how much can be killed in between. So bytes go through a
 //! pipe with a name, from which the kernel moves them on in one step (`splice`), and what is left in that pipe is what
-//! was not shown. A second process has it open, so that it stays.
+//! was not shown. A keeper has it open, so that it stays ([`crate::keeper`]).
 //!
 //! ```text
 //!   account:  Filling(shown, count) ── write ──▶ pipe        all of it, as the pipe is empty
@@ -20,7 +20,6 @@ use nix::fcntl::{SpliceFFlags, splice};
 use nix::sys::stat::Mode;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -43,6 +42,8 @@ pub struct Transit {
     shown_bytes: u64,
     /// In the pipe: the first of what comes next.
     staged_bytes: usize,
+    /// Whether a keeper had the pipe open when this was made.
+    is_kept: bool,
 }
 
 fn open_pipe(path: &Path) -> io::Result<File> {
@@ -71,7 +72,7 @@ impl Transit {
         let path = directory.join(format!("{name}.pipe"));
         nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
         let account = open_account(&directory.join(format!("{name}.shown")))?;
-        let transit = Self { pipe: open_pipe(&path)?, account, shown_bytes: 0, staged_bytes: 0 };
+        let transit = Self { pipe: open_pipe(&path)?, account, shown_bytes: 0, staged_bytes: 0, is_kept: false };
         transit.note(Phase::Filling, 0)?;
         Ok(transit)
     }
@@ -92,7 +93,7 @@ impl Transit {
         let count = u64::from(u32::from_le_bytes([c0, c1, c2, c3]));
         let left = bytes_in(&pipe)?;
         let shown_bytes = if phase == Phase::Draining as u8 && is_kept { noted + count - left } else { noted };
-        let transit = Self { pipe: pipe.try_clone()?, account, shown_bytes, staged_bytes: 0 };
+        let transit = Self { pipe: pipe.try_clone()?, account, shown_bytes, staged_bytes: 0, is_kept };
         // Before the pipe is emptied: this process may be killed too.
         transit.note(Phase::Filling, 0)?;
         let mut rest = vec![0; left as usize];
@@ -105,9 +106,9 @@ impl Transit {
         self.shown_bytes
     }
 
-    /// The pipe, which another process is to keep open.
-    pub fn pipe(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+    /// Whether a process had the pipe open while there was no root.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     fn note(&self, phase: Phase, count: usize) -> io::Result<()> {
@@ -191,7 +192,7 @@ mod tests {
         let transit = Transit::create(directory.path(), "out").unwrap();
         let (target, to_target) = io::pipe().unwrap();
         let to_target = File::from(std::os::fd::OwnedFd::from(to_target));
-        let keeper = File::from(transit.pipe().try_clone_to_owned().unwrap());
+        let keeper = transit.pipe.try_clone().unwrap();
         (Seen { directory, target, to_target, keeper }, transit)
     }
 

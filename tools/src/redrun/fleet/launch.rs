@@ -6,7 +6,6 @@ use anyhow::{Context, Result, anyhow};
 use control_network::launcher::{self, DaemonArguments};
 use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How long the launch may go without a sign of progress. One message and the end of it come within 10 s.
@@ -14,7 +13,7 @@ const PROGRESS_TIME_MAX: Duration = Duration::from_secs(9);
 
 impl Fleet {
     /// Starts the daemons that connect to the root.
-    pub(super) fn launch(&mut self, kept: &[OwnedFd]) -> Result<()> {
+    pub(super) fn launch(&mut self) -> Result<()> {
         let root = self.hub.address();
         let interface = self.plan.interface.clone();
         let fan_out = self.plan.fan_out;
@@ -37,7 +36,7 @@ impl Fleet {
                     let started = launcher::remote(&self.remote()?, name, &place, &secret);
                     started.with_context(|| format!("host {}", name.name))?
                 }
-                _ => launcher::fork(&place, &secret, self.outlives_terminal, kept)?,
+                _ => launcher::fork(&place, &secret, self.outlives_terminal)?,
             };
             self.note_starting(starting);
         }
