@@ -107,6 +107,14 @@ impl Place {
         command
     }
 
+    /// Length of the journal of the job's root.
+    pub fn journal_bytes(&self) -> u64 {
+        let inside = |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let directories = inside(self.directory.path()).flat_map(|entry| inside(&entry.path()));
+        let mut journals = directories.filter_map(|entry| std::fs::metadata(entry.path().join("journal")).ok());
+        journals.next().expect("there is a journal").len()
+    }
+
     /// On this terminal, which it has alone.
     pub fn on(&self, terminal: OwnedFd, arguments: &[&str]) -> Child {
         let clone = || Stdio::from(terminal.try_clone().expect("there are descriptors"));

@@ -85,7 +85,7 @@ fn a_root_is_killed_while_hosts_keep_checkpoints_for_each_other_and_while_the_jo
     let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
     let saved = ["--checkpoint", "0.3s", "--checkpoint-level", "partner", "--checkpoint-dir", &store];
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).environment("UNTIL_MIB", "16");
-    let job = job.on_hosts(&lab, "h1,h2,h3").options(&["--detachable"]).options(&saved);
+    let job = job.on_hosts(&lab, "h1,h2,h3").options(&["--detachable", "--root-journal", "8KiB"]).options(&saved);
     let job = job.limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     let mut killed = Vec::new();

@@ -24,7 +24,7 @@ use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
-use root_journal::file::Journal;
+use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL, Journal};
 use serde::{Deserialize, Serialize};
 use spare_pool::Spare;
 use std::cell::RefCell;
@@ -32,9 +32,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-
-/// A journal that becomes longer is given up: it may lie in memory.
-pub const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 
 /// How a job was begun.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,7 +68,7 @@ pub struct KeptFile {
 }
 
 /// What the journal has behind that.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Record {
     /// A host is there for the first time.
     Attached(Box<Attach>),
@@ -143,6 +140,8 @@ pub enum Record {
     Prompt,
     /// Another root goes on from here.
     CameBack(Term),
+    /// All that was before, as who goes on wants it.
+    Snapshot(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
 /// How a job goes back.
@@ -166,7 +165,12 @@ struct Writing {
     directory: PathBuf,
     /// The job ends with this process, unless that is killed.
     ends_with_this: bool,
-    byte_count: u64,
+    /// Its first record.
+    begun: Vec<u8>,
+    /// Bytes from which on it is to be shortened.
+    long_bytes: u64,
+    /// Read of standard input until now.
+    input_bytes: u64,
     /// Messages of the root until now, in this life of the job.
     relayed_count: u64,
     /// Why it was given up, until somebody has asked.
@@ -180,13 +184,20 @@ pub struct Ledger(Rc<RefCell<Writing>>);
 impl Ledger {
     /// None is kept.
     pub fn absent() -> Self {
-        Self::of(None, Path::new(""), false)
+        Self::of(None, Path::new(""), Vec::new())
     }
 
-    fn of(journal: Option<Journal>, directory: &Path, ends_with_this: bool) -> Self {
-        let directory = directory.to_owned();
-        let writing = Writing { journal, directory, ends_with_this, byte_count: 0, relayed_count: 0, trouble: None };
-        Self(Rc::new(RefCell::new(writing)))
+    fn of(journal: Option<Journal>, directory: &Path, begun: Vec<u8>) -> Self {
+        Self(Rc::new(RefCell::new(Writing {
+            journal,
+            directory: directory.to_owned(),
+            ends_with_this: false,
+            begun,
+            long_bytes: JOURNAL_BYTES_USUAL,
+            input_bytes: 0,
+            relayed_count: 0,
+            trouble: None,
+        })))
     }
 
     /// Begins the journal of a job.
@@ -196,13 +207,50 @@ impl Ledger {
     pub fn begin(begun: &Begun, directory: &Path) -> Result<Self> {
         let path = journal_path(directory);
         let failed = || format!("Failed to begin the journal {}", path.display());
-        let journal = Journal::create(&path, &encode_body(begun)).with_context(failed)?;
-        Ok(Self::of(Some(journal), directory, true))
+        let begun = encode_body(begun);
+        let journal = Journal::create(&path, &begun).with_context(failed)?;
+        let ledger = Self::of(Some(journal), directory, begun);
+        ledger.0.borrow_mut().ends_with_this = true;
+        Ok(ledger)
     }
 
-    /// Goes on with one. Until [`Ledger::came_back`] it is left as it is for who comes next.
-    pub fn go_on(journal: Journal, directory: &Path) -> Self {
-        Self::of(Some(journal), directory, false)
+    /// Goes on with one, in which so much of standard input is. Until [`Ledger::came_back`] it is left as it is for who
+    /// comes next.
+    pub fn go_on(journal: Journal, directory: &Path, begun: &Begun, input_bytes: u64) -> Self {
+        let ledger = Self::of(Some(journal), directory, encode_body(begun));
+        ledger.0.borrow_mut().input_bytes = input_bytes;
+        ledger
+    }
+
+    /// From this number of bytes on it is to be shortened.
+    pub fn set_long(&self, bytes: u64) {
+        self.0.borrow_mut().long_bytes = bytes;
+    }
+
+    /// Whether it is to be shortened.
+    pub fn is_long(&self) -> bool {
+        let writing = self.0.borrow();
+        writing.journal.as_ref().is_some_and(|journal| journal.byte_count() > writing.long_bytes)
+    }
+
+    /// Read of standard input until now.
+    pub fn input_bytes(&self) -> u64 {
+        self.0.borrow().input_bytes
+    }
+
+    /// This is in place of all records until now.
+    pub fn shorten(&self, snapshot: Vec<u8>) {
+        let mut writing = self.0.borrow_mut();
+        let Writing { journal: Some(journal), directory, begun, long_bytes, relayed_count, .. } = &mut *writing else {
+            return;
+        };
+        let snapshot = encode_body(&Record::Snapshot(snapshot));
+        // Where there is no room it grows, until it is too long.
+        if journal.replace(&journal_path(directory), &[begun, &snapshot]).is_ok() {
+            *relayed_count = 0;
+        }
+        // A state that is as large is not written down time and again.
+        *long_bytes = (*long_bytes).max(2 * journal.byte_count());
     }
 
     /// Whether this job's root can come back.
@@ -215,8 +263,7 @@ impl Ledger {
         let Some(journal) = &mut writing.journal else { return };
         let bytes = encode_body(record);
         let outcome = journal.append(&bytes);
-        writing.byte_count += bytes.len() as u64;
-        let is_long = writing.byte_count > JOURNAL_BYTES_MAX;
+        let is_long = journal.byte_count() > JOURNAL_BYTES_MAX;
         drop(writing);
         match outcome {
             Err(error) => self.give_up(&error.to_string()),
@@ -263,6 +310,9 @@ impl Ledger {
     /// The root is told this.
     pub fn input(&self, now: Duration, input: &Input) {
         if self.is_kept() {
+            if let Input::StandardInput(bytes) = input {
+                self.0.borrow_mut().input_bytes += bytes.len() as u64;
+            }
             self.write(&match input {
                 Input::Daemon { host, .. } => Record::Hear { now, host: *host },
                 input => Record::Input { now, input: Box::new(input.clone()) },
@@ -372,6 +422,9 @@ pub enum Senseless {
     /// A record cannot be decoded.
     #[error("record {0} of the journal is not one of this version")]
     Record(usize),
+    /// A snapshot cannot be decoded.
+    #[error("the snapshot of the root in the journal is not one of this version")]
+    Snapshot,
     /// A message was told that was not heard.
     #[error("the journal of the root tells it what no daemon has said")]
     Unheard,

@@ -59,6 +59,8 @@ pub struct HostPlan {
     pub detect_timeout: Duration,
     /// How long processes go on when the root was killed; zero if they end with it.
     pub root_lease: Duration,
+    /// A longer journal of the root is shortened.
+    pub root_journal_bytes: u64,
     /// Processes for each host, where that was said.
     pub per_host: Option<u32>,
     /// How processes are laid out.
@@ -96,6 +98,7 @@ impl HostPlan {
             root_address: Ipv4Addr::LOCALHOST.into(),
             detect_timeout: DETECT_TIMEOUT,
             root_lease: Duration::ZERO,
+            root_journal_bytes: root_journal::file::JOURNAL_BYTES_USUAL,
             per_host: None,
             map_by: MapBy::Slot,
             binding: Binding::default(),

@@ -20,7 +20,7 @@
 
 mod words;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of wrong replicas on one host from which on chance is no explanation.
@@ -33,7 +33,7 @@ const SPREAD_HOSTS: usize = 3;
 const OTHERS_COUNT: usize = 2;
 
 /// A replica on a host.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Life {
     /// Number of the job.
     pub job: usize,
@@ -44,7 +44,7 @@ pub struct Life {
 }
 
 /// A place in a program: what a rank sends there, or prints, differed.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Site {
     /// What was run; empty where all findings are of one job.
     pub program: String,
@@ -57,7 +57,7 @@ pub struct Site {
 }
 
 /// Who is wrong.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Who {
     /// A majority says that it is this one.
     Outvoted {
@@ -76,7 +76,7 @@ pub enum Who {
 }
 
 /// A message or a line on which replicas did not agree.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
     /// Number of the job.
     pub job: usize,
@@ -100,7 +100,7 @@ pub enum Standing {
 }
 
 /// What the reason is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// The program: it is not deterministic, or has an error that shows now and then.
@@ -112,7 +112,7 @@ pub enum Cause {
 }
 
 /// What follows from the findings.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Conclusion {
     /// The reason.
     pub cause: Cause,
@@ -165,7 +165,7 @@ enum Proof {
 }
 
 /// All that was found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Evidence {
     findings: Vec<Finding>,
     /// Who took a payload that was not agreed on.

@@ -8,6 +8,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// A journal that becomes longer is given up: it may lie in memory.
+pub const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+/// One that is longer is shortened, unless something else is asked for.
+pub const JOURNAL_BYTES_USUAL: u64 = 32 << 20;
 /// Records that nothing has followed from yet may wait in memory up to this.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
@@ -54,17 +58,23 @@ pub struct Journal {
     file: File,
     /// Records so far, those that wait among them.
     count: u64,
+    byte_count: u64,
     /// What was not written yet.
     waiting: Vec<u8>,
 }
 
-fn make(path: &Path, first: &[u8]) -> io::Result<File> {
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+/// Under its name once it is whole and locked.
+fn make(path: &Path, records: &[&[u8]]) -> io::Result<(File, u64)> {
+    let beside = beside(path);
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
     file.try_lock()?;
     let mut bytes = frame::header().to_vec();
-    frame::encode(first, 0, &mut bytes);
+    for (number, record) in (0..).zip(records) {
+        frame::encode(record, number, &mut bytes);
+    }
     file.write_all(&bytes)?;
-    Ok(file)
+    std::fs::rename(beside, path)?;
+    Ok((file, bytes.len() as u64))
 }
 
 impl Journal {
@@ -73,9 +83,24 @@ impl Journal {
     /// # Errors
     /// When there is no room for it, or somebody writes it.
     pub fn create(path: &Path, first: &[u8]) -> io::Result<Self> {
-        let file = make(&beside(path), first)?;
-        std::fs::rename(beside(path), path)?;
-        Ok(Self { file, count: 1, waiting: Vec::new() })
+        let (file, byte_count) = make(path, &[first])?;
+        Ok(Self { file, count: 1, byte_count, waiting: Vec::new() })
+    }
+
+    /// Has these records from now on, in place of all that it had. Who is killed meanwhile leaves the one or the other.
+    ///
+    /// # Errors
+    /// When there is no room for it. It is as it was then.
+    pub fn replace(&mut self, path: &Path, records: &[&[u8]]) -> io::Result<()> {
+        let (file, byte_count) = make(path, records).inspect_err(|_| drop(std::fs::remove_file(beside(path))))?;
+        *self = Self { file, count: records.len() as u64, byte_count, waiting: Vec::new() };
+        Ok(())
+    }
+
+    /// Length in bytes, with what waits.
+    #[must_use]
+    pub fn byte_count(&self) -> u64 {
+        self.byte_count
     }
 
     /// Goes on with one whose writer is gone. All its records come with it.
@@ -91,7 +116,8 @@ impl Journal {
         let records: Vec<_> = contents.records.iter().map(|record| record.to_vec()).collect();
         file.set_len(contents.sound_bytes as u64).map_err(failed)?;
         io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(failed)?;
-        let journal = Self { file, count: records.len() as u64, waiting: Vec::new() };
+        let byte_count = contents.sound_bytes as u64;
+        let journal = Self { file, count: records.len() as u64, byte_count, waiting: Vec::new() };
         Ok((journal, records))
     }
 
@@ -100,7 +126,9 @@ impl Journal {
     /// # Errors
     /// When the disk takes nothing.
     pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        let before = self.waiting.len();
         frame::encode(record, self.count, &mut self.waiting);
+        self.byte_count += (self.waiting.len() - before) as u64;
         self.count += 1;
         if self.waiting.len() > BUFFER_BYTES_MAX { self.flush() } else { Ok(()) }
     }
@@ -145,10 +173,15 @@ fn beside(path: &Path) -> PathBuf {
 
 /// The file, once nobody else has it.
 fn locked(path: &Path) -> Result<File, OpenError> {
+    use std::os::unix::fs::MetadataExt;
     let failed = |source| OpenError::Io { path: path.to_owned(), source };
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        // Its writer may have put another one in its place.
+        Ok(()) => match (file.metadata().map_err(failed)?.ino(), std::fs::metadata(path).map_err(failed)?.ino()) {
+            (own, named) if own == named => Ok(file),
+            _ => Err(OpenError::InUse { path: path.to_owned() }),
+        },
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
@@ -186,6 +219,29 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_the_place_of_all_records_is_there_for_who_comes_next_and_no_other_writer_can_have_the_old_ones() {
+        let (_directory, path) = place();
+        let mut journal = Journal::create(&path, b"first").unwrap();
+        journal.append(&[1; 5000]).unwrap();
+        assert!(journal.byte_count() > 5000);
+        let old = File::open(&path).unwrap();
+        journal.replace(&path, &[b"first", b"all"]).unwrap();
+        assert_eq!(journal.byte_count(), std::fs::metadata(&path).unwrap().len());
+        old.try_lock().unwrap();
+        assert!(matches!(Journal::open(&path), Err(OpenError::InUse { .. })));
+        journal.append(b"more").unwrap();
+        journal.flush().unwrap();
+        let byte_count = journal.byte_count();
+        // There is no room for another.
+        std::fs::create_dir(beside(&path)).unwrap();
+        journal.replace(&path, &[b"first"]).unwrap_err();
+        drop(journal);
+        let (journal, records) = Journal::open(&path).unwrap();
+        assert_eq!(records, [b"first".to_vec(), b"all".to_vec(), b"more".to_vec()]);
+        assert_eq!(journal.byte_count(), byte_count);
+    }
+
+    #[test]
     fn what_was_being_written_is_cut_off_and_what_is_damaged_is_left_as_it_is() {
         let (_directory, path) = place();
         drop(Journal::create(&path, b"first").unwrap());
@@ -214,8 +270,12 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_an_error() {
-        let mut journal =
-            Journal { file: OpenOptions::new().write(true).open("/dev/full").unwrap(), count: 1, waiting: Vec::new() };
+        let mut journal = Journal {
+            file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+            count: 1,
+            byte_count: 0,
+            waiting: Vec::new(),
+        };
         journal.append(b"one").unwrap();
         assert_eq!(journal.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }

@@ -25,10 +25,17 @@ pub struct Session {
 }
 
 impl Session {
-    /// Of an end that has received so much, in another process.
+    /// Of an end that has received so much, and has sent what the other end may not have: `log`, whose first message
+    /// has the number `first`.
     #[must_use]
-    pub fn resumed(received: u64) -> Self {
-        Self { received, ..Self::default() }
+    pub fn restored(received: u64, first: u64, log: Vec<Rc<[u8]>>) -> Self {
+        let log_bytes = log.iter().map(|body| body.len()).sum();
+        Self { log: log.into(), log_bytes, first, received, ..Self::default() }
+    }
+
+    /// What the other end may not have.
+    pub fn log(&self) -> impl Iterator<Item = &[u8]> {
+        self.log.iter().map(|body| &**body)
     }
 
     /// Keeps a message that is being sent.

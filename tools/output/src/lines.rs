@@ -3,11 +3,13 @@
 //! Bytes enter by [`LineCutter::push`], whole lines leave; what follows the last line end stays until it is completed,
 //! the stream ends, or it exceeds [`LINE_BYTES_MAX`].
 
+use serde::{Deserialize, Serialize};
+
 /// A longer line is passed on in pieces of this size.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Collects the bytes of one stream and yields whole lines, each with a label in front.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LineCutter {
     label: String,
     partial: Vec<u8>,

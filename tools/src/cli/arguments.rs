@@ -272,6 +272,11 @@ pub struct Arguments {
     #[arg(long = "root-lease", value_name = "TIME", help_heading = "Job")]
     pub root_lease: Option<String>,
 
+    /// How long the journal may become from which the root of a detachable job comes back, before a snapshot takes its
+    /// place: 4096, 32MiB [default: 32MiB]
+    #[arg(long = "root-journal", value_name = "SIZE", help_heading = "Job")]
+    pub root_journal: Option<String>,
+
     /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach JOB, where JOB is its
     /// identity or the beginning of it, and may be left out if there is one. Ends with the job's exit code
     #[arg(long, help_heading = "Job")]

@@ -1,7 +1,9 @@
-//! How long the processes of a job wait for its root to come back.
+//! How long the processes of a job wait for its root to come back, and from how much it does.
 
 use super::arguments::Arguments;
 use super::{UsageError, checkpoint};
+use crate::quantity;
+use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL};
 use std::time::Duration;
 
 /// Where nothing else is said.
@@ -20,9 +22,26 @@ pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> 
     match (arguments.detachable || arguments.detach, wanted) {
         (true, wanted) => Ok(wanted.unwrap_or(LEASE_USUAL)),
         (false, None) => Ok(Duration::ZERO),
-        (false, Some(_)) => {
-            let why = "only the root of a job with --detachable or --detach comes back";
-            Err(UsageError(format!("--root-lease: {why}")))
-        }
+        (false, Some(_)) => Err(no_such_root("--root-lease")),
     }
+}
+
+/// The length of a journal, in bytes, from which on it is shortened.
+///
+/// # Errors
+/// When it is no such length, or this root could not come back.
+pub(super) fn root_journal_bytes(arguments: &Arguments) -> Result<u64, UsageError> {
+    let Some(text) = arguments.root_journal.as_deref() else { return Ok(JOURNAL_BYTES_USUAL) };
+    if !arguments.detachable && !arguments.detach {
+        return Err(no_such_root("--root-journal"));
+    }
+    let bytes = quantity::bytes(text).map_err(|error| UsageError(format!("--root-journal: {error}")))? as u64;
+    if bytes > JOURNAL_BYTES_MAX {
+        return Err(UsageError(format!("--root-journal: at most {} MiB are kept", JOURNAL_BYTES_MAX >> 20)));
+    }
+    Ok(bytes)
+}
+
+fn no_such_root(option: &str) -> UsageError {
+    UsageError(format!("{option}: only the root of a job with --detachable or --detach comes back"))
 }

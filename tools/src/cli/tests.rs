@@ -98,8 +98,16 @@ fn processes_wait_for_a_root_that_can_come_back() {
     assert_eq!(lease("true"), Ok(0));
     assert_eq!(lease("--detachable -r 2 --spares 1 --arbitrate true"), Ok(600));
     assert_eq!(lease("--detach --checkpoint asked --output-dir out true"), Ok(600));
-    for (line, says) in [("--root-lease 1min true", "--detachable"), ("--detach --root-lease soon true", "not a time")]
-    {
+    let journal = |line| parse_line(line).map(|job| job.hosts.root_journal_bytes);
+    assert_eq!((journal("--detach --root-journal 4KiB true"), journal("true")), (Ok(4096), Ok(32 << 20)));
+    let refused = [
+        ("--root-lease 1min true", "--detachable"),
+        ("--detach --root-lease soon true", "not a time"),
+        ("--root-journal 1MiB true", "--detachable"),
+        ("--detach --root-journal long true", "--root-journal"),
+        ("--detach --root-journal 1GiB true", "at most 256 MiB"),
+    ];
+    for (line, says) in refused {
         let error = lease(line).unwrap_err();
         assert!(error.contains(says), "{error}");
     }

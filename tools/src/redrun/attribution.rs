@@ -6,6 +6,7 @@ use coordinator::{Purpose, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::{Action, Event, Finding as Comparison, Mismatch};
 use replica_output::mismatch::OutputMismatch;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Number of findings that are looked at: more say nothing new.
@@ -17,7 +18,7 @@ const OPEN_MAX: usize = 5;
 type HostOf<'a> = &'a dyn Fn(ReplicaId) -> String;
 
 /// What was found so far, and said.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Attribution {
     evidence: Evidence,
     /// The replicas that each finding is about.

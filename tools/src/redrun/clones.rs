@@ -62,6 +62,11 @@ pub(super) fn progress_json(progress: &Progress) -> Value {
 }
 
 impl Clones {
+    /// Whether none is under way.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What programs are told of them.
     pub fn status(&self, host: impl Fn(ReplicaId) -> String) -> Vec<Value> {
         let clone = |clone: &Clone| {

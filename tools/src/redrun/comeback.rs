@@ -12,6 +12,7 @@
 //! that was going back when its root was killed begins that anew, unless processes were launched already.
 
 mod before;
+mod snapshot;
 
 use super::joining::Awaited;
 use super::lines::Return;
@@ -34,6 +35,7 @@ use redrt_wire::frame::decode_body;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
 use root_journal::file::Journal;
+pub use snapshot::Snapshot;
 use spare_pool::Spare;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -166,7 +168,10 @@ impl Ground {
         let mut ledger = Ledger::absent();
         if outlives_terminal && !plan.root_lease.is_zero() {
             match begin(job, job_number, &secret, &settings, plan.root_lease) {
-                Ok((begun, keepsakes)) => (ledger, kept) = (begun, Some(keepsakes)),
+                Ok((begun, keepsakes)) => {
+                    begun.set_long(plan.root_journal_bytes);
+                    (ledger, kept) = (begun, Some(keepsakes));
+                }
                 Err(error) => {
                     ledger.give_up(&format!("{error:#}"));
                     plan.root_lease = Duration::ZERO;
@@ -180,11 +185,11 @@ impl Ground {
     /// Of one whose root was killed. Its daemons are not called yet.
     pub fn of_past(past: Past, plan: HostPlan) -> Result<Self> {
         let Past { begun, records, journal, directory } = past;
-        let Before { mut lives, term, input_bytes, file_bytes } = Before::of(records);
+        let Before { mut lives, term, input_bytes, file_bytes } = Before::of(records)?;
         let Some(life) = lives.pop_front().filter(|life| life.is_launched) else {
             bail!("the root of job {:016x} was killed before its processes were started", begun.job);
         };
-        let [input_file, output_file, error_file] = begun.files;
+        let [input_file, output_file, error_file] = begun.files.clone();
         for (kept, stream) in [(output_file, libc::STDOUT_FILENO), (error_file, libc::STDERR_FILENO)] {
             kept.into_iter().try_for_each(|kept| lead_to_file(&kept, stream))?;
         }
@@ -200,8 +205,13 @@ impl Ground {
             term: term.next(),
             input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + read_bytes, ..kept }),
         };
-        let ledger = Ledger::go_on(journal, &directory);
-        let fleet = Fleet::come_back(plan, begun.secret, ledger.clone(), replay.term, &replay.life.known)?;
+        let (mut plan, mut secret) = (plan, begun.secret.clone());
+        if let Some(snapshot) = &replay.life.snapshot {
+            (plan.hosts, secret) = (snapshot.planned.clone(), snapshot.secret.clone());
+        }
+        let ledger = Ledger::go_on(journal, &directory, &begun, input_bytes);
+        ledger.set_long(plan.root_journal_bytes);
+        let fleet = Fleet::come_back(plan, secret, ledger.clone(), replay.term, &replay.life.known)?;
         Ok(Self { settings: begun.settings, fleet, ledger, keepsakes: Some(keepsakes), replay: Some(replay) })
     }
 }
@@ -265,10 +275,16 @@ impl Shell<'_> {
         // What was written there before is there.
         let audit = self.audit.take();
         self.outputs.replay();
+        let snapshot = replay.life.snapshot.take();
         self.replay = Some(replay);
-        self.carry_out();
         let mut heard: BTreeMap<u32, VecDeque<FromDaemon>> = BTreeMap::new();
-        let mut last = Duration::ZERO;
+        let mut last = match snapshot {
+            Some(snapshot) => self.begin_at(*snapshot),
+            None => {
+                self.carry_out();
+                Duration::ZERO
+            }
+        };
         loop {
             let Some(record) = self.replay.as_mut().and_then(|replay| replay.life.records.pop_front()) else {
                 let Some(life) = later.pop_front() else { break };
@@ -310,6 +326,7 @@ impl Shell<'_> {
                 | Record::Launcher { .. }
                 | Record::Returned(_)
                 | Record::Files(_)
+                | Record::Snapshot(_)
                 | Record::CameBack(_) => continue,
             };
             self.happened_before(&input);

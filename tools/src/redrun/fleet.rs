@@ -11,7 +11,7 @@ mod watching;
 use crate::ledger::Ledger;
 use crate::plan::HostPlan;
 use anyhow::{Result, anyhow};
-pub use comeback::Known;
+pub use comeback::{HostBefore, Known};
 use control_network::door::Refusal;
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::identity::ProcessIdentity;

@@ -10,6 +10,7 @@
 use coordinator::{Report, RetireReason};
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
 use redrt_wire::event::{Event, Evidence, Finding, Mismatch};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Corruption that cannot be outvoted spreads from rank to rank; nobody reads thousands of lines about it.
@@ -27,7 +28,7 @@ pub enum Shown {
 }
 
 /// What a corruption is known by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 enum Origin {
     Replica(ReplicaId),
     Rank(VirtualRank),
@@ -45,7 +46,7 @@ impl Origin {
 }
 
 /// What the user has been told.
-#[derive(Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Folding {
     told: BTreeSet<Origin>,
     with_evidence: BTreeSet<Origin>,

@@ -30,6 +30,16 @@ impl Injections {
         self.0.iter_mut().filter(|(fault, _)| is_it(fault)).for_each(|(_, count)| *count += 1);
     }
 
+    /// How often each has.
+    pub fn counts(&self) -> Vec<u64> {
+        self.0.iter().map(|(_, count)| *count).collect()
+    }
+
+    /// They have happened so often.
+    pub fn resume(&mut self, counts: &[u64]) {
+        self.0.iter_mut().zip(counts).for_each(|((_, known), count)| *known = *count);
+    }
+
     /// Those that have not happened, in the words of `--inject`; of random kills, how many have.
     pub fn missing(&self) -> impl Iterator<Item = String> {
         self.0.iter().filter_map(|(fault, count)| match fault {

@@ -59,7 +59,7 @@ pub struct Lines {
     /// The line from which this life of the job began, or the newest since.
     pub newest: Option<Box<Kept>>,
     /// Those that are kept beside the one that is being taken.
-    beside: Vec<Generation>,
+    pub(super) beside: Vec<Generation>,
     /// The one that it is built on.
     pub basis: Option<Box<Manifest>>,
     /// What a root that was killed was to have kept last.

@@ -54,6 +54,7 @@ use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
+pub use comeback::Snapshot;
 use comeback::{Ground, Unsaid, cannot_come_back};
 use control_network::hub::LinkId;
 use coordinator::OUTPUT_FAILED_CODE;
@@ -368,6 +369,7 @@ impl<'a> Shell<'a> {
                 self.go_back(due)?;
             }
             self.handle(Input::Tick);
+            self.shorten_journal();
         }
     }
 

@@ -13,6 +13,7 @@ use redrt_types::{ReplicaId, VirtualRank, World};
 use replica_output::lines::LineCutter;
 use replica_output::restored::Restored;
 use replica_output::sphere_stream::SphereStream;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -60,6 +61,17 @@ pub struct Outputs {
     files: Option<Files>,
     /// What was shown before is put together again, and nothing is written.
     is_replaying: bool,
+    /// Bytes of standard output and standard error until now that are not here any more.
+    handed_bytes: [u64; 2],
+}
+
+/// How far all output is, when all of it has been written.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Written {
+    lines: Vec<LineCutter>,
+    errors: Vec<LineCutter>,
+    handed_bytes: [u64; 2],
+    file_bytes: Vec<u64>,
 }
 
 /// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind
@@ -73,6 +85,8 @@ struct Files {
     begun_bytes: Vec<u64>,
     /// By file: bytes that were written before, and are put together again.
     written_bytes: Vec<u64>,
+    /// By file: bytes of the job until now.
+    job_bytes: Vec<u64>,
 }
 
 impl Files {
@@ -100,10 +114,12 @@ impl Files {
         let writer = Writer::start("redrun-files", targets, job.on_output_error, bell.clone())?;
         let begun_bytes = before.map_or_else(|| lengths.clone(), |before| before.file_bytes.clone());
         let written_bytes = lengths.iter().zip(&begun_bytes).map(|(now, begun)| now.saturating_sub(*begun)).collect();
-        Ok(Self { writer, rank_count: rank_count as usize, begun_bytes, written_bytes })
+        let job_bytes = vec![0; lengths.len()];
+        Ok(Self { writer, rank_count: rank_count as usize, begun_bytes, written_bytes, job_bytes })
     }
 
     fn write(&mut self, target: usize, mut bytes: Vec<u8>) {
+        self.job_bytes[target] += bytes.len() as u64;
         let written = &mut self.written_bytes[target];
         let count = usize::try_from(*written).map_or(bytes.len(), |written| written.min(bytes.len()));
         *written -= count as u64;
@@ -144,6 +160,7 @@ impl Outputs {
             at_terminal: io::stdout().is_terminal(),
             prompt_due: None,
             is_replaying: false,
+            handed_bytes: [0; 2],
             world: world.clone(),
         })
     }
@@ -221,10 +238,15 @@ impl Outputs {
     /// When more was shown than there is. It would be shown again.
     pub fn go_on(&mut self, shown_bytes: [u64; 2]) -> Result<()> {
         self.is_replaying = false;
-        for (bytes, shown) in [&mut self.output, &mut self.error].into_iter().zip(shown_bytes) {
-            let shown = shown as usize;
-            ensure!(shown <= bytes.len(), "{shown} bytes were shown, and the journal has {} of them", bytes.len());
-            bytes.drain(..shown);
+        let outputs = [&mut self.output, &mut self.error].into_iter().zip(&mut self.handed_bytes);
+        for ((bytes, handed), shown) in outputs.zip(shown_bytes) {
+            let end = *handed + bytes.len() as u64;
+            ensure!(
+                (*handed..=end).contains(&shown),
+                "{shown} bytes were shown, and the journal has {handed} to {end}"
+            );
+            bytes.drain(..(shown - *handed) as usize);
+            *handed = shown;
         }
         if let Some(files) = &self.files
             && let Some(target) = files.written_bytes.iter().position(|bytes| *bytes > 0)
@@ -256,8 +278,31 @@ impl Outputs {
     }
 
     fn hand_over(&mut self) {
+        self.handed_bytes[0] += self.output.len() as u64;
+        self.handed_bytes[1] += self.error.len() as u64;
         self.standard.output(std::mem::take(&mut self.output));
         self.standard.job_error(std::mem::take(&mut self.error));
+    }
+
+    /// How far it is, if all has been written that can be.
+    pub fn written(&self) -> Option<Written> {
+        self.is_empty().then(|| Written {
+            lines: self.lines.clone(),
+            errors: self.errors.clone(),
+            handed_bytes: self.handed_bytes,
+            file_bytes: self.files.as_ref().map_or_else(Vec::new, |files| files.job_bytes.clone()),
+        })
+    }
+
+    /// What follows is put together from there on.
+    pub fn begin_behind(&mut self, written: Written) {
+        (self.lines, self.errors, self.handed_bytes) = (written.lines, written.errors, written.handed_bytes);
+        if let Some(files) = &mut self.files {
+            for (left, written) in files.written_bytes.iter_mut().zip(&written.file_bytes) {
+                *left = left.saturating_sub(*written);
+            }
+            files.job_bytes = written.file_bytes;
+        }
     }
 
     /// What the files of `--output-dir` had when the job began.

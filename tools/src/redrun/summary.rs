@@ -11,6 +11,7 @@ use redrt_types::ReplicaId;
 use redrt_wire::clone::Cost;
 use redrt_wire::event::{Event, Statistics};
 use redrt_wire::exit::Exit;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,7 +21,7 @@ use std::time::Duration;
 const LOST_NAMES_MAX: usize = 12;
 
 /// Counts reports as they are made.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     mismatches: u64,
     undecided: u64,
@@ -58,7 +59,7 @@ pub struct Tally {
 }
 
 /// What one checkpoint took.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct LineCost {
     /// The program stood still for this.
     pub stopped: Duration,

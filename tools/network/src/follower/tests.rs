@@ -113,7 +113,7 @@ impl World {
         let newest = self.roots.last_mut().expect("there is one");
         newest.is_replaced = true;
         let term = newest.term.next();
-        let mut session = Session::resumed(self.journal.len() as u64);
+        let mut session = Session::restored(self.journal.len() as u64, 0, Vec::new());
         self.journal.iter().for_each(|said| session.keep(said.to_le_bytes().to_vec().into()));
         self.roots.push(Root { term, session, way: None, is_replaced: false, heard: self.journal.clone() });
     }

@@ -1,7 +1,8 @@
 //! The records of a journal, by the lives that the job has had: a new one begins when it goes back to a line, with
 //! daemons of its own.
 
-use crate::ledger::{Record, Returned};
+use super::snapshot::Snapshot;
+use crate::ledger::{Record, Returned, Senseless};
 use crate::redrun::fleet::Known;
 use job_root::Input;
 use redrt_wire::daemon::ToDaemon;
@@ -22,6 +23,8 @@ pub struct LifeBefore {
     pub known: Known,
     /// They were told what to run.
     pub is_launched: bool,
+    /// What was before, if records of that are gone.
+    pub snapshot: Option<Box<Snapshot>>,
 }
 
 /// All lives.
@@ -39,13 +42,19 @@ pub struct Before {
 
 impl Before {
     /// That is in these records.
-    pub fn of(records: Vec<Record>) -> Self {
+    ///
+    /// # Errors
+    /// When a snapshot is not one of this version.
+    pub fn of(records: Vec<Record>) -> Result<Self, Senseless> {
         let mut before = Self { lives: [LifeBefore::default()].into(), ..Self::default() };
         for record in records {
-            before.take(record);
+            match record {
+                Record::Snapshot(bytes) => before.begin_at(decode_body(&bytes).map_err(|_| Senseless::Snapshot)?),
+                record => before.take(record),
+            }
         }
         before.lives.iter_mut().filter(|life| !life.is_launched).for_each(LifeBefore::forget_launch);
-        before
+        Ok(before)
     }
 
     fn take(&mut self, record: Record) {
@@ -72,6 +81,18 @@ impl Before {
             _ => {}
         }
         life.records.push_back(record);
+    }
+}
+
+impl Before {
+    /// What was before is not gone through again.
+    fn begin_at(&mut self, mut snapshot: Box<Snapshot>) {
+        (self.term, self.input_bytes) = (snapshot.term, snapshot.input_bytes);
+        self.file_bytes = std::mem::take(&mut snapshot.file_bytes);
+        let launchers = std::mem::take(&mut snapshot.launchers);
+        let known = Known { launchers, before: std::mem::take(&mut snapshot.hosts), ..Known::default() };
+        let life = LifeBefore { known, is_launched: true, snapshot: Some(snapshot), ..LifeBefore::default() };
+        self.lives = [life].into();
     }
 }
 
@@ -141,7 +162,7 @@ mod tests {
             [launched(), launch(), heard(), heard(), typed(b"one"), Record::CameBack(Term(4))],
             [returned(), heard(), launched(), launch(), typed(b"two")],
         );
-        let before = Before::of(first.into_iter().chain(second).collect());
+        let before = Before::of(first.into_iter().chain(second).collect()).unwrap();
         assert_eq!((before.term, before.input_bytes), (Term(4), 6));
         let of =
             |life: &LifeBefore| (life.returned.is_some(), life.orders.len(), life.known.received[&0], life.is_launched);
@@ -150,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_life_whose_daemons_were_not_told_to_launch_is_not_launched_though_the_root_was_told_so() {
-        let before = Before::of(vec![launched(), order(&ToDaemon::KillAll), typed(b"one")]);
+        let before = Before::of(vec![launched(), order(&ToDaemon::KillAll), typed(b"one")]).unwrap();
         assert!(!before.lives[0].is_launched);
         assert_eq!(before.lives[0].records.len(), 2);
     }

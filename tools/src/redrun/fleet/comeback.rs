@@ -11,10 +11,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::FromDaemon;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term, Up};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 use spare_pool::Spare;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
+
+/// A host as a root knew it that was killed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HostBefore {
+    pub attach: Option<Attach>,
+    pub dead: bool,
+    /// How many of its messages were received.
+    pub received: u64,
+    /// Messages that it may not have, the first of which has this number.
+    pub first: u64,
+    pub log: Vec<ByteBuf>,
+}
 
 /// What is known of the hosts of the job that goes on.
 #[derive(Debug, Default)]
@@ -25,14 +39,23 @@ pub struct Known {
     pub received: BTreeMap<u32, u64>,
     /// Who started daemons, for which host or for all.
     pub launchers: Vec<(Option<u32>, ProcessIdentity)>,
+    /// As they were when the records begin.
+    pub before: Vec<HostBefore>,
 }
 
 impl Known {
     fn member(&self, host: u32) -> Member {
-        let received = self.received.get(&host).copied().unwrap_or_default();
-        let attach = self.attached.get(&host).cloned();
+        let mut received = self.received.get(&host).copied().unwrap_or_default();
+        let mut attach = self.attached.get(&host).cloned();
+        let (mut first, mut log, mut dead) = (0, Vec::new(), false);
+        if let Some(before) = self.before.get(host as usize) {
+            received += before.received;
+            attach = attach.or_else(|| before.attach.clone());
+            (first, dead) = (before.first, before.dead);
+            log.extend(before.log.iter().map(|body| Rc::from(&body[..])));
+        }
         let is_to_be_called = attach.is_some();
-        Member { attach, session: Session::resumed(received), is_to_be_called, ..Member::default() }
+        Member { attach, dead, session: Session::restored(received, first, log), is_to_be_called, ..Member::default() }
     }
 }
 
@@ -48,8 +71,39 @@ impl Fleet {
         fleet.launchers.clone_from(&known.launchers);
         for (host, member) in (0..).zip(&mut fleet.members) {
             *member = known.member(host);
+            if member.dead {
+                fleet.arbiter.remove(host);
+            }
         }
         Ok(fleet)
+    }
+
+    /// Whether no host is being added, and nothing was received that was not told.
+    pub fn is_settled(&self) -> bool {
+        self.complete && self.joining.is_empty() && self.news.is_empty()
+    }
+
+    /// Which root this is of its job.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// All hosts, for another root.
+    pub fn hosts_before(&self) -> Vec<HostBefore> {
+        let host = |member: &Member| HostBefore {
+            attach: member.attach.clone(),
+            dead: member.dead,
+            received: member.session.received(),
+            first: member.session.first(),
+            log: member.session.log().map(ByteBuf::from).collect(),
+        };
+        self.members.iter().map(host).collect()
+    }
+
+    /// Who started daemons, for which host or for all.
+    pub fn launchers_before(&self) -> Vec<(Option<u32>, ProcessIdentity)> {
+        let of_this = self.starting.iter().filter_map(|starting| Some((starting.host, starting.identity()?)));
+        self.launchers.iter().copied().chain(of_this).collect()
     }
 
     /// A host was added before. Its number.

@@ -4,14 +4,16 @@ use super::text::Totals;
 use coordinator::{Coordinator, EndReason, Purpose, Report};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::event::{Event, Finding, Statistics};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What a verdict is about, and what was found.
-pub type Kind = (&'static str, &'static str);
+pub type Kind = (Cow<'static, str>, Cow<'static, str>);
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     pub(super) verdicts: BTreeMap<Kind, u64>,
     /// By the host of the replica that was outvoted.
@@ -25,10 +27,10 @@ pub struct Counts {
     pub(super) clones_failed: u64,
     pub(super) clones_done: u64,
     /// Checkpoints, by what came of them, and how often the job went back to one.
-    pub(super) checkpoints: BTreeMap<&'static str, u64>,
+    pub(super) checkpoints: BTreeMap<Cow<'static, str>, u64>,
     pub(super) returns: u64,
     /// Disputes that copies were asked about, by what came of them.
-    pub(super) arbitrations: BTreeMap<&'static str, u64>,
+    pub(super) arbitrations: BTreeMap<Cow<'static, str>, u64>,
     /// Times in which a replica was missing that are over.
     pub(super) windows: u64,
     pub(super) window_time: Duration,
@@ -51,7 +53,7 @@ impl Counts {
     pub fn count(&mut self, report: &Report, host: &dyn Fn(ReplicaId) -> String) {
         match report {
             Report::Event(Event::Mismatch(mismatch)) => {
-                *self.verdicts.entry(("message", finding_name(mismatch.finding))).or_default() += 1;
+                *self.verdicts.entry(("message".into(), finding_name(mismatch.finding).into())).or_default() += 1;
                 if let Some(culprit) = mismatch.culprit {
                     *self.host_verdicts.entry(host(culprit)).or_default() += 1;
                 }
@@ -61,7 +63,7 @@ impl Counts {
                     Some(_) => Finding::ReplicaCorrupt,
                     None => Finding::Undecidable,
                 };
-                *self.verdicts.entry(("output", finding_name(finding))).or_default() += 1;
+                *self.verdicts.entry(("output".into(), finding_name(finding).into())).or_default() += 1;
                 if let Some(index) = mismatch.culprit {
                     *self.host_verdicts.entry(host(ReplicaId { rank: *rank, index })).or_default() += 1;
                 }
@@ -74,10 +76,10 @@ impl Counts {
             Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
             Report::Arbitrated(arbitration) => {
                 let verdict = if arbitration.culprit.is_some() { "named" } else { "open" };
-                *self.arbitrations.entry(verdict).or_default() += 1;
+                *self.arbitrations.entry(verdict.into()).or_default() += 1;
             }
-            Report::LineTaken { .. } => *self.checkpoints.entry("taken").or_default() += 1,
-            Report::LineFailed { .. } => *self.checkpoints.entry("failed").or_default() += 1,
+            Report::LineTaken { .. } => *self.checkpoints.entry("taken".into()).or_default() += 1,
+            Report::LineFailed { .. } => *self.checkpoints.entry("failed".into()).or_default() += 1,
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
             Report::CloneBegun { .. } => self.clones_begun += 1,
             Report::CloneFailed { .. } => self.clones_failed += 1,

@@ -5,12 +5,13 @@ use crate::openmetrics::{Page, labelled, seconds_gauge};
 use coordinator::RankTime;
 use prometheus_client::metrics::counter::Counter;
 use redrt_wire::event::Statistics;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Sums over all processes, dead ones among them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Totals {
     pub messages_sent: u64,
     pub bytes_sent: u64,
@@ -100,7 +101,7 @@ pub(super) fn text(snapshot: &Snapshot<'_>) -> String {
     page.gauge("processes", "Living processes by host", labelled("host", &snapshot.processes));
     vulnerability(&mut page, snapshot);
     let verdicts = counts.verdicts.iter().map(|((about, finding), count)| {
-        (vec![("about", (*about).to_owned()), ("finding", (*finding).to_owned())], *count)
+        (vec![("about", about.to_string()), ("finding", finding.to_string())], *count)
     });
     page.counter("verdicts", "Comparisons of messages or output that were not unanimous, by each receiver", verdicts);
     let help = "Of them, those that blame a replica on this host";
@@ -138,8 +139,7 @@ fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
     }
     page.value("clones_under_way", "Copies that are being made", snapshot.clones_under_way);
     page.value("copies_ready", "Copies that stand ready to judge", snapshot.copies_ready);
-    let verdicts =
-        counts.arbitrations.iter().map(|(verdict, count)| (vec![("verdict", (*verdict).to_owned())], *count));
+    let verdicts = counts.arbitrations.iter().map(|(verdict, count)| (vec![("verdict", verdict.to_string())], *count));
     page.counter("arbitrations", "Disputes of two replicas that copies were asked about", verdicts);
     let outcomes = [("begun", counts.clones_begun), ("failed", counts.clones_failed), ("done", counts.clones_done)];
     let outcomes = outcomes.map(|(step, count)| (vec![("step", step.to_owned())], count));

@@ -1,0 +1,170 @@
+//! All of a root at one moment, in place of the records from which another root would put it together: so that a
+//! journal does not grow for as long as its job runs.
+//!
+//! It is taken in a moment of calm: nothing is asked of store, pool or user, no host is being added, all that was
+//! printed has been written. What is under way then would have to be in it, and is in the records otherwise.
+
+use super::super::Shell;
+use super::super::attribution::Attribution;
+use super::super::fleet::HostBefore;
+use super::super::folding::Folding;
+use super::super::metrics::Counts;
+use super::super::output::Written;
+use super::super::summary::Tally;
+use crate::plan::PlannedHost;
+use anyhow::{Context, Result};
+use control_network::identity::ProcessIdentity;
+use job_root::Root;
+use line_store::{Kept, Manifest};
+use redrt_wire::daemon::Launch;
+use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::line::Generation;
+use redrt_wire::secret::Secret;
+use redrt_wire::tree::Term;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The time of the job.
+    now: Duration,
+    /// Of the root.
+    pub term: Term,
+    /// Of the job, in this life of it.
+    pub secret: Secret,
+    /// Its hosts, those that were added among them …
+    pub planned: Vec<PlannedHost>,
+    /// … what is known of them …
+    pub hosts: Vec<HostBefore>,
+    /// … and who started their daemons.
+    pub launchers: Vec<(Option<u32>, ProcessIdentity)>,
+    /// Read of standard input, and whether it has ended.
+    pub input_bytes: u64,
+    input_has_ended: bool,
+    /// What the files of `--output-dir` had when the job began.
+    pub file_bytes: Vec<u64>,
+    root: Root,
+    launch: Option<Box<Launch>>,
+    members: BTreeSet<u32>,
+    grows_to: Option<u16>,
+    returns: u32,
+    signal_number: u64,
+    started_count: u64,
+    all_are_held: bool,
+    lost_host: Option<String>,
+    lost_output: Option<i32>,
+    written: Written,
+    lines: Option<LinesBefore>,
+    reports: Tally,
+    counts: Counts,
+    attribution: Attribution,
+    folding: Folding,
+    injected: Vec<u64>,
+}
+
+/// The store of lines, of which nothing is asked.
+#[derive(Debug, Serialize, Deserialize)]
+struct LinesBefore {
+    newest: Option<Box<Kept>>,
+    beside: Vec<Generation>,
+    basis: Option<Box<Manifest>>,
+}
+
+/// As [`serde`] sees it, of what cannot be cloned.
+fn copy<T: Serialize + for<'de> Deserialize<'de>>(value: &T) -> Result<T> {
+    decode_body(&encode_body(value)).ok().context("The state of the root cannot be written down")
+}
+
+impl Shell<'_> {
+    /// Whether all that a root that goes on has to know is in a snapshot.
+    fn is_calm(&self) -> bool {
+        let store_is_idle = self.root.coordinator().line_under_way().is_none() && self.parts.is_none();
+        let nothing_is_due = self.return_due.is_none() && self.went_back.is_none() && self.exit_code.is_none();
+        let nobody_comes = self.joining.is_empty() && self.clones.is_empty() && self.inputs.is_empty();
+        // What the site's pool has been told and has said is in records alone.
+        let has_pool = self.job.pool.is_some();
+        store_is_idle
+            && nothing_is_due
+            && nobody_comes
+            && !has_pool
+            && self.root.is_launched()
+            && self.root.unanswered().next().is_none()
+            && self.fleet.is_settled()
+    }
+
+    /// Puts a snapshot in place of a journal that has become long.
+    pub(in super::super) fn shorten_journal(&mut self) {
+        if self.ledger.is_long()
+            && self.is_calm()
+            && let Some(written) = self.outputs.written()
+        {
+            match self.all_of_it(written) {
+                Ok(snapshot) => self.ledger.shorten(encode_body(&snapshot)),
+                Err(error) => self.ledger.give_up(&format!("{error:#}")),
+            }
+        }
+    }
+
+    fn all_of_it(&self, written: Written) -> Result<Snapshot> {
+        let lines = |lines: &super::super::lines::Lines| LinesBefore {
+            newest: lines.newest.clone(),
+            beside: lines.beside.clone(),
+            basis: lines.basis.clone(),
+        };
+        Ok(Snapshot {
+            now: self.now(),
+            term: self.fleet.term(),
+            secret: self.fleet.secret().clone(),
+            planned: self.fleet.plan().hosts.clone(),
+            hosts: self.fleet.hosts_before(),
+            launchers: self.fleet.launchers_before(),
+            input_bytes: self.ledger.input_bytes(),
+            input_has_ended: self.input_has_ended,
+            file_bytes: self.outputs.file_bytes(),
+            root: copy(&self.root)?,
+            launch: self.launch.clone().map(Box::new),
+            members: self.members.clone(),
+            grows_to: self.grows_to,
+            returns: self.returns,
+            signal_number: self.signal_number,
+            started_count: self.started_count as u64,
+            all_are_held: self.all_are_held,
+            lost_host: self.lost_host.clone(),
+            lost_output: self.lost_output,
+            written,
+            lines: self.lines.as_ref().map(lines),
+            reports: copy(&self.reports)?,
+            counts: copy(&self.counts)?,
+            attribution: copy(&self.attribution)?,
+            folding: copy(&self.folding)?,
+            injected: self.injections.counts(),
+        })
+    }
+
+    /// Is as a root was that was killed, at the moment of the snapshot. The fleet is that already. The time of the job.
+    pub(super) fn begin_at(&mut self, snapshot: Snapshot) -> Duration {
+        self.root = snapshot.root;
+        self.launch = snapshot.launch.map(|launch| *launch);
+        self.members = snapshot.members;
+        self.grows_to = snapshot.grows_to;
+        self.returns = snapshot.returns;
+        self.signal_number = snapshot.signal_number;
+        self.started_count = snapshot.started_count as usize;
+        self.all_are_held = snapshot.all_are_held;
+        self.lost_host = snapshot.lost_host;
+        self.lost_output = snapshot.lost_output;
+        self.outputs.begin_behind(snapshot.written);
+        if let Some((lines, before)) = self.lines.as_mut().zip(snapshot.lines) {
+            (lines.newest, lines.beside, lines.basis) = (before.newest, before.beside, before.basis);
+        }
+        (self.reports, self.counts) = (snapshot.reports, snapshot.counts);
+        (self.attribution, self.folding) = (snapshot.attribution, snapshot.folding);
+        self.injections.resume(&snapshot.injected);
+        if snapshot.input_has_ended {
+            (self.input, self.input_has_ended) = (None, true);
+        }
+        snapshot.now
+    }
+}
