@@ -1,6 +1,6 @@
 //! Membership → who supplies, who leads: pure functions of a view, the same in every process.
 
-use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, View, ViewNumber, VirtualRank, World};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank, World};
 
 /// What a replica of the sender does for a replica of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -43,18 +43,10 @@ pub fn service(world: &World, live: ReplicaSet, protocol: Protocol, server: Repl
     }
 }
 
-/// The live replica that has served longest, ties by index: it decides. A join never moves it.
-#[must_use]
-pub fn leader(view: &View, rank: VirtualRank) -> Option<ReplicaId> {
-    let seniority =
-        |replica: &ReplicaId| (view.member(*replica).map_or(ViewNumber(u64::MAX), |m| m.joined), replica.index);
-    view.live(rank).min_by_key(seniority)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrt_types::{Admission, CutNumber, Incarnation};
+    use redrt_types::{Admission, CutNumber, Incarnation, View};
 
     fn set(indices: &[u16]) -> ReplicaSet {
         indices.iter().copied().map(ReplicaIndex).collect()
@@ -93,15 +85,15 @@ mod tests {
         let world = World::uniform(1, 3);
         let rank = VirtualRank(0);
         let first = View::initial(&world);
-        assert_eq!(leader(&first, rank), Some(ReplicaId::new(0, 0)));
+        assert_eq!(first.leader(rank), Some(ReplicaId::new(0, 0)));
         let lost = first.without(&[ReplicaId::new(0, 0)]);
-        assert_eq!(leader(&lost, rank), Some(ReplicaId::new(0, 1)));
+        assert_eq!(lost.leader(rank), Some(ReplicaId::new(0, 1)));
         let joined = lost.with(Admission {
             replica: ReplicaId::new(0, 0),
             incarnation: Incarnation(1),
             source: ReplicaIndex(1),
             cut: CutNumber(1),
         });
-        assert_eq!(leader(&joined, rank), Some(ReplicaId::new(0, 1)));
+        assert_eq!(joined.leader(rank), Some(ReplicaId::new(0, 1)));
     }
 }

@@ -38,8 +38,12 @@ pub enum Mutation {
     ProbeByItself,
     /// A receive is cancelled without asking siblings.
     CancelByItself,
-    /// A line is cut while messages are on their way.
+    /// A line is cut while messages are on their way that have no numbers.
     LineUnquiet,
+    /// A line has any replica of a rank, not the one that has done what the rank has done outside.
+    LineOfFollowers,
+    /// Siblings of those that are saved do not hear that from now on changes of files are written down anew.
+    SiblingsUntold,
     /// What a daemon says in one go with the word that a line goes is not heeded.
     ReadTogetherLost,
     /// A process that goes on from a line does not say again that it is in `MPI_Finalize`.
@@ -59,7 +63,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them.
     #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::BarrierShort,
         Self::BroadcastEarly,
         Self::ReduceChildLost,
@@ -78,6 +82,8 @@ impl Mutation {
         Self::ProbeByItself,
         Self::CancelByItself,
         Self::LineUnquiet,
+        Self::LineOfFollowers,
+        Self::SiblingsUntold,
         Self::ReadTogetherLost,
         Self::FinalizingOnce,
         Self::ViewUnsaid,

@@ -150,6 +150,23 @@ fn give_up(state: &State, error: &io::Error) {
     }
 }
 
+#[cfg(any(test, feature = "simulation"))]
+process_local! {
+    /// The line since which a simulated process writes down what it changes.
+    pub static SIMULATED_SINCE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+}
+
+/// A simulated process changes no files: that it writes down what it would change is noted.
+fn is_simulated(place: &UndoPlace) -> bool {
+    #[cfg(any(test, feature = "simulation"))]
+    if redrt_process::simulation::now_ns().is_some() {
+        SIMULATED_SINCE.fetch_max(place.since.0, Ordering::AcqRel);
+        return true;
+    }
+    let _ = place;
+    false
+}
+
 /// Waits until nobody has a passage; `None` if that takes too long.
 pub fn still() -> Option<Still> {
     let begun = Instant::now();
@@ -176,9 +193,28 @@ impl State {
     }
 }
 
-/// From now on changes are written down there. Called while nobody has a passage.
+/// The same in a process that is not held: one that goes on from a line, or whose sibling is the source of its rank,
+/// which changes the files of the rank until this process takes its place.
+pub fn begin_here(place: &UndoPlace) {
+    if is_simulated(place) {
+        return;
+    }
+    // Nobody of this host may have been saved. What fails is told when something is to be written down.
+    let _ = Directory::at(place.directory.clone()).begin(place.since.0);
+    begin(place);
+}
+
+/// From now on changes are written down there, where a helper has made room for them. Called while nobody has a
+/// passage.
 pub fn begin(place: &UndoPlace) {
+    if is_simulated(place) {
+        return;
+    }
     let mut state = lock(&STATE);
+    if state.as_ref().is_some_and(|state| state.since > place.since.0) {
+        // What this process was to hear as a sibling, before it was saved itself.
+        return;
+    }
     // In a process that goes on from a line nothing else has its number yet.
     drop(state.take());
     let recorder = Recorder::new(if place.is_of_host { 1 } else { file_undo::BLOCK_BYTES });
@@ -194,7 +230,7 @@ pub fn become_copy(place: Option<&UndoPlace>) {
     drop(presence);
     let (directory, since) =
         place.map_or((directory, since), |place| (Directory::at(place.directory.clone()), place.since.0));
-    // No process of this host may have been saved. What fails is told when something is to be written down.
+    // As in `begin_here`.
     let _ = directory.begin(since);
     *state = Some(State::new(directory, since, recorder));
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  DIRECTORY/JOB/line-7.partial/   images are being written, or were when their job was lost: never read
-//!                line-6/           0.0.image 1.0.image … host-0.memory manifest.json
+//!                line-6/           0.image 1.image … host-0.memory manifest.json
 //!                line-5/           the older one, until there is a line 7
 //! ```
 //! A line may be built on older ones, which it then needs ([`chain`]): of what was as in the one before it has only

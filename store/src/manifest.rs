@@ -1,7 +1,7 @@
 //! What a line is of: enough to start its job again without the command line that began it.
 
 use crate::level::Level;
-use redrt_types::{ReplicaId, View, World};
+use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, VirtualRank, World};
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::Application;
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use twox_hash::XxHash3_128;
 
 /// Grows with each change of what is written.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
-/// A process of a line.
+/// The process of a rank that has its image in a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
     /// Who it is.
@@ -47,7 +47,13 @@ pub struct Manifest {
     pub world: World,
     /// Who lived then.
     pub view: View,
-    /// Those.
+    /// How many replicas each rank was to have.
+    pub degrees: Vec<u16>,
+    /// Greater than the number of any life that a place had had.
+    pub next_life: Incarnation,
+    /// The numbers of the hosts of all that lived, in `hosts`, in order of process number.
+    pub placement: Vec<Option<u32>>,
+    /// Of each rank the one that was saved.
     pub members: Vec<Member>,
     /// The programs.
     pub applications: Vec<Application>,
@@ -137,19 +143,26 @@ impl Manifest {
 
     fn check(&self) -> Result<(), ManifestError> {
         let rank_count = self.world.rank_count() as usize;
-        let live = self.world.replicas().filter(|replica| self.view.is_live(*replica));
+        let is_host = |host: &u32| (*host as usize) < self.hosts.len();
+        let is_member = |member: &Member| self.view.is_live(member.replica);
+        let ranks = self.members.iter().filter(|member| is_member(member)).map(|member| member.replica.rank.0);
+        let is_fit = |(degree, rank): (&u16, u32)| (1..=self.world.degree(VirtualRank(rank))).contains(degree);
         let goes_back = std::iter::once(&self.generation).chain(&self.chain).is_sorted_by(|newer, older| newer > older);
         let what = if !goes_back {
             "it is built on a newer one"
         } else if !self.view.fits(&self.world) {
             "its view is of another job"
-        } else if !live.eq(self.members.iter().map(|member| member.replica)) {
-            "not every process that lived is in it"
+        } else if !ranks.eq(0..self.world.rank_count()) || self.members.len() != rank_count {
+            "not one process of every rank is in it"
+        } else if self.degrees.len() != rank_count || !self.degrees.iter().zip(0..).all(is_fit) {
+            "its degrees are of another job"
+        } else if self.placement.len() != self.world.process_count() as usize {
+            "not every place is in it"
         } else if self.level.is_of_hosts() && self.copies.len() != self.hosts.len() {
             "its copies are of another job"
-        } else if self.copies.iter().flatten().any(|host| *host as usize >= self.hosts.len()) {
+        } else if !self.copies.iter().flatten().all(is_host) {
             "a copy is on a host that is not there"
-        } else if self.members.iter().any(|member| member.host as usize >= self.hosts.len()) {
+        } else if !self.members.iter().map(|member| &member.host).chain(self.placement.iter().flatten()).all(is_host) {
             "a process is on a host that is not there"
         } else if self.application_of_rank.len() != rank_count {
             "not every rank is in it"
@@ -161,10 +174,33 @@ impl Manifest {
         Err(ManifestError::Inconsistent(what))
     }
 
-    /// The host of each process, in order of process number; none for places that were free.
+    /// The image of a rank.
+    ///
+    /// # Panics
+    /// When there is no such rank.
     #[must_use]
-    pub fn placement(&self) -> Vec<Option<u32>> {
-        self.by_process(|member| member.host)
+    pub fn image(&self, rank: VirtualRank) -> &Member {
+        &self.members[rank.0 as usize]
+    }
+
+    /// The view with which the job goes on, with so many replicas of each rank as there are places for: those that were
+    /// saved first, then others that lived. All of a rank have one image.
+    #[must_use]
+    pub fn view_of_images(&self, degrees: &[u16]) -> View {
+        if !self.world.is_replicated() {
+            // Messages have no numbers: each process is the one that was saved.
+            return self.view.clone();
+        }
+        let cut = CutNumber(self.view.latest_cut().0 + 1);
+        let mut loaded = Vec::new();
+        for (member, degree) in self.members.iter().zip(degrees) {
+            let source = member.replica;
+            let mut places: Vec<_> = self.world.sphere(source.rank).collect();
+            places.sort_by_key(|place| (*place != source, !self.view.is_live(*place), place.index));
+            let admit = |replica| Admission { replica, incarnation: self.next_life, source: source.index, cut };
+            loaded.extend(places.into_iter().take(usize::from(*degree)).map(admit));
+        }
+        self.view.of_images(&loaded)
     }
 
     /// The hosts that have the part of `host`: itself, and that with the copy.
@@ -195,16 +231,5 @@ impl Manifest {
             }
         };
         (0..self.hosts.len() as u32).map(home).collect()
-    }
-
-    /// Where the standard streams of each process were.
-    #[must_use]
-    pub fn positions(&self) -> Vec<Option<Position>> {
-        self.by_process(|member| member.position.clone())
-    }
-
-    fn by_process<T>(&self, of: impl Fn(&Member) -> T) -> Vec<Option<T>> {
-        let member = |replica| self.members.iter().find(|member| member.replica == replica);
-        self.world.replicas().map(|replica| member(replica).map(&of)).collect()
     }
 }

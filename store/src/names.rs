@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn a_file_has_its_like_in_another_line_of_the_same_place() {
         for line in ["line-7", "line-7.partial"] {
-            let file = Path::new("/job/at-3").join(line).join("0.0.image");
-            assert_eq!(of_line(&file, Generation(5)), Path::new("/job/at-3/line-5/0.0.image"));
+            let file = Path::new("/job/at-3").join(line).join("0.image");
+            assert_eq!(of_line(&file, Generation(5)), Path::new("/job/at-3/line-5/0.image"));
         }
     }
 

@@ -75,7 +75,7 @@ mod tests {
         for generation in 1..5 {
             make(&place(3, generation), &[]).unwrap();
             make(&place(4, generation), &[1, 2, 3].map(Generation)).unwrap();
-            fs::write(place(3, generation).join("0.0.image"), "x").unwrap();
+            fs::write(place(3, generation).join("0.image"), "x").unwrap();
             settle(&place(3, generation)).unwrap();
         }
         fs::create_dir(parent.path().join("at-x")).unwrap();
@@ -83,6 +83,6 @@ mod tests {
         assert_eq!([1, 2, 3].map(seen), [1, 2, 3].map(|generation| vec![place(4, generation)]));
         assert_eq!(seen(4), [place(3, 4), place(4, 4)]);
         make(&place(3, 4), &[]).unwrap();
-        assert!(place(3, 4).join("0.0.image").exists());
+        assert!(place(3, 4).join("0.image").exists());
     }
 }

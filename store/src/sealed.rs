@@ -235,11 +235,11 @@ mod tests {
 
     #[test]
     fn another_key_and_another_file_are_told_apart() {
-        let sealed = seal(b"text", &key(1), "0.0.image").unwrap();
-        assert_eq!(all(&sealed, &key(1), "0.0.image").unwrap(), b"text");
-        assert_eq!(why(all(&sealed, &key(2), "0.0.image")), Some(SealError::OtherKey));
-        assert_eq!(why(all(&sealed, &key(1), "1.0.image")), Some(SealError::Damaged));
-        assert_ne!(seal(b"text", &key(1), "0.0.image").unwrap(), sealed);
+        let sealed = seal(b"text", &key(1), "0.image").unwrap();
+        assert_eq!(all(&sealed, &key(1), "0.image").unwrap(), b"text");
+        assert_eq!(why(all(&sealed, &key(2), "0.image")), Some(SealError::OtherKey));
+        assert_eq!(why(all(&sealed, &key(1), "1.image")), Some(SealError::Damaged));
+        assert_ne!(seal(b"text", &key(1), "0.image").unwrap(), sealed);
     }
 
     #[test]

@@ -135,17 +135,50 @@ fn a_job_is_resumed_with_more_replicas_than_were_saved() {
     begin.wait_until("computing", |job| job.output().contains("computing"));
     begin.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", begin.errors()));
     let _ = begin.wait().ended_with(75);
-    for (degree, line) in [("2", "--spares 3"), ("4", "places for 3 replicas of rank 0")] {
-        let refused = resume(store.path()).options(&["-r", degree]).run();
-        assert!(refused.code == Some(2) && refused.err.contains(line), "{refused}");
-    }
-    let second = resume(store.path()).options(&["-r", "2", "--spares", "3"]).start();
-    second.wait_for("joined", 3);
+    let refused = resume(store.path()).options(&["-r", "4"]).run();
+    assert!(refused.code == Some(2) && refused.err.contains("places for 3 replicas of rank 0"), "{refused}");
+    // All are loaded from the images there are. One checkpoint on, with fewer of them again.
+    let second = resume(store.path()).options(&["-r", "2"]).start();
+    second.wait_for("started", 6);
+    second.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", second.errors()));
     second.kill_replica("1.0");
     second.wait_for("replica-lost", 1);
+    second.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", second.errors()));
+    let _ = second.wait().ended_with(75);
     std::fs::write(&stop, "").expect("the directory is there");
-    let second = second.wait().ended_well();
-    assert_eq!(second.out.lines().filter(|line| line.ends_with(": right")).count(), 3, "{second}");
+    let third = resume(store.path()).options(&["-r", "1"]).run().ended_well();
+    assert_eq!(third.out.lines().filter(|line| line.ends_with(": right")).count(), 3, "{third}");
+    assert_eq!(third.events("started").count(), 3, "{third}");
+}
+
+/// Only one replica of each rank is saved, and all are there after a return, also one that was missing when it was.
+#[test]
+fn one_replica_of_each_rank_is_saved_and_a_return_brings_all_back() {
+    let alone = store();
+    let mut bytes = Vec::new();
+    for (degree, store) in [(1, &alone), (2, &store())] {
+        let ended = while_computing(LIMIT, until(degree, "auto", store), |job| {
+            if degree == 2 {
+                job.kill_replica("0.1");
+                job.wait_for("replica-lost", 1);
+            }
+            checkpoint(job);
+            if degree == 2 {
+                ["1.0", "1.1"].map(|replica| job.pid_of(replica)).into_iter().for_each(kill);
+                job.wait_for("went-back", 1);
+                job.wait_for("started", 12);
+                // So is what was missing: either of each rank can go on alone.
+                for (count, replica) in (2..).zip(["0.0", "1.0", "2.1"]) {
+                    job.kill_replica(replica);
+                    job.wait_for("replica-lost", count + 1);
+                }
+            }
+        });
+        let ended = is_right(ended);
+        bytes.push(ended.events("checkpoint").next().and_then(|event| event["bytes"].as_u64()).expect("it has a size"));
+    }
+    // Without replicas the memory that processes share is there besides.
+    assert!(bytes[1] < bytes[0] * 13 / 10, "{bytes:?}");
 }
 
 pub fn resume(store: &Path) -> Job {
@@ -365,7 +398,7 @@ fn a_torn_image_is_passed_over_and_told() {
     stop.give();
     let of_job =
         std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it is there").path();
-    let image = of_job.join("line-2/1.0.image");
+    let image = of_job.join("line-2/1.image");
     let len = std::fs::metadata(&image).expect("it is there").len();
     let file = std::fs::File::options().write(true).open(&image).expect("it can be opened");
     // The same length with something else in it: only reading shows it.

@@ -35,6 +35,24 @@ fn files_are_as_they_were_at_the_checkpoint_that_a_job_goes_back_to() {
 }
 
 #[test]
+fn the_successor_of_one_that_was_saved_writes_down_what_it_changes() {
+    let (undisturbed, store, directory) = (Undisturbed::new(2), store(), store());
+    let job = saved(undisturbed.job(directory.path()).limit(LIMIT).degree(2), "asked", &store).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    checkpoint(&job);
+    goes_on(&job, directory.path(), 10);
+    job.kill_replica("1.0");
+    goes_on(&job, directory.path(), 20);
+    kill_rank_1(&job);
+    job.wait_for("went-back", 1);
+    goes_on(&job, directory.path(), 5);
+    kill_rank_1(&job);
+    let ended = job.wait().ended_well().said("changes were taken back");
+    assert_eq!(ended.number("returns"), 2, "{ended}");
+    undisturbed.check(&ended, directory.path(), "r = 2");
+}
+
+#[test]
 fn files_are_as_they_were_when_a_job_is_resumed_that_was_lost_with_its_redrun() {
     let undisturbed = Undisturbed::new(2);
     for degree in [1, 2, 3] {

@@ -183,7 +183,7 @@ fn a_torn_part_is_passed_over_and_the_older_checkpoint_stays() {
     let job = kept.start("partner", "h1,h2,h3", &[]);
     checkpoint(&job);
     checkpoint(&job);
-    let image = kept.disk(2).join("line-2/1.0.image");
+    let image = kept.disk(2).join("line-2/1.image");
     let len = std::fs::metadata(&image).expect("it is there").len();
     let file = std::fs::File::options().write(true).open(&image).expect("it can be opened");
     std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 64], len / 2).expect("it can be written");

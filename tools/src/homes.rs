@@ -2,6 +2,8 @@
 
 use crate::plan::{HostPlan, PlannedHost};
 use line_store::{Homeless, Manifest, place};
+use redrt_types::{View, VirtualRank};
+use redrt_wire::line::Place;
 use std::path::{Path, PathBuf};
 
 /// A job cannot go on from a line.
@@ -22,7 +24,7 @@ fn is_called(host: &PlannedHost, name: &str) -> bool {
 }
 
 fn group_size(manifest: &Manifest, group: usize) -> usize {
-    manifest.members.iter().filter(|member| member.host as usize == group).count()
+    manifest.placement.iter().filter(|host| **host == Some(group as u32)).count()
 }
 
 /// The hosts on which a job goes on that has lost some: those of its line that live, and for each other one another
@@ -93,18 +95,86 @@ pub fn resumed(manifest: &Manifest, plan: &HostPlan) -> Result<HostPlan, Homeles
     Ok(HostPlan { hosts: hosts.collect(), ..plan.clone() })
 }
 
-/// Where the images of each group are, on the hosts where the groups go on.
+/// Where each host has what is its own of a line, on the hosts where the job goes on: those that live have it where
+/// they had it.
 #[must_use]
-pub fn directories(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Path) -> Vec<PathBuf> {
-    let directory = |group: u32| {
-        if !manifest.level.is_of_hosts() {
-            return of_all.to_owned();
-        }
-        let is_here = |holder: &u32| is_called(&plan.hosts[group as usize], &manifest.hosts[*holder as usize]);
-        let holder = manifest.holders(group).find(is_here).unwrap_or(group);
-        place::of_host(job, holder, manifest.generation)
+pub fn places(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Path) -> Vec<Place> {
+    let place = |host: u32| {
+        let directory = directory_on(manifest, plan, host, host, job, of_all);
+        let directory = directory.unwrap_or_else(|| place::of_host(job, host, manifest.generation));
+        Place { directory, has_sources: manifest.members.iter().any(|member| member.host == host) }
     };
-    (0..manifest.hosts.len() as u32).map(directory).collect()
+    (0..manifest.hosts.len() as u32).map(place).collect()
+}
+
+/// The hosts that had processes and are not there any more.
+pub fn gone<'a>(manifest: &'a Manifest, plan: &'a HostPlan) -> impl Iterator<Item = &'a str> {
+    let hosts = manifest.hosts.iter().enumerate().filter(|(group, _)| group_size(manifest, *group) > 0);
+    hosts.filter(|(group, name)| !is_called(&plan.hosts[*group], name)).map(|(_, name)| name.as_str())
+}
+
+/// Where a process goes on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// The number of its host.
+    pub host: u32,
+    /// Where the image of its rank is there.
+    pub directory: PathBuf,
+}
+
+/// Where each process of `view` goes on, in order of process number: where it was, if the image of its rank can be had
+/// there, and else on the host with the fewest processes where it can be, on one without siblings if there is one.
+#[must_use]
+pub fn seats(manifest: &Manifest, plan: &HostPlan, view: &View, job: &Path, of_all: &Path) -> Vec<Option<Seat>> {
+    let mut taken: Vec<Vec<VirtualRank>> = vec![Vec::new(); plan.hosts.len()];
+    let mut seats = vec![None; manifest.world.process_count() as usize];
+    // Those whose places are known come first.
+    let mut later = Vec::new();
+    let live = manifest.world.replicas().filter(|replica| view.is_live(*replica));
+    for replica in live {
+        let image = manifest.image(replica.rank);
+        let process = manifest.world.process(replica).0 as usize;
+        let own = if replica == image.replica { Some(image.host) } else { manifest.placement[process] };
+        match own.and_then(|host| Some((host, directory_on(manifest, plan, image.host, host, job, of_all)?))) {
+            Some((host, directory)) => {
+                taken[host as usize].push(replica.rank);
+                seats[process] = Some(Seat { host, directory });
+            }
+            None => later.push(replica),
+        }
+    }
+    for replica in later {
+        let image = manifest.image(replica.rank);
+        let seat = |host| Some(Seat { host, directory: directory_on(manifest, plan, image.host, host, job, of_all)? });
+        let order = |seat: &Seat| {
+            let ranks = &taken[seat.host as usize];
+            (ranks.contains(&replica.rank), plan.hosts[seat.host as usize].spare, ranks.len())
+        };
+        let best = (0..plan.hosts.len() as u32).filter_map(seat).min_by_key(order);
+        if let Some(seat) = &best {
+            taken[seat.host as usize].push(replica.rank);
+        }
+        seats[manifest.world.process(replica).0 as usize] = best;
+    }
+    seats
+}
+
+/// Where the part that a host had is seen on `here`, if it is.
+fn directory_on(
+    manifest: &Manifest,
+    plan: &HostPlan,
+    of: u32,
+    here: u32,
+    job: &Path,
+    of_all: &Path,
+) -> Option<PathBuf> {
+    let planned = plan.hosts.get(here as usize)?;
+    if !manifest.level.is_of_hosts() {
+        return Some(of_all.to_owned());
+    }
+    let is_here = |holder: &u32| is_called(planned, &manifest.hosts[*holder as usize]);
+    let holder = manifest.holders(of).find(is_here)?;
+    Some(place::of_host(job, holder, manifest.generation))
 }
 
 #[cfg(test)]
@@ -145,6 +215,9 @@ mod tests {
             program_version: String::new(),
             hosts: ["a", "b", "c"].map(str::to_owned).into(),
             view: View::with_degrees(&world, &[1, 1]),
+            degrees: vec![1, 1],
+            next_life: Default::default(),
+            placement: vec![Some(0), Some(1)],
             members: (0..).zip(world.replicas().collect::<Vec<ReplicaId>>()).map(member).collect(),
             world,
             applications: Vec::new(),
@@ -185,15 +258,41 @@ mod tests {
         manifest.copies[1] = Some(0);
         let found = after_loss(&manifest, &plan, &|host| host == 1).unwrap();
         assert_eq!(names(&found), [("a", false), ("a", false), ("c", true)]);
-        let places = directories(&manifest, &found, Path::new("/j"), Path::new("/j/line-3"));
-        assert_eq!(places[..2], ["/j/at-0/line-3", "/j/at-0/line-3"].map(PathBuf::from));
+        let places = |manifest: &Manifest, plan: &HostPlan| -> Vec<_> {
+            let seats = seats(manifest, plan, &manifest.view, Path::new("/j"), Path::new("/j/line-3"));
+            seats.into_iter().flatten().map(|seat| (seat.host, seat.directory.display().to_string())).collect()
+        };
+        let expected = |names: [&str; 2]| (0..).zip(names.map(str::to_owned)).collect::<Vec<(u32, String)>>();
+        assert_eq!(places(&manifest, &found), expected(["/j/at-0/line-3", "/j/at-0/line-3"]));
         // That host is lost after the next line: what is on it is two groups, whose copies are elsewhere.
         manifest.hosts[1] = "a".into();
         manifest.copies = vec![Some(2), Some(2), None];
         let found = after_loss(&manifest, &found, &|host| host < 2).unwrap();
         assert_eq!(names(&found), [("c", false), ("c", false), ("c", true)]);
-        let places = directories(&manifest, &found, Path::new("/j"), Path::new("/j/line-3"));
-        assert_eq!(places[..2], ["/j/at-2/line-3", "/j/at-2/line-3"].map(PathBuf::from));
+        assert_eq!(places(&manifest, &found), expected(["/j/at-2/line-3", "/j/at-2/line-3"]));
+    }
+
+    #[test]
+    fn siblings_of_a_source_go_on_where_they_were_or_where_its_image_can_be_had() {
+        let world = World::uniform(2, 3);
+        let mut manifest = Manifest {
+            view: View::with_degrees(&world, &[2, 2]),
+            degrees: vec![3, 2],
+            placement: vec![Some(0), Some(1), None, Some(0), Some(1), None],
+            world,
+            ..manifest(Level::Shared)
+        };
+        (manifest.members[1].replica, manifest.members[1].host) = (ReplicaId::new(1, 1), 1);
+        let plan = plan(&["a", "b", "c"], &[]);
+        let hosts = |manifest: &Manifest| -> Vec<_> {
+            let view = manifest.view_of_images(&manifest.degrees);
+            let seats = seats(manifest, &plan, &view, Path::new("/j"), Path::new("/j/line-3"));
+            seats.iter().map(|seat| seat.as_ref().map(|seat| seat.host)).collect()
+        };
+        assert_eq!(hosts(&manifest), [Some(0), Some(1), Some(2), Some(0), Some(1), None]);
+        // 0.0 is saved on a, and copied to b; 1.1 on b alone.
+        (manifest.level, manifest.copies) = (Level::Partner, vec![Some(1), None, None]);
+        assert_eq!(hosts(&manifest), [Some(0), Some(1), Some(0), Some(1), Some(1), None]);
     }
 
     #[test]

@@ -20,13 +20,27 @@ pub struct Told {
 #[must_use]
 pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Told {
     let place = UndoPlace::beside(line, generation, host.is_some());
-    match cut_of(line, host).and_then(|cut| Directory::at(place.directory).go_back(generation.0, cut)) {
+    let log = Directory::at(place.directory);
+    match cut_of(line, host).and_then(|cut| log.go_back(generation.0, cut)) {
         Ok(undone) => told(generation, &undone),
-        Err(error) => {
-            let wrong = format!("files are left as they are, not as at checkpoint {generation}: {error}");
-            Told { done: None, wrong: vec![wrong] }
-        }
+        Err(error) => Told { done: None, wrong: vec![not_put_back(generation, &error)] },
     }
+}
+
+/// The same on a host none of whose processes was saved: nobody there has changed files until all were told of the
+/// line.
+#[must_use]
+pub fn put_back_unsaved(line: &Path, generation: Generation) -> Told {
+    let log = Directory::at(UndoPlace::beside(line, generation, true).directory);
+    let undone = log.begun(generation.0).and_then(|cut| cut.map(|cut| log.go_back(generation.0, cut)).transpose());
+    match undone {
+        Ok(undone) => undone.map(|undone| told(generation, &undone)).unwrap_or_default(),
+        Err(error) => Told { done: None, wrong: vec![not_put_back(generation, &error)] },
+    }
+}
+
+fn not_put_back(generation: Generation, error: &io::Error) -> String {
+    format!("files are left as they are, not as at checkpoint {generation}: {error}")
 }
 
 /// How much of the log is older than a line.

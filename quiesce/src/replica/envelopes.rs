@@ -17,7 +17,6 @@ use super::{Replica, Verification};
 use crate::channel::Phase;
 use crate::frame::{Action, Finding, MessageId, Output};
 use crate::mutation::Mutation;
-use crate::view::leader;
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet, VirtualRank};
 use sdc_detect::{Tally, agreed};
 
@@ -116,7 +115,7 @@ impl Replica {
             && self.live(self.me.rank).len() >= MAJORITY_DEGREE
             && !self.has(Mutation::SidesTaken)
             && !self.is_left_to_arbiters(message);
-        let leader = leader(&self.view, message.sender).filter(|_| is_shared)?.index;
+        let leader = self.view.leader(message.sender).filter(|_| is_shared)?.index;
         let tally = &self.slot(message).tally;
         (tally.claim(leader)? != tally.claim(supplier)?).then_some(leader)
     }

@@ -16,6 +16,10 @@
 //! in the image; one that it has not is pinned wherever it may come from. What the copy itself has sent before the cut
 //! and somebody may still want is in the source's log, which it has a copy of.
 //!
+//! A job that goes on from images of one replica of each rank is one in which all are copies: each process takes its
+//! place in a view of which nobody has heard, and all pin for all (`pin_late_joiners`). Their cuts fit each other when
+//! no source goes on before the last one is stopped.
+//!
 //! The coordinator says who is awaited as a whole, never what has changed, and says it again after each view with a
 //! copy: a copy has the pins of its source, and hears nothing of what is said between the cut and that view. What it
 //! kept for somebody whose join ended meanwhile it would keep for ever.

@@ -8,7 +8,7 @@ use crate::channel::{Phase, Slot};
 use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId};
 use crate::mutation::Mutation;
-use crate::view::{Service, leader, service};
+use crate::view::{Service, service};
 use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank};
 
 /// A copy waits for payloads that were on their way to its original: all its suppliers are lost to it.
@@ -55,7 +55,7 @@ impl Replica {
             }
             if rank == self.me.rank
                 && !self.joining
-                && let Some(leader) = leader(&self.view, rank)
+                && let Some(leader) = self.view.leader(rank)
             {
                 outcome = self.decisions.apply_view(live, leader.index, &mut self.outputs);
             }

@@ -33,7 +33,7 @@ use crate::frame::{Arrival, Frame, Output};
 use crate::hashable_map::{ChannelKey, Channels};
 use crate::mutation::Mutation;
 use crate::outcome::{DecisionKey, Outcome, StreamId};
-use crate::view::{Protocol, Service, leader, service};
+use crate::view::{Protocol, Service, service};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
@@ -168,7 +168,7 @@ impl Replica {
         let served = |client| if view.is_live(client) { of(me, client) } else { Service::None };
         let services = world.replicas().map(served).collect();
         let wanted = world.replicas().map(|server| of(server, me)).collect();
-        let leader = leader(&view, me.rank).expect("the own sphere has a live replica");
+        let leader = view.leader(me.rank).expect("the own sphere has a live replica");
         let decisions = Decisions::new(me, world.degree(me.rank), live[me.rank.0 as usize], leader.index);
         Self {
             me,

@@ -7,6 +7,9 @@
 //! While an image is taken the agent holds the engine, so no thread is in the middle of anything, and everything that
 //! the protocol has said was carried out. In a copy the program's threads wait at the gate until the view that has it;
 //! frames are taken from then on (`quiesce`'s join).
+//!
+//! A line is images of processes from which all go on ([`Cell::hold_for_line`]). Where messages are numbered each that
+//! is loaded from one is such a copy. Where they are not, all of a job must be at rest, and go on as they were.
 
 use super::link::{Identity, Links};
 use super::message::Data;
@@ -28,7 +31,8 @@ use tracing::debug;
 pub enum Joining {
     /// No view has it.
     Outside,
-    /// It goes on from an image, with the whole job, and has not heard how the others are reached.
+    /// It goes on from an image, with the whole job, in which messages are not numbered, and has not heard how the
+    /// others are reached.
     Restored,
     /// It has its place, and has not heard its leader.
     InView,
@@ -93,18 +97,21 @@ impl Cell {
         }
     }
 
-    /// Holds the engine for an image of a line. All other processes of the job are held, too, until all images are
-    /// taken. `None` in a copy that is not in step.
+    /// Holds the engine for an image of a line. All others of whom there is one are held, too, until all images are
+    /// taken. `None` in a process that has yet to hear of its place. A copy that has not heard its leader has all that
+    /// was decided: nobody joins a running job while a line is taken, and of one that went back all have one image.
     pub fn hold_for_line(&self) -> Option<Held<'_>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let mut engine = self.lock_at_any_time();
         self.is_wanted.store(false, Ordering::Relaxed);
-        if engine.joining != Joining::Done {
+        if engine.joining.is_closed() {
             return None;
         }
         engine.flush();
-        // What is in hand may still cause something to be sent, to processes that are copied already.
-        engine.links.suspend();
+        if engine.replication.is_none() {
+            // What is in hand may still cause something to be sent, to processes that are copied already.
+            engine.links.suspend();
+        }
         Some(Held { engine, cell: self })
     }
 
@@ -135,6 +142,11 @@ impl Held<'_> {
 }
 
 impl Held<'_> {
+    /// Whether nothing may be on its way between processes whose images belong together: nobody would send it again.
+    pub fn needs_rest(&self) -> bool {
+        self.engine.replication.is_none()
+    }
+
     /// Sends what connections have taken, and takes in what has reached this host. Whether all that was sent has
     /// reached the others.
     pub fn settle(&mut self) -> bool {
@@ -157,8 +169,8 @@ impl Held<'_> {
         cell.wake();
     }
 
-    /// In a process that goes on from an image of a line, as all others of its job do: what it had sent to them and
-    /// they had not taken is where it was.
+    /// In a process without siblings that goes on from an image of a line, as all others of its job do: what it had
+    /// sent to them and they had not taken is where it was.
     pub fn become_restored(&mut self, identity: Identity, shares_core: bool) -> io::Result<()> {
         self.cell.sleeper.become_process(&identity, shares_core)?;
         self.engine.become_restored(identity, shares_core);
@@ -208,11 +220,6 @@ impl Engine {
         // This host may allow what the last one did not.
         self.direct_refused = false;
         self.alarm_ns = None;
-        // A line is taken when nobody is awaited; that this process was to hear so may have been on its way.
-        if let Some(replication) = &mut self.replication {
-            replication.set_pins(&[], &[]);
-            self.carry_out();
-        }
     }
 
     /// Whether it is no copy, or one that is in step.

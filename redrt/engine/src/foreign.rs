@@ -34,7 +34,8 @@ impl Engine {
 impl Cell {
     /// Something that a thread waits for, other than a message, has come.
     pub fn tell_waiting(&self) {
-        self.lock().requests.completions += 1;
+        // Also in a copy whose threads wait for the view that this thread will hear of.
+        self.lock_at_any_time().requests.completions += 1;
         self.has_news.store(true, Ordering::SeqCst);
         self.wake();
     }

@@ -475,7 +475,8 @@ impl Cell {
                     return engine;
                 }
                 drop(engine);
-                redrt_process::simulation::sleep(None);
+                let is_of_program = redrt_process::simulation::sleep(None);
+                assert!(is_of_program, "who opens the gate waits at it");
                 self.lock_at_any_time()
             } else {
                 engine.wait(&self.gate)

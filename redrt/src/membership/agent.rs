@@ -5,6 +5,7 @@ use crate::links::listening;
 use crate::mutation::{self, Mutation};
 use crate::runtime::control::Control;
 use crate::runtime::{Job, abort, job, leave, threads, workers};
+use crate::undo;
 use redrt_engine as engine;
 use redrt_wire::control::{Determinism, FromAgent, ToAgent};
 use std::io;
@@ -148,6 +149,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
         }
         // A line that was given up before this process had heard of it.
         ToAgent::LineGoes(_) => {}
+        ToAgent::ChangesSince(place) => undo::begin_here(&place),
         ToAgent::Welcome(_) | ToAgent::Place(_) => {}
     }
 }

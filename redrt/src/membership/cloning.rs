@@ -24,8 +24,6 @@ use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
 use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
-#[cfg(any(test, feature = "simulation"))]
-use redrt_wire::line::Generation;
 use redrt_wire::line::UndoPlace;
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -132,7 +130,7 @@ const ARRIVAL_INTERVAL_MS: i32 = 1;
 fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<UndoPlace, i32> {
     let mut is_quiet = false;
     loop {
-        let has_arrived = held.settle();
+        let has_arrived = !held.needs_rest() || held.settle();
         if has_arrived && !is_quiet {
             hushed.send(&FromAgent::Quiet).map_err(|_| libc::EPIPE)?;
             is_quiet = true;
@@ -142,7 +140,9 @@ fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<UndoPlace, i32> 
         match hushed.receive_within(limit_ms) {
             Ok(None) => {}
             Ok(Some(ToAgent::LineGoes(Some(place)))) if is_quiet => {
-                held.settle();
+                if held.needs_rest() {
+                    held.settle();
+                }
                 return Ok(place);
             }
             Ok(Some(ToAgent::LineGoes(_))) => return Err(libc::ECANCELED),
@@ -175,14 +175,15 @@ fn heed_all(said: Vec<ToAgent>) {
 /// A simulated process that is held for a line hears that it goes, and goes on. Its daemon says the first `before`
 /// messages before that, and the others in one go with it.
 #[cfg(any(test, feature = "simulation"))]
-pub fn go_on_simulated(mut held: Held<'static>, said: &[ToAgent], before: usize) {
+pub fn go_on_simulated(mut held: Held<'static>, place: UndoPlace, said: &[ToAgent], before: usize) {
     let control = job().and_then(|job| job.control).expect("it has a daemon");
     let mut hushed = control.deafen().hush();
     let (first, last) = said.split_at(before);
-    let place = UndoPlace::beside("/line-1".as_ref(), Generation(1), false);
     first.iter().chain([&ToAgent::LineGoes(Some(place))]).chain(last).for_each(|message| hushed.hear(message));
     // It goes on the same way when nothing comes of the line.
-    let _ = come_to_rest(&mut hushed, &mut held);
+    if let Ok(place) = come_to_rest(&mut hushed, &mut held) {
+        undo::begin(&place);
+    }
     held.resume();
     heed_all(hushed.end());
 }
@@ -237,36 +238,39 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     faults::become_copy(host_number);
     clock::become_copy();
     fence::register();
-    let segment = welcome.shared_memory.map(|memory| match is_restored {
+    // Of the memory that the processes of a host share a line has an image where nobody would send again what is in it.
+    let goes_on_in_place = is_restored && !welcome.world.is_replicated();
+    let segment = welcome.shared_memory.map(|memory| match goes_on_in_place {
         true => map_again(memory),
         false => map_anew(memory, &welcome),
     });
     let segment = segment.transpose()?;
     let listener = listening::open_again(welcome.listen)?;
     let (identity, shares_core) = (super::identity(&welcome, segment), super::shares_core(&welcome));
-    match is_restored {
-        true => {
-            dynamic::checkpoint::note_restored();
-            held.become_restored(identity, shares_core)?;
-        }
+    if is_restored {
+        dynamic::checkpoint::note_restored();
+    }
+    match goes_on_in_place {
+        true => held.become_restored(identity, shares_core)?,
         false => held.become_copy(me, identity, shares_core)?,
     }
     let card = super::card(&welcome, listener.as_ref())?;
     set_job(Job::new(welcome, before.control));
-    if !is_restored {
+    // Files are as they were, and what the process that was saved was about to change, it has yet to. If it does and
+    // dies, its siblings see that another has.
+    if !is_restored || me != before.welcome.me {
         descriptors::note_copy();
     }
     match undo {
-        Some(place) if is_restored => undo::begin(&place),
+        Some(place) if is_restored => undo::begin_here(&place),
         place => undo::become_copy(place.as_ref()),
     }
     hushed.send(&FromAgent::Ready(card))
 }
 
-/// Whether it is a place of this job, and that of the image itself if the whole job goes on.
+/// Whether it is a place of this process's rank in this job.
 fn is_fit(place: &CopyPlace, welcome: &Welcome) -> bool {
-    let is_same = place.me == welcome.me && place.incarnation == welcome.incarnation;
-    welcome.world.contains(place.me) && (is_same || !place.is_restored)
+    welcome.world.contains(place.me) && place.me.rank == welcome.me.rank
 }
 
 /// The source's sockets are not here, and objects that had them close those numbers. Until then nothing else may have

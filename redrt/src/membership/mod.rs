@@ -213,13 +213,25 @@ pub fn hold_simulated() -> Option<engine::cloning::Held<'static>> {
     engine::cell().hold_for_line()
 }
 
-/// A simulated process that is held for a line goes on from it, in a job that has gone back to it.
+/// A simulated process that is held for a line goes on from it, in a job that has gone back to it, with this life.
 #[cfg(any(test, feature = "simulation"))]
-pub fn restore_simulated(mut held: engine::cloning::Held<'static>) -> io::Result<()> {
+pub fn restore_simulated(
+    mut held: engine::cloning::Held<'static>,
+    incarnation: redrt_types::Incarnation,
+    place: &redrt_wire::line::UndoPlace,
+) -> io::Result<()> {
     agent::begin_anew();
+    crate::undo::begin_here(place);
     crate::dynamic::checkpoint::note_restored();
-    let job = crate::runtime::job().expect("it is in a job");
-    held.become_restored(identity(&job.welcome, None), false)
+    let before = crate::runtime::job().expect("it is in a job");
+    let welcome = Welcome { incarnation, ..before.welcome.clone() };
+    let (identity, me) = (identity(&welcome, None), welcome.me);
+    match held.needs_rest() {
+        true => held.become_restored(identity, false)?,
+        false => held.become_copy(me, identity, false)?,
+    }
+    set_job(Job::new(welcome, before.control));
+    Ok(())
 }
 
 /// By which variables launchers tell a process its number and how many there are, and what they are called.

@@ -372,9 +372,16 @@ impl SimulatedJob {
             }
             Event::Told(process, incarnation, message) => {
                 let _ = incarnation;
+                let degree = self.summary.degree;
                 let member = self.member(process);
                 if !member.is_lost && member.output.is_none() {
-                    member.awaits_cards &= !matches!(*message, ToAgent::Cards(_));
+                    // Copies are told of their view after that.
+                    let is_known = match *message {
+                        ToAgent::Cards(_) => degree == 1,
+                        ToAgent::View(_) => degree > 1,
+                        _ => false,
+                    };
+                    member.awaits_cards &= !is_known;
                     member.actor.act(|| {
                         let job = runtime::job().expect("it is in the job");
                         crate::membership::agent::heed(job, job.control.expect("it has a daemon"), *message);
@@ -491,6 +498,7 @@ impl SimulatedJob {
             FromAgent::Suspect(peer) if self.degree_was(peer) > 1 => {}
             FromAgent::Event(redrt_wire::event::Event::Reconnected { .. })
             | FromAgent::Pinned(_)
+            | FromAgent::InStep
             | FromAgent::Quiet => {}
             other => return Err(Wrong::Said { replica, message: Box::new(other) }),
         }
@@ -516,7 +524,7 @@ impl SimulatedJob {
 }
 
 /// A process is lost where it stands, as its thread unwinds.
-fn member_lost(job: &mut SimulatedJob, process: ProcessIndex) {
+pub(super) fn member_lost(job: &mut SimulatedJob, process: ProcessIndex) {
     let member = job.member(process);
     member.actor.lose();
     if let Pause::Ended(_) = member.actor.run() {

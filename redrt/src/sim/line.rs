@@ -1,18 +1,24 @@
-//! Lines of a simulated job: all processes are held, what is on its way arrives, and the job goes on, or goes back.
-//! What their daemons say meanwhile is heeded when they go on.
+//! Lines of a simulated job: one replica of each rank is held, and the job goes on, or goes back. What their daemons
+//! say meanwhile is heeded when they go on.
+//!
+//! Where messages are not numbered, what is on its way arrives before.
 //!
 //! An image of a process is all that it has, and a seed is a run. So a job that goes back to a line is this one from
-//! the line on: its processes find themselves in a job that has heard nothing of them, without connections. What
-//! happened between the line and the loss is not simulated, since nothing of it remains.
+//! the line on: the sources find themselves in a job that has heard nothing of them, without connections and without
+//! siblings. What happened between the line and the loss is not simulated, since nothing of it remains. Simulated
+//! where a process can be copied (`quiesce`) is that its siblings are loaded from the image of a source, too, and that
+//! they go on while sources are held one after another.
 
-use super::job::SimulatedJob;
+use super::job::{SimulatedJob, member_lost};
 use super::world::Event;
 use super::wrong::Wrong;
 use crate::membership::{go_on_simulated, hold_simulated, restore_simulated};
 use crate::mutation::Mutation;
 use redrt_engine::cloning::Held;
-use redrt_types::ProcessIndex;
+use redrt_types::{Admission, CutNumber, Incarnation, ProcessIndex, ReplicaId, VirtualRank};
+use redrt_wire::clone::Pins;
 use redrt_wire::control::ToAgent;
+use redrt_wire::line::{Generation, UndoPlace};
 
 impl SimulatedJob {
     /// Chooses when lines are taken, and to which of them the job goes back.
@@ -38,12 +44,22 @@ impl SimulatedJob {
         if !is_whole || self.is_released && goes_back {
             return Ok(false);
         }
-        self.come_to_rest()?;
+        let sources = self.choose_sources();
+        if self.summary.degree == 1 {
+            self.come_to_rest()?;
+        }
         self.summary.lines += 1;
+        self.world().line_count = self.summary.lines;
         if goes_back {
-            self.go_back()?;
+            self.go_back(&sources)?;
         } else {
-            for process in self.living() {
+            let siblings = self.living().into_iter().filter(|process| !sources.contains(process));
+            if self.mutation != Some(Mutation::SiblingsUntold) {
+                for sibling in siblings.collect::<Vec<_>>() {
+                    self.tell(sibling, ToAgent::ChangesSince(self.undo_place()));
+                }
+            }
+            for process in sources {
                 self.go_on(process)?;
                 self.wake(process);
             }
@@ -52,13 +68,32 @@ impl SimulatedJob {
         Ok(true)
     }
 
+    /// Of each rank the replica that decides.
+    fn choose_sources(&self) -> Vec<ProcessIndex> {
+        let process = |replica: ReplicaId| {
+            let place = self.members.iter().position(|member| member.replica == replica);
+            ProcessIndex(place.expect("who lives is a member") as u32)
+        };
+        let choose = |rank| match self.mutation {
+            Some(Mutation::LineOfFollowers) => self.view.live(rank).next_back(),
+            _ => self.view.leader(rank),
+        };
+        let sources = (0..self.summary.rank_count).map(VirtualRank).filter_map(choose);
+        sources.map(process).collect()
+    }
+
+    /// Where changes since the line are written down.
+    fn undo_place(&self) -> UndoPlace {
+        UndoPlace::beside("/line".as_ref(), Generation(self.summary.lines), false)
+    }
+
     /// A process hears that the line goes, and what else its daemon has to tell it: some of it before, some with that.
     fn go_on(&self, process: ProcessIndex) -> Result<(), Wrong> {
         let mut world = self.world();
         let told = world.take_told(process);
         let before = world.random.below(told.len() + 1);
         drop(world);
-        self.hold(process, |held| go_on_simulated(held, &told, before))
+        self.hold(process, |held| go_on_simulated(held, self.undo_place(), &told, before))
     }
 
     fn living(&self) -> Vec<ProcessIndex> {
@@ -91,25 +126,46 @@ impl SimulatedJob {
         }
     }
 
-    /// All are loaded again, in a job whose coordinator is told everything anew.
-    fn go_back(&mut self) -> Result<(), Wrong> {
+    /// The sources are loaded again, in a job whose coordinator is told everything anew.
+    fn go_back(&mut self, sources: &[ProcessIndex]) -> Result<(), Wrong> {
+        for sibling in self.living().into_iter().filter(|process| !sources.contains(process)) {
+            member_lost(self, sibling);
+        }
         self.world().forget();
         self.is_released = false;
         // They know by themselves that it was taken.
         self.askers.clear();
         self.summary.returns += 1;
-        for process in self.living() {
-            let restored = self.hold(process, restore_simulated)?;
+        // Where nobody has siblings nobody is another than before.
+        let life = Incarnation(if self.summary.degree == 1 { 0 } else { self.summary.returns as u32 });
+        let mut loaded = Vec::new();
+        for process in sources.iter().copied() {
+            let restored = self.hold(process, |held| restore_simulated(held, life, &self.undo_place()))?;
             restored.map_err(|error| Wrong::NotRestored { process, error })?;
             let member = &mut self.members[process.0 as usize];
             (member.finalizing, member.awaits_cards) = (None, true);
+            // From now on it is the last one of its rank.
+            member.actor.lose_after(0);
+            let (replica, cut) = (member.replica, CutNumber(0));
+            loaded.push(Admission { replica, incarnation: life, source: replica.index, cut });
         }
-        // Some had heard of the last change, and to others it was still on its way.
+        let cards = self.cards.clone();
+        if self.summary.degree == 1 {
+            // Some had heard of the last change, and to others it was still on its way.
+            self.tell_view();
+            self.tell_all(|_| ToAgent::Cards(cards.clone()));
+        } else {
+            self.view = self.view.of_images(&loaded);
+            self.tell_all(|_| ToAgent::Cards(cards.clone()));
+            self.tell_view();
+            self.tell_all(|_| ToAgent::Pins(Pins::default()));
+        }
+        Ok(())
+    }
+
+    fn tell_view(&mut self) {
         if self.mutation != Some(Mutation::ViewUnsaid) {
             self.tell_all(|view| ToAgent::View(view.clone()));
         }
-        let cards = self.cards.clone();
-        self.tell_all(|_| ToAgent::Cards(cards.clone()));
-        Ok(())
     }
 }

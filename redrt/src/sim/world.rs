@@ -66,6 +66,10 @@ pub struct World {
     muted: BTreeSet<ProcessIndex>,
     /// Signals that programs got.
     pub raised_count: u64,
+    /// How many lines were taken: what is changed since the last one has to be written down.
+    pub line_count: u64,
+    /// What is in the file of each rank.
+    pub files: BTreeMap<u32, u64>,
     /// Is called with each thing that happens.
     pub trace: Option<fn(&str)>,
 }
@@ -110,6 +114,8 @@ impl World {
             pause_percent,
             muted: BTreeSet::new(),
             raised_count: 0,
+            line_count: 0,
+            files: BTreeMap::new(),
             trace,
         }
     }
@@ -157,9 +163,11 @@ impl World {
         keys.iter().filter_map(message).collect()
     }
 
-    /// The job goes back to a line: connections are gone, and nothing is on its way on one or to be told.
+    /// The job goes back to a line: connections are gone, nothing is on its way on one or to be told, and nobody is
+    /// lost who might be the last one.
     pub fn forget(&mut self) {
-        self.events.retain(|_, event| !event.is_of_network() && !matches!(event, Event::Told(..)));
+        let is_told = |event: &Event| matches!(event, Event::Told(..) | Event::Missed(_) | Event::Lost(_));
+        self.events.retain(|_, event| !event.is_of_network() && !is_told(event));
         self.links.iter_mut().for_each(Link::end);
     }
 

@@ -102,6 +102,12 @@ impl View {
         members.iter().enumerate().filter_map(live)
     }
 
+    /// The live replica of a rank that has served longest, ties by index: it decides. A join never moves it.
+    #[must_use]
+    pub fn leader(&self, rank: VirtualRank) -> Option<ReplicaId> {
+        self.live(rank).min_by_key(|replica| (self.member(*replica).map(|member| member.joined), replica.index))
+    }
+
     /// The same as a set.
     #[must_use]
     pub fn live_set(&self, rank: VirtualRank) -> ReplicaSet {
@@ -157,7 +163,8 @@ impl View {
     }
 
     /// The view with which a job goes on from images, one of each rank, in place of this one: these live, and nobody
-    /// else. Each is loaded from the image of the sibling that it names.
+    /// else. Each is loaded from the image of the sibling that it names. That sibling leads, since it has led: what it
+    /// was about to do outside, nobody but it can have done.
     #[must_use]
     pub fn of_images(&self, loaded: &[Admission]) -> Self {
         let mut next = self.clone();
@@ -165,7 +172,8 @@ impl View {
         next.spheres.iter_mut().for_each(|sphere| sphere.fill(None));
         for copy in loaded {
             if copy.source == copy.replica.index {
-                next.seat(copy.replica, Member { incarnation: copy.incarnation, joined: next.number, origin: None });
+                let joined = self.member(copy.replica).map_or(next.number, |member| member.joined);
+                next.seat(copy.replica, Member { incarnation: copy.incarnation, joined, origin: None });
             } else {
                 next.admit(*copy, None);
             }
@@ -256,13 +264,13 @@ mod tests {
             source: ReplicaIndex(source),
             cut: CutNumber(6),
         };
-        let view = View::initial(&world).without(&[ReplicaId::new(0, 2)]);
-        let next = view.of_images(&[loaded(0, 1, 1), loaded(0, 1, 2), loaded(1, 0, 0)]);
+        let view = View::initial(&world).without(&[ReplicaId::new(0, 1)]);
+        let next = view.of_images(&[loaded(0, 2, 2), loaded(0, 2, 1), loaded(1, 0, 0)]);
         let live: Vec<_> = (0..2).flat_map(|rank| next.live(VirtualRank(rank)).collect::<Vec<_>>()).collect();
         assert_eq!(live, [ReplicaId::new(0, 1), ReplicaId::new(0, 2), ReplicaId::new(1, 0)]);
         assert_eq!((next.number, next.latest_cut(), view.latest_cut()), (ViewNumber(2), CutNumber(6), CutNumber(0)));
-        let is_new = |replica: &ReplicaId| next.member(*replica).unwrap().joined == ViewNumber(2);
-        assert!(live.iter().all(is_new) && next.kinship(VirtualRank(0)).is_one_lineage(next.live_set(VirtualRank(0))));
+        assert_eq!(next.leader(VirtualRank(0)), Some(ReplicaId::new(0, 2)), "who was saved leads");
+        assert!(next.kinship(VirtualRank(0)).is_one_lineage(next.live_set(VirtualRank(0))));
         assert!(next.kinship(VirtualRank(1)).is_trivial());
     }
 

@@ -291,6 +291,9 @@ pub enum ToAgent {
     /// To a process that is held for a line and has said `Quiet`: all are, and it writes down there what it changes in
     /// files from now on; or nothing comes of the line.
     LineGoes(Option<UndoPlace>),
+    /// To a process whose sibling is being saved: it writes down there what it changes in files, once it has to. Comes
+    /// before a `View` in which it may have to.
+    ChangesSince(UndoPlace),
 }
 
 /// What a process says of itself that waits in MPI and has nothing left to do.

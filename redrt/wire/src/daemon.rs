@@ -218,7 +218,7 @@ impl Launch {
             Err(LaunchError::ProgramNameless)
         } else if self.placement.len() != self.world.process_count() as usize {
             Err(LaunchError::ProcessWithoutHost)
-        } else if self.restore.as_ref().is_some_and(|restore| restore.positions.len() != self.placement.len()) {
+        } else if self.restore.as_ref().is_some_and(|restore| restore.images.len() != self.placement.len()) {
             Err(LaunchError::PositionMissing)
         } else {
             Ok(())

@@ -14,7 +14,9 @@ use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::lack::Lack;
-use crate::line::{Building, Compression, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore, UndoPlace};
+use crate::line::{
+    Building, Compression, Generation, Image, LineOrder, LineStep, PartOrder, PartStep, Place, Restore, Step, UndoPlace,
+};
 use crate::no_image::{NoImage, Told};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
@@ -116,10 +118,13 @@ fn launch() -> Launch {
         standard_input: true,
         restore: Some(Restore {
             generation: Generation(7),
-            directories: vec!["/store".into(); 2],
+            places: vec![Place { directory: "/store".into(), has_sources: true }; 2],
             has_logs_of_hosts: true,
+            memories: vec!["/store/host-0.memory".into(); 2],
             sealed_key: Some(vec![7; 100]),
-            positions: vec![Some(position()), None, None, None, None, None],
+            images: (0..6)
+                .map(|process| (process == 0).then(|| Image { path: "/0.image".into(), position: position() }))
+                .collect(),
         }),
     }
 }
@@ -215,6 +220,7 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
 fn line_orders() -> impl Iterator<Item = ToDaemon> {
     let orders = [
         LineOrder::Begin {
+            sources: vec![ReplicaId::new(1, 0)],
             directory: "/store/line-7".into(),
             own_beside: Some(vec![Generation(6)]),
             building: Building::On(Generation(6)),
@@ -256,7 +262,10 @@ fn line_steps() -> impl Iterator<Item = FromDaemon> {
         LineStep::Ready,
         LineStep::Stopped(position()),
         LineStep::Copied,
-        LineStep::Saved(Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() }),
+        LineStep::Saved(
+            Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() },
+            vec![Step { name: "cut: state".into(), ns: 7 }],
+        ),
         LineStep::Failed(NoImage::NoHelper(Told::passing("why"))),
         LineStep::Failed(NoImage::SourceEnded(ReplicaId::new(1, 0))),
     ];
@@ -288,6 +297,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToAgent::Pins(pins()),
         ToAgent::Held(true),
         ToAgent::LineGoes(place().undo),
+        ToAgent::ChangesSince(UndoPlace::beside("/store/line-7".as_ref(), Generation(7), true)),
         ToAgent::Ask { wave: 4 },
         ToAgent::Scrub(scrub()),
         ToAgent::Dynamic(3, dynamic::Answer::NotSpawned("why".into())),

@@ -1,32 +1,37 @@
-//! What `redrun` and the daemons say to each other about a line: the images of all processes of a job at one moment,
+//! What `redrun` and the daemons say to each other about a line: the images of one process of each rank, its *source*,
 //! from which the whole job can be started again.
 //!
 //! ```text
-//! redrun                                  every redrtd                       helpers, one for each process
+//! redrun                                  every redrtd                       helpers, one for each source
 //!   │ ── Begin ─────────────────────────────▶ │ ── start ───────────────────────▶ │   rounds of memory, while it runs
-//!   │ ◀── Ready, of each process ──────────── │                                   │
+//!   │ ◀── Ready, of each source ───────────── │                                   │
 //!   │ ── Stop ──────────────────────────────▶ │ ────────────────────────────────▶ │   it sends nothing any more
 //!   │ ◀── Agent{Quiet}, of each process ───── │                                   │
-//!   │ ── Rest ──────────────────────────────▶ │   LineGoes, to each process       │   its threads are stopped
+//!   │ ── Rest ──────────────────────────────▶ │   LineGoes, to each source        │   its threads are stopped
 //!   │ ◀── Stopped, of each process ────────── │                                   │
 //!   │ ── Copy ──────────────────────────────▶ │ ────────────────────────────────▶ │   what is left is copied
 //!   │ ◀── Copied, of each process ─────────── │                                   │
 //!   │ ── GoOn ──────────────────────────────▶ │ ────────────────────────────────▶ │   its threads go on
 //!   │ ◀── Saved, of each process ──────────── │                                   │   the copy is written
 //! ```
-//! Connections over networks cannot be in an image. A process is quiet when all that it has sent over them has reached
-//! the other host; when all are, each takes in what has reached its own, and nothing is on its way. No image is copied
-//! before every process of the job is stopped, and none goes on before all are copied: so what one image has of a
-//! message, or of the memory that processes of a host share, fits what all others have. `Failed` may take the place of
-//! any answer, `Abandon` follows whatever went before.
+//! No image is copied before every source is stopped, and none goes on before all are copied: so what one image has of
+//! a message, or of the memory that processes of a host share, fits what all others have. `Failed` may take the place
+//! of any answer, `Abandon` follows whatever went before.
 //!
-//! What processes change in files is written down in a log, so that it can be taken back (`file-undo`). Nobody is
-//! between writing down and changing when all are quiet. So the length of the log then is what belongs to the time
-//! before the line; it is written beside the images. With `LineGoes` each process hears where it writes from then on.
+//! Connections over networks cannot be in an image. In a job without replicas a process is quiet when all that it has
+//! sent over them has reached the other host; when all are, each takes in what has reached its own, and nothing is on
+//! its way. Where ranks have replicas messages have numbers, and what was on its way is sent again: a source is quiet
+//! when nobody is in its engine, and its siblings go on.
+//!
+//! What processes change in files is written down in a log, so that it can be taken back (`file-undo`). Of each rank
+//! the source is the one that does so, and no source is between writing down and changing when all are quiet. So the
+//! length of the log then is what belongs to the time before the line; it is written beside the images. With `LineGoes`
+//! each source hears where it writes from then on, and with `ChangesSince` each of its siblings: before the view in
+//! which one has to go on in the place of the source.
 
 use crate::clone::{Cost, Position, Progress};
 use crate::no_image::NoImage;
-use redrt_types::ReplicaId;
+use redrt_types::{ReplicaId, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -44,8 +49,10 @@ impl std::fmt::Display for Generation {
 /// From `redrun` to every daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum LineOrder {
-    /// Begin to write images of the processes of this host, each to its file in this directory.
+    /// Begin to write images of sources, each to its file in this directory.
     Begin {
+        /// Those that are on this host.
+        sources: Vec<ReplicaId>,
         /// The directory.
         directory: PathBuf,
         /// It is this host's own place, to be made, and beside it these lines are kept. None where it is that of all
@@ -59,11 +66,11 @@ pub enum LineOrder {
         #[serde(with = "serde_bytes")]
         sealed_key: Option<Vec<u8>>,
     },
-    /// All images are all but complete: stop the processes.
+    /// All images are all but complete: stop the sources.
     Stop,
     /// Nothing is on its way to or from any process that has not reached its host.
     Rest,
-    /// All processes are stopped: copy what is left.
+    /// All sources are stopped: copy what is left.
     Copy,
     /// All is copied: let them go on.
     GoOn,
@@ -106,10 +113,19 @@ pub enum LineStep {
     Stopped(Position),
     /// What was left is copied.
     Copied,
-    /// The image is on the disk.
-    Saved(Cost),
+    /// The image is on the disk. What it cost, and where the time went, in its order.
+    Saved(Cost, Vec<Step>),
     /// There is no image.
     Failed(NoImage),
+}
+
+/// Something that was done for an image.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Step {
+    /// What.
+    pub name: String,
+    /// How long it took, in nanoseconds.
+    pub ns: u64,
 }
 
 /// From `redrun` to the daemon of one host, about the part of a line that a host has in its own place, and a copy of it
@@ -181,35 +197,51 @@ impl UndoPlace {
 pub struct Restore {
     /// Its number.
     pub generation: Generation,
-    /// Where the images of the processes of each host are, by its number.
-    pub directories: Vec<PathBuf>,
+    /// Where each host has what is its own of the line, by its number.
+    pub places: Vec<Place>,
     /// Each host has a log of what its processes have changed in files, and puts them back.
     pub has_logs_of_hosts: bool,
-    /// The key with which they may be encrypted, sealed with the job's secret.
+    /// The files with the memory that the processes of each host share, by its number; none where messages that were in
+    /// it are sent again.
+    pub memories: Vec<PathBuf>,
+    /// The key with which all of it may be encrypted, sealed with the job's secret.
     #[serde(with = "serde_bytes")]
     pub sealed_key: Option<Vec<u8>>,
-    /// Where the standard streams of each process go on, in order of process number; none for places that were free.
-    pub positions: Vec<Option<Position>>,
+    /// What each process goes on from, in order of process number; none for places that stay free.
+    pub images: Vec<Option<Image>>,
 }
 
 impl Restore {
-    /// Where the images of the processes of a host are. One that came later has none.
-    #[must_use]
-    pub fn directory(&self, host: u32) -> Option<&Path> {
-        self.directories.get(host as usize).map(PathBuf::as_path)
-    }
-
-    /// Where processes of a host write down what they change in files.
+    /// Where processes of a host write down what they change in files. A host that came later has no place.
     #[must_use]
     pub fn undo(&self, host: u32) -> Option<UndoPlace> {
-        self.directory(host).map(|directory| UndoPlace::beside(directory, self.generation, self.has_logs_of_hosts))
+        let directory = &self.places.get(host as usize)?.directory;
+        Some(UndoPlace::beside(directory, self.generation, self.has_logs_of_hosts))
     }
 }
 
-/// The file that has the image of a replica.
+/// Where a host has what is its own of a line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Processes of this host were saved: how long its log of changed files was is written there.
+    pub has_sources: bool,
+}
+
+/// What a process goes on from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Image {
+    /// The file, on the host of that process.
+    pub path: PathBuf,
+    /// Where the standard streams of its source were.
+    pub position: Position,
+}
+
+/// The file that has the image of a rank.
 #[must_use]
-pub fn image_path(directory: &Path, replica: ReplicaId) -> PathBuf {
-    directory.join(format!("{replica}.image"))
+pub fn image_path(directory: &Path, rank: VirtualRank) -> PathBuf {
+    directory.join(format!("{}.image", rank.0))
 }
 
 /// The file beside an image that says what the image has, for others to be built on it.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::Level;
-use redrt_types::{View, World};
+use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::{Abi, Application};
@@ -26,7 +26,10 @@ fn manifest(generation: u64) -> Manifest {
         job_time_ns: 2,
         program_version: "1.2.3".into(),
         hosts: vec!["a".into(), "b".into()],
-        members: world.replicas().filter(|replica| view.is_live(*replica)).map(member).collect(),
+        members: [ReplicaId::new(0, 1), ReplicaId::new(1, 0)].map(member).into(),
+        degrees: vec![2, 2],
+        next_life: Incarnation(3),
+        placement: vec![Some(0), Some(1), Some(1), None],
         view,
         world,
         applications: vec![Application {
@@ -50,7 +53,7 @@ fn manifest(generation: u64) -> Manifest {
 
 fn taken(store: &Store, generation: u64) -> Kept {
     let directory = store.begin(Generation(generation)).unwrap();
-    fs::write(directory.join("0.0.image"), vec![7; 100]).unwrap();
+    fs::write(directory.join("0.image"), vec![7; 100]).unwrap();
     store.commit(manifest(generation)).unwrap()
 }
 
@@ -89,7 +92,7 @@ fn two_lines_are_kept_and_torn_ones_are_cleaned() {
 /// A line of this number of bytes that is built on others.
 fn built(store: &Store, generation: u64, chain: &[u64], bytes: u64) -> Result<Kept, Error> {
     let directory = store.begin(Generation(generation))?;
-    fs::write(directory.join("0.0.image"), vec![7; 100]).unwrap();
+    fs::write(directory.join("0.image"), vec![7; 100]).unwrap();
     let chain = chain.iter().map(|link| Generation(*link)).collect();
     store.commit(Manifest { chain, image_bytes: bytes, ..manifest(generation) })
 }
@@ -124,7 +127,7 @@ fn without_a_link_a_line_is_passed_over() {
     taken(&store, 1);
     taken(&store, 2);
     built(&store, 3, &[2], 10).unwrap();
-    let link = store.directory().join("line-2/0.0.image");
+    let link = store.directory().join("line-2/0.image");
     fs::write(&link, vec![7; 99]).unwrap();
     let (kept, unfit) = store.newest(None).unwrap();
     assert_eq!((kept.manifest.generation, unfit.len()), (Generation(1), 2));
@@ -155,11 +158,11 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
         let (kept, unfit) = store.newest(None).unwrap();
         (kept.manifest.generation.0, unfit.iter().map(ToString::to_string).collect::<String>())
     };
-    fs::write(directory.join("0.0.image"), vec![7; 99]).unwrap();
-    assert!(said(&store).1.ends_with("0.0.image has 99 bytes, and had 100"), "{:?}", said(&store));
-    fs::remove_file(directory.join("0.0.image")).unwrap();
+    fs::write(directory.join("0.image"), vec![7; 99]).unwrap();
+    assert!(said(&store).1.ends_with("0.image has 99 bytes, and had 100"), "{:?}", said(&store));
+    fs::remove_file(directory.join("0.image")).unwrap();
     assert!(said(&store).1.contains("Failed to look at"), "{:?}", said(&store));
-    fs::write(directory.join("0.0.image"), vec![7; 100]).unwrap();
+    fs::write(directory.join("0.image"), vec![7; 100]).unwrap();
     assert_eq!(said(&store), (2, String::new()));
     // One that is whole, and does not become processes, is not taken again.
     assert_eq!(store.newest(Some(Generation(2))).unwrap().0.manifest.generation, Generation(1));
@@ -167,7 +170,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 3", "\"version\": 2", "it has version 2, this program 3"),
+        ("\"version\": 4", "\"version\": 3", "it has version 3, this program 4"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {
@@ -212,11 +215,11 @@ fn what_is_written_to_a_file_of_a_line_is_read_from_it_wherever_the_line_is() {
     let parent = tempfile::tempdir().unwrap();
     let store = Store::of_job(parent.path(), 1);
     for key in [None, Some(Secret::new([1; 32]))] {
-        let path = store.begin(Generation(1)).unwrap().join("0.0.image");
+        let path = store.begin(Generation(1)).unwrap().join("0.image");
         let mut output = writer(create(&path).unwrap(), &path, key.as_ref()).unwrap();
         output.write_all(b"short").unwrap();
         output.flush().unwrap();
-        let moved = store.commit(manifest(1)).unwrap().directory.join("0.0.image");
+        let moved = store.commit(manifest(1)).unwrap().directory.join("0.image");
         let mut text = String::new();
         reader(&moved, key.as_ref()).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "short");
@@ -231,7 +234,10 @@ fn a_manifest_whose_parts_do_not_fit_is_refused() {
         change(&mut manifest);
         Manifest::from_bytes(&manifest.to_bytes().unwrap()).unwrap_err().to_string()
     };
-    assert!(refused(|manifest| drop(manifest.members.pop())).contains("not every process"));
+    assert!(refused(|manifest| drop(manifest.members.pop())).contains("not one process of every rank"));
+    assert!(refused(|manifest| manifest.members[1].replica = ReplicaId::new(1, 1)).contains("not one process"));
+    assert!(refused(|manifest| manifest.degrees = vec![2, 3]).contains("degrees are of another"));
+    assert!(refused(|manifest| manifest.placement.truncate(3)).contains("not every place"));
     assert!(refused(|manifest| drop(manifest.hosts.pop())).contains("a host that is not there"));
     assert!(refused(|manifest| drop(manifest.applications.pop())).contains("program is missing"));
     assert!(refused(|manifest| manifest.application_of_rank.truncate(1)).contains("not every rank"));
@@ -239,6 +245,25 @@ fn a_manifest_whose_parts_do_not_fit_is_refused() {
     assert!(refused(|manifest| manifest.chain = vec![Generation(1)]).contains("built on a newer one"));
     assert!(refused(|manifest| manifest.level = Level::Local).contains("copies are of another job"));
     assert!(refused(|manifest| manifest.copies = vec![None, Some(2)]).contains("a copy is on a host"));
+}
+
+#[test]
+fn as_many_of_a_rank_go_on_from_its_image_as_are_to_and_those_that_lived_first() {
+    let manifest = manifest(1);
+    let live = |degrees: &[u16]| {
+        let view = manifest.view_of_images(degrees);
+        manifest.world.replicas().filter(|replica| view.is_live(*replica)).map(|it| it.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(live(&[1, 1]), ["0.1", "1.0"]);
+    assert_eq!(live(&[2, 1]), ["0.0", "0.1", "1.0"]);
+    assert_eq!(live(&manifest.degrees), ["0.0", "0.1", "1.0", "1.1"]);
+    let view = manifest.view_of_images(&manifest.degrees);
+    assert!(view.number > manifest.view.number && view.fits(&manifest.world));
+    assert!((0..2).all(|rank| view.kinship(VirtualRank(rank)).is_one_lineage(view.live_set(VirtualRank(rank)))));
+    // Where messages have no numbers, it is the view of the line.
+    let world = World::uniform(2, 1);
+    let plain = Manifest { view: View::initial(&world), world, ..manifest };
+    assert_eq!(plain.view_of_images(&[1, 1]), plain.view);
 }
 
 #[test]

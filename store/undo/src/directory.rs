@@ -4,6 +4,7 @@
 //!   log               records of all processes
 //!   present           locked by each process that changes files, as long as it lives
 //!   since-4/          of the time since checkpoint 4:
+//!     begun             how long the log was when this was made
 //!     complete          is there unless something was not written down
 //!     f-801-1a2b        links to files, by number
 //!     d-0.1-3           bytes that a process has saved
@@ -22,6 +23,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const PREFIX: &str = "since-";
 const COMPLETE: &str = "complete";
+const BEGUN: &str = "begun";
 const PRESENT: &str = "present";
 /// Processes that were killed are waited for so long. Those of a host that cannot be reached may stay for ever.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -105,13 +107,47 @@ impl Directory {
     /// When the disk refuses.
     pub fn begin(&self, number: u64) -> io::Result<()> {
         let period = self.period(number);
+        if period.exists() {
+            return Ok(());
+        }
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&self.0)?;
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(FILE_MODE);
-        if !period.exists() {
-            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&period)?;
-            options.open(period.join(COMPLETE))?;
+        options.open(Disk::log_path(&self.0))?;
+        // Several may come here at once. Whoever finds it there finds all of it, and adds to the log after that.
+        let own = self.new_directory()?;
+        options.open(own.join(COMPLETE))?;
+        self.cut()?.write(&own.join(BEGUN))?;
+        if let Err(error) = fs::rename(&own, &period) {
+            let _ = fs::remove_dir_all(&own);
+            if !period.exists() {
+                return Err(error);
+            }
         }
-        options.open(Disk::log_path(&self.0)).map(drop)
+        Ok(())
+    }
+
+    /// One that nobody else has.
+    fn new_directory(&self) -> io::Result<PathBuf> {
+        let mut number = 0_u64;
+        loop {
+            let path = self.0.join(format!("new-{number}"));
+            match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                made => return made.map(|()| path),
+            }
+        }
+    }
+
+    /// The length of the log when the time since this checkpoint began here; none where nobody was told of it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn begun(&self, number: u64) -> io::Result<Option<Cut>> {
+        match Cut::read(&self.period(number).join(BEGUN)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     /// Says that a process is there, until it ends or all descriptors of the file are closed. Where the file system has

@@ -52,6 +52,8 @@ pub enum LineFailure {
     OutOfTurn(ReplicaId),
     /// The membership has changed, by the loss of this replica if one is named.
     Lost(Option<ReplicaId>),
+    /// This one decides for its rank, and its siblings have contradicted its memory.
+    Distrusted(ReplicaId),
     /// These did not stop in time.
     Late(Vec<ReplicaId>),
     /// The images of these were not written in this time.
@@ -70,6 +72,9 @@ impl LineFailure {
             Self::OutOfTurn(replica) => format!("{} answered out of turn", name(*replica)),
             Self::Lost(None) => "a host was lost meanwhile".to_owned(),
             Self::Lost(Some(replica)) => format!("{} was lost meanwhile", name(*replica)),
+            Self::Distrusted(replica) => {
+                format!("all would go on with the memory of {}, which its siblings have contradicted", name(*replica))
+            }
             Self::Late(replicas) => {
                 let names: Vec<_> = replicas.iter().map(|replica| name(*replica)).collect();
                 let (names, limit) = (names.join(", "), STOP_TIME_MAX.as_secs());

@@ -63,6 +63,7 @@ use injection::Injector;
 use pace::PaceWatch;
 use process::{Phase, Process};
 use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, VirtualRank};
+use redrt_wire::clone::Pins;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use replica_output::mismatch::Finding;
@@ -125,7 +126,13 @@ impl Coordinator {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let view = settings.view.clone();
-        let process = |replica| if view.is_live(replica) { Process::new() } else { Process::vacant(Incarnation(0)) };
+        // A place that is free may have been somebody's before the line from which the job goes on.
+        let lives = settings.world.replicas().filter_map(|replica| view.member(replica));
+        let latest = lives.map(|member| member.incarnation).max().unwrap_or_default();
+        let process = |replica| match view.member(replica) {
+            Some(member) => Process { incarnation: member.incarnation, ..Process::new() },
+            None => Process::vacant(latest),
+        };
         let processes = settings.world.replicas().map(process).collect();
         let injector = Injector::new(settings.timed_kills.clone(), settings.random_kills);
         Self {
@@ -280,14 +287,16 @@ impl Coordinator {
         };
         if !self.cards_sent && live().all(|(_, process)| process.card.is_some()) {
             let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
-            if self.line_being_loaded().is_some() {
-                // When the line was taken, the last change may have been on its way to some.
-                self.send(ToDaemon::View(self.view.clone()));
-            }
+            let goes_on = self.line_being_loaded().is_some();
             self.cards_sent = true;
             self.stall.reset(now);
             self.line_job_runs(now);
             self.send(ToDaemon::Cards(cards));
+            if goes_on && self.settings.world.is_replicated() {
+                // All are copies now, and wait for the view that has them. Whom a source was to keep for is forgotten.
+                self.send(ToDaemon::View(self.view.clone()));
+                self.send(ToDaemon::Pins(Pins::default()));
+            }
             self.pass_kept_signals();
         }
         let current = Phase::Finalizing(self.view.number);

@@ -10,7 +10,7 @@ use redrt_wire::event::{Action, Event, Mismatch};
 use redrt_wire::exit::Exit;
 use redrt_wire::foreign::Foreign;
 use redrt_wire::lack::Lack;
-use redrt_wire::line::Generation;
+use redrt_wire::line::{Generation, Step};
 use replica_output::mismatch::OutputMismatch;
 use std::time::Duration;
 
@@ -225,8 +225,14 @@ pub enum Report {
     LineTaken {
         /// Its number.
         generation: Generation,
-        /// How long the program was stopped.
+        /// How long threads of a process were stopped, of that for which it was longest.
         stopped: Duration,
+        /// That one.
+        longest: ReplicaId,
+        /// What was done for its image, in order.
+        steps: Vec<Step>,
+        /// From the order to stop until all had been copied.
+        held: Duration,
         /// From the begin until it was kept.
         elapsed: Duration,
         /// Bytes of all images.

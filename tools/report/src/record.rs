@@ -38,10 +38,12 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
                 "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": why.to_string(),
             }),
         ),
-        Report::LineTaken { generation, stopped, elapsed, bytes, kept_bytes } => (
+        Report::LineTaken { generation, stopped, longest, steps, held, elapsed, bytes, kept_bytes } => (
             "checkpoint",
             json!({
-                "generation": generation.0, "stopped_ms": stopped.as_secs_f64() * 1e3, "seconds": elapsed.as_secs_f64(),
+                "generation": generation.0, "stopped_ms": stopped.as_secs_f64() * 1e3, "replica": longest.to_string(),
+                "steps_ms": steps.iter().map(|step| (step.name.as_str(), step.ns as f64 / 1e6)).collect::<Vec<_>>(),
+                "held_ms": held.as_secs_f64() * 1e3, "seconds": elapsed.as_secs_f64(),
                 "bytes": bytes, "kept_bytes": kept_bytes,
             }),
         ),

@@ -199,7 +199,7 @@ impl Root {
             }
             Input::Line { asker, ends } => {
                 if let Err(error) = self.coordinator.want_line(now, ends) {
-                    self.answer(Some(asker), Err(Refused::Line(error)));
+                    self.answer(asker, Err(Refused::Line(error)));
                 }
             }
             Input::Kill { asker, replica } => self.kill(asker, replica),
@@ -278,16 +278,16 @@ impl Root {
 
     fn kill(&mut self, asker: Asker, replica: ReplicaId) {
         if !self.coordinator.view().is_live(replica) {
-            return self.answer(Some(asker), Err(Refused::NotLive(replica)));
+            return self.answer(asker, Err(Refused::NotLive(replica)));
         }
         self.outputs.push_back(Output::KilledByUser(replica));
         if let Some(host) = self.host(replica) {
             self.outputs.push_back(Output::SendTo(host, ToDaemon::Kill(replica)));
         }
-        self.answer(Some(asker), Ok(()));
+        self.answer(asker, Ok(()));
     }
 
-    fn answer(&mut self, asker: Option<Asker>, outcome: Result<(), Refused>) {
+    fn answer(&mut self, asker: Asker, outcome: Result<(), Refused>) {
         self.pass_all_on();
         self.outputs.push_back(Output::Answered { asker, outcome });
     }

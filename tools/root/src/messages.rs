@@ -122,8 +122,8 @@ pub enum Input {
     HostDismissed(u32),
     /// A user wants something changed. Answered by [`Output::Answered`].
     Wish {
-        /// Who; nobody if the job was started with that wish.
-        asker: Option<Asker>,
+        /// Who.
+        asker: Asker,
         /// What.
         wish: Wish,
     },
@@ -248,8 +248,8 @@ pub enum Output {
     },
     /// Answer who has asked.
     Answered {
-        /// Who, if somebody has.
-        asker: Option<Asker>,
+        /// Who.
+        asker: Asker,
         /// Whether it is done, or begun.
         outcome: Result<(), Refused>,
     },

@@ -18,6 +18,7 @@ pub enum Program {
     Communicators,
     Windows,
     Saving,
+    Files,
     Mixed,
 }
 
@@ -33,6 +34,7 @@ impl From<Program> for Kind {
             Program::Communicators => Self::Communicators,
             Program::Windows => Self::Windows,
             Program::Saving => Self::Saving,
+            Program::Files => Self::Files,
             Program::Mixed => Self::Mixed,
         }
     }

@@ -8,7 +8,7 @@ use crate::{homes, ledger, quantity, secret_file};
 use coordinator::Schedule;
 use line_store::chain;
 use line_store::{Homeless, Kept, Level, Manifest, Store};
-use redrt_types::{View, VirtualRank};
+use redrt_types::VirtualRank;
 use redrt_wire::line::{Compression, Generation};
 use redrt_wire::secret::Secret;
 use std::path::{Path, PathBuf};
@@ -193,14 +193,6 @@ pub enum ResumeError {
         /// Of this rank.
         rank: VirtualRank,
     },
-    /// More replicas than were saved, and nothing to copy them to.
-    #[error("-r {degree}: {count} copies are to be made; say where there is room for them: --spares {count}")]
-    NoRoom {
-        /// What was asked for.
-        degree: u16,
-        /// How many are missing.
-        count: usize,
-    },
 }
 
 /// The store that `text` names: a directory, or a job whose lines are below `directory`.
@@ -266,14 +258,9 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     let parent = parent_of(&kept);
     let level = if arguments.checkpoint_level.is_some() { checkpoint.level } else { kept.manifest.level };
     let checkpoint = Checkpoint { directory: parent, level, ..checkpoint };
-    let resumed = degree_of(arguments, &kept.manifest).map_err(wrong)?;
-    let mut job = assemble_with(arguments, &[], Some((&kept.manifest, resumed.view)))?;
-    if let Some((degree, count)) = resumed.growth {
-        if !job.is_cloneable {
-            return Err(wrong(ResumeError::NoRoom { degree, count }));
-        }
-        job.grows_to = Some(degree);
-    }
+    let degrees = degrees_of(arguments, &kept.manifest).map_err(wrong)?;
+    let view = kept.manifest.view_of_images(&degrees);
+    let mut job = assemble_with(arguments, &[], Some((&kept.manifest, view)))?;
     check_level(level, &job.hosts)?;
     job.ignored = job.ignored.or(passed_over);
     job.checkpoint = Some(checkpoint);
@@ -322,34 +309,17 @@ fn newest_at(store: &Store, plan: &HostPlan) -> Result<(Kept, Option<String>), R
     }
 }
 
-/// Who goes on.
-struct Resumed {
-    view: View,
-    /// The degree that ranks are to have and some lack, and how many replicas are missing.
-    growth: Option<(u16, usize)>,
-}
-
-/// Who goes on: all that were there, or as many of each rank as `-r` says. What is missing then is copied once the job
-/// runs.
-fn degree_of(arguments: &Arguments, manifest: &Manifest) -> Result<Resumed, ResumeError> {
-    let Some(text) = arguments.degree.as_deref() else {
-        return Ok(Resumed { view: manifest.view.clone(), growth: None });
-    };
+/// How many replicas of each rank go on: as many as the job was to have, or as `-r` says.
+fn degrees_of(arguments: &Arguments, manifest: &Manifest) -> Result<Vec<u16>, ResumeError> {
+    let Some(text) = arguments.degree.as_deref() else { return Ok(manifest.degrees.clone()) };
     let degree = text.parse().ok().filter(|degree| *degree > 0);
     let degree: u16 = degree.ok_or_else(|| ResumeError::Degree(text.to_owned()))?;
     let world = &manifest.world;
-    let (mut surplus, mut missing_count) = (Vec::new(), 0);
-    for rank in (0..world.rank_count()).map(VirtualRank) {
-        let live: Vec<_> = manifest.view.live(rank).collect();
-        let place_count = world.degree(rank);
-        if place_count < degree {
-            return Err(ResumeError::NoPlaces { degree, place_count, rank });
-        }
-        missing_count += usize::from(degree).saturating_sub(live.len());
-        surplus.extend(live.into_iter().skip(usize::from(degree)));
+    let narrow = (0..world.rank_count()).map(VirtualRank).find(|rank| world.degree(*rank) < degree);
+    match narrow {
+        Some(rank) => Err(ResumeError::NoPlaces { degree, place_count: world.degree(rank), rank }),
+        None => Ok(vec![degree; world.rank_count() as usize]),
     }
-    let view = if surplus.is_empty() { manifest.view.clone() } else { manifest.view.without(&surplus) };
-    Ok(Resumed { view, growth: (missing_count > 0).then_some((degree, missing_count)) })
 }
 
 #[cfg(test)]

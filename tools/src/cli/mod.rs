@@ -67,8 +67,6 @@ pub struct Job {
     pub checkpoint: Option<checkpoint::Checkpoint>,
     /// The line that the job goes on from.
     pub resume: Option<Kept>,
-    /// The degree that its ranks are to have once it runs.
-    pub grows_to: Option<u16>,
     /// Held while it runs, so that nobody else resumes it.
     pub lock: Option<File>,
     /// The pool of spares that other jobs use, too.
@@ -404,7 +402,6 @@ fn assemble_with(
         is_cloneable,
         checkpoint,
         resume: None,
-        grows_to: None,
         lock: None,
         pool,
         hosts,

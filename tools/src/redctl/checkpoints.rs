@@ -94,6 +94,11 @@ fn age(kept: &Kept) -> Duration {
     SystemTime::now().duration_since(taken_at).unwrap_or_default()
 }
 
+/// How many lived, of which one of each rank was saved.
+fn process_count(kept: &Kept) -> usize {
+    kept.manifest.placement.iter().flatten().count()
+}
+
 fn bytes(kept: &Kept) -> u64 {
     kept.manifest.image_bytes
 }
@@ -107,7 +112,7 @@ fn as_json(store: &Store, generation: Generation, opened: &Result<Kept, line_sto
             "age_s": age(kept).as_secs_f64(), "job_time_s": kept.manifest.job_time_ns as f64 / 1e9,
             "bytes": bytes(kept), "built_on": kept.manifest.chain.first().map(|link| link.0),
             "ranks": kept.manifest.world.rank_count(),
-            "processes": kept.manifest.members.len(), "hosts": kept.manifest.hosts,
+            "processes": process_count(kept), "hosts": kept.manifest.hosts,
             "level": kept.manifest.level.to_string(), "program": program(kept), "version": kept.manifest.program_version,
         }),
     }
@@ -141,7 +146,7 @@ pub fn list(list: &List) -> Result<()> {
                     bytes(&kept) as f64 / f64::from(1 << 20),
                     kept.manifest.chain.first().map_or_else(|| "full".into(), |link| format!("on {link}")),
                     kept.manifest.world.rank_count(),
-                    kept.manifest.members.len(),
+                    process_count(&kept),
                     program(&kept)
                 ),
                 Err(error) => format!("{name}  {:>4}  unusable: {error}", generation.0),

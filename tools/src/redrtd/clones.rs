@@ -204,7 +204,7 @@ impl Daemon {
                 }
                 Reply::Sent(cost) => CloneStep::Sent(cost),
                 Reply::Failed(told) => CloneStep::Failed(NoImage::Helper(told)),
-                Reply::Running { .. } | Reply::Listening(_) | Reply::Copied | Reply::Kept(_) => continue,
+                _ => continue,
             };
             self.tell(&FromDaemon::Clone { id, step });
         }

@@ -7,6 +7,7 @@ use super::copying::{Reply, Task, Word, heard};
 use super::turns::Ended;
 use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
+use redrt_types::ReplicaId;
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::FromDaemon;
 use redrt_wire::line::{Generation, LineOrder, LineStep, UndoPlace, cut_path, image_path, memory_path};
@@ -35,10 +36,11 @@ struct OfHost {
 impl Daemon {
     pub(super) fn take_part_in_line(&mut self, generation: Generation, order: LineOrder) {
         match order {
-            LineOrder::Begin { directory, own_beside, building, compression, sealed_key } => {
+            LineOrder::Begin { sources, directory, own_beside, building, compression, sealed_key } => {
                 self.undo = Some(UndoPlace::beside(&directory, generation, own_beside.is_some()));
+                self.sources.clone_from(&sources);
                 let key = sealed_key.map(|sealed| line_store::sealed::carried(&sealed, self.post.secret())).transpose();
-                self.begin_line(generation, &directory, &move |pid, image, of_host| match &key {
+                self.begin_line(generation, (&sources, &directory), &move |pid, image, of_host| match &key {
                     Ok(key) => {
                         let (own_beside, key) = (own_beside.clone(), key.clone());
                         let OfHost { memory, undo } = of_host;
@@ -48,11 +50,15 @@ impl Daemon {
                 });
             }
             LineOrder::Stop => self.tell_savers(generation, Word::Cut),
-            LineOrder::Rest => self.tell_agents(&ToAgent::LineGoes(self.undo.clone())),
+            LineOrder::Rest => {
+                let Some(place) = self.undo.clone() else { return };
+                self.tell_sources(&ToAgent::LineGoes(Some(place.clone())));
+                self.tell_siblings(&ToAgent::ChangesSince(place));
+            }
             LineOrder::Copy => self.tell_savers(generation, Word::GoOn),
             LineOrder::GoOn => self.tell_savers(generation, Word::Release),
             LineOrder::Abandon => {
-                self.tell_agents(&ToAgent::LineGoes(None));
+                self.tell_sources(&ToAgent::LineGoes(None));
                 self.abandon_parts(generation);
                 for number in self.saver_turns.abandon(generation) {
                     if let Some(saver) = self.savers.get_mut(&number) {
@@ -64,19 +70,27 @@ impl Daemon {
         }
     }
 
-    fn begin_line(&mut self, generation: Generation, directory: &Path, task: &TaskOf) {
+    fn tell_sources(&mut self, message: &ToAgent) {
+        let agents = self.children.iter_mut().filter(|child| child.greeted);
+        agents.filter(|child| self.sources.contains(&child.replica)).for_each(|child| child.tell(message));
+    }
+
+    fn tell_siblings(&mut self, message: &ToAgent) {
+        let agents = self.children.iter_mut().filter(|child| child.greeted);
+        agents.filter(|child| !self.sources.contains(&child.replica)).for_each(|child| child.tell(message));
+    }
+
+    fn begin_line(&mut self, generation: Generation, of: (&[ReplicaId], &Path), task: &TaskOf) {
+        let (sources, directory) = of;
         // What is the host's is the first one's task.
         let host = self.post.host();
-        let memory = self.has_shared_memory().then(|| memory_path(directory, host));
+        let memory = self.has_memory_in_lines().then(|| memory_path(directory, host));
         let undo = self.undo.clone().map(|place| (place, cut_path(directory, host)));
         let mut of_host = OfHost { memory, undo };
-        for number in 0..self.children.len() {
-            let child = &self.children[number];
-            if child.exit.is_some() || child.copy.is_some() {
-                continue;
-            }
-            let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
-            match task(pid, image_path(directory, replica), std::mem::take(&mut of_host)) {
+        for replica in sources.iter().copied() {
+            let Some(number) = self.number_of.get(&replica).copied() else { continue };
+            let pid = self.children[number].program.map_or(0, nix::unistd::Pid::as_raw);
+            match task(pid, image_path(directory, replica.rank), std::mem::take(&mut of_host)) {
                 Ok(task) => self.begin_saver(number, generation, task),
                 Err(why) => self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) }),
             }
@@ -98,8 +112,9 @@ impl Daemon {
         }
     }
 
-    fn has_shared_memory(&self) -> bool {
-        self.job.as_ref().is_some_and(|job| job.shared_memory.is_some())
+    /// Whether what is in the memory that processes of this host share is sent again by nobody.
+    fn has_memory_in_lines(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.shared_memory.is_some() && !job.launch.world.is_replicated())
     }
 
     fn start_saver(&mut self, number: usize, task: &Task) -> Result<(), NoImage> {
@@ -126,7 +141,7 @@ impl Daemon {
         let (replies, has_ended) = heard(&mut saver.link);
         for reply in replies {
             let Some(generation) = self.saver_turns.awaited(number) else { break };
-            if matches!(reply, Reply::Sent(_) | Reply::Failed(_)) {
+            if matches!(reply, Reply::Saved(..) | Reply::Failed(_)) {
                 self.saver_turns.done(number);
             }
             let step = match reply {
@@ -136,9 +151,9 @@ impl Daemon {
                     LineStep::Stopped(self.position(number, unread, is_below_script))
                 }
                 Reply::Copied => LineStep::Copied,
-                Reply::Sent(cost) => LineStep::Saved(cost),
+                Reply::Saved(cost, steps) => LineStep::Saved(cost, steps),
                 Reply::Failed(told) => LineStep::Failed(NoImage::Helper(told)),
-                Reply::Running { .. } | Reply::Listening(_) | Reply::Kept(_) => continue,
+                Reply::Running { .. } | Reply::Listening(_) | Reply::Sent(_) | Reply::Kept(_) => continue,
             };
             self.tell(&FromDaemon::Line { generation, replica, step });
         }
@@ -166,7 +181,7 @@ impl Daemon {
         let (Some(job), child) = (&self.job, &mut self.children[number]) else { return };
         let Some(restore) = job.launch.restore.as_ref().filter(|_| child.is_restored) else { return };
         let process = job.launch.world.process(child.replica).0 as usize;
-        let position = restore.positions[process].clone().unwrap_or_default();
+        let position = restore.images[process].as_ref().map(|image| image.position.clone()).unwrap_or_default();
         child.printed_bytes = position.output_bytes;
         if child.input.is_some() {
             self.input.add_copy(number, position.input, position.input_has_ended);

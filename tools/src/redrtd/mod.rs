@@ -44,7 +44,7 @@ use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
-use redrt_wire::line::{UndoPlace, image_path};
+use redrt_wire::line::UndoPlace;
 use redrt_wire::no_image::NoImage;
 use redrt_wire::secret::Secret;
 use std::collections::{HashMap, VecDeque};
@@ -99,6 +99,8 @@ struct Daemon {
     saver_turns: turns::Turns<copying::Task>,
     /// Where processes write down what they change in files since the line that was begun last.
     undo: Option<UndoPlace>,
+    /// The processes of this host whose images the line has that was begun last.
+    sources: Vec<ReplicaId>,
     /// Helpers that send or receive files, by numbers of their own.
     carriers: HashMap<usize, parts::Carrier>,
     next_carrier: usize,
@@ -161,6 +163,7 @@ impl Daemon {
             senders: HashMap::new(),
             savers: HashMap::new(),
             undo: None,
+            sources: Vec::new(),
             saver_turns: turns::Turns::new(),
             carriers: HashMap::new(),
             next_carrier: 0,
@@ -359,9 +362,9 @@ impl Daemon {
     fn start_next(&mut self) -> Result<()> {
         let (Some(job), Some(replica)) = (&self.job, self.unstarted.pop_front()) else { return Ok(()) };
         let started = match &job.launch.restore {
-            Some(restore) => match restore.directory(self.post.host()) {
-                Some(directory) => job.prepared.load(&job.launch, replica, image_path(directory, replica)),
-                None => Err(anyhow::anyhow!("the checkpoint has nothing of this host")),
+            Some(restore) => match &restore.images[job.launch.world.process(replica).0 as usize] {
+                Some(image) => job.prepared.load(&job.launch, replica, image.path.clone()),
+                None => Err(anyhow::anyhow!("the checkpoint has nothing of this process here")),
             },
             None => job.prepared.spawn(&job.launch, replica, job.launch.world.is_replicated()),
         };

@@ -25,7 +25,6 @@ use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
 use redrt_wire::daemon::{Abi, Application, BindTo, Launch};
-use redrt_wire::line::{Restore, memory_path};
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -99,18 +98,22 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     let sealed_key = launch.restore.as_ref().and_then(|restore| restore.sealed_key.as_deref());
     let line_key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, job_secret)).transpose();
     let line_key = line_key.context("Failed to take the key of the checkpoint")?;
-    let directory = launch.restore.as_ref().and_then(|restore| restore.directory(host));
+    let memory = launch.restore.as_ref().and_then(|restore| restore.memories.get(host as usize));
     // Where no process was, nobody had memory.
-    if let (Some(fd), Some(directory)) = (&shared_memory, directory.filter(|_| child_count > 0)) {
-        let path = memory_path(directory, host);
-        let input = line_store::reader(&path, line_key.as_ref())?;
+    if let (Some(fd), Some(path)) = (&shared_memory, memory.filter(|_| child_count > 0)) {
+        let input = line_store::reader(path, line_key.as_ref())?;
         SharedMemory::restore(input, fd).with_context(|| format!("Failed to read {}", path.display()))?;
     }
-    if let (Some(restore), Some(directory)) = (&launch.restore, directory)
-        && restore.has_logs_of_hosts
-        && child_count > 0
+    if let Some(restore) = launch.restore.as_ref().filter(|restore| restore.has_logs_of_hosts)
+        && let Some(place) = restore.places.get(host as usize)
+        && place.directory.parent().and_then(Path::file_name).is_some_and(|name| *name == *format!("at-{host}"))
     {
-        notes.extend(put_files_back(restore, directory, host));
+        // What is beside a copy of another host's part is that host's, and put back by its daemon.
+        let told = match place.has_sources {
+            true => undo::put_back(&place.directory, restore.generation, Some(host)),
+            false => undo::put_back_unsaved(&place.directory, restore.generation),
+        };
+        notes.extend(told.wrong);
     }
     // Where nothing has to be agreed it sees what the program changes in files.
     let preload = if replicated || launch.cloneable { find_library("libredrt_preload.so") } else { None };
@@ -141,18 +144,6 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         gpus,
         own: own.to_vec(),
     })
-}
-
-/// Files are put back by the log of this host. That of a lost one is gone with it. What is wrong.
-fn put_files_back(restore: &Restore, directory: &Path, host: u32) -> Vec<String> {
-    let generation = restore.generation;
-    let is_own = directory.parent().and_then(Path::file_name).is_some_and(|name| *name == *format!("at-{host}"));
-    if is_own {
-        return undo::put_back(directory, generation, Some(host)).wrong;
-    }
-    vec![format!(
-        "what its processes changed in files since checkpoint {generation} on the host before is not taken back"
-    )]
 }
 
 /// Which processors each of these processes may use.

@@ -4,9 +4,10 @@ use super::fleet::Fleet;
 use super::{Shell, life};
 use crate::cli::Job;
 use crate::cli::checkpoint::Checkpoint;
+use crate::homes::{self, Seat};
 use crate::ledger::Returned;
 use crate::plan::HostPlan;
-use crate::{homes, undo};
+use crate::undo;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
@@ -14,7 +15,7 @@ use job_root::{Input, Output};
 use line_store::{Kept, Level, Manifest, Member, Store};
 use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::line::{Building, Generation, LineOrder, Restore};
+use redrt_wire::line::{Building, Generation, Image, LineOrder, Restore, image_path, memory_path};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
 use std::collections::{BTreeMap, BTreeSet};
@@ -282,10 +283,13 @@ impl Shell<'_> {
             }
         };
         let is_of_hosts = self.level().is_of_hosts();
+        let all_sources = self.root.coordinator().line_sources().to_vec();
         let order = |host| {
             let directory = if is_of_hosts { self.place(host, generation) } else { of_all.clone() };
             let own_beside = is_of_hosts.then(|| beside.clone());
-            LineOrder::Begin { directory, own_beside, building, compression, sealed_key: sealed_key.clone() }
+            let sources = all_sources.iter().copied().filter(|source| self.root.host(*source) == Some(host)).collect();
+            let sealed_key = sealed_key.clone();
+            LineOrder::Begin { sources, directory, own_beside, building, compression, sealed_key }
         };
         let orders = (0..self.fleet.plan().hosts.len() as u32).map(order).collect();
         self.handle(Input::LineOpened { generation, orders });
@@ -331,7 +335,7 @@ impl Shell<'_> {
     }
 
     fn manifest(&self, taken: TakenLine, keepers: &[Option<u32>]) -> Manifest {
-        let TakenLine { generation, view, positions, taken_at, bytes, .. } = taken;
+        let TakenLine { generation, view, degrees, next_life, positions, taken_at, bytes, .. } = taken;
         let (level, host_count) = (self.level(), self.fleet.plan().hosts.len());
         let keeper = |host: usize| keepers.get(host).copied().flatten();
         let copies = if level.is_of_hosts() { (0..host_count).map(keeper).collect() } else { Vec::new() };
@@ -343,6 +347,9 @@ impl Shell<'_> {
             let Restored { unshown, shown_bytes, .. } = noted.later(position.output_bytes, shown_bytes);
             Some(Member { replica, host: self.root.host_at_line(replica)?, position, unshown, shown_bytes })
         };
+        let placement = self.job.world.replicas();
+        let placement = placement.map(|replica| self.root.host_at_line(replica).filter(|_| view.is_live(replica)));
+        let placement = placement.collect();
         let members = self.job.world.replicas().zip(positions).filter_map(member).collect();
         let basis = self.lines.as_ref().and_then(|lines| lines.basis.as_ref());
         let chain = basis.iter().flat_map(|basis| std::iter::once(&basis.generation).chain(&basis.chain));
@@ -355,6 +362,9 @@ impl Shell<'_> {
             hosts: self.host_names(),
             world: self.job.world.clone(),
             view,
+            degrees,
+            next_life,
+            placement,
             members,
             applications: self.job.applications.clone(),
             application_of_rank: self.job.application_of_rank.clone(),
@@ -406,7 +416,8 @@ impl Shell<'_> {
         }
         let lines = self.lines.as_ref().map(|lines| (lines, count));
         let has_input = |bytes| self.root.has_input_since(bytes);
-        let life = life::life(self.job, Some(self.now()), kept.manifest.view.clone(), lines, has_input);
+        let view = kept.manifest.view_of_images(&kept.manifest.degrees);
+        let life = life::life(self.job, Some(self.now()), view, lines, has_input);
         self.site.leave();
         self.site = super::spares::SitePool::new(self.job, self.job_number)?;
         // Daemons of the last life that were taken for dead do not know it.
@@ -422,7 +433,6 @@ impl Shell<'_> {
 
     /// What was of the life that is over.
     pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration) {
-        self.grows_to = self.job.grows_to;
         self.parts = None;
         self.joining.clear();
         self.clones = super::clones::Clones::default();
@@ -474,26 +484,50 @@ impl Shell<'_> {
 
     /// From which line the processes that are about to be launched go on.
     pub(super) fn restore(&self) -> Result<Option<Restore>> {
-        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return Ok(None) };
-        let (of_all, positions) = (&kept.directory, kept.manifest.positions());
-        let job = of_all.parent().unwrap_or(of_all);
-        let directories = homes::directories(&kept.manifest, self.fleet.plan(), job, of_all);
-        let (generation, has_logs_of_hosts) = (kept.manifest.generation, kept.manifest.level.is_of_hosts());
-        if !has_logs_of_hosts {
+        let Some((kept, seats)) = self.seats() else { return Ok(None) };
+        let (manifest, of_all) = (&kept.manifest, &kept.directory);
+        let (generation, has_logs_of_hosts) = (manifest.generation, manifest.level.is_of_hosts());
+        let replicas = self.job.world.replicas();
+        let image = |(replica, seat): (ReplicaId, Option<Seat>)| {
+            let path = image_path(&seat?.directory, replica.rank);
+            Some(Image { path, position: manifest.image(replica.rank).position.clone() })
+        };
+        let mut memories = Vec::new();
+        if !self.job.world.is_replicated() {
+            memories = vec![PathBuf::new(); self.fleet.plan().hosts.len()];
+            for seat in seats.iter().flatten() {
+                memories[seat.host as usize] = memory_path(&seat.directory, seat.host);
+            }
+        }
+        let images = replicas.zip(seats).map(image).collect();
+        let places = homes::places(manifest, self.fleet.plan(), of_all.parent().unwrap_or(of_all), of_all);
+        if has_logs_of_hosts {
+            for name in homes::gone(manifest, self.fleet.plan()) {
+                self.console.warning(&format!(
+                    "what processes on {name} changed in files since checkpoint {generation} is not taken back"
+                ));
+            }
+        } else {
             let told = undo::put_back(of_all, generation, None);
             told.done.iter().for_each(|line| self.console.plain(line));
             told.wrong.iter().for_each(|line| self.console.warning(line));
         }
         let sealed_key = self.sealed_key()?;
-        Ok(Some(Restore { generation, directories, has_logs_of_hosts, sealed_key, positions }))
+        Ok(Some(Restore { generation, places, has_logs_of_hosts, memories, sealed_key, images }))
     }
 
-    /// Where they are, by process.
-    pub(super) fn restored_placement(&self) -> Option<Vec<Option<u32>>> {
+    /// Where they go on, by process.
+    fn seats(&self) -> Option<(&Kept, Vec<Option<Seat>>)> {
         let kept = self.lines.as_ref()?.newest.as_deref()?;
-        let view = self.root.coordinator().view();
-        let placed = self.job.world.replicas().zip(kept.manifest.placement());
-        Some(placed.map(|(replica, host)| host.filter(|_| view.is_live(replica))).collect())
+        let (view, of_all) = (self.root.coordinator().view(), &kept.directory);
+        let job = of_all.parent().unwrap_or(of_all);
+        Some((kept, homes::seats(&kept.manifest, self.fleet.plan(), view, job, of_all)))
+    }
+
+    /// Their hosts.
+    pub(super) fn restored_placement(&self) -> Option<Vec<Option<u32>>> {
+        let (_, seats) = self.seats()?;
+        Some(seats.into_iter().map(|seat| seat.map(|seat| seat.host)).collect())
     }
 
     /// All processes of a job that went back run again: what it took.
@@ -517,16 +551,14 @@ impl Shell<'_> {
     }
 }
 
-/// The replicas of a rank that go on from a line, and print again what they have printed since.
+/// The replicas of a rank that go on from a line, and print again what its source had printed since.
 pub(super) fn restored(kept: &Kept, view: &View, rank: VirtualRank) -> (VirtualRank, Vec<Restored>) {
-    let member = |replica: ReplicaId| {
-        let member = kept.manifest.members.iter().find(|member| member.replica == replica)?;
-        Some(Restored {
-            index: replica.index,
-            printed_bytes: member.position.output_bytes,
-            unshown: member.unshown.clone(),
-            shown_bytes: member.shown_bytes,
-        })
+    let source = kept.manifest.image(rank);
+    let of_source = |replica: ReplicaId| Restored {
+        index: replica.index,
+        printed_bytes: source.position.output_bytes,
+        unshown: source.unshown.clone(),
+        shown_bytes: source.shown_bytes,
     };
-    (rank, view.live(rank).filter_map(member).collect())
+    (rank, view.live(rank).map(of_source).collect())
 }

@@ -146,8 +146,6 @@ struct Shell<'a> {
     return_due: Option<lines::Return>,
     /// The hosts that the root knows to be part of the job.
     members: BTreeSet<u32>,
-    /// The degree that the ranks of a job that was resumed are to have, once it runs.
-    grows_to: Option<u16>,
     /// Since when processes are being loaded again, and the time of the job at which they were lost.
     went_back: Option<(Instant, Duration)>,
     /// How often the job went back.
@@ -262,7 +260,6 @@ impl<'a> Shell<'a> {
             parts: None,
             return_due: None,
             members: BTreeSet::new(),
-            grows_to: job.grows_to,
             went_back: None,
             returns: 0,
             line_waiters: Vec::new(),
@@ -607,7 +604,6 @@ impl<'a> Shell<'a> {
         self.relay(None, message);
         if matches!(message, ToDaemon::Cards(_)) {
             self.tell_return();
-            self.grow();
         }
     }
 }

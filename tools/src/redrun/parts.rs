@@ -99,8 +99,9 @@ impl Shell<'_> {
     fn files_of(&self, host: u32) -> Vec<String> {
         let Some(parts) = &self.parts else { return Vec::new() };
         let images = self.saved(&parts.taken).filter(|replica| self.root.host_at_line(*replica) == Some(host));
-        let images = images.map(|replica| image_path(Path::new(""), replica));
-        let memory = (self.job.options.transport != Transport::Tcp).then(|| memory_path(Path::new(""), host));
+        let images = images.map(|replica| image_path(Path::new(""), replica.rank));
+        let has_memory = self.job.options.transport != Transport::Tcp && !self.job.world.is_replicated();
+        let memory = has_memory.then(|| memory_path(Path::new(""), host));
         images.chain(memory).map(|path| path.display().to_string()).collect()
     }
 

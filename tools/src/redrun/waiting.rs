@@ -15,7 +15,7 @@ impl Shell<'_> {
         let HostWait { wait, work } = self.job.host_wait?;
         let work = work?.as_secs_f64();
         let cpus = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.cpu_count(host)).min()?;
-        let size = |group: usize| manifest.members.iter().filter(|member| member.host as usize == group).count();
+        let size = |group: usize| manifest.placement.iter().filter(|host| **host == Some(group as u32)).count();
         let sizes: Vec<_> = (0..plan.hosts.len()).map(size).collect();
         let names = plan.hosts.iter().map(|host| host.name.as_ref().map(|host| host.name.as_str()));
         let slowdown = crowding(&sizes, &names.collect::<Vec<_>>(), cpus);

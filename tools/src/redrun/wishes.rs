@@ -65,20 +65,10 @@ impl Shell<'_> {
     }
 
     /// The root has answered.
-    pub(super) fn tell_answer(&mut self, asker: Option<Asker>, outcome: Result<(), job_root::Refused>) {
-        match (asker, outcome) {
-            (Some(asker), outcome) => {
-                let Some(link) = self.askers.remove(&asker) else { return };
-                self.line_waiters.retain(|waiter| *waiter != link);
-                self.fleet.answer(link, outcome.err().map_or_else(String::new, |error| error.to_string()));
-            }
-            (None, Ok(())) => {}
-            (None, Err(error)) => {
-                let degree = self.job.grows_to.unwrap_or_default();
-                self.console
-                    .warning(&format!("-r {degree}: {error}; the job goes on with the replicas that were saved"));
-            }
-        }
+    pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_root::Refused>) {
+        let Some(link) = self.askers.remove(&asker) else { return };
+        self.line_waiters.retain(|waiter| *waiter != link);
+        self.fleet.answer(link, outcome.err().map_or_else(String::new, |error| error.to_string()));
     }
 
     fn known_host(&self, name: &str) -> Result<u32, Refused> {
@@ -94,24 +84,16 @@ impl Shell<'_> {
 
     fn migrate(&mut self, link: LinkId, replica: ReplicaId, to: Option<&str>) -> Result<bool, Refused> {
         let host = to.map(|name| self.known_host(name)).transpose()?;
-        let asker = Some(self.asker(link));
+        let asker = self.asker(link);
         self.handle(Input::Wish { asker, wish: Wish::Migrate { replica, to: host } });
         Ok(false)
     }
 
     fn drain(&mut self, link: LinkId, name: &str) -> Result<bool, Refused> {
         let host = self.known_host(name)?;
-        let asker = Some(self.asker(link));
+        let asker = self.asker(link);
         self.handle(Input::Wish { asker, wish: Wish::Drain { host } });
         Ok(false)
-    }
-
-    /// A job that was resumed with more replicas than were saved runs.
-    pub(super) fn grow(&mut self) {
-        if let Some(degree) = self.grows_to.take() {
-            let ranks = (0..self.job.world.rank_count()).map(VirtualRank).collect();
-            self.wish_degree(None, degree, ranks);
-        }
     }
 
     fn change_degree(&mut self, link: LinkId, degree: u16, ranges: &[(u32, u32)]) -> Result<bool, Refused> {
@@ -121,12 +103,8 @@ impl Shell<'_> {
         }
         let named = |rank: &u32| ranges.is_empty() || ranges.iter().any(|(first, last)| (first..=last).contains(&rank));
         let ranks = (0..rank_count).filter(named).map(VirtualRank).collect();
-        let asker = Some(self.asker(link));
-        self.wish_degree(asker, degree, ranks);
-        Ok(false)
-    }
-
-    fn wish_degree(&mut self, asker: Option<Asker>, degree: u16, ranks: Vec<VirtualRank>) {
+        let asker = self.asker(link);
         self.handle(Input::Wish { asker, wish: Wish::Degree { degree, ranks } });
+        Ok(false)
     }
 }

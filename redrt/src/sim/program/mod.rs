@@ -2,6 +2,7 @@
 
 mod collectives;
 mod communicators;
+mod files;
 mod messages;
 pub(crate) mod mpi;
 mod saving;
@@ -34,13 +35,15 @@ pub enum Kind {
     Windows,
     /// Lines that the program asks for.
     Saving,
+    /// Changes outside, of which each is made by one replica.
+    Files,
     /// Some of all.
     Mixed,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Messages,
         Self::Wildcards,
         Self::Polls,
@@ -50,6 +53,7 @@ impl Kind {
         Self::Communicators,
         Self::Windows,
         Self::Saving,
+        Self::Files,
         Self::Mixed,
     ];
 }
@@ -110,7 +114,7 @@ pub fn run(plan: Plan, rank: u32, size: u32) -> Vec<u64> {
     };
     let phases = 1 + member.common.below(4);
     for _ in 0..phases {
-        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..9]) } else { plan.kind };
+        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..10]) } else { plan.kind };
         phase(&mut member, kind);
     }
     mpi!(call_finalize());
@@ -136,6 +140,7 @@ fn phase(member: &mut Member, kind: Kind) {
         Kind::Communicators => communicators::made_and_freed(member),
         Kind::Windows => windows::epochs(member),
         Kind::Saving => saving::asked_for(member),
+        Kind::Files => files::changed(member),
         Kind::Mixed => unreachable!("a phase is of one kind"),
     }
 }

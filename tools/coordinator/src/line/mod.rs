@@ -1,24 +1,32 @@
-//! Lines: images of all processes at one moment, from which the whole job is started again when a rank has lost its
-//! last replica.
+//! Lines: images of one process of each rank, from which the whole job is started again when a rank has lost its last
+//! replica.
 //!
 //! ```text
 //!  Resting ──due, asked──▶ Opening ──▶ Copying ──all ready──▶ Quieting ─▶ Stopping ─▶ Taking ──all copied──▶ Writing
-//!     ▲                     store        the program runs      │  nobody sends, then nobody runs           runs again
+//!     ▲                     store        the program runs      │  no source sends, then none runs          runs again
 //!     │                                                        └─ a loss, or late ─▶ given up        all saved │
 //!     └───────────────────────────── committed ◀── Committing (store) ◀────────────────────────────────────────┘
 //! ```
-//! [`LineWatch`] is that machine. It is told the processes once, at the begin of an attempt: who joins or is lost
-//! before the program runs again makes it void, since images of another membership would not fit each other. After that
-//! the images are complete, wherever they are written from, and a loss of a process changes nothing.
+//! [`LineWatch`] is that machine. It is told the sources once, at the begin of an attempt: if one is lost before all go
+//! on, or somebody joins, it is void. After that the images are complete, wherever they are written from, and a loss of
+//! a process changes nothing. Siblings of sources are neither stopped nor waited for.
+//!
+//! The source of a rank is its leader. What a rank changes outside, in files, its leader does, when it decides: so its
+//! image has gone through all that was done, and nothing else, and nobody changes anything while all sources are
+//! stopped. A sibling may not have heard yet what was done, and would do it again.
+//!
+//! Where messages have numbers, what is on its way to a source when it is stopped is sent again by whoever goes on from
+//! the images. All sources are stopped before the first is copied: so none has let go, or decided, what the image of
+//! another would need of it.
 
 mod taking;
 
 pub use taking::{NoLines, RESUME_CODE, StoreNews};
 
 use crate::{LineFailure, Report};
-use redrt_types::{ReplicaId, View, World};
+use redrt_types::{Incarnation, ReplicaId, View};
 use redrt_wire::clone::{Cost, Position, Progress};
-use redrt_wire::line::{Generation, LineOrder, LineStep};
+use redrt_wire::line::{Generation, LineOrder, LineStep, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -74,14 +82,16 @@ pub struct LineSettings {
 pub struct TakenLine {
     /// Its number.
     pub generation: Generation,
-    /// Who is in it.
+    /// Who lived.
     pub view: View,
-    /// Where the standard streams of each process were, in order of process number.
+    /// How many replicas each rank is to have.
+    pub degrees: Vec<u16>,
+    /// Greater than the number of any life that a place has had.
+    pub next_life: Incarnation,
+    /// Where the standard streams of each source were, in order of process number.
     pub positions: Vec<Option<Position>>,
     /// When it was, since the job began.
     pub taken_at: Duration,
-    /// How long the program was stopped.
-    pub stopped: Duration,
     /// From the begin until all was on the disk.
     pub elapsed: Duration,
     /// Bytes of all images.
@@ -112,15 +122,15 @@ struct Attempt {
     /// How far each is: the round, and bytes of it.
     grown: BTreeMap<ReplicaId, (u32, u64)>,
     stopped_at: Duration,
-    stopped: Duration,
-    /// The membership, which does not change before all is copied.
+    held: Duration,
+    /// The membership when all was copied.
     view: View,
-    /// Whose images are in it.
-    members: Vec<ReplicaId>,
+    /// Whose images are in it: one of each rank.
+    sources: Vec<ReplicaId>,
     /// Whose answer of this stage is awaited.
     awaited: BTreeSet<ReplicaId>,
     positions: BTreeMap<ReplicaId, Position>,
-    costs: BTreeMap<ReplicaId, Cost>,
+    costs: BTreeMap<ReplicaId, (Cost, Vec<Step>)>,
 }
 
 /// What follows from something that was heard.
@@ -234,7 +244,7 @@ impl LineWatch {
         }
     }
 
-    fn begin(&mut self, now: Duration, view: View, members: Vec<ReplicaId>) -> Generation {
+    fn begin(&mut self, now: Duration, view: View, sources: Vec<ReplicaId>) -> Generation {
         let generation = self.next;
         self.next = Generation(generation.0 + 1);
         self.due = None;
@@ -246,10 +256,10 @@ impl LineWatch {
             grown_at: now,
             grown: BTreeMap::new(),
             stopped_at: now,
-            stopped: Duration::ZERO,
+            held: Duration::ZERO,
             view,
-            awaited: members.iter().copied().collect(),
-            members,
+            awaited: sources.iter().copied().collect(),
+            sources,
             positions: BTreeMap::new(),
             costs: BTreeMap::new(),
         });
@@ -284,8 +294,8 @@ impl LineWatch {
                 attempt.stage == Stage::Stopping
             }
             LineStep::Copied => attempt.stage == Stage::Taking,
-            LineStep::Saved(cost) => {
-                attempt.costs.insert(replica, cost);
+            LineStep::Saved(cost, steps) => {
+                attempt.costs.insert(replica, (cost, steps));
                 attempt.stage == Stage::Writing
             }
         };
@@ -306,10 +316,13 @@ impl LineWatch {
     }
 
     /// These processes are lost, with their hosts if `hosts_too`: what they had not written is not written any more.
+    /// With none, the membership changes otherwise.
     fn lost(&self, replicas: &[ReplicaId], hosts_too: bool) -> Option<Next> {
         let attempt = self.attempt.as_ref()?;
         let is_void = match attempt.stage {
-            Stage::Opening | Stage::Copying | Stage::Quieting | Stage::Stopping | Stage::Taking => true,
+            Stage::Opening | Stage::Copying | Stage::Quieting | Stage::Stopping | Stage::Taking => {
+                replicas.is_empty() || replicas.iter().any(|replica| attempt.sources.contains(replica))
+            }
             Stage::Writing => hosts_too && replicas.iter().any(|replica| attempt.awaited.contains(replica)),
             Stage::Committing => false,
         };
@@ -334,9 +347,12 @@ impl LineWatch {
             (self.newest, self.restart_count) = (Some(generation), 0);
         }
         let attempt = self.attempt_at(generation, Stage::Committing)?;
-        let (begun_at, stopped, elapsed) = (attempt.begun_at, attempt.stopped, now - attempt.begun_at);
-        let (bytes, kept_bytes) = (attempt.bytes(), attempt.costs.values().map(|cost| cost.kept_bytes).sum());
-        let report = Report::LineTaken { generation, stopped, elapsed, bytes, kept_bytes };
+        let (begun_at, held, elapsed) = (attempt.begun_at, attempt.held, now - attempt.begun_at);
+        let (bytes, kept_bytes) = (attempt.bytes(), attempt.costs.values().map(|(cost, _)| cost.kept_bytes).sum());
+        let longest = attempt.costs.iter().max_by_key(|(_, (cost, _))| cost.stopped_ns);
+        let (longest, (cost, steps)) = longest.map(|(replica, saved)| (*replica, saved.clone())).unwrap_or_default();
+        let stopped = Duration::from_nanos(cost.stopped_ns);
+        let report = Report::LineTaken { generation, stopped, longest, steps, held, elapsed, bytes, kept_bytes };
         // The program runs while images are written, at most a tenth slower.
         self.cost = Some(elapsed / 10 + stopped);
         self.attempt = None;
@@ -383,28 +399,16 @@ impl Attempt {
         };
         match self.stage {
             Stage::Copying => self.stopped_at = now,
-            Stage::Taking => self.stopped = now - self.stopped_at,
+            Stage::Taking => self.held = now - self.stopped_at,
             _ => {}
         }
         (self.stage, self.since) = (stage, now);
-        self.awaited = self.members.iter().copied().collect();
+        self.awaited = self.sources.iter().copied().collect();
         next
     }
 
-    fn taken(&self, now: Duration, world: &World) -> TakenLine {
-        TakenLine {
-            generation: self.generation,
-            view: self.view.clone(),
-            positions: world.replicas().map(|replica| self.positions.get(&replica).cloned()).collect(),
-            taken_at: self.stopped_at,
-            stopped: self.stopped,
-            elapsed: now - self.begun_at,
-            bytes: self.bytes(),
-        }
-    }
-
     fn bytes(&self) -> u64 {
-        self.costs.values().map(|cost| cost.sent_bytes).sum()
+        self.costs.values().map(|(cost, _)| cost.sent_bytes).sum()
     }
 }
 

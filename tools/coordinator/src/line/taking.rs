@@ -1,8 +1,8 @@
 //! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
 
-use super::{Next, Stage};
+use super::{Next, Stage, TakenLine};
 use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, StoreFailure};
-use redrt_types::ReplicaId;
+use redrt_types::{Incarnation, ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use redrt_wire::line::{Generation, LineOrder, LineStep};
@@ -103,16 +103,49 @@ impl Coordinator {
         if !is_quiet || !self.line.as_ref().is_some_and(|line| line.is_due(now)) {
             return;
         }
-        let live = self.settings.world.replicas().filter(|replica| self.view.is_live(*replica));
-        let members: Vec<_> = live.collect();
-        let all_run = members.iter().all(|replica| {
-            let process = &self.processes[self.settings.world.process(*replica).0 as usize];
+        let mut live = self.settings.world.replicas().filter(|replica| self.view.is_live(*replica));
+        let all_run = live.all(|replica| {
+            let process = &self.processes[self.settings.world.process(replica).0 as usize];
             process.counts() && process.card.is_some()
         });
-        if let Some(line) = self.line.as_mut().filter(|_| all_run) {
-            let generation = line.begin(now, self.view.clone(), members);
-            self.outputs.push_back(Output::OpenLine(generation));
+        drop(live);
+        if !all_run {
+            return;
         }
+        let ranks = (0..self.settings.world.rank_count()).map(VirtualRank);
+        let sources: Vec<_> = ranks.filter_map(|rank| self.view.leader(rank)).collect();
+        // All would go on with the memory that others of its rank have contradicted.
+        let unsound = sources.iter().copied().find(|source| self.is_distrusted(*source));
+        if let Some(line) = &mut self.line {
+            let generation = line.begin(now, self.view.clone(), sources);
+            match unsound {
+                Some(source) => self.follow(now, Next::GiveUp(LineFailure::Distrusted(source))),
+                None => self.outputs.push_back(Output::OpenLine(generation)),
+            }
+        }
+    }
+
+    /// Whose images are written for the line that is being taken.
+    #[must_use]
+    pub fn line_sources(&self) -> &[ReplicaId] {
+        let attempt = self.line.as_ref().and_then(|line| line.attempt.as_ref());
+        attempt.map_or(&[], |attempt| &attempt.sources)
+    }
+
+    pub(crate) fn taken(&self, now: Duration) -> Option<TakenLine> {
+        let attempt = self.line.as_ref()?.attempt.as_ref()?;
+        let world = &self.settings.world;
+        let lives = self.processes.iter().map(|process| process.incarnation.0).max().unwrap_or(0);
+        Some(TakenLine {
+            generation: attempt.generation,
+            view: attempt.view.clone(),
+            degrees: (0..world.rank_count()).map(|rank| self.degree(VirtualRank(rank))).collect(),
+            next_life: Incarnation(lives + 1),
+            positions: world.replicas().map(|replica| attempt.positions.get(&replica).cloned()).collect(),
+            taken_at: attempt.stopped_at,
+            elapsed: now - attempt.begun_at,
+            bytes: attempt.bytes(),
+        })
     }
 
     pub(crate) fn line_job_runs(&mut self, now: Duration) {
@@ -156,12 +189,15 @@ impl Coordinator {
     fn follow(&mut self, now: Duration, next: Next) {
         match next {
             Next::Tell(order) => {
-                let generation = self.line_under_way().expect("a line is under way when somebody is told of it");
+                let attempt = self.line.as_mut().and_then(|line| line.attempt.as_mut());
+                let attempt = attempt.expect("a line is under way when somebody is told of it");
+                // What an image has not heard yet is not newer than this.
+                attempt.view.clone_from(&self.view);
+                let generation = attempt.generation;
                 self.send(ToDaemon::Line { generation, order });
             }
             Next::Commit => {
-                let attempt = self.line.as_ref().and_then(|line| line.attempt.as_ref());
-                let taken = attempt.map(|attempt| attempt.taken(now, &self.settings.world));
+                let taken = self.taken(now);
                 self.outputs.extend(taken.map(|taken| Output::CommitLine(Box::new(taken))));
             }
             Next::GiveUp(why) => {

@@ -229,7 +229,7 @@ impl Coordinator {
     }
 
     /// Whether it cannot be copied as long as it lives.
-    fn is_unfit(&self, source: ReplicaId) -> bool {
+    pub(crate) fn is_unfit(&self, source: ReplicaId) -> bool {
         let life = self.view.member(source).map(|member| (source, member.incarnation));
         self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life))
     }
@@ -244,8 +244,7 @@ impl Coordinator {
     /// the longest-serving of several is left alone if it can be, because it decides for the others.
     fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
         let recovery = self.recovery.as_ref()?;
-        let seniority = |sibling: &ReplicaId| (self.view.member(*sibling).map(|member| member.joined), sibling.index);
-        let leader = self.view.live(replica.rank).min_by_key(seniority);
+        let leader = self.view.leader(replica.rank);
         let is_fit = |source: &ReplicaId| {
             let process = &self.processes[self.world().process(*source).0 as usize];
             let is_busy = |attempt: &Attempt| attempt.newcomer.source == *source || attempt.newcomer.replica == *source;

@@ -195,7 +195,9 @@ impl Recovery {
 impl Coordinator {
     /// Replicas can be copied, and lost ones are to be replaced from now on.
     pub fn recover_with(&mut self, recovery: Recovery) {
-        self.recovery = Some(recovery);
+        // A job that goes on from a line has made cuts before.
+        let cut_count = self.view.latest_cut().0;
+        self.recovery = Some(Recovery { cut_count, ..recovery });
     }
 
     /// Copies may be put on this host from now on: it is new, or was to become free.
@@ -309,7 +311,7 @@ impl Coordinator {
     }
 
     /// The number of the host that a replica is on.
-    pub(super) fn host_of(&self, replica: ReplicaId) -> Option<u32> {
+    pub(crate) fn host_of(&self, replica: ReplicaId) -> Option<u32> {
         match &self.recovery {
             Some(recovery) => Some(recovery.host(self.world(), replica)),
             // Nobody moves.

@@ -112,7 +112,7 @@ impl Coordinator {
 
     /// Whether others have contradicted its memory when it was to be copied. It is copied again only if no other can
     /// be.
-    pub(super) fn is_distrusted(&self, source: ReplicaId) -> bool {
+    pub(crate) fn is_distrusted(&self, source: ReplicaId) -> bool {
         let life = self.view.member(source).map(|member| (source, member.incarnation));
         self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.distrusted.contains(&life))
     }

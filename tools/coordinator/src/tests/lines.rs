@@ -44,18 +44,14 @@ impl StepTable {
     /// All say the same of their images.
     fn all(&mut self, number: u64, step: &LineStep) -> String {
         let generation = Generation(number);
-        let live: Vec<_> = self.live();
+        let sources = self.coordinator.line_sources().to_vec();
         let input = |replica| Input::Line { generation, replica, step: step.clone() };
-        self.lines(live.into_iter().map(input))
-    }
-
-    fn live(&self) -> Vec<ReplicaId> {
-        let view = self.coordinator.view();
-        self.coordinator.world().replicas().filter(|replica| view.is_live(*replica)).collect()
+        self.lines(sources.into_iter().map(input))
     }
 
     fn quiet(&mut self) -> String {
-        let inputs: Vec<_> = self.live().into_iter().map(|replica| Input::Agent(replica, FromAgent::Quiet)).collect();
+        let sources = self.coordinator.line_sources().to_vec();
+        let inputs: Vec<_> = sources.into_iter().map(|replica| Input::Agent(replica, FromAgent::Quiet)).collect();
         self.lines(inputs)
     }
 
@@ -74,7 +70,7 @@ impl StepTable {
                 2 => self.quiet(),
                 3 => self.all(number, &stopped),
                 4 => self.all(number, &LineStep::Copied),
-                5 => self.all(number, &LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() })),
+                5 => self.all(number, &LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() }, Vec::new())),
                 _ => self.store(number, StoreNews::Committed),
             };
         }
@@ -111,7 +107,7 @@ fn nobody_goes_on_before_all_are_copied_and_none_is_copied_before_all_are_stoppe
     assert_eq!(table.lines([of("2.0", &stopped)]), "copy");
     assert_eq!(table.lines([of("2.0", &LineStep::Copied), of("1.0", &LineStep::Copied)]), "");
     assert_eq!(table.lines([of("0.0", &LineStep::Copied)]), "goon");
-    assert_eq!(table.all(1, &LineStep::Saved(Cost::default())), "commit 1 of 3");
+    assert_eq!(table.all(1, &LineStep::Saved(Cost::default(), Vec::new())), "commit 1 of 3");
     assert_eq!(table.store(1, StoreNews::Committed), "taken");
     assert_eq!(table.coordinator.newest_line(), Some(Generation(1)));
 }
@@ -122,11 +118,12 @@ fn a_loss_before_all_are_copied_makes_a_line_void_and_one_after_that_does_not() 
         let mut table = table(&[2, 2], Schedule::Asked);
         assert_eq!(table.want(false), "open 1");
         table.take(1, steps);
-        let said = table.lose("1.1", KILLED);
+        let source = table.coordinator.line_sources()[1].to_string();
+        let said = table.lose(&source, KILLED);
         match steps {
             // Its helper has all it needs.
             5 => assert_eq!(said, ""),
-            _ => assert_eq!(said, "abandon, drop 1, failed: 1.1 was lost meanwhile", "{steps}"),
+            _ => assert_eq!(said, format!("abandon, drop 1, failed: {source} was lost meanwhile"), "{steps}"),
         }
         let under_way = table.coordinator.line_under_way();
         assert_eq!(under_way.is_some(), steps == 5);
@@ -134,13 +131,37 @@ fn a_loss_before_all_are_copied_makes_a_line_void_and_one_after_that_does_not() 
 }
 
 #[test]
+fn one_replica_of_each_rank_is_saved_and_its_siblings_are_neither_stopped_nor_missed() {
+    let mut table = table(&[2, 2, 3], Schedule::Asked);
+    table.want(false);
+    let sources = table.coordinator.line_sources().to_vec();
+    let ranks: Vec<_> = sources.iter().map(|source| source.rank.0).collect();
+    assert_eq!(ranks, [0, 1, 2]);
+    // Who decides for the others has all that was done.
+    let view = table.coordinator.view();
+    assert!(sources.iter().all(|source| view.leader(source.rank) == Some(*source)), "{sources:?}");
+    assert_eq!(table.store(1, StoreNews::Opened), "");
+    assert_eq!(table.all(1, &LineStep::Ready), "stop");
+    assert_eq!(table.lose("2.1", KILLED), "");
+    assert_eq!(table.quiet(), "rest");
+    assert_eq!(table.all(1, &LineStep::Stopped(Position::default())), "copy");
+    assert_eq!(table.lose("0.1", KILLED), "");
+    assert_eq!(table.all(1, &LineStep::Copied), "goon");
+    let taken = table.coordinator.taken(table.now).expect("it is under way");
+    assert_eq!((taken.view.degrees(), taken.degrees), (vec![1, 2, 2], vec![2, 2, 3]));
+    assert_eq!(taken.positions.iter().flatten().count(), 3);
+    assert_eq!(table.all(1, &LineStep::Saved(Cost::default(), Vec::new())), "commit 1 of 7");
+}
+
+#[test]
 fn a_host_that_is_lost_while_its_images_are_written_makes_a_line_void() {
     let mut table = table(&[2, 2], Schedule::Asked);
     table.want(false);
     table.take(1, 5);
-    let replicas = vec![ReplicaId::new(0, 1), ReplicaId::new(1, 1)];
+    let replicas = table.coordinator.line_sources().to_vec();
+    let lost = replicas[0];
     let said = table.lines([Input::DaemonLost { host: "b".into(), why: String::new(), replicas }]);
-    assert_eq!(said, "abandon, drop 1, failed: 0.1 was lost meanwhile");
+    assert_eq!(said, format!("abandon, drop 1, failed: {lost} was lost meanwhile"));
 }
 
 #[test]
@@ -215,10 +236,20 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
 }
 
 #[test]
-fn a_job_that_goes_back_is_told_its_members_before_it_runs() {
+fn copies_that_go_on_from_a_line_are_told_their_view_and_that_nobody_is_awaited() {
     let mut table = going_back(0);
     assert_eq!(table.step("0.0 ready"), "");
-    assert_eq!(table.step("1.0 ready"), "view 0, 2 cards");
+    assert_eq!(table.step("1.0 ready"), "2 cards");
+    let line = LineSettings {
+        schedule: Schedule::Asked,
+        first: None,
+        next: Generation(8),
+        restored: Some(Generation(7)),
+        restart_count: 0,
+    };
+    let mut replicated = StepTable::with(Settings { line: Some(line), ..settings(&[2]) });
+    assert_eq!(replicated.step("0.0 ready"), "");
+    assert_eq!(replicated.step("0.1 ready"), "2 cards, view 0, pins none");
 }
 
 #[test]
@@ -239,7 +270,7 @@ fn a_job_that_is_suspended_ends_with_its_own_code_and_what_it_prints_meanwhile_i
     table.all(1, &LineStep::Stopped(Position::default()));
     assert!(table.coordinator.is_suspending());
     table.all(1, &LineStep::Copied);
-    table.all(1, &LineStep::Saved(Cost::default()));
+    table.all(1, &LineStep::Saved(Cost::default(), Vec::new()));
     assert_eq!(table.store(1, StoreNews::Committed), "taken, kill all");
     assert!(table.coordinator.is_suspended());
     assert_eq!(table.all_gone(), "finish 75");
@@ -261,7 +292,7 @@ fn lines_are_taken_at_their_interval_and_a_cheap_one_more_often() {
     table.all(1, &LineStep::Stopped(Position::default()));
     table.all(1, &LineStep::Copied);
     table.now += Duration::from_millis(1800);
-    table.all(1, &LineStep::Saved(Cost::default()));
+    table.all(1, &LineStep::Saved(Cost::default(), Vec::new()));
     assert_eq!(table.store(1, StoreNews::Committed), "taken");
     // Daly: sqrt(2 * 0.2 s * 3600 s) is about 38 s.
     table.now = Duration::from_secs(396);
@@ -374,6 +405,8 @@ struct Saved {
     committed: u64,
     /// The orders that each process has yet to hear, and of which line.
     orders: Vec<Vec<(u64, LineOrder)>>,
+    /// Who is saved for the line that was begun last.
+    sources: Vec<usize>,
     /// Of which line the image is that each process is saved to.
     of_line: Vec<u64>,
     random: fastrand::Rng,
@@ -386,11 +419,21 @@ impl Saved {
         let table = table(&degrees, Schedule::Every(Duration::from_secs(20)));
         let count = table.coordinator.world().process_count() as usize;
         let (processes, orders) = (vec![At::Runs; count], vec![Vec::new(); count]);
-        Self { table, processes, generation: 0, committed: 0, orders, of_line: vec![0; count], random }
+        Self {
+            table,
+            processes,
+            generation: 0,
+            committed: 0,
+            orders,
+            sources: Vec::new(),
+            of_line: vec![0; count],
+            random,
+        }
     }
 
+    /// How far those sources are that live.
     fn live(&self) -> impl Iterator<Item = &At> {
-        self.processes.iter().filter(|at| **at != At::Gone)
+        self.sources.iter().map(|source| &self.processes[*source]).filter(|at| **at != At::Gone)
     }
 
     /// Hands over an input, and checks what follows.
@@ -402,12 +445,16 @@ impl Saved {
                 Output::OpenLine(generation) => {
                     assert!(generation.0 > self.generation, "numbers grow");
                     self.generation = generation.0;
+                    let world = self.table.coordinator.world();
+                    let sources = self.table.coordinator.line_sources().iter();
+                    self.sources = sources.map(|source| world.process(*source).0 as usize).collect();
                     // The store may refuse.
                     let news = match self.random.u8(0..8) {
                         0 => StoreNews::Failed(StoreFailure::NoPlace("full".into())),
                         _ => {
                             let (building, compression) = Default::default();
                             self.order(&LineOrder::Begin {
+                                sources: Vec::new(),
                                 directory: "/".into(),
                                 own_beside: None,
                                 building,
@@ -420,6 +467,11 @@ impl Saved {
                     self.table.coordinator.handle(now, Input::Store { generation, news });
                 }
                 Output::Send(ToDaemon::Line { order, .. }) => {
+                    if matches!(order, LineOrder::Rest | LineOrder::Copy | LineOrder::GoOn) {
+                        let (coordinator, view) = (&self.table.coordinator, self.table.coordinator.view());
+                        let decides = |source: &ReplicaId| view.leader(source.rank) == Some(*source);
+                        assert!(coordinator.line_sources().iter().all(decides), "one does not know what was done");
+                    }
                     match order {
                         LineOrder::Rest => assert!(self.live().all(|at| *at == At::Quiet), "{:?}", self.processes),
                         LineOrder::Copy => assert!(self.live().all(|at| *at == At::Stopped), "{:?}", self.processes),
@@ -449,7 +501,7 @@ impl Saved {
 
     fn order(&mut self, order: &LineOrder) {
         let generation = self.generation;
-        self.orders.iter_mut().for_each(|orders| orders.push((generation, order.clone())));
+        self.sources.iter().for_each(|source| self.orders[*source].push((generation, order.clone())));
     }
 
     fn step(&mut self) {
@@ -492,7 +544,7 @@ impl Saved {
             At::Stopped if self.stage() == "taking" && is_told(&LineOrder::Copy) => {
                 (At::Copied, said(LineStep::Copied))
             }
-            At::Writing => (At::Runs, said(LineStep::Saved(Cost::default()))),
+            At::Writing => (At::Runs, said(LineStep::Saved(Cost::default(), Vec::new()))),
             other => (other, None),
         };
         self.processes[at] = next;

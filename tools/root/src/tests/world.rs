@@ -439,6 +439,7 @@ impl Job {
             }
             Output::OpenLine(generation) => {
                 let begin = || LineOrder::Begin {
+                    sources: Vec::new(),
                     directory: "line".into(),
                     own_beside: None,
                     building: Building::Alone,
@@ -494,10 +495,11 @@ impl Job {
                 }
             }
             ToDaemon::Line { generation, order } => {
+                let sources = self.sources();
                 let step = match order {
                     LineOrder::Begin { .. } => return,
                     LineOrder::Stop => {
-                        return self.live().into_iter().for_each(|one| self.agent(one, FromAgent::Quiet));
+                        return sources.into_iter().for_each(|one| self.agent(one, FromAgent::Quiet));
                     }
                     LineOrder::Rest => None,
                     LineOrder::Copy => Some(LineStep::Copied),
@@ -506,9 +508,9 @@ impl Job {
                 };
                 if order == LineOrder::Copy {
                     let home = |replica| (replica, self.root.host(replica).expect("who lives has a home"));
-                    self.copied = self.live().into_iter().map(home).collect();
+                    self.copied = sources.iter().copied().map(home).collect();
                 }
-                for replica in self.live() {
+                for replica in sources {
                     let step = step.clone().unwrap_or_else(|| LineStep::Stopped(self.position(replica)));
                     self.says(replica, |replica| FromDaemon::Line { generation, replica, step });
                 }
@@ -525,7 +527,7 @@ impl Job {
         assert_eq!(self.root.host_at_line(replica), Some(host), "the image of {replica} is elsewhere");
         if let Some((_, missing)) = self.writing.as_mut().filter(|_| !self.dead_hosts.contains(&host)) {
             missing.remove(&replica);
-            let step = LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() });
+            let step = LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() }, Vec::new());
             self.give(Input::Daemon { host, message: FromDaemon::Line { generation, replica, step } });
         }
         let is_written = self.writing.as_ref().is_some_and(|(_, missing)| missing.is_empty());
@@ -647,9 +649,15 @@ impl Job {
     fn open_line(&mut self) {
         let under_way = self.root.coordinator().line_under_way().filter(|under_way| self.begun == Some(*under_way));
         let Some(generation) = under_way else { return };
-        for replica in self.live() {
+        for replica in self.sources() {
             self.says(replica, |replica| FromDaemon::Line { generation, replica, step: LineStep::Ready });
         }
+    }
+
+    /// Who is saved for the line that is being taken, and lives.
+    fn sources(&self) -> Vec<ReplicaId> {
+        let live = self.live();
+        self.root.coordinator().line_sources().iter().copied().filter(|source| live.contains(source)).collect()
     }
 
     /// All replicas of a rank print the same, each when its turn comes; now and then one errs, or is far ahead.
@@ -692,7 +700,7 @@ impl Job {
             1 => Wish::Drain { host: self.scenario.random.u32(0..2) },
             _ => Wish::Degree { degree: self.scenario.random.u16(1..4), ranks: vec![replica.rank] },
         };
-        let asker = Some(self.asker());
+        let asker = self.asker();
         self.give(Input::Wish { asker, wish });
     }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::line::Step;
 use redrt_wire::no_image::Told;
 use redrt_wire::secret::Secret;
 use serde::de::DeserializeOwned;
@@ -37,6 +38,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         Reply::Ready,
         Reply::Stopped { unread: vec![1; 40], is_below_script: true },
         Reply::Sent(Cost::default()),
+        Reply::Saved(Cost::default(), vec![Step { name: "cut: state".into(), ns: 7 }]),
         Reply::Failed(Told { sentence: "why".into(), is_lasting: true }),
     ];
     [

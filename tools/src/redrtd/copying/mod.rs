@@ -29,7 +29,7 @@ use control_network::link::{Link, Received};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::line::{Building, Compression, Generation, UndoPlace};
+use redrt_wire::line::{Building, Compression, Generation, Step, UndoPlace};
 use redrt_wire::no_image::Told;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -164,8 +164,10 @@ pub enum Reply {
     },
     /// What is left of the process is copied. Waits for [`Word::Release`].
     Copied,
-    /// The copy runs, or its image is on the disk, or the files have gone.
+    /// The copy runs, or the files have gone.
     Sent(Cost),
+    /// The image is on the disk.
+    Saved(Cost, Vec<Step>),
     /// The files are on the disk; their size in bytes.
     Kept(u64),
     /// Nothing came of it.

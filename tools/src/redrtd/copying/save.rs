@@ -9,7 +9,7 @@ use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
 use cloner::source::{self, Chain, Event, Options, Sink};
 use line_store::names;
-use redrt_wire::line::{Building, Compression, Generation, UndoPlace, pages_path};
+use redrt_wire::line::{Building, Compression, Generation, Step, UndoPlace, pages_path};
 use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -98,7 +98,8 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         let settled = line_store::place::settle(place);
         settled.with_context(|| format!("Failed to write {} to the disk", place.display()))?;
     }
-    daemon.say(&Reply::Sent(cost))
+    let steps = report.steps.iter().map(|(name, time)| Step { name: (*name).to_owned(), ns: time.as_nanos() as u64 });
+    daemon.say(&Reply::Saved(cost, steps.collect()))
 }
 
 /// The log of changed files: it is begun before processes hear of it.

@@ -48,7 +48,6 @@ pub struct Snapshot {
     root: Root,
     launch: Option<Box<Launch>>,
     members: BTreeSet<u32>,
-    grows_to: Option<u16>,
     returns: u32,
     signal_number: u64,
     started_count: u64,
@@ -126,7 +125,6 @@ impl Shell<'_> {
             root: copy(&self.root)?,
             launch: self.launch.clone().map(Box::new),
             members: self.members.clone(),
-            grows_to: self.grows_to,
             returns: self.returns,
             signal_number: self.signal_number,
             started_count: self.started_count as u64,
@@ -148,7 +146,6 @@ impl Shell<'_> {
         self.root = snapshot.root;
         self.launch = snapshot.launch.map(|launch| *launch);
         self.members = snapshot.members;
-        self.grows_to = snapshot.grows_to;
         self.returns = snapshot.returns;
         self.signal_number = snapshot.signal_number;
         self.started_count = snapshot.started_count as usize;

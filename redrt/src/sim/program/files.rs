@@ -1,0 +1,41 @@
+//! Programs that change a file, of which each rank has one: its leader does it, on behalf of all.
+
+use super::{Member, messages, same};
+use crate::decide;
+use crate::runtime::job;
+use crate::sim::world;
+use crate::undo::SIMULATED_SINCE;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+process_local! {
+    /// How often the program has added to its file.
+    static CHANGES: AtomicU64 = AtomicU64::new(0);
+}
+
+/// Reads a number, adds one and writes it back, now and then between messages. What was written once too often, or was
+/// lost, is missed at the next reading. Who changes the file writes down what was there at the last line.
+pub fn changed(member: &mut Member) {
+    let rank = job().expect("it is in a job").welcome.me.rank.0;
+    let file = move |act: &dyn Fn(&mut u64) -> u64| {
+        let done = world::with_current(|world| act(world.files.entry(rank).or_default()));
+        done.expect("it is in a world").to_le_bytes().to_vec()
+    };
+    for _ in 0..2 + member.common.below(6) {
+        let read = decide::outside(|| file(&|number| *number));
+        let number = u64::from_le_bytes(read.try_into().expect("it is a number"));
+        same(&[number], &[CHANGES.load(Ordering::Relaxed)], "what is in the file");
+        decide::effect(|| {
+            let last = world::with_current(|world| world.line_count).unwrap_or_default();
+            let since = SIMULATED_SINCE.load(Ordering::Relaxed);
+            assert_eq!(since, last, "it changes a file, and it is not written down since which line");
+            file(&|written| {
+                *written = number + 1;
+                *written
+            })
+        });
+        CHANGES.fetch_add(1, Ordering::Relaxed);
+        if member.common.chance(50) {
+            messages::named(member);
+        }
+    }
+}
