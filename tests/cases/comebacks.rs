@@ -207,6 +207,35 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
 }
 
 #[test]
+fn a_console_that_was_attached_says_how_a_root_that_was_killed_comes_back() {
+    let place = Place::new("attached");
+    let program = program();
+    let mut job = Piped::start(&place, &["--detachable", "-q", "-r", "2", "-n", "2", &program]);
+    job.say("word");
+    job.see(1);
+    for number in 0..10 {
+        // It takes the place of the console whose child the root is, and which would bring it back.
+        let mut command = place.redrun(&["--attach"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut console = command.spawn().expect("redrun is there");
+        assert_ne!(code(&mut job.console), None, "it has another place");
+        console.stdin.as_mut().expect("it is piped").write_all(b"word\n").expect("the job reads");
+        let output = console.stdout.as_mut().expect("it is piped");
+        output.read_exact(&mut [0; 8]).expect("it prints");
+        kill_root(&place);
+        let ended = console.wait_with_output().expect("it was started");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("redrun --attach") && !said.contains("has ended"), "root {number}: {said}");
+        job = Piped::start(&place, &["--attach"]);
+        job.say("word");
+        job.see(1);
+    }
+    job.say("end");
+    assert_eq!(job.end().0, Some(7));
+    place.is_clean();
+}
+
+#[test]
 fn a_root_that_is_stopped_is_replaced() {
     let place = Place::new("stopped-root");
     let program = program();

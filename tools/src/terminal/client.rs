@@ -144,6 +144,19 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
 }
 
+/// Whether there is what a root that is gone needs, or another one that goes on with it.
+fn can_come_back(directory: &Path) -> bool {
+    let since = Instant::now();
+    loop {
+        match ledger::look(directory) {
+            // Its connections end before its lock does.
+            Err(error) if is_in_use(&error) && since.elapsed() < CHANGE_TIME_MAX => std::thread::sleep(LOOK_INTERVAL),
+            Err(error) => return is_in_use(&error),
+            Ok(begun) => return begun.is_some(),
+        }
+    }
+}
+
 /// Brings back the one root that is meant of those that were killed: it, its job, a connection to it.
 fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
     let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
@@ -268,8 +281,7 @@ impl Terminal<'_> {
         let name = self.name();
         let directory = self.job.and_then(jobs::find_root);
         let Some(mut root) = self.root.take() else {
-            let is_kept = directory.is_some_and(|directory| matches!(ledger::look(&directory), Ok(Some(_))));
-            match (self.job, is_kept) {
+            match (self.job, directory.is_some_and(|directory| can_come_back(&directory))) {
                 (Some(job), true) => bail!("the root of {name} is gone: redrun --attach {job:016x} brings it back"),
                 _ => bail!("the root of {name} is gone: the job has ended"),
             }
