@@ -22,7 +22,8 @@ struct Arguments {
 
 #[derive(ValueEnum, Clone, Copy)]
 enum What {
-    /// From the start of redrun to its end, for a program that only begins and ends.
+    /// From the start of redrun to its end, for a program that only begins and ends; with a root that can come back in
+    /// turn.
     Launch,
     /// From a death to its record in the audit log of redrun.
     Detect,
@@ -136,9 +137,14 @@ fn launch(count: usize) -> Option<()> {
     heading("launch and end of");
     for rank_count in [1, 16, 64, 256] {
         for (name, hosts) in [("1 host", "h1"), ("8 hosts", EIGHT)] {
-            let run = || Job::new(rank_count, &program).on_hosts(&lab, hosts).options(&["-q"]).run().ended_well();
-            let times = (0..count).map(|_| run().took.as_secs_f64() * 1000.0).collect();
-            summary(&format!("{rank_count} processes, {name}"), times);
+            let run = |options: &[&str]| {
+                let job = Job::new(rank_count, &program).on_hosts(&lab, hosts).options(options);
+                job.run().ended_well().took.as_secs_f64() * 1000.0
+            };
+            let both = (0..count).map(|_| (run(&["-q"]), run(&["-q", "--detachable"])));
+            let (plain, detachable) = both.unzip();
+            summary(&format!("{rank_count} processes, {name}"), plain);
+            summary("  --detachable", detachable);
         }
     }
     Some(())
