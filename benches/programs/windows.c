@@ -1,5 +1,4 @@
-/* One-sided communication between two ranks, and streams of short messages. One line for each figure: name, unit,
- * value.
+/* One-sided communication between two ranks. One line for each figure: name, unit, value.
  *
  *   windows [SECONDS [PREFIX]]
  *
@@ -89,30 +88,6 @@ static void posted(enum kind kind, int bytes, long rounds)
         }
 }
 
-/* Both directions at once, as osu_bibw does it. */
-static void both_ways(enum kind kind, int bytes, long rounds)
-{
-    MPI_Request requests[2 * STREAM];
-    (void)kind;
-    for (long i = 0; i < rounds; i++) {
-        for (int k = 0; k < STREAM; k++)
-            MPI_Irecv(memory, bytes, MPI_CHAR, 1 - rank, 1, MPI_COMM_WORLD, &requests[k]);
-        for (int k = 0; k < STREAM; k++)
-            MPI_Isend(mine, bytes, MPI_CHAR, 1 - rank, 1, MPI_COMM_WORLD, &requests[STREAM + k]);
-        MPI_Waitall(2 * STREAM, requests, MPI_STATUSES_IGNORE);
-    }
-}
-
-/* Broadcasts and reductions whose root is always the same, so that one of the ranks may be ahead. */
-static void in_a_row(enum kind kind, int bytes, long rounds)
-{
-    for (long i = 0; i < rounds; i++)
-        if (kind == PUT)
-            MPI_Bcast(mine, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
-        else
-            MPI_Reduce(mine, memory, bytes / 8, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-}
-
 struct figure {
     const char *name;
     void (*rounds)(enum kind, int, long);
@@ -132,9 +107,6 @@ static const struct figure FIGURES[] = {
     {"lock-put-unlock", locked, PUT, 1, 0, {8, 65536}},
     {"put-fence", fenced, PUT, 1, 1, {8, 65536}},
     {"post-put-wait", posted, PUT, 1, 1, {8, 65536}},
-    {"both-ways-of-64", both_ways, PUT, STREAM, 1, {1, 8, 1024, 4096}},
-    {"row-of-broadcasts", in_a_row, PUT, 1, 1, {8, 1024, 65536}},
-    {"row-of-reductions", in_a_row, GET, 1, 1, {8, 1024, 65536}},
 };
 
 static long agreed(long number)
@@ -180,12 +152,10 @@ static void measure(const struct figure *figure, int bytes, const char *window)
 
 static void measure_all(const char *window)
 {
-    for (size_t k = 0; k < sizeof FIGURES / sizeof *FIGURES; k++) {
-        int is_stream = FIGURES[k].rounds == both_ways || FIGURES[k].rounds == in_a_row;
+    for (size_t k = 0; k < sizeof FIGURES / sizeof *FIGURES; k++)
         for (const int *bytes = FIGURES[k].bytes; *bytes != 0; bytes++)
-            if (strncmp(FIGURES[k].name, wanted, strlen(wanted)) == 0 && (!is_stream || !*window))
+            if (strncmp(FIGURES[k].name, wanted, strlen(wanted)) == 0)
                 measure(&FIGURES[k], *bytes, window);
-    }
 }
 
 int main(int argc, char **argv)

@@ -5,7 +5,7 @@
 //!               ──▶ runs them in turn, so that what disturbs the machine disturbs all of them
 //!               ──▶ medians, side by side: terminal, Markdown, JSON
 //! ```
-//! `pairs`, `programs`, `startup` and `growth` compare libraries, `degree` compares one replicated job with as many
+//! `pairs`, `windows`, `rows`, `programs`, `startup` and `growth` compare libraries, `degree` compares one replicated job with as many
 //! unreplicated ones at once, `protocol` is about each message of it. Two run only if they are asked for: `comparing`
 //! shows what comparing messages costs by their length, `output` what comparing standard output does.
 
@@ -21,6 +21,7 @@ mod picture;
 mod programs;
 mod protocol;
 mod report;
+mod rows;
 mod runner;
 mod startup;
 mod windows;
@@ -72,8 +73,10 @@ struct Arguments {
 enum Part {
     /// Libraries beside each other.
     Pairs,
-    /// One-sided communication and streams, beside each other.
+    /// One-sided communication, beside each other.
     Windows,
+    /// Collectives in a row, nonblocking and persistent ones, windows of messages and threads, beside each other.
+    Rows,
     /// Whole programs, beside each other.
     Programs,
     /// Jobs that only begin and end.
@@ -132,6 +135,9 @@ fn main() -> Result<()> {
     }
     if wanted(Part::Windows) {
         report.beside.push(windows::measure(root, &work, &present, effort)?);
+    }
+    if wanted(Part::Rows) {
+        report.beside.extend(rows::measure(root, &work, &present, effort)?);
     }
     if wanted(Part::Programs) {
         report.beside.push(programs::measure(root, &work, &present, effort)?);

@@ -1,4 +1,4 @@
-//! One-sided communication and streams of each library, measured by `programs/windows.c`.
+//! One-sided communication of each library, measured by `programs/windows.c`.
 
 use crate::Effort;
 use crate::beside::{Beside, Goal};
@@ -9,13 +9,11 @@ use std::path::Path;
 
 const TEXT: &str = "2 ranks on 2 cores over shared memory, r = 1; microseconds for one operation, of which each run takes \
     the best slice. `put-8` is a put of 8 bytes and a flush, `put-of-64-8` one of 64 before a flush, `put-created-8` the \
-    same on a window over the program's memory (`MPI_Win_create`) in place of one that the library allocates; \
-    `both-ways-of-64` are messages, 64 in each direction; `row-of-broadcasts` and `row-of-reductions` are collectives \
-    from or to rank 0, one after the other.";
+    same on a window over the program's memory (`MPI_Win_create`) in place of one that the library allocates.";
 
 /// Measures all of them in turn.
 pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) -> Result<Beside> {
-    let mut found = Beside::new("One-sided communication, and streams", TEXT, libraries);
+    let mut found = Beside::new("One-sided communication", TEXT, libraries);
     let source = root.join("benches/programs/windows.c");
     let mut programs = Vec::new();
     for (number, library) in libraries.iter().enumerate() {
