@@ -5,9 +5,9 @@
 //!               ──▶ runs them in turn, so that what disturbs the machine disturbs all of them
 //!               ──▶ medians, side by side: terminal, Markdown, JSON
 //! ```
-//! `pairs`, `windows`, `rows`, `programs`, `startup` and `growth` compare libraries, `degree` compares one replicated job with as many
-//! unreplicated ones at once, `protocol` is about each message of it. Two run only if they are asked for: `comparing`
-//! shows what comparing messages costs by their length, `output` what comparing standard output does.
+//! `pairs`, `windows`, `rows`, `programs`, `startup` and `growth` compare libraries, `degree` compares one replicated
+//! job with as many unreplicated ones at once, `protocol` is about each message of it. Two run only if they are asked
+//! for: `comparing` shows what comparing messages costs by their length, `output` what comparing standard output does.
 
 mod beside;
 mod comparing;

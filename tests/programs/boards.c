@@ -1,7 +1,7 @@
-/* Blocking collectives as the same sums, bit for bit, whether they go in messages or over boards (docs/performance.md),
- * and boards that come and go: short and long operands in groups of all sizes, roots that run ahead, buffers that
- * change as soon as a call has returned, and more communicators, at once and one after the other, than there are
- * boards.
+/* Collectives as the same sums, bit for bit, whether they go in messages or over boards (docs/performance.md), whether
+ * they block or not, and boards that come and go: short and long operands in groups of all sizes, roots that run ahead,
+ * buffers that change as soon as a call has returned, many that are under way at once and waited for in any order, and
+ * more communicators and persistent ones, at once and one after the other, than there are boards.
  *
  *   boards [ROUNDS] */
 #include "check.h"
@@ -19,15 +19,30 @@ static void fill(uint64_t seed, int count)
         mine[i] = (double)next_random(&state) / (double)(next_random(&state) % 1000 + 1);
 }
 
-/* The nonblocking form goes in messages. */
+/* The first ones of a communicator go in messages, and the first ones that do not block. */
 static void sums(MPI_Comm comm, int count, uint64_t seed)
 {
     int in_place = seed % 2, members;
     MPI_Request request;
+    MPI_Comm fresh;
     MPI_Comm_size(comm, &members);
+    MPI_Comm_dup(comm, &fresh);
     fill(seed, count);
-    MPI_Iallreduce(mine, apart, count, MPI_DOUBLE, MPI_SUM, comm, &request);
+    MPI_Iallreduce(mine, apart, count, MPI_DOUBLE, MPI_SUM, fresh, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Iallreduce(mine, whole, count, MPI_DOUBLE, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(memcmp(whole, apart, (size_t)count * sizeof *whole) == 0);
+    MPI_Iscan(mine, apart, count, MPI_DOUBLE, MPI_SUM, fresh, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&fresh);
+    MPI_Scan(mine, whole, count, MPI_DOUBLE, MPI_SUM, comm);
+    CHECK(memcmp(whole, apart, (size_t)count * sizeof *whole) == 0);
+    memcpy(whole, mine, (size_t)count * sizeof *mine);
+    MPI_Iscan(MPI_IN_PLACE, whole, count, MPI_DOUBLE, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(memcmp(whole, apart, (size_t)count * sizeof *whole) == 0);
+    MPI_Allreduce(mine, apart, count, MPI_DOUBLE, MPI_SUM, comm);
     memcpy(whole, mine, (size_t)count * sizeof *mine);
     MPI_Allreduce(in_place ? MPI_IN_PLACE : mine, whole, count, MPI_DOUBLE, MPI_SUM, comm);
     memset(mine, 0, (size_t)count * sizeof *mine);
@@ -86,19 +101,105 @@ static void chain(MPI_Comm comm, int root, int count)
 static void pieces(MPI_Comm comm, int count)
 {
     int here, members;
+    MPI_Request requests[2];
     MPI_Comm_rank(comm, &here);
     MPI_Comm_size(comm, &members);
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 6; round++) {
         for (int i = 0; i < count * members; i++)
             mine[i] = here * 1e6 + round * 1e5 + i;
-        MPI_Alltoall(mine, count, MPI_DOUBLE, whole, count, MPI_DOUBLE, comm);
-        MPI_Allgather(mine, count, MPI_DOUBLE, apart, count, MPI_DOUBLE, comm);
+        if (round % 2) {
+            MPI_Ialltoall(mine, count, MPI_DOUBLE, whole, count, MPI_DOUBLE, comm, &requests[0]);
+            MPI_Iallgather(mine, count, MPI_DOUBLE, apart, count, MPI_DOUBLE, comm, &requests[1]);
+            MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+            MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        } else {
+            MPI_Alltoall(mine, count, MPI_DOUBLE, whole, count, MPI_DOUBLE, comm);
+            MPI_Allgather(mine, count, MPI_DOUBLE, apart, count, MPI_DOUBLE, comm);
+        }
         memset(mine, 0, (size_t)(count * members) * sizeof *mine);
         for (int i = 0; i < count * members; i++) {
             CHECK(whole[i] == i / count * 1e6 + round * 1e5 + here * count + i % count);
             CHECK(apart[i] == i / count * 1e6 + round * 1e5 + i % count);
         }
     }
+}
+
+/* From a root to all and back; of several in a row each has other bytes, and who gives runs ahead. */
+static void rooted(MPI_Comm comm, int root, int count)
+{
+    int here, members;
+    MPI_Comm_rank(comm, &here);
+    MPI_Comm_size(comm, &members);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < count * members && here == root; i++)
+            mine[i] = round * 1e5 + i;
+        MPI_Scatter(mine, count, MPI_DOUBLE, here == root && round % 2 ? MPI_IN_PLACE : apart, count, MPI_DOUBLE, root,
+                    comm);
+        for (int i = 0; i < count && (here != root || round % 2 == 0); i++)
+            CHECK(apart[i] == round * 1e5 + here * count + i);
+        for (int i = 0; i < count; i++)
+            mine[i] = here * 1e6 + round * 1e5 + i;
+        MPI_Gather(mine, count, MPI_DOUBLE, whole, count, MPI_DOUBLE, root, comm);
+        memset(mine, 0, (size_t)count * sizeof *mine);
+        for (int i = 0; i < count * members && here == root; i++)
+            CHECK(whole[i] == i / count * 1e6 + round * 1e5 + i % count);
+    }
+}
+
+/* Of many under way at once each has its own bytes, whatever the order in which they are waited for. */
+static void at_once(MPI_Comm comm, int count, uint64_t seed)
+{
+    enum { MANY = 24 };
+    MPI_Request requests[MANY];
+    int here, members, room = LONGEST / MANY, flag;
+    MPI_Comm_rank(comm, &here);
+    MPI_Comm_size(comm, &members);
+    count = count < room ? count : room;
+    for (int k = 0; k < MANY; k++) {
+        double *out = mine + k * room, *in = apart + k * room;
+        for (int i = 0; i < count; i++)
+            out[i] = k % 3 == 1 && here != k % members ? -1 : k * 1000 + i;
+        if (k % 3 == 0)
+            MPI_Iallreduce(out, in, count, MPI_DOUBLE, MPI_SUM, comm, &requests[k]);
+        else if (k % 3 == 1)
+            MPI_Ibcast(out, count, MPI_DOUBLE, k % members, comm, &requests[k]);
+        else
+            MPI_Ibarrier(comm, &requests[k]);
+    }
+    /* One that blocks, between them. */
+    MPI_Barrier(comm);
+    MPI_Test(&requests[seed % MANY], &flag, MPI_STATUS_IGNORE);
+    for (int k = 0; k < MANY; k++)
+        MPI_Wait(&requests[(k * 7 + (int)seed) % MANY], MPI_STATUS_IGNORE);
+    for (int k = 0; k < MANY; k++)
+        for (int i = 0; i < count && k % 3 != 2; i++)
+            CHECK(k % 3 == 0 ? apart[k * room + i] == members * (k * 1000.0 + i) : mine[k * room + i] == k * 1000 + i);
+}
+
+/* More persistent ones than there are boards; each member starts them in another order. */
+static void persistent(MPI_Comm comm, int rounds)
+{
+    enum { MANY = 20 };
+    MPI_Request requests[MANY];
+    int here, members;
+    MPI_Comm_rank(comm, &here);
+    MPI_Comm_size(comm, &members);
+    for (int k = 0; k < MANY; k++)
+        if (k % 2)
+            MPI_Bcast_init(&mine[k], 1, MPI_DOUBLE, k % members, comm, MPI_INFO_NULL, &requests[k]);
+        else
+            MPI_Allreduce_init(&mine[k], &whole[k], 1, MPI_DOUBLE, MPI_SUM, comm, MPI_INFO_NULL, &requests[k]);
+    for (int round = 0; round < rounds; round++) {
+        for (int k = 0; k < MANY; k++)
+            mine[k] = k % 2 && here != k % members ? -1 : round * 100 + k;
+        for (int k = 0; k < MANY; k++)
+            MPI_Start(&requests[(k + here * 3 + round) % MANY]);
+        MPI_Waitall(MANY, requests, MPI_STATUSES_IGNORE);
+        for (int k = 0; k < MANY; k++)
+            CHECK(k % 2 ? mine[k] == round * 100 + k : whole[k] == members * (round * 100.0 + k));
+    }
+    for (int k = 0; k < MANY; k++)
+        MPI_Request_free(&requests[k]);
 }
 
 int main(int argc, char **argv)
@@ -117,9 +218,14 @@ int main(int argc, char **argv)
                 sums(comm, counts[k], (uint64_t)(round * 100 + k));
                 shares(comm, counts[k], (uint64_t)(round * 100 + k));
                 chain(comm, k % members, counts[k]);
-                if (counts[k] * members <= LONGEST && counts[k] > 0)
+                at_once(comm, counts[k], (uint64_t)(round + k));
+                if (counts[k] * members <= LONGEST && counts[k] > 0) {
                     pieces(comm, counts[k]);
+                    rooted(comm, k % members, counts[k]);
+                }
             }
+        if (comm != MPI_COMM_NULL)
+            persistent(comm, 8 * rounds);
         if (comm != MPI_COMM_NULL)
             MPI_Comm_free(&comm);
     }
@@ -130,9 +236,13 @@ int main(int argc, char **argv)
             MPI_Comm_split(MPI_COMM_WORLD, (rank >> k % 3) % 2, rank, &comms[k]);
         for (int call = 0; call < 12; call++)
             for (int k = 0; k < COMMUNICATORS; k++) {
-                double one = rank + k, sum;
+                double one = rank + k, sum, again;
+                MPI_Request request;
                 MPI_Allreduce(&one, &sum, 1, MPI_DOUBLE, MPI_SUM, comms[k]);
                 hash = hash_bytes(hash, &sum, sizeof sum);
+                MPI_Iallreduce(&one, &again, 1, MPI_DOUBLE, MPI_SUM, comms[k], &request);
+                MPI_Wait(&request, MPI_STATUS_IGNORE);
+                CHECK(again == sum);
             }
         for (int k = 0; k < COMMUNICATORS; k++)
             MPI_Comm_free(&comms[(k * 7 + round) % COMMUNICATORS]);

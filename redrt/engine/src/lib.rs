@@ -120,7 +120,8 @@ pub struct Engine {
     replication: Option<Box<Replication>>,
     readings: Readings,
     signals: Signals,
-    meetings: Meetings,
+    /// What threads and tasks of this process wait for in memory that processes share.
+    pub meetings: Meetings,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
     stalls: Stalls,
@@ -459,6 +460,12 @@ impl Cell {
         Guard::set_bias(engine, bias);
     }
 
+    /// Whether none but one thread of the program is ever in MPI, and no thread makes progress for it.
+    #[inline]
+    fn has_one_thread(&self) -> bool {
+        self.one_thread.load(Ordering::Relaxed)
+    }
+
     /// Other threads come as often as the first one, from now on.
     pub fn share(&self) {
         if self.one_thread.swap(false, Ordering::Relaxed) {
@@ -581,6 +588,7 @@ impl Cell {
                 std::hint::spin_loop();
             }
             if !engine.shares_core {
+                engine.meetings.linger();
                 if idle % 64 == 0 {
                     drop(engine);
                     engine = self.lock_to_wait();

@@ -9,6 +9,9 @@ use super::{Cell, Engine};
 /// Looks in a row, where a process has a core to itself.
 const LOOKS: u32 = 200;
 
+/// Looks of a thread that makes progress, between two at everything else, where a process has a core to itself.
+const LOOKS_BETWEEN: u32 = 8;
+
 /// Looks in a row where processes share cores, each of which is followed by a yield.
 const LOOKS_SHARED: u32 = 24;
 
@@ -52,6 +55,17 @@ impl Meetings {
         over
     }
 
+    /// Looks a few times in a row, before anything else is looked at again.
+    #[inline]
+    pub fn linger(&self) {
+        for _ in 0..LOOKS_BETWEEN {
+            if self.waiting.is_empty() || self.has_any_come() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     /// Whether somebody waits for what has come.
     pub fn has_any_come(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.meeting.has_come())
@@ -67,13 +81,15 @@ impl Meetings {
         self.waiting.iter().filter_map(|waiting| waiting.meeting.missing(label_of)).collect()
     }
 
-    fn add(&mut self, meeting: Box<dyn Meeting>) -> u64 {
+    /// Somebody begins to wait; the number by which [`Meetings::remove`] ends that.
+    pub fn add(&mut self, meeting: Box<dyn Meeting>) -> u64 {
         self.count += 1;
         self.waiting.push(Waiting { meeting, number: self.count, is_told: false });
         self.count
     }
 
-    fn remove(&mut self, number: u64) {
+    /// The wait with this number is over.
+    pub fn remove(&mut self, number: u64) {
         self.waiting.retain(|waiting| waiting.number != number);
     }
 }
@@ -93,11 +109,25 @@ impl Cell {
         mut has_come: impl FnMut() -> bool,
         meeting: impl FnOnce() -> Box<dyn Meeting>,
     ) {
+        if !self.look(shares_core, &mut has_come) {
+            let number = self.lock().meetings.add(meeting());
+            self.wait_for(|engine| has_come().then(|| engine.meetings.remove(number)));
+        }
+    }
+
+    /// Looks a number of times in a row; `true` when it has come.
+    pub(super) fn look_repeatedly(&self, has_come: impl FnMut() -> bool) -> bool {
+        let shares_core = self.lock().shares_core;
+        self.look(shares_core, has_come)
+    }
+
+    #[inline(always)]
+    fn look(&self, shares_core: bool, mut has_come: impl FnMut() -> bool) -> bool {
         if shares_core {
             for number in 1..=LOOKS_SHARED {
                 redrt_process::pause::yield_now();
                 if has_come() {
-                    return;
+                    return true;
                 }
                 if number % LOOKS_PER_PROGRESS == 0 {
                     self.poll_once();
@@ -107,11 +137,10 @@ impl Cell {
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
                 if has_come() {
-                    return;
+                    return true;
                 }
             }
         }
-        let number = self.lock().meetings.add(meeting());
-        self.wait_for(|engine| has_come().then(|| engine.meetings.remove(number)));
+        false
     }
 }

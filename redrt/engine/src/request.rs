@@ -160,15 +160,15 @@ impl Requests {
     }
 
     #[inline]
-    fn free(&mut self, id: RequestId) {
+    fn free(&mut self, id: RequestId) -> Option<Request> {
         if id == COMPLETE {
             // A program may ask for one of them twice.
             self.complete_count = self.complete_count.saturating_sub(1);
-            return;
+            return None;
         }
         let generation = &mut self.generations[id.0 as usize];
         *generation = (*generation + 1) % GENERATION_COUNT;
-        self.slots.remove(id.0 as usize);
+        Some(self.slots.remove(id.0 as usize))
     }
 
     /// The handle value of a request: a positive C `int`, above the ABI's constants.
@@ -197,12 +197,14 @@ impl Requests {
         status
     }
 
-    /// Nobody will ask for the outcome any more (`MPI_Request_free`).
-    pub fn detach(&mut self, id: RequestId) {
-        if self.is_complete(id) {
-            self.free(id);
-        } else {
-            self.get(id).detached = true;
+    /// Nobody will ask for the outcome any more (`MPI_Request_free`). What is freed already comes back: a persistent
+    /// one may hold what cannot be dropped while the engine is locked. Its round is detached by itself.
+    pub fn detach(&mut self, id: RequestId) -> Option<Request> {
+        let is_persistent = matches!(self.get(id).operation, Operation::Persistent { .. });
+        if is_persistent || self.is_complete(id) {
+            return self.free(id);
         }
+        self.get(id).detached = true;
+        None
     }
 }

@@ -23,18 +23,17 @@ pub fn block_on<T>(task: impl Future<Output = T>) -> T {
 
 /// The same; it may well be over with the first poll (`at_once`), if it was over a board.
 #[inline]
-pub fn run<T>(task: impl Future<Output = T>, at_once: bool) -> T {
+pub fn run<T>(task: impl Future<Output = T>, mut at_once: bool) -> T {
     let mut task = pin!(task);
-    if at_once && let Poll::Ready(value) = task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        return value;
-    }
     let cell = cell();
     loop {
-        let seen = completions(&cell.lock());
+        let seen = if at_once { 0 } else { completions(&cell.lock()) };
         if let Poll::Ready(value) = task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return value;
         }
-        cell.wait_for(|engine| (completions(engine) != seen).then_some(()));
+        if !std::mem::take(&mut at_once) {
+            cell.wait_for(|engine| (completions(engine) != seen).then_some(()));
+        }
     }
 }
 
@@ -58,13 +57,78 @@ pub fn is_active() -> bool {
 
 /// Begins a task that any waiting thread moves on, and whose outcome is that of the request.
 pub fn start(task: impl Future<Output = Status> + Send + 'static) -> RequestId {
-    let request = cell().lock().requests.insert(Operation::Other);
-    let mut active = Active { task: Box::pin(task), request, seen: u64::MAX };
-    if !active.advance() {
+    let cell = cell();
+    let request = cell.lock().requests.insert(Operation::Other);
+    let mut active = Active { task: Box::pin(task), request, seen: NEVER };
+    // Another thread may be asleep, and this one may be long in coming back.
+    let is_over = if cell.has_one_thread() { active.look().is_over } else { active.advance() };
+    if !is_over {
         ACTIVE_COUNT.fetch_add(1, Ordering::AcqRel);
         ACTIVE.lock().expect("no task panics").push(active);
     }
     request
+}
+
+/// Moves on the task of a request that the calling thread is going to wait for, as long as it waits for nothing but
+/// what others bring about in memory that they share, and for a while at most. What it does is to look there, which
+/// takes less time than to have it looked at among all else.
+pub fn attend(request: RequestId) {
+    if !is_active() || HELD.get() {
+        return;
+    }
+    let found = {
+        let mut list = ACTIVE.lock().expect("no task panics");
+        let place = list.iter().position(|active| active.request == request && active.seen == NEVER);
+        place.map(|place| list.remove(place))
+    };
+    let Some(mut active) = found else { return };
+    let mut looked = active.look();
+    if !looked.is_over && looked.awaits_memory {
+        let cell = cell();
+        cell.look_repeatedly(|| {
+            looked = active.look();
+            looked.is_over || !looked.awaits_memory
+        });
+    }
+    if looked.is_over || active.advance() {
+        ACTIVE_COUNT.fetch_sub(1, Ordering::AcqRel);
+    } else {
+        ACTIVE.lock().expect("no task panics").push(active);
+    }
+}
+
+/// A task that was not polled yet, or whose thread only looked: it must be polled again whatever is complete.
+const NEVER: u64 = u64::MAX;
+
+/// What a look at a task has found.
+struct Looked {
+    is_over: bool,
+    awaits_memory: bool,
+}
+
+/// How the calling thread polls a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// It is polled again when something is complete.
+    Leaves,
+    /// The thread will look again by itself.
+    Looks,
+    /// The same, and the task has said that it waits for memory.
+    Awaits,
+}
+
+thread_local! {
+    static MANNER: Cell<Manner> = const { Cell::new(Manner::Leaves) };
+}
+
+/// A task says that it waits for what others bring about in memory. `true` when the thread that polls it will look
+/// again by itself, else it must become a meeting of the engine.
+pub fn is_looked_at_again() -> bool {
+    let looks = MANNER.get() != Manner::Leaves;
+    if looks {
+        MANNER.set(Manner::Awaits);
+    }
+    looks
 }
 
 impl Active {
@@ -75,6 +139,23 @@ impl Active {
             return false;
         }
         self.seen = seen;
+        let before = MANNER.replace(Manner::Leaves);
+        let is_over = self.poll();
+        MANNER.set(before);
+        is_over
+    }
+
+    /// Polls it, and will do so again.
+    fn look(&mut self) -> Looked {
+        let seen = completions(&cell().lock());
+        let before = MANNER.replace(Manner::Looks);
+        let is_over = self.poll();
+        let awaits_memory = MANNER.replace(before) == Manner::Awaits;
+        self.seen = if awaits_memory { NEVER } else { seen };
+        Looked { is_over, awaits_memory }
+    }
+
+    fn poll(&mut self) -> bool {
         match self.task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => false,
             Poll::Ready(status) => {

@@ -11,7 +11,7 @@ const PAIRWISE_BYTES_MIN: usize = 32 << 10;
 pub async fn alltoall(peers: Peers, out: Vec<Region>, into: Vec<Region>) -> Outcome {
     let (size, rank) = (peers.size(), peers.rank);
     if let Some(table) = peers.table.as_deref() {
-        return board::alltoall(table, &peers, &out, &into).await;
+        return board::alltoall(table, || peers.clone(), out.as_slice(), into.as_slice()).await;
     }
     super::gather::copy(out[rank], into[rank])?;
     let longest = out.iter().chain(&into).map(|piece| piece.len()).max().unwrap_or(0);

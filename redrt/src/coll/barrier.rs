@@ -7,7 +7,7 @@ use redrt_transport::memory::Region;
 /// Returns once all members have called it.
 pub async fn barrier(peers: Peers) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        board::barrier(table);
+        board::barrier(table).await;
         return Ok(());
     }
     let size = peers.size();

@@ -10,7 +10,7 @@ const RING_BYTES_MIN: usize = 512 << 10;
 /// Brings `buffer` of `root` to all members.
 pub async fn bcast(peers: Peers, buffer: Region, root: usize) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        return board::bcast(table, &peers, buffer, root).await;
+        return board::bcast(table, || peers.clone(), buffer, root).await;
     }
     if peers.size() > 4 && buffer.len() >= RING_BYTES_MIN {
         scatter_and_collect(&peers, buffer, root).await

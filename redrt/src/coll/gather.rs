@@ -10,6 +10,9 @@ const RING_BYTES_MIN: usize = 64 << 10;
 /// Brings `mine` of every member to its piece of `pieces` at `root`; `pieces` is read there only. `None` for `mine` at
 /// the root: its piece is in place already.
 pub async fn gather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>, root: usize) -> Outcome {
+    if let Some(table) = peers.table.as_deref() {
+        return board::gather(table, || peers.clone(), mine, pieces.as_slice(), root).await;
+    }
     if peers.rank != root {
         return peers.send(root, mine.unwrap_or(Region::empty())).await;
     }
@@ -23,6 +26,9 @@ pub async fn gather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>, roo
 
 /// Brings each piece of `pieces` at `root` to `mine` of its member. `None` for `mine` at the root: it keeps its piece.
 pub async fn scatter(peers: Peers, pieces: Vec<Region>, mine: Option<Region>, root: usize) -> Outcome {
+    if let Some(table) = peers.table.as_deref() {
+        return board::scatter(table, || peers.clone(), pieces.as_slice(), mine, root).await;
+    }
     if peers.rank != root {
         return peers.receive(root, mine.unwrap_or(Region::empty())).await;
     }
@@ -45,7 +51,7 @@ pub(super) fn copy(from: Region, into: Region) -> Outcome {
 /// Brings `mine` of every member to its piece at all. `None` where it is in place already.
 pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        return board::allgather(table, &peers, mine, &pieces).await;
+        return board::allgather(table, || peers.clone(), mine, pieces.as_slice()).await;
     }
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let equal = pieces.iter().all(|piece| piece.len() == pieces[0].len());

@@ -27,7 +27,7 @@ use redrt_engine::{self as engine, tasks};
 use redrt_transport::memory::Region;
 use redrt_types::VirtualRank;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -67,13 +67,12 @@ impl From<Failure> for Error {
 
 /// Begins a collective that any waiting thread moves on, at a moment that differs between replicas.
 pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
-    let mut collective = Box::pin(collective);
-    tasks::start(poll_fn(move |context| {
-        threads::aside(|| collective.as_mut().poll(context)).map(|outcome| {
-            let error = outcome.err().map_or(0, |failure| failure.class());
-            Status { error, ..Status::EMPTY }
-        })
-    }))
+    tasks::start(async move {
+        let mut collective = pin!(collective);
+        let outcome = poll_fn(|context| threads::aside(|| collective.as_mut().poll(context))).await;
+        let error = outcome.err().map_or(0, |failure| failure.class());
+        Status { error, ..Status::EMPTY }
+    })
 }
 
 /// The members of a communicator, as one collective operation sees them.

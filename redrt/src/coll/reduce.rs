@@ -28,7 +28,7 @@ pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcom
 /// Combines `operand` of all members into `result` of `root`, where they may be the same; elsewhere there is none.
 pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn Combine, root: usize) -> Outcome {
     if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(operand.len(), peers.size())) {
-        return board::reduce(table, &peers, operand, result, combine, root);
+        return board::reduce(table, operand, result, combine, root).await;
     }
     let size = peers.size();
     // Members are numbered from the root if operands may change places, else from rank 0, and the result goes to the
@@ -67,7 +67,7 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
 }
 
 /// The board over which operands are combined, if there is one.
-fn table_for<'a>(peers: &'a Peers, combine: &dyn Combine) -> Option<&'a board::SharedBoard> {
+pub(super) fn table_for<'a>(peers: &'a Peers, combine: &dyn Combine) -> Option<&'a board::SharedBoard> {
     peers.table.as_deref().filter(|_| combine.is_fast())
 }
 
@@ -101,10 +101,10 @@ impl Places {
 pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
     let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
     if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(buffer.len())) {
-        return board::allreduce_by_short_shares(table, &peers, operand, buffer, combine);
+        return board::allreduce_by_short_shares(table, operand, buffer, combine).await;
     }
     if let Some(table) = table_for(&peers, combine).filter(|_| by_shares)
-        && let Some(outcome) = board::allreduce_by_shares(table, &peers, operand, buffer, combine)
+        && let Some(outcome) = board::allreduce_by_shares(table, operand, buffer, combine).await
     {
         return outcome;
     }
@@ -202,7 +202,7 @@ pub async fn reduce_scatter(
     combine: &dyn Combine,
 ) -> Outcome {
     if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(operand.len())) {
-        return board::reduce_scatter(table, operand, bounds[peers.rank], mine, combine);
+        return board::reduce_scatter(table, operand, bounds[peers.rank], mine, combine).await;
     }
     let shares = |all: Region| stretches(all, &bounds);
     if combine.commutes() && operand.len() >= RING_BYTES_MIN {

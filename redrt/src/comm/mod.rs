@@ -9,6 +9,7 @@ pub mod cards;
 pub mod check;
 mod children;
 pub mod connection;
+pub mod queue;
 pub mod seat;
 pub mod topology;
 
@@ -27,6 +28,7 @@ use crate::objects::session::Session;
 use crate::runtime;
 use check::Checks;
 use children::{Agreement, Children, Origin, Series};
+use queue::Queue;
 use redrt_engine::contact::{self, Identity};
 use redrt_engine::request::{Operation, Request, RequestId};
 use redrt_engine::tasks::block_on;
@@ -72,6 +74,8 @@ pub struct Comm {
     nonblocking: Nonblocking,
     persistent: AtomicU64,
     seat: Seat,
+    /// Its nonblocking collectives.
+    pub queue: Queue,
     /// What its members say that they call, if collectives are checked.
     pub(crate) checks: Checks,
 }
@@ -84,9 +88,29 @@ pub struct Comm {
 const NONBLOCKING_COUNT: u64 = 256;
 
 /// The nonblocking collectives of a communicator, by number.
+#[derive(Default)]
 struct Nonblocking {
     begun: AtomicU64,
-    under_way: Mutex<std::collections::HashSet<u64>>,
+    /// One bit for each context that is in use.
+    under_way: [AtomicU64; NONBLOCKING_COUNT as usize / 64],
+}
+
+impl Nonblocking {
+    /// Takes the context of an operation; `false` when it is in use.
+    fn take(&self, number: u64) -> bool {
+        let (word, bit) = self.place(number);
+        word.fetch_or(bit, Ordering::AcqRel) & bit == 0
+    }
+
+    fn give_back(&self, number: u64) {
+        let (word, bit) = self.place(number);
+        word.fetch_and(!bit, Ordering::AcqRel);
+    }
+
+    fn place(&self, number: u64) -> (&AtomicU64, u64) {
+        let place = number % NONBLOCKING_COUNT;
+        (&self.under_way[(place / 64) as usize], 1 << (place % 64))
+    }
 }
 
 /// Mixes one more word into a context.
@@ -159,9 +183,10 @@ impl Comm {
             partitioned: Mutex::default(),
             children: Arc::new(Children::new(None)),
             collectives: AtomicU32::new(0),
-            nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
+            nonblocking: Nonblocking::default(),
             persistent: AtomicU64::new(0),
             seat: Seat::default(),
+            queue: Queue::default(),
             checks: Checks::default(),
         }
     }
@@ -208,14 +233,30 @@ impl Comm {
 
     /// The members, for the next collective operation.
     pub fn peers(&self) -> Peers {
-        let number = self.collectives.fetch_add(1, Ordering::Relaxed);
-        self.peers_in(self.context ^ COLLECTIVE, (number & 0x3fff_ffff) as i32)
+        self.peers_later()()
+    }
+
+    /// The next collective operation; what is returned makes the members for it, if it comes to messages.
+    #[inline(always)]
+    pub fn peers_later(&self) -> impl Fn() -> Peers + '_ {
+        let number = self.count_collective();
+        move || self.peers_in(self.context ^ COLLECTIVE, (number & 0x3fff_ffff) as i32)
     }
 
     /// The members, for a blocking collective: over a board, if they have one.
     #[inline]
     pub fn blocking_peers(&self) -> Result<Peers> {
         Ok(self.peers_with(self.table()?.cloned()))
+    }
+
+    /// The number of the next collective operation. Each takes one, also where it sends no messages: those of other
+    /// members may.
+    #[inline(always)]
+    pub fn count_collective(&self) -> u32 {
+        // One thread at a time is in collectives of a communicator (MPI-5.0 §6.14).
+        let number = self.collectives.load(Ordering::Relaxed);
+        self.collectives.store(number.wrapping_add(1), Ordering::Relaxed);
+        number
     }
 
     /// The board for the next blocking collective, if they have one. To be asked once for each.
@@ -244,8 +285,9 @@ impl Comm {
     /// Takes the number of the next nonblocking collective; waits while its context is in use.
     pub fn next_nonblocking(&self) -> u64 {
         let number = self.nonblocking.begun.fetch_add(1, Ordering::Relaxed);
-        let place = number % NONBLOCKING_COUNT;
-        redrt_engine::cell().wait_for(|_| lock(&self.nonblocking.under_way).insert(place).then_some(()));
+        if !self.nonblocking.take(number) {
+            redrt_engine::cell().wait_for(|_| self.nonblocking.take(number).then_some(()));
+        }
         number
     }
 
@@ -258,7 +300,7 @@ impl Comm {
 
     /// A nonblocking collective has sent and received everything.
     pub fn nonblocking_done(&self, number: u64) {
-        lock(&self.nonblocking.under_way).remove(&(number % NONBLOCKING_COUNT));
+        self.nonblocking.give_back(number);
     }
 
     /// The neighbours of this process in the communicator's topology.

@@ -1,15 +1,17 @@
 //! Which place on boards a communicator has: agreed by its members when it has been used for a few collectives, given
-//! back when it is freed.
+//! back when it is freed. Those that do not block have another one (`queue.rs`).
 //!
 //! A place serves one communicator after the other. The next one may have it when all members of the last have left:
 //! then nobody reads there any more.
 
 use super::cards::{self, Card};
 use crate::coll::board::SharedBoard;
+use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::runtime::job;
 use redrt_engine as engine;
+use redrt_engine::tasks::block_on;
 use redrt_process::lock;
 use redrt_transport::board::{Board, MEMBERS_MAX, Member, PLACES};
 use redrt_transport::direct;
@@ -19,14 +21,42 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The members agree at this collective, and if there was no place, whenever twice as many have been.
-const FIRST: u32 = 4;
+pub(super) const FIRST: u32 = 4;
 
 /// A communicator's board, or how far it is from one.
 #[derive(Default)]
 pub struct Seat {
     collectives: AtomicU32,
-    table: OnceLock<Arc<SharedBoard>>,
+    place: Place,
 }
+
+/// A place on boards, once it is agreed upon: given back when this is dropped.
+#[derive(Default)]
+pub(super) struct Place(OnceLock<Arc<SharedBoard>>);
+
+impl Place {
+    /// The board.
+    #[inline]
+    pub fn table(&self) -> Option<&Arc<SharedBoard>> {
+        self.0.get()
+    }
+
+    /// Takes what was agreed upon.
+    pub fn take(&self, table: SharedBoard) -> &Arc<SharedBoard> {
+        self.0.get_or_init(|| Arc::new(table))
+    }
+}
+
+/// Which collectives a board is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Blocking,
+    /// They have half of the places at most: a communicator that blocks finds one whatever there is of them.
+    Nonblocking,
+}
+
+/// The places of those that do not block, as bits.
+const OF_NONBLOCKING: u32 = !0 << (PLACES / 2);
 
 /// The places of this process.
 struct Places {
@@ -69,7 +99,7 @@ impl Seat {
     /// The table of a communicator, for its next blocking collective. All members call it for each.
     #[inline]
     pub fn table(&self, comm: &Comm) -> Result<Option<&Arc<SharedBoard>>> {
-        if let Some(table) = self.table.get() {
+        if let Some(table) = self.place.table() {
             return Ok(Some(table));
         }
         self.come_closer(comm)
@@ -81,13 +111,13 @@ impl Seat {
         if count < FIRST || !count.is_power_of_two() || !may_have(comm) {
             return Ok(None);
         }
-        Ok(agree(comm)?.map(|table| self.table.get_or_init(|| Arc::new(table))))
+        Ok(block_on(agree(comm, &comm.peers(), Use::Blocking))?.map(|table| self.place.take(table)))
     }
 }
 
-impl Drop for Seat {
+impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(table) = self.table.get() {
+        if let Some(table) = self.table() {
             let mut places = lock(&PLACES_TAKEN);
             let number = table.board.leave();
             places.highest = places.highest.max(number);
@@ -97,7 +127,7 @@ impl Drop for Seat {
 }
 
 /// Whether it is worth asking; the same at all members.
-fn may_have(comm: &Comm) -> bool {
+pub fn may_have(comm: &Comm) -> bool {
     comm.size() > 1 && may_share(comm)
 }
 
@@ -122,14 +152,18 @@ pub(crate) fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     Some((segment, comm.members.iter().map(|rank| member(*rank)).collect::<Option<_>>()?))
 }
 
-/// Agrees on a place. Two members may offer different ones; without one that all offer there is none.
-fn agree(comm: &Comm) -> Result<Option<SharedBoard>> {
+/// Agrees on a place, in messages among `peers`. Two members may offer different ones; without one that all offer there
+/// is none.
+pub(super) async fn agree(comm: &Comm, peers: &Peers, purpose: Use) -> Outcome<Option<SharedBoard>> {
     let sharing = sharing(comm);
     let (offered, highest) = {
         let mut places = lock(&PLACES_TAKEN);
         (if sharing.is_some() { places.offer() } else { None }, places.highest)
     };
-    let agreed = agree_on(comm, sharing, offered.unwrap_or(0), highest);
+    let mask = if purpose == Use::Nonblocking { OF_NONBLOCKING } else { !0 };
+    let agreed = agree_on(peers, sharing, offered.unwrap_or(0) & mask, highest).await;
+    let blocks = purpose == Use::Blocking;
+    let agreed = agreed.map(|board| board.map(|board| SharedBoard::new(Arc::new(board), comm.context, blocks)));
     let mut places = lock(&PLACES_TAKEN);
     places.is_agreeing &= offered.is_none();
     let agreed = agreed?;
@@ -137,24 +171,23 @@ fn agree(comm: &Comm) -> Result<Option<SharedBoard>> {
     Ok(agreed)
 }
 
-fn agree_on(
-    comm: &Comm,
+async fn agree_on(
+    peers: &Peers,
     sharing: Option<(Segment, Box<[Member]>)>,
     offered: u32,
     highest: u64,
-) -> Result<Option<SharedBoard>> {
-    let all = cards::exchange(comm, [u64::from(offered), highest, probe(), 0])?;
+) -> Outcome<Option<Board>> {
+    let all = cards::exchange_among(peers.clone(), [u64::from(offered), highest, probe(), 0]).await?;
     let free = all.iter().fold(!0, |free, card: &Card| free & card[0] as u32);
     let base = all.iter().map(|card| card[1]).max().unwrap_or_default();
     let reads_all = sharing
         .as_ref()
         .is_some_and(|(_, members)| members.iter().zip(&all).all(|(member, card)| can_read(member, card[2])));
     // Asked also without a place, for what each member can is its own affair.
-    let all = cards::exchange(comm, [u64::from(reads_all), 0, 0, 0])?;
+    let all = cards::exchange_among(peers.clone(), [u64::from(reads_all), 0, 0, 0]).await?;
     let direct = all.iter().all(|card| card[0] == 1);
     let Some((segment, members)) = sharing.filter(|_| free != 0) else { return Ok(None) };
-    let board = Board::new(segment, free.trailing_zeros(), members, comm.rank as usize, direct, base);
-    Ok(job().map(|_| SharedBoard::new(Arc::new(board), comm.context)))
+    Ok(job().map(|_| Board::new(segment, free.trailing_zeros(), members, peers.rank, direct, base)))
 }
 
 /// The address by which others try to read this process's memory.

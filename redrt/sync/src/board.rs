@@ -6,9 +6,10 @@
 //! ```
 //! Operations are numbered, and all members take part in all of them, in order. Who comes to operation k writes its
 //! cell and then the cell's number. So a number k says that its member has done with all operations before, and who
-//! wants to write over what it posted in operation k - [`DEPTH`] looks whether all have posted the one behind that.
-//! Where each waits for all others anyhow that is always so. What does not fit into a cell is in an annex, of which
-//! there are fewer ([`ANNEX_COUNT`]), with the same rule.
+//! wants to write over what it posted in operation k - [`DEPTH`] must know that all have posted the one behind that.
+//! Where each waits for all others anyhow that is always so. Who does not know it waits for a later one that is only
+//! half as far back, and then need not look for as many operations. What does not fit into a cell is in an annex, of
+//! which there are fewer ([`ANNEX_COUNT`]), with the same rule.
 //!
 //! Numbers only grow, over all that a place is ever used for: what waits for a number may find a later one.
 
@@ -63,12 +64,14 @@ pub fn have_all_posted(numbers: &impl Numbers, number: u64, come: &mut usize) ->
     true
 }
 
-/// The operation that all must have come to before a member may write its cell for operation `number`. None when all
-/// are known to have come to it: `settled` is the last one of which that is known, at first the one before the first.
+/// The operation to which a member waits for all to come before it writes its cell for operation `number`. None when
+/// they are known to have come far enough: `settled` is the last one of which that is known, at first the one before
+/// the first.
 #[inline]
 #[must_use]
 pub fn before_writing(number: u64, settled: u64) -> Option<u64> {
-    number.checked_sub(DEPTH - 1).filter(|earlier| *earlier > settled)
+    let must_have_come = number.checked_sub(DEPTH - 1)?;
+    (must_have_come > settled).then_some(number - DEPTH / 2)
 }
 
 /// The same for its annex, which it writes more often.

@@ -48,7 +48,8 @@ struct Entry {
 struct Cell {
     number: AtomicU64,
     _pad: u64,
-    /// Of one piece for all; where there is one for each member, these are in the bytes.
+    /// Of one piece for all. Where there is one for each member, these are in the bytes, and this says whether one of
+    /// them is elsewhere.
     entry: Entry,
     bytes: [u8; INLINE_BYTES_MAX],
     /// Of who wants what another has posted.
@@ -80,6 +81,26 @@ pub struct Member {
     pub pid: i32,
 }
 
+/// Up to which length pieces are copied to an annex, and how longer ones are posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Long {
+    /// Beyond this many bytes where they are, if the others can read them there. They must stay there until they have.
+    InPlace(usize),
+    /// Beyond this many bytes they come as messages: their member does not wait until they were read.
+    AsMessages(usize),
+}
+
+impl Long {
+    /// What an annex has room for is copied there.
+    pub const TO_ANNEX: Self = Self::InPlace(ANNEX_BYTES_MAX);
+
+    /// Most bytes that are copied.
+    pub fn copied_max(self) -> usize {
+        let (Self::InPlace(most) | Self::AsMessages(most)) = self;
+        most
+    }
+}
+
 /// A piece that was posted.
 #[derive(Clone, Copy)]
 pub struct Posted {
@@ -99,10 +120,14 @@ impl Posted {
         self.entry.place == MESSAGE
     }
 
-    /// It is in its process's memory, which must leave it there until it was read.
+    /// It is in its process's memory, which must leave it there until it was read; or one of several pieces is.
     pub fn is_elsewhere(&self) -> bool {
-        self.entry.place >= POSTED_END as u64 && !self.is_message()
+        is_elsewhere(self.entry)
     }
+}
+
+fn is_elsewhere(entry: Entry) -> bool {
+    entry.place >= POSTED_END as u64 && entry.place != MESSAGE
 }
 
 /// What somebody waits for at an operation.
@@ -195,6 +220,11 @@ impl Board {
         self.rank
     }
 
+    /// Whether its members can read each other's memory.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
     /// Which place of its members it is.
     pub fn place(&self) -> u32 {
         self.place
@@ -250,8 +280,8 @@ impl Board {
     }
 
     /// Whether pieces for each other member may not all fit into a cell.
-    pub fn need_annex(&self, pieces: &[Region]) -> bool {
-        let bytes: usize = pieces.iter().map(|piece| piece.len() + size_of::<Entry>()).sum();
+    pub fn need_annex(&self, piece: impl Fn(usize) -> Region) -> bool {
+        let bytes: usize = (0..self.size()).map(|member| piece(member).len() + size_of::<Entry>()).sum();
         self.size() > ENTRIES_INLINE_MAX || bytes > INLINE_BYTES_MAX
     }
 
@@ -294,6 +324,20 @@ impl Board {
         }
     }
 
+    /// This member will soon look for what another posts in an operation, and the other one is likely to have done so:
+    /// has the line brought here meanwhile. If it has not, it waits for the line when it posts.
+    #[inline]
+    pub fn expect(&self, member: usize, number: u64) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: - reads and writes nothing.
+        unsafe {
+            let cell = self.cell(member, board::cell(number)).cast::<i8>();
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(cell);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (member, number);
+    }
+
     /// The rank of somebody who has not come yet, or who it is that it waits for itself.
     pub fn missing(&self, awaited: Awaited) -> Option<usize> {
         let mut come = 0;
@@ -316,9 +360,9 @@ impl Board {
 
     /// Writes where this member wants what another has posted; if that is long, others can help to bring it.
     #[inline]
-    pub fn write_place(&self, number: u64, into: Region) {
+    pub fn write_place(&self, number: u64, into: Region, long: Long) {
         let mut entry = Entry { length: into.len() as u64, place: MESSAGE };
-        if self.direct && into.len() > ANNEX_BYTES_MAX {
+        if self.direct && into.len() > long.copied_max() {
             self.work(self.rank, number).reset();
             entry.place = into.start() as u64;
         }
@@ -368,29 +412,36 @@ impl Board {
         }
     }
 
-    /// Writes what this member posts for all: `piece`, if it is short, else where it is.
+    /// Writes what this member posts for all: `piece`, or where it is if it is `long`.
     #[inline]
-    pub fn write(&self, number: u64, piece: Region) {
+    pub fn write(&self, number: u64, piece: Region, long: Long) {
         let mut room = Room { cell: 0, annex: INLINE_BYTES_MAX };
-        let entry = self.put(number, piece, &mut room);
+        let entry = self.put(number, piece, long, &mut room);
         // SAFETY: - this member's own cell, which nobody reads now: `next` says what must have come before.
         unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
     }
 
-    /// Writes one piece for each other member.
-    pub fn write_each(&self, number: u64, pieces: &[Region]) {
-        let (entries, bytes) = (self.entries(self.rank, number), pieces.len() * size_of::<Entry>());
+    /// Writes one piece for each other member, and for all whether one of them is where only its member knows.
+    pub fn write_each(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) {
+        let (entries, bytes) = (self.entries(self.rank, number), self.size() * size_of::<Entry>());
         let mut room = match self.size() {
             ..=ENTRIES_INLINE_MAX => Room { cell: bytes, annex: INLINE_BYTES_MAX },
             _ => Room { cell: 0, annex: INLINE_BYTES_MAX + bytes },
         };
-        for (member, piece) in pieces.iter().enumerate() {
+        let mut for_all = Entry { length: 0, place: 0 };
+        for member in 0..self.size() {
+            let piece = piece(member);
             // It has its own.
             let own = Entry { length: piece.len() as u64, place: MESSAGE };
-            let entry = if member == self.rank { own } else { self.put(number, *piece, &mut room) };
+            let entry = if member == self.rank { own } else { self.put(number, piece, long, &mut room) };
+            if is_elsewhere(entry) {
+                for_all.place = entry.place;
+            }
             // SAFETY: - this member's own cell or annex, which nobody reads now; there is room for them: checked above.
             unsafe { entries.add(member).write_unaligned(entry) };
         }
+        // SAFETY: - as above.
+        unsafe { (&raw mut (*self.own(number)).entry).write(for_all) };
     }
 
     /// Where a member says what it posts for each.
@@ -403,16 +454,17 @@ impl Board {
 
     /// Puts a piece where there is room for it, or finds out where it is.
     #[inline]
-    fn put(&self, number: u64, piece: Region, room: &mut Room) -> Entry {
+    fn put(&self, number: u64, piece: Region, long: Long, room: &mut Room) -> Entry {
         let length = piece.len();
         let place = if room.cell + length <= INLINE_BYTES_MAX {
             room.cell += length;
             room.cell - length
-        } else if room.annex + length <= POSTED_END {
+        } else if length <= long.copied_max() && room.annex + length <= POSTED_END {
             room.annex += length;
             room.annex - length
         } else {
-            return Entry { length: length as u64, place: self.place_of(piece) };
+            let place = if let Long::InPlace(_) = long { self.place_of(piece) } else { MESSAGE };
+            return Entry { length: length as u64, place };
         };
         let to = self.bytes_at(self.rank, number, place, length).expect("there is room");
         // SAFETY: - this member's own cell or annex, which nobody reads now; the piece may not overlap with shared

@@ -22,13 +22,15 @@ use crate::coll::start;
 use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
 use crate::comm::check::{self, call::Call};
+use crate::comm::queue::{self, Queue};
 use crate::error::{Error, Result};
 use crate::handle::RequestHandle;
 use redrt_engine as engine;
 use redrt_engine::tasks;
 use std::ffi::{c_int, c_void};
-use std::future::Future;
+use std::future::{Future, Ready};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An operation under way.
 pub trait Running: Future<Output = Outcome> + Send + 'static {}
@@ -40,17 +42,28 @@ pub trait Plan: Clone + Send + Sync + 'static {
     /// Reads what this member contributes, and begins.
     fn run(self, peers: Peers) -> impl Running;
 
-    /// Does all of it; over the board, if there is one.
+    /// The same over a board, in place. `peers` makes the members for what goes in messages. `Err`: something has to be
+    /// packed, or cannot go over a board.
     #[inline(always)]
-    fn block(self, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
-        run_to_end(self, comm, table)
+    fn over<'a>(
+        self,
+        _table: &'a SharedBoard,
+        _peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        Err::<Ready<Outcome>, _>(self)
     }
 }
 
-/// Runs a plan as a future that the caller polls.
+/// Does all of it; over the board, if there is one. Over a board it takes so little time that to make a future of all
+/// the ways in which it may go would count.
 #[inline(always)]
-fn run_to_end(plan: impl Plan, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
-    tasks::run(plan.run(comm.peers_with(table.cloned())), table.is_some())
+fn block(plan: impl Plan, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
+    let Some(table) = table else { return tasks::run(plan.run(comm.peers()), false) };
+    let peers = comm.peers_later();
+    match plan.over(table, &peers) {
+        Ok(operation) => tasks::run(operation, true),
+        Err(plan) => tasks::run(plan.run(Peers { table: Some(table.clone()), ..peers() }), true),
+    }
 }
 
 impl<F, R> Plan for F
@@ -77,7 +90,7 @@ macro_rules! collective {
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
                 $crate::comm::check::blocking(&comm, call?)?;
             }
-            Ok($crate::api::coll::Plan::block(plan, &comm, comm.table()?)?)
+            Ok($crate::api::coll::block(plan, &comm, comm.table()?)?)
         }
 
         /// The nonblocking form.
@@ -130,37 +143,71 @@ use call;
 fn begin(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call: Option<Call>) -> Result {
     let check = call.map(|call| check::start(comm, call));
     let (number, owner) = (comm.next_nonblocking(), comm.clone());
-    let peers = comm.nonblocking_peers(number);
     let id = match check {
-        None => start(finish(plan.run(peers), owner, number)),
+        None if queue::may_have(comm) => start(async move {
+            let outcome = in_turn(&owner.queue, &owner, number + 1, || owner.nonblocking_peers(number), plan).await;
+            owner.nonblocking_done(number);
+            outcome
+        }),
+        None => start(async move {
+            let outcome = plan.run(owner.nonblocking_peers(number)).await;
+            owner.nonblocking_done(number);
+            outcome
+        }),
+        // Who calls something else than the others does not go on with it, so these do not follow each other.
         Some(check) => start(async move {
             let running = async {
                 check.await?;
-                plan.run(peers).await
+                plan.run(owner.nonblocking_peers(number)).await
             };
-            finish(running, owner, number).await
+            let outcome = running.await;
+            owner.nonblocking_done(number);
+            outcome
         }),
     };
     request.set(p2p::handle(&mut engine::cell().lock(), id, comm))
 }
 
-async fn finish(running: impl Future<Output = Outcome>, comm: Arc<Comm>, number: u64) -> Outcome {
-    let outcome = running.await;
-    comm.nonblocking_done(number);
+/// Runs a plan as operation `number` of a queue, counted from 1. What is seldom needed is not part of the future.
+async fn in_turn(
+    queue: &Queue,
+    comm: &Comm,
+    number: u64,
+    peers: impl Fn() -> Peers + Send + Sync,
+    plan: impl Plan,
+) -> Outcome {
+    let Some(table) = queue.table() else {
+        return Box::pin(queue.run(comm, number, peers(), |peers| plan.run(peers))).await;
+    };
+    queue.turn_of(number).await;
+    let outcome = match plan.over(table, &peers) {
+        Ok(operation) => operation.await,
+        Err(plan) => Box::pin(plan.run(Peers { table: Some(table.clone()), ..peers() })).await,
+    };
+    queue.pass(number);
     outcome
 }
 
 fn keep(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call: Option<Call>) -> Result {
     let check = call.map(|call| check::Later::new(comm, call));
     let (owner, number) = (comm.clone(), comm.next_persistent());
+    let (queue, rounds) = (Arc::new(Queue::default()), AtomicU64::new(0));
     p2p::persistent::create(comm, request, move || {
-        let (plan, peers) = (plan.clone(), owner.persistent_peers(number));
+        let plan = plan.clone();
         Ok(Some(match check.clone() {
-            None => start(plan.run(peers)),
-            Some(check) => start(async move {
-                check.outcome().await?;
-                plan.run(peers).await
-            }),
+            None if queue::may_have(&owner) => {
+                let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
+                let (owner, queue) = (owner.clone(), queue.clone());
+                start(async move { in_turn(&queue, &owner, round, || owner.persistent_peers(number), plan).await })
+            }
+            None => start(plan.run(owner.persistent_peers(number))),
+            Some(check) => {
+                let peers = owner.persistent_peers(number);
+                start(async move {
+                    check.outcome().await?;
+                    plan.run(peers).await
+                })
+            }
         }))
     })
 }

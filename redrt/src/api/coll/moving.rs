@@ -1,7 +1,7 @@
 //! Collectives that move data.
 
-use super::slots::{Packed, Slot, assorted, blocks, load_all, open_all, regions, scattered};
-use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, run_to_end};
+use super::slots::{Packed, Slot, Slots, assorted, load_all, open_all, regions, scattered};
+use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place};
 use crate::abi::{Counts, Input, MPI_ERR_ARG};
 use crate::coll::board::{self, SharedBoard};
 use crate::coll::{Outcome, Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
 use redrt_transport::memory::Region;
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::future::Future;
 
 #[derive(Clone)]
 struct Barrier;
@@ -25,12 +25,16 @@ impl Plan for Barrier {
         }
     }
 
-    /// Over a board it takes so little time that even to make a future of it would count.
     #[inline(always)]
-    fn block(self, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
-        let Some(table) = table else { return run_to_end(self, comm, table) };
-        board::barrier(table);
-        Ok(())
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        _peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        Ok(async move {
+            board::barrier(table).await;
+            Ok(())
+        })
     }
 }
 
@@ -38,6 +42,38 @@ fn plan_barrier(_comm: &Comm) -> Result<impl Plan + use<>> {
     Ok(Barrier)
 }
 collective!(barrier, ibarrier, barrier_init, plan_barrier());
+
+#[derive(Clone)]
+struct Bcast {
+    slot: Option<Slot>,
+    root: Root,
+}
+
+impl Plan for Bcast {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { slot, root } = self;
+        let packed = slot.map(|slot| if root.is_me { slot.load() } else { slot.open() });
+        async move {
+            let region = packed.as_ref().map_or(Region::empty(), |packed| packed.region);
+            match across(&peers).zip(root.role) {
+                None => tree::bcast(peers, region, root.rank).await?,
+                Some((across, role)) => inter::bcast(peers, &across, region, role).await?,
+            }
+            packed.iter().filter(|_| !root.is_me).for_each(Packed::store);
+            Ok(())
+        }
+    }
+
+    #[inline(always)]
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        let Some(buffer) = self.slot.as_ref().and_then(Slot::in_place) else { return Err(self) };
+        Ok(board::bcast(table, peers, buffer, self.root.rank))
+    }
+}
 
 fn plan_bcast(
     buffer: *mut c_void,
@@ -49,18 +85,7 @@ fn plan_bcast(
     let root = Root::new(comm, root)?;
     let takes_part = root.is_me || root.is_member;
     let slot = if takes_part { Some(Slot::new(buffer, count, datatype)?) } else { None };
-    Ok(move |peers: Peers| {
-        let packed = slot.map(|slot| if root.is_me { slot.load() } else { slot.open() });
-        async move {
-            let region = packed.as_ref().map_or(Region::empty(), |packed| packed.region);
-            match across(&peers).zip(root.role) {
-                None => tree::bcast(peers, region, root.rank).await?,
-                Some((across, role)) => inter::bcast(peers, &across, region, role).await?,
-            }
-            packed.iter().filter(|_| !root.is_me).for_each(Packed::store);
-            Ok(())
-        }
-    })
+    Ok(Bcast { slot, root })
 }
 collective!(bcast, ibcast, bcast_init, plan_bcast(
     buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int));
@@ -79,9 +104,26 @@ fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, root: Root) 
     Slot::new(buffer, count, datatype).map(Some)
 }
 
-fn gather_to(mine: Option<Slot>, all: Vec<Slot>, root: Root) -> impl Plan + use<> {
-    move |peers: Peers| {
-        let all = if mine.is_none() { load_all(all) } else { open_all(all) };
+/// A piece that is in place already, or has none, and one that is in place here; `None` when it has to be packed.
+#[inline(always)]
+fn own_in_place(mine: Option<&Slot>) -> Option<Option<Region>> {
+    match mine {
+        None => Some(None),
+        Some(mine) => mine.in_place().map(Some),
+    }
+}
+
+#[derive(Clone)]
+struct Gather {
+    mine: Option<Slot>,
+    all: Slots,
+    root: Root,
+}
+
+impl Plan for Gather {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { mine, all, root } = self;
+        let all = if mine.is_none() { load_all(all.each()) } else { open_all(all.each()) };
         let mine = mine.map(Slot::load);
         async move {
             let piece = mine.as_ref().map(|mine| mine.region);
@@ -94,6 +136,17 @@ fn gather_to(mine: Option<Slot>, all: Vec<Slot>, root: Root) -> impl Plan + use<
             all.iter().for_each(Packed::store);
             Ok(())
         }
+    }
+
+    #[inline(always)]
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        let in_place = || Some((own_in_place(self.mine.as_ref())?, self.all.in_place_at(self.root.is_me)?));
+        let Some((mine, all)) = in_place() else { return Err(self) };
+        Ok(board::gather(table, peers, mine, all, self.root.rank))
     }
 }
 
@@ -109,8 +162,9 @@ fn plan_gather(
 ) -> Result<impl Plan + use<>> {
     let root = Root::new(comm, root)?;
     let mine = own(sendbuf, sendcount, sendtype, root)?;
-    let all = if root.is_me { blocks(recvbuf, recvcount, recvtype, comm.others().len())? } else { Vec::new() };
-    Ok(gather_to(mine, all, root))
+    let size = comm.others().len();
+    let all = if root.is_me { Slots::even(recvbuf, recvcount, recvtype, size)? } else { Slots::none() };
+    Ok(Gather { mine, all, root })
 }
 collective!(gather, igather, gather_init, plan_gather(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -131,15 +185,23 @@ fn plan_gatherv(
     let mine = own(sendbuf, sendcount, sendtype, root)?;
     let size = comm.others().len();
     let all = if root.is_me { scattered(recvbuf, recvcounts, displs, recvtype, size)? } else { Vec::new() };
-    Ok(gather_to(mine, all, root))
+    Ok(Gather { mine, all: Slots::Each(all), root })
 }
 collective!(gatherv, igatherv, gatherv_init, plan_gatherv(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
     recvbuf: *mut c_void, recvcounts: Counts, displs: Counts, recvtype: DatatypeHandle, root: c_int));
 
-fn scatter_from(all: Vec<Slot>, mine: Option<Slot>, root: Root) -> impl Plan + use<> {
-    move |peers: Peers| {
-        let all = load_all(all);
+#[derive(Clone)]
+struct Scatter {
+    all: Slots,
+    mine: Option<Slot>,
+    root: Root,
+}
+
+impl Plan for Scatter {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { all, mine, root } = self;
+        let all = load_all(all.each());
         let mine = mine.map(Slot::open);
         async move {
             let piece = mine.as_ref().map(|mine| mine.region);
@@ -152,6 +214,17 @@ fn scatter_from(all: Vec<Slot>, mine: Option<Slot>, root: Root) -> impl Plan + u
             mine.iter().for_each(Packed::store);
             Ok(())
         }
+    }
+
+    #[inline(always)]
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        let in_place = || Some((own_in_place(self.mine.as_ref())?, self.all.in_place_at(self.root.is_me)?));
+        let Some((mine, all)) = in_place() else { return Err(self) };
+        Ok(board::scatter(table, peers, all, mine, self.root.rank))
     }
 }
 
@@ -167,8 +240,9 @@ fn plan_scatter(
 ) -> Result<impl Plan + use<>> {
     let root = Root::new(comm, root)?;
     let mine = own(recvbuf, recvcount, recvtype, root)?;
-    let all = if root.is_me { blocks(sendbuf, sendcount, sendtype, comm.others().len())? } else { Vec::new() };
-    Ok(scatter_from(all, mine, root))
+    let size = comm.others().len();
+    let all = if root.is_me { Slots::even(sendbuf, sendcount, sendtype, size)? } else { Slots::none() };
+    Ok(Scatter { all, mine, root })
 }
 collective!(scatter, iscatter, scatter_init, plan_scatter(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -189,32 +263,28 @@ fn plan_scatterv(
     let mine = own(recvbuf, recvcount, recvtype, root)?;
     let size = comm.others().len();
     let all = if root.is_me { scattered(sendbuf, sendcounts, displs, sendtype, size)? } else { Vec::new() };
-    Ok(scatter_from(all, mine, root))
+    Ok(Scatter { all: Slots::Each(all), mine, root })
 }
 collective!(scatterv, iscatterv, scatterv_init, plan_scatterv(
     sendbuf: *const c_void, sendcounts: Counts, displs: Counts, sendtype: DatatypeHandle,
     recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle, root: c_int));
 
-/// Puts this member's contribution into its piece, and collects all.
-fn collect(
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    all: Vec<Slot>,
-    comm: &Comm,
-) -> Result<impl Plan + use<>> {
-    let rank = comm.rank as usize;
-    let mine = if in_place(comm, sendbuf)? { None } else { Some(Slot::new(sendbuf, sendcount, sendtype)?) };
-    let is_inter = comm.remote.is_some();
-    if !is_inter && mine.as_ref().is_some_and(|mine| mine.bytes() > all[rank].bytes()) {
-        return Err(Error::new(MPI_ERR_ARG, "the contribution is longer than its place in the receive buffer"));
-    }
-    Ok(move |peers: Peers| {
+#[derive(Clone)]
+struct Allgather {
+    mine: Option<Slot>,
+    all: Slots,
+    rank: usize,
+    is_inter: bool,
+}
+
+impl Plan for Allgather {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { mine, all, rank, is_inter } = self;
         let mine = mine.map(Slot::load);
         // What a contribution that is shorter than its place leaves of it goes to the others too: the program's bytes,
         // the same in all replicas.
-        let fills = mine.as_ref().is_some_and(|mine| is_inter || mine.region.len() == all[rank].bytes());
-        let all = if fills { open_all(all) } else { load_all(all) };
+        let fills = mine.as_ref().is_some_and(|mine| is_inter || mine.region.len() == all.bytes_of(rank));
+        let all = if fills { open_all(all.each()) } else { load_all(all.each()) };
         async move {
             let mine = mine.as_ref().map(|mine| mine.region);
             match across(&peers).zip(mine) {
@@ -224,7 +294,35 @@ fn collect(
             all.iter().for_each(Packed::store);
             Ok(())
         }
-    })
+    }
+
+    #[inline(always)]
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        let in_place = || Some((own_in_place(self.mine.as_ref())?, self.all.in_place()?));
+        let Some((mine, all)) = in_place() else { return Err(self) };
+        Ok(board::allgather(table, peers, mine, all))
+    }
+}
+
+/// Puts this member's contribution into its piece, and collects all.
+fn collect(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    all: Slots,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    let rank = comm.rank as usize;
+    let mine = if in_place(comm, sendbuf)? { None } else { Some(Slot::new(sendbuf, sendcount, sendtype)?) };
+    let is_inter = comm.remote.is_some();
+    if !is_inter && mine.as_ref().is_some_and(|mine| mine.bytes() > all.bytes_of(rank)) {
+        return Err(Error::new(MPI_ERR_ARG, "the contribution is longer than its place in the receive buffer"));
+    }
+    Ok(Allgather { mine, all, rank, is_inter })
 }
 
 fn plan_allgather(
@@ -236,7 +334,7 @@ fn plan_allgather(
     recvtype: DatatypeHandle,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    collect(sendbuf, sendcount, sendtype, blocks(recvbuf, recvcount, recvtype, comm.others().len())?, comm)
+    collect(sendbuf, sendcount, sendtype, Slots::even(recvbuf, recvcount, recvtype, comm.others().len())?, comm)
 }
 collective!(allgather, iallgather, allgather_init, plan_allgather(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -253,17 +351,24 @@ fn plan_allgatherv(
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
     let all = scattered(recvbuf, recvcounts, displs, recvtype, comm.others().len())?;
-    collect(sendbuf, sendcount, sendtype, all, comm)
+    collect(sendbuf, sendcount, sendtype, Slots::Each(all), comm)
 }
 collective!(allgatherv, iallgatherv, allgatherv_init, plan_allgatherv(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
     recvbuf: *mut c_void, recvcounts: Counts, displs: Counts, recvtype: DatatypeHandle));
 
 /// Exchanges pieces; without `out`, those of `into` are replaced.
-fn swap(out: Option<Vec<Slot>>, into: Vec<Slot>) -> impl Plan + use<> {
-    move |peers: Peers| {
-        let into = if out.is_some() { open_all(into) } else { load_all(into) };
-        let out = out.map(load_all);
+#[derive(Clone)]
+struct Alltoall {
+    out: Option<Slots>,
+    into: Slots,
+}
+
+impl Plan for Alltoall {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { out, into } = self;
+        let into = if out.is_some() { open_all(into.each()) } else { load_all(into.each()) };
+        let out = out.map(|out| load_all(out.each()));
         async move {
             match (&out, across(&peers)) {
                 (Some(out), Some(across)) => inter::alltoall(&across, regions(out), regions(&into)).await?,
@@ -273,6 +378,17 @@ fn swap(out: Option<Vec<Slot>>, into: Vec<Slot>) -> impl Plan + use<> {
             into.iter().for_each(Packed::store);
             Ok(())
         }
+    }
+
+    #[inline(always)]
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        let in_place = || Some((self.out.as_ref()?.in_place()?, self.into.in_place()?));
+        let Some((out, into)) = in_place() else { return Err(self) };
+        Ok(board::alltoall(table, peers, out, into))
     }
 }
 
@@ -285,9 +401,9 @@ fn plan_alltoall(
     recvtype: DatatypeHandle,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let out =
-        if in_place(comm, sendbuf)? { None } else { Some(blocks(sendbuf, sendcount, sendtype, comm.others().len())?) };
-    Ok(swap(out, blocks(recvbuf, recvcount, recvtype, comm.others().len())?))
+    let size = comm.others().len();
+    let out = if in_place(comm, sendbuf)? { None } else { Some(Slots::even(sendbuf, sendcount, sendtype, size)?) };
+    Ok(Alltoall { out, into: Slots::even(recvbuf, recvcount, recvtype, size)? })
 }
 collective!(alltoall, ialltoall, alltoall_init, plan_alltoall(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -306,9 +422,9 @@ fn plan_alltoallv(
 ) -> Result<impl Plan + use<>> {
     let out = match in_place(comm, sendbuf)? {
         true => None,
-        false => Some(scattered(sendbuf, sendcounts, sdispls, sendtype, comm.others().len())?),
+        false => Some(Slots::Each(scattered(sendbuf, sendcounts, sdispls, sendtype, comm.others().len())?)),
     };
-    Ok(swap(out, scattered(recvbuf, recvcounts, rdispls, recvtype, comm.others().len())?))
+    Ok(Alltoall { out, into: Slots::Each(scattered(recvbuf, recvcounts, rdispls, recvtype, comm.others().len())?) })
 }
 collective!(alltoallv, ialltoallv, alltoallv_init, plan_alltoallv(
     sendbuf: *const c_void, sendcounts: Counts, sdispls: Counts, sendtype: DatatypeHandle,
@@ -327,9 +443,9 @@ fn plan_alltoallw(
 ) -> Result<impl Plan + use<>> {
     let out = match in_place(comm, sendbuf)? {
         true => None,
-        false => Some(assorted(sendbuf, sendcounts, sdispls, sendtypes, comm.others().len())?),
+        false => Some(Slots::Each(assorted(sendbuf, sendcounts, sdispls, sendtypes, comm.others().len())?)),
     };
-    Ok(swap(out, assorted(recvbuf, recvcounts, rdispls, recvtypes, comm.others().len())?))
+    Ok(Alltoall { out, into: Slots::Each(assorted(recvbuf, recvcounts, rdispls, recvtypes, comm.others().len())?) })
 }
 collective!(alltoallw, ialltoallw, alltoallw_init, plan_alltoallw(
     sendbuf: *const c_void, sendcounts: Counts, sdispls: Counts, sendtypes: Input<DatatypeHandle>,

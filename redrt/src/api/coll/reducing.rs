@@ -1,7 +1,7 @@
 //! Collectives that reduce.
 
 use super::slots::{Packed, Slot};
-use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group, run_to_end};
+use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group};
 use crate::abi::{Counts, MPI_ERR_COUNT};
 use crate::coll::board::SharedBoard;
 use crate::coll::reduce::Combine;
@@ -13,7 +13,7 @@ use crate::handle::{DatatypeHandle, Held, OpHandle};
 use crate::op::{self, Op};
 use redrt_transport::memory::{Region, Scratch};
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::future::Future;
 
 /// An operation on elements of a datatype.
 #[derive(Clone)]
@@ -92,6 +92,14 @@ impl Operand {
         Ok(Self { mine, result: Slot::new(recvbuf, count, datatype)? })
     }
 
+    /// The operand's bytes, and the result's place, where both are the program's own; the same where the operand is
+    /// there.
+    #[inline(always)]
+    fn in_place(&self) -> Option<(Region, Region)> {
+        let result = self.result.in_place()?;
+        Some((self.mine.as_ref().map_or(Some(result), Slot::in_place)?, result))
+    }
+
     /// The operand's bytes, and the result's place; the same where the operand is there.
     #[inline(always)]
     fn open(self) -> (Option<Packed>, Packed) {
@@ -145,6 +153,58 @@ impl Loaded {
     }
 }
 
+/// Of the root its operand and result, of the others their operand; none of them in the group of another root.
+#[derive(Clone)]
+struct Reduce {
+    reduction: Option<Reduction>,
+    operand: Option<Operand>,
+    mine: Option<Slot>,
+    root: Root,
+}
+
+impl Plan for Reduce {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { reduction, operand, mine, root } = self;
+        let (mine, result) = match operand.map(Operand::open) {
+            Some((mine, result)) => (mine, Some(result)),
+            None => (mine.map(Slot::load), None),
+        };
+        async move {
+            let Some(reduction) = &reduction else { return Ok(()) };
+            let at = result.as_ref().map_or(Region::empty(), |result| result.region);
+            let mine = mine.as_ref().map_or(at, |mine| mine.region);
+            match across(&peers).zip(root.role) {
+                None => fold::reduce(peers, mine, at, reduction, root.rank).await?,
+                Some((across, role)) => inter::reduce_to(peers, &across, mine, at, reduction, role).await?,
+            }
+            result.iter().for_each(Packed::store);
+            Ok(())
+        }
+    }
+
+    #[inline(always)]
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        _peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        let in_place = || {
+            let (mine, result) = match (&self.operand, &self.mine) {
+                (Some(operand), _) => operand.in_place()?,
+                (None, mine) => (mine.as_ref()?.in_place()?, Region::empty()),
+            };
+            board::are_few(mine.len(), table.size()).then_some((mine, result))
+        };
+        let is_fast = self.reduction.as_ref().is_some_and(Reduction::is_fast);
+        let Some((mine, result)) = Some(in_place).filter(|_| is_fast).and_then(|in_place| in_place()) else {
+            return Err(self);
+        };
+        let Self { reduction, root, .. } = self;
+        let reduction = reduction.expect("it is fast");
+        Ok(async move { board::reduce(table, mine, result, &reduction, root.rank).await })
+    }
+}
+
 fn plan_reduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
@@ -168,23 +228,7 @@ fn plan_reduce(
             (None, Some(Slot::new(sendbuf, count, datatype)?))
         }
     };
-    Ok(move |peers: Peers| {
-        let (mine, result) = match operand.map(Operand::open) {
-            Some((mine, result)) => (mine, Some(result)),
-            None => (mine.map(Slot::load), None),
-        };
-        async move {
-            let Some(reduction) = &reduction else { return Ok(()) };
-            let at = result.as_ref().map_or(Region::empty(), |result| result.region);
-            let mine = mine.as_ref().map_or(at, |mine| mine.region);
-            match across(&peers).zip(root.role) {
-                None => fold::reduce(peers, mine, at, reduction, root.rank).await?,
-                Some((across, role)) => inter::reduce_to(peers, &across, mine, at, reduction, role).await?,
-            }
-            result.iter().for_each(Packed::store);
-            Ok(())
-        }
-    })
+    Ok(Reduce { reduction, operand, mine, root })
 }
 collective!(reduce, ireduce, reduce_init, plan_reduce(
     sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int));
@@ -210,18 +254,16 @@ impl Plan for Allreduce {
         }
     }
 
-    /// Short ones over a board take so little time that even to make a future of them would count.
     #[inline(always)]
-    fn block(self, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
-        let are_few = self.reduction.is_fast() && board::are_few(self.operand.result.bytes(), comm.size());
-        let Some(table) = table.filter(|_| are_few) else {
-            return run_to_end(self, comm, table);
-        };
-        let (mine, result) = self.operand.open();
-        let mine = mine.as_ref().map_or(result.region, |mine| mine.region);
-        board::allreduce(table, mine, result.region, &self.reduction)?;
-        result.store();
-        Ok(())
+    fn over<'a>(
+        self,
+        table: &'a SharedBoard,
+        _peers: impl Fn() -> Peers + Send + 'a,
+    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
+        let few = self.operand.in_place().filter(|(mine, _)| board::are_few(mine.len(), table.size()));
+        let Some((mine, result)) = few.filter(|_| self.reduction.is_fast()) else { return Err(self) };
+        let reduction = self.reduction;
+        Ok(async move { board::allreduce(table, mine, result, &reduction).await })
     }
 }
 

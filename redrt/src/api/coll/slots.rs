@@ -3,6 +3,7 @@
 use super::section::Section;
 use crate::abi::{Counts, Input, MPI_ERR_COUNT};
 use crate::api::buffers;
+use crate::coll::board::Pieces;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held};
@@ -46,24 +47,37 @@ impl Slot {
         Ok(Self { start: unsafe { Region::new(start, 0) }, count, datatype, section })
     }
 
+    /// One like it, so many bytes further on.
+    fn at(&self, offset: isize) -> Self {
+        let start = self.start.start().wrapping_offset(offset);
+        // SAFETY: - as in `with`.
+        Self { start: unsafe { Region::new(start, 0) }, ..self.clone() }
+    }
+
     /// Number of packed bytes.
+    #[inline(always)]
     pub fn bytes(&self) -> usize {
         self.datatype.packed_size(self.count) as usize
+    }
+
+    /// Its bytes, if they are the program's own.
+    #[inline(always)]
+    pub fn in_place(&self) -> Option<Region> {
+        if self.section.is_some() {
+            return None;
+        }
+        let start = self.start.start().wrapping_offset(self.datatype.contiguous_offset(self.count)? as isize);
+        // SAFETY: - the program's buffer, valid until the collective is complete.
+        Some(unsafe { Region::new(start, self.bytes()) }.of(self.datatype.element()))
     }
 
     /// Room for its bytes.
     #[inline(always)]
     pub fn open(self) -> Packed {
-        let bytes = self.bytes();
-        let contiguous = self.section.as_ref().map_or_else(|| self.datatype.contiguous_offset(self.count), |_| None);
-        match contiguous {
-            Some(offset) => {
-                let start = self.start.start().wrapping_offset(offset as isize);
-                // SAFETY: - the program's buffer, valid until the collective is complete.
-                Packed { region: unsafe { Region::new(start, bytes) }.of(self.datatype.element()), copy: None }
-            }
+        match self.in_place() {
+            Some(region) => Packed { region, copy: None },
             None => {
-                let mut copy = Scratch::spare(bytes);
+                let mut copy = Scratch::spare(self.bytes());
                 Packed { region: copy.region().of(self.datatype.element()), copy: Some((self, copy)) }
             }
         }
@@ -111,6 +125,79 @@ impl Packed {
     pub fn store(&self) {
         if let Some((slot, _)) = &self.copy {
             self.region.with_bytes(|bytes| slot.unpack(bytes));
+        }
+    }
+}
+
+/// Buffers for all members.
+#[derive(Clone)]
+pub enum Slots {
+    /// As many as members, of the same length, one after the other: the first, and the bytes from one to the next.
+    Even(Slot, isize, usize),
+    /// Of any lengths and places.
+    Each(Vec<Slot>),
+}
+
+/// Bytes for all members that are the program's own.
+pub struct Even {
+    first: Region,
+    stride: isize,
+}
+
+impl Pieces for Even {
+    #[inline(always)]
+    fn piece(&self, member: usize) -> Region {
+        let start = self.first.start().wrapping_offset(self.stride * member as isize);
+        // SAFETY: - within the program's buffer, valid until the collective is complete.
+        unsafe { Region::new(start, self.first.len()) }.of(self.first.element())
+    }
+}
+
+impl Slots {
+    /// `size` slots of `count` elements each, one after the other.
+    #[inline(always)]
+    pub fn even(buffer: *const c_void, count: i64, datatype: DatatypeHandle, size: usize) -> Result<Self> {
+        let first = Slot::new(buffer, count, datatype)?;
+        if first.section.is_some() {
+            return Ok(Self::Each(blocks(buffer, count, datatype, size)?));
+        }
+        let stride = first.datatype.extent() as isize * count as isize;
+        Ok(Self::Even(first, stride, size))
+    }
+
+    /// None at all, where somebody else has them.
+    pub fn none() -> Self {
+        Self::Each(Vec::new())
+    }
+
+    /// Their bytes, if they are even and the program's own; where they are not `here` nobody asks for any.
+    #[inline(always)]
+    pub fn in_place_at(&self, here: bool) -> Option<Even> {
+        if here { self.in_place() } else { Some(Even { first: Region::empty(), stride: 0 }) }
+    }
+
+    /// Their bytes, if they are even and the program's own.
+    #[inline(always)]
+    pub fn in_place(&self) -> Option<Even> {
+        match self {
+            Self::Even(first, stride, _) => Some(Even { first: first.in_place()?, stride: *stride }),
+            Self::Each(_) => None,
+        }
+    }
+
+    /// Each of them.
+    pub fn each(self) -> Vec<Slot> {
+        match self {
+            Self::Even(first, stride, size) => (0..size).map(|member| first.at(stride * member as isize)).collect(),
+            Self::Each(slots) => slots,
+        }
+    }
+
+    /// Bytes of that of a member.
+    pub fn bytes_of(&self, member: usize) -> usize {
+        match self {
+            Self::Even(first, ..) => first.bytes(),
+            Self::Each(slots) => slots[member].bytes(),
         }
     }
 }

@@ -42,6 +42,14 @@ pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
     Look::Complete(engine.requests.take(id), comm, true)
 }
 
+/// The request whose completion completes this one: of a persistent one, its round.
+pub(super) fn under_way(engine: &mut Engine, id: RequestId) -> RequestId {
+    match &engine.requests.get(id).operation {
+        Operation::Persistent { round: Some(round), .. } => *round,
+        _ => id,
+    }
+}
+
 /// Whether a request counts in calls on many: null and inactive ones do not.
 fn is_active(engine: &mut Engine, id: RequestId) -> bool {
     !matches!(engine.requests.get(id).operation, Operation::Persistent { active: false, .. })
@@ -207,11 +215,10 @@ pub unsafe fn testsome(
 fn peek(id: RequestId) -> Status {
     let mut engine = engine::cell().lock();
     let handle = RequestHandle(engine.requests.handle(id));
-    let source = match &engine.requests.get(id).operation {
-        Operation::Persistent { round: Some(round), .. } => *round,
-        Operation::Persistent { round: None, .. } => return Status::EMPTY,
-        _ => id,
-    };
+    if let Operation::Persistent { round: None, .. } = &engine.requests.get(id).operation {
+        return Status::EMPTY;
+    }
+    let source = under_way(&mut engine, id);
     let mut status = engine.requests.get(source).status;
     drop(engine);
     general::ask(handle, &mut status);
@@ -327,11 +334,12 @@ pub unsafe fn request_free(request: Output<RequestHandle>) -> Result {
         _ => None,
     };
     let is_complete = engine.requests.is_complete(id);
-    engine.requests.detach(id);
+    let freed = engine.requests.detach(id);
     if let Some(Some(round)) = round {
         engine.requests.detach(round);
     }
     drop(engine);
+    drop(freed);
     crate::api::partitioned::forget(handle);
     request.set(RequestHandle::NULL)?;
     general::free(handle, is_complete)

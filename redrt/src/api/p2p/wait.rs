@@ -1,13 +1,13 @@
 //! Waiting for requests (MPI-5.0 §3.7.3, §3.7.5).
 
-use super::test::{Look, find_all, find_any, find_some, look};
+use super::test::{Look, find_all, find_any, find_some, look, under_way};
 use super::{failure, general, resolve, to_abi};
 use crate::abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::decide::is_complete;
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, RequestHandle};
 use redrt_engine::request::{RequestId, Status};
-use redrt_engine::{self as engine, Engine, Outlook};
+use redrt_engine::{self as engine, Engine, Outlook, tasks};
 use std::ffi::c_int;
 
 /// `MPI_Wait`.
@@ -27,6 +27,10 @@ fn wait_one(handle: RequestHandle, request: Output<RequestHandle>) -> Result<(St
     }
     let cell = engine::cell();
     let id = resolve(&cell.lock(), handle)?;
+    if tasks::is_active() {
+        let round = under_way(&mut cell.lock(), id);
+        tasks::attend(round);
+    }
     let Look::Complete(mut outcome, comm, freed) = cell.wait_for_many(|engine| match look(engine, id) {
         Look::Pending => Outlook::Complete(1),
         done => Outlook::Done(done),

@@ -1,70 +1,86 @@
-//! Barrier, broadcast, allgather and alltoall.
+//! Barrier, broadcast, gather, scatter, allgather and alltoall. `peers` makes the members for those parts that go in
+//! messages: most need none, and take less time than to make them. What is seldom needed is not part of the futures,
+//! for the same reason.
 
-use super::{SharedBoard, following};
+use super::{Pieces, SharedBoard, following};
 use crate::coll::gather::{Mine, copy};
-use crate::coll::{Failure, Outcome, Peers, all};
+use crate::coll::{Failure, Outcome, Peers, Step, all};
 use redrt_engine::doorbell;
 use redrt_transport::board::{Board, Posted};
 use redrt_transport::memory::Region;
 use std::io;
 
 /// Returns once all members have called it.
-pub fn barrier(table: &SharedBoard) {
-    let number = table.come();
-    table.wait_for_all(number);
+#[inline(always)]
+pub async fn barrier(table: &SharedBoard) {
+    let number = table.come().await;
+    table.wait_for_all(number).await;
 }
 
 /// Brings `buffer` of `root` to all members. A long one is copied in parts, by any member that has time: each begins
 /// with its own, and who has them all brings some to those that do not.
-pub async fn bcast(table: &SharedBoard, peers: &Peers, buffer: Region, root: usize) -> Outcome {
-    let is_root = peers.rank == root;
-    let number = table.begin_to_write(is_root && table.board.needs_annex(buffer));
+#[inline(always)]
+pub async fn bcast(table: &SharedBoard, peers: impl Fn() -> Peers, buffer: Region, root: usize) -> Outcome {
+    let (is_root, long) = (table.board.rank() == root, table.in_place);
+    let number = table.begin_to_write(is_root && table.board.needs_annex(buffer)).await;
     if is_root {
-        table.board.write(number, buffer);
+        table.board.write(number, buffer, long);
     } else {
-        table.board.write_place(number, buffer);
+        table.board.write_place(number, buffer, long);
     }
     table.post(number);
     if !is_root {
-        table.wait_for(root, number);
+        table.take_from(root, number).await;
     }
     let posted = table.board.posted(root, number);
+    if !posted.is_elsewhere() && !posted.is_message() {
+        return if is_root { Ok(()) } else { table.take(&posted, buffer) };
+    }
+    Box::pin(bcast_long(table, peers(), buffer, root, number, posted)).await
+}
+
+/// The rest of it, where the root's piece is long.
+async fn bcast_long(
+    table: &SharedBoard,
+    peers: Peers,
+    buffer: Region,
+    root: usize,
+    number: u64,
+    posted: Posted,
+) -> Outcome {
+    let is_root = table.board.rank() == root;
     if posted.is_message() {
-        let others = (0..peers.size()).filter(|rank| *rank != root);
         return match is_root {
-            true => all(others.map(|rank| peers.start_send(rank, buffer)).collect::<Vec<_>>()).await,
+            true => all(following(table).map(|rank| peers.start_send(rank, buffer)).collect::<Vec<_>>()).await,
             false => peers.receive(root, buffer).await,
         };
     }
-    if !posted.is_elsewhere() {
-        return if is_root { Ok(()) } else { table.take(&posted, buffer) };
-    }
-    let outcome = if is_root { Ok(()) } else { fetch(table, &posted, number, buffer) };
+    let outcome = if is_root { Ok(()) } else { fetch(table, &posted, number, buffer).await };
     if outcome.is_ok() {
-        for member in following(peers).filter(|member| *member != root) {
+        for member in following(table).filter(|member| *member != root) {
             if is_root {
-                table.wait_for(member, number);
+                table.wait_for(member, number).await;
             }
             if table.board.wants(member, number, buffer.len()) {
                 table.help(member, number, buffer, |offset, part| table.board.bring(member, number, offset, part));
             }
         }
     }
-    let read = table.come();
+    let read = table.come().await;
     if is_root {
-        table.wait_for_all(read);
+        table.wait_for_all(read).await;
     }
     outcome
 }
 
 /// Has all of a long piece in `into` at the end, with the help of others.
-fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome {
+async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome {
     if posted.length() != into.len() as u64 {
         return Err(Failure::Mismatched);
     }
     let me = table.board.rank();
     table.help(me, number, into, |offset, part| table.board.read(posted, offset, part));
-    table.wait(Board::parts(number, parts_of(into)));
+    table.wait(Board::parts(number, parts_of(into))).await;
     // What others could not bring, say because they may not write, this member may still read.
     if table.board.has_failed(number) { table.read(posted, 0, into) } else { Ok(()) }
 }
@@ -87,60 +103,162 @@ impl SharedBoard {
     }
 }
 
+/// Brings `mine` of every member to its piece of `pieces` at `root`. `None` for `mine` at the root: it is in place.
+/// Long pieces come as messages, so that only the root waits.
+#[inline(always)]
+pub async fn gather(
+    table: &SharedBoard,
+    peers: impl Fn() -> Peers,
+    mine: Option<Region>,
+    pieces: impl Pieces,
+    root: usize,
+) -> Outcome {
+    if table.board.rank() != root {
+        let mine = mine.unwrap_or(Region::empty());
+        let number = table.come_with(mine, table.as_messages).await;
+        let is_message = table.board.posted(table.board.rank(), number).is_message();
+        let step = if is_message { peers().start_send(root, mine) } else { Step::done() };
+        return step.await;
+    }
+    let number = table.come().await;
+    let mut outcome = mine.map_or(Ok(()), |mine| copy(mine, pieces.piece(root)));
+    let mut by_message = Vec::new();
+    for from in following(table) {
+        table.take_from(from, number).await;
+        let posted = table.board.posted(from, number);
+        if posted.is_message() {
+            by_message.push(from);
+        } else {
+            outcome = outcome.and(table.take(&posted, pieces.piece(from)));
+        }
+    }
+    if !by_message.is_empty() {
+        let peers = peers();
+        let steps: Vec<_> = by_message.into_iter().map(|from| peers.start_receive(from, pieces.piece(from))).collect();
+        outcome = outcome.and(all(steps).await);
+    }
+    outcome
+}
+
+/// Brings each piece of `pieces` at `root` to `mine` of its member. `None` for `mine` at the root: it keeps its piece.
+/// Long pieces come as messages, so that the root does not wait.
+#[inline(always)]
+pub async fn scatter(
+    table: &SharedBoard,
+    peers: impl Fn() -> Peers,
+    pieces: impl Pieces,
+    mine: Option<Region>,
+    root: usize,
+) -> Outcome {
+    let rank = table.board.rank();
+    if rank != root {
+        let (number, mine) = (table.come().await, mine.unwrap_or(Region::empty()));
+        table.take_from(root, number).await;
+        let posted = table.board.posted_for(root, number, rank);
+        if !posted.is_message() {
+            return table.take(&posted, mine);
+        }
+        let step = peers().start_receive(root, mine);
+        return step.await;
+    }
+    let number = table.begin_to_write(table.board.need_annex(|to| pieces.piece(to))).await;
+    table.board.write_each(number, |to| pieces.piece(to), table.as_messages);
+    table.post(number);
+    let own = || mine.map_or(Ok(()), |mine| copy(pieces.piece(root), mine));
+    let is_message = |to: &usize| table.board.posted_for(root, number, *to).is_message();
+    let by_message: Vec<_> = following(table).filter(is_message).collect();
+    if by_message.is_empty() {
+        return own();
+    }
+    let steps = {
+        let peers = peers();
+        by_message.into_iter().map(|to| peers.start_send(to, pieces.piece(to))).collect::<Vec<_>>()
+    };
+    // While the others take theirs.
+    let outcome = own();
+    outcome.and(Box::pin(all(steps)).await)
+}
+
 /// Brings `mine` of every member to its piece at all. `None` where it is in place already.
-pub async fn allgather(table: &SharedBoard, peers: &Peers, mine: Option<Region>, pieces: &[Region]) -> Outcome {
-    let mine = Mine::new(mine, pieces[peers.rank])?;
-    let number = table.come_with(mine.bytes);
+#[inline(always)]
+pub async fn allgather(
+    table: &SharedBoard,
+    peers: impl Fn() -> Peers,
+    mine: Option<Region>,
+    pieces: impl Pieces,
+) -> Outcome {
+    let rank = table.board.rank();
+    let mine = Mine::new(mine, pieces.piece(rank))?;
+    let number = table.come_with(mine.bytes, table.in_place).await;
     mine.settle();
     let mut outcome = Ok(());
-    let mut is_elsewhere = table.board.posted(peers.rank, number).is_elsewhere();
+    let own = table.board.posted(rank, number);
+    let mut is_elsewhere = own.is_elsewhere();
     let mut by_message = Vec::new();
-    for from in following(peers) {
-        table.wait_for(from, number);
+    for from in following(table) {
+        table.wait_for(from, number).await;
         let posted = table.board.posted(from, number);
         is_elsewhere |= posted.is_elsewhere();
         if posted.is_message() {
             by_message.push(from);
         } else {
-            outcome = outcome.and(table.take(&posted, pieces[from]));
+            outcome = outcome.and(table.take(&posted, pieces.piece(from)));
         }
     }
-    let mut steps: Vec<_> = by_message.into_iter().map(|from| peers.start_receive(from, pieces[from])).collect();
-    if table.board.posted(peers.rank, number).is_message() {
-        steps.extend(following(peers).map(|to| peers.start_send(to, mine.bytes)));
+    if own.is_message() || !by_message.is_empty() {
+        let steps = {
+            let peers = peers();
+            let receive = |from| peers.start_receive(from, pieces.piece(from));
+            let mut steps: Vec<_> = by_message.into_iter().map(receive).collect();
+            if own.is_message() {
+                steps.extend(following(table).map(|to| peers.start_send(to, mine.bytes)));
+            }
+            steps
+        };
+        outcome = outcome.and(Box::pin(all(steps)).await);
     }
-    outcome = outcome.and(all(steps).await);
     if is_elsewhere {
-        let read = table.come();
-        table.wait_for_all(read);
+        let read = table.come().await;
+        table.wait_for_all(read).await;
     }
     outcome
 }
 
 /// Sends `out[k]` to member k and receives its piece into `into[k]`.
-pub async fn alltoall(table: &SharedBoard, peers: &Peers, out: &[Region], into: &[Region]) -> Outcome {
-    let number = table.begin_to_write(table.board.need_annex(out));
-    table.board.write_each(number, out);
+#[inline(always)]
+pub async fn alltoall(table: &SharedBoard, peers: impl Fn() -> Peers, out: impl Pieces, into: impl Pieces) -> Outcome {
+    let rank = table.board.rank();
+    let number = table.begin_to_write(table.board.need_annex(|to| out.piece(to))).await;
+    table.board.write_each(number, |to| out.piece(to), table.in_place);
     table.post(number);
-    let mut steps = Vec::new();
-    let mut outcome = copy(out[peers.rank], into[peers.rank]);
-    for from in following(peers) {
-        table.wait_for(from, number);
-        let posted = table.board.posted_for(from, number, peers.rank);
+    let mut by_message = Vec::new();
+    let mut outcome = copy(out.piece(rank), into.piece(rank));
+    let mut is_elsewhere = table.board.posted(rank, number).is_elsewhere();
+    for from in following(table) {
+        table.wait_for(from, number).await;
+        is_elsewhere |= table.board.posted(from, number).is_elsewhere();
+        let posted = table.board.posted_for(from, number, rank);
         if posted.is_message() {
-            steps.push(peers.start_receive(from, into[from]));
+            by_message.push(from);
         } else {
-            outcome = outcome.and(table.take(&posted, into[from]));
+            outcome = outcome.and(table.take(&posted, into.piece(from)));
         }
     }
-    let mine = |to: usize| table.board.posted_for(peers.rank, number, to);
-    steps.extend(following(peers).filter(|to| mine(*to).is_message()).map(|to| peers.start_send(to, out[to])));
-    outcome = outcome.and(all(steps).await);
-    // Nobody knows of pieces for others how they were posted.
-    let is_elsewhere = following(peers).any(|to| mine(to).is_elsewhere());
-    let read = table.come();
+    let is_message = |to: &usize| table.board.posted_for(rank, number, *to).is_message();
+    let as_messages: Vec<_> = following(table).filter(is_message).collect();
+    if !by_message.is_empty() || !as_messages.is_empty() {
+        let steps = {
+            let peers = peers();
+            let receive = |from| peers.start_receive(from, into.piece(from));
+            let mut steps: Vec<_> = by_message.into_iter().map(receive).collect();
+            steps.extend(as_messages.into_iter().map(|to| peers.start_send(to, out.piece(to))));
+            steps
+        };
+        outcome = outcome.and(Box::pin(all(steps)).await);
+    }
     if is_elsewhere {
-        table.wait_for_all(read);
+        let read = table.come().await;
+        table.wait_for_all(read).await;
     }
     outcome
 }

@@ -2,8 +2,8 @@
 
 use super::{SharedBoard, following};
 use crate::coll::reduce::{Combine, RING_BYTES_MIN, even_shares, join};
-use crate::coll::{Failure, Outcome, Peers};
-use redrt_transport::board::ANNEX_BYTES_MAX;
+use crate::coll::{Failure, Outcome};
+use redrt_transport::board::{ANNEX_BYTES_MAX, Long};
 use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
 
@@ -42,7 +42,7 @@ struct Operand {
 }
 
 impl Operands {
-    /// Waits for all of them, of `length` bytes each; member `first` comes first in order. Those bytes of them are
+    /// All of them have come, of `length` bytes each; member `first` comes first in order. Those bytes of them are
     /// taken that begin at `offset` and are as many as `result` has room for. What is combined at the end is there, on
     /// the way also in `room`, which has room for two operands less than there are: nothing is to the left of the
     /// first.
@@ -56,7 +56,6 @@ impl Operands {
     ) -> Outcome<Self> {
         let (size, bytes) = (table.board.size(), result.len());
         let mut places = SmallVec::with_capacity(size);
-        table.wait_for_all(number);
         for at in 0..size {
             let posted = table.board.posted((first + at) % size, number);
             let bytes = table.see(&posted, length)?.part(offset, bytes);
@@ -113,82 +112,122 @@ impl Operand {
 }
 
 /// Combines short operands of all members into `result` of `root`.
-pub fn reduce(
+pub async fn reduce(
     table: &SharedBoard,
-    peers: &Peers,
     operand: Region,
     result: Region,
     combine: &dyn Combine,
     root: usize,
 ) -> Outcome {
-    let number = table.come_with(operand);
-    if peers.rank != root {
+    let number = table.come_with(operand, Long::TO_ANNEX).await;
+    if table.board.rank() != root {
         return Ok(());
     }
+    for from in following(table) {
+        table.take_from(from, number).await;
+    }
     let first = if combine.commutes() { root } else { 0 };
-    let mut scratch = Scratch::spare(operand.len() * (peers.size() - 2));
+    let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
     Operands::gather(table, number, (operand.len(), 0), first, result, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members, from byte `offset` of them on, into `mine`.
-pub fn reduce_scatter(
+pub async fn reduce_scatter(
     table: &SharedBoard,
     operand: Region,
     offset: usize,
     mine: Region,
     combine: &dyn Combine,
 ) -> Outcome {
-    let number = table.come_with(operand);
+    let number = table.come_with(operand, Long::TO_ANNEX).await;
+    table.wait_for_all(number).await;
     let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
     Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members into `result` of all.
-pub fn allreduce(table: &SharedBoard, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
-    let number = table.come_with(operand);
+#[inline(always)]
+pub async fn allreduce(table: &SharedBoard, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
+    let number = table.come_with(operand, Long::TO_ANNEX).await;
+    table.wait_for_all(number).await;
     let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
     let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, result, scratch.region())?;
     operands.pair_up(combine)?;
     operands.fold(combine)
 }
 
+/// Leaves in `buffer` the combination of `buffer` of all members up to this one, which are few and short.
+pub async fn scan(table: &SharedBoard, buffer: Region, combine: &dyn Combine) -> Outcome {
+    let (rank, bytes) = (table.board.rank(), buffer.len());
+    let number = table.come_with(buffer, Long::TO_ANNEX).await;
+    for from in (0..rank).rev() {
+        table.take_from(from, number).await;
+    }
+    let steps = table.board.size().next_power_of_two().ilog2() as usize;
+    let mut scratch = Scratch::spare(steps * bytes);
+    let room = |step: usize| scratch.region().part(step * bytes, bytes);
+    let rooms: SmallVec<[Region; 8]> = (0..steps).map(room).collect();
+    let operand = |of: usize| table.see(&table.board.posted(of, number), bytes);
+    combine_up_to(rank, &rooms, buffer, &operand, combine)
+}
+
+/// What a member has after as many steps of recursive doubling as there are `rooms`, one for what it receives in each.
+fn combine_up_to(
+    member: usize,
+    rooms: &[Region],
+    into: Region,
+    operand: &dyn Fn(usize) -> Outcome<Region>,
+    combine: &dyn Combine,
+) -> Outcome {
+    let Some((incoming, before)) = rooms.split_last() else {
+        into.copy_from(operand(member)?);
+        return Ok(());
+    };
+    combine_up_to(member, before, into, operand, combine)?;
+    if let Some(from) = member.checked_sub(1 << before.len()) {
+        combine_up_to(from, before, *incoming, operand, combine)?;
+        join(combine, *incoming, into)?;
+    }
+    Ok(())
+}
+
 /// Combines short operands of all members into `result` of all: each combines a share of them, and reads the others'.
-pub fn allreduce_by_short_shares(
+pub async fn allreduce_by_short_shares(
     table: &SharedBoard,
-    peers: &Peers,
     operand: Region,
     result: Region,
     combine: &dyn Combine,
 ) -> Outcome {
-    let shares = even_shares(result, combine.element_bytes(), peers.size());
-    let mine = shares[peers.rank];
+    let shares = even_shares(result, combine.element_bytes(), table.board.size());
+    let mine = shares[table.board.rank()];
     let offset = mine.start() as usize - result.start() as usize;
-    let number = table.come_with(operand);
-    let mut scratch = Scratch::spare(mine.len() * (peers.size() - 2));
+    let number = table.come_with(operand, Long::TO_ANNEX).await;
+    table.wait_for_all(number).await;
+    let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
     let operands = Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region());
-    let outcome = operands.and_then(|mut operands| {
+    let mut outcome = operands.and_then(|mut operands| {
         operands.pair_up(combine)?;
         operands.fold(combine)
     });
-    let combined = table.come_with(mine);
-    following(peers).fold(outcome, |outcome, from| {
-        table.wait_for(from, combined);
-        outcome.and_then(|()| table.take(&table.board.posted(from, combined), shares[from]))
-    })
+    let combined = table.come_with(mine, Long::TO_ANNEX).await;
+    for from in following(table) {
+        table.wait_for(from, combined).await;
+        outcome = outcome.and_then(|()| table.take(&table.board.posted(from, combined), shares[from]));
+    }
+    outcome
 }
 
 /// Combines long operands of all members into `result` of all: each combines a share of them, where they are, and reads
 /// what the others made of theirs. `None` when not all can be read where they are; then nothing has happened.
-pub fn allreduce_by_shares(
+pub async fn allreduce_by_shares(
     table: &SharedBoard,
-    peers: &Peers,
     operand: Region,
     result: Region,
     combine: &dyn Combine,
 ) -> Option<Outcome> {
-    let (rank, size) = (peers.rank, peers.size());
-    let number = table.come_with_both(operand, result);
-    table.wait_for_all(number);
+    let (rank, size) = (table.board.rank(), table.board.size());
+    let number = table.come_with_both(operand, result).await;
+    table.wait_for_all(number).await;
     let posted = |rank| table.board.posted(rank, number);
     if (0..size).any(|rank| posted(rank).is_message()) {
         return None;
@@ -198,16 +237,16 @@ pub fn allreduce_by_shares(
     }
     let shares = even_shares(result, combine.element_bytes(), size);
     let offset = |share: Region| share.start() as usize - result.start() as usize;
-    let mut outcome = combine_share(table, number, peers, offset(shares[rank]), operand, shares[rank], combine);
+    let mut outcome = combine_share(table, number, offset(shares[rank]), operand, shares[rank], combine);
     // Who comes to this has read all that it needs of the operands.
-    let combined = table.come_with(result);
-    for from in following(peers) {
-        table.wait_for(from, combined);
+    let combined = table.come_with(result, Long::TO_ANNEX).await;
+    for from in following(table) {
+        table.wait_for(from, combined).await;
         let made = table.board.posted(from, combined);
         outcome = outcome.and_then(|()| table.read(&made, offset(shares[from]), shares[from]));
     }
-    let read = table.come();
-    table.wait_for_all(read);
+    let read = table.come().await;
+    table.wait_for_all(read).await;
     Some(outcome)
 }
 
@@ -216,7 +255,6 @@ pub fn allreduce_by_shares(
 fn combine_share(
     table: &SharedBoard,
     number: u64,
-    peers: &Peers,
     offset: usize,
     operand: Region,
     mine: Region,
@@ -229,7 +267,7 @@ fn combine_share(
     for start in (0..mine.len()).step_by(chunk_bytes) {
         let bytes = chunk_bytes.min(mine.len() - start);
         let (combined, next) = (combined.part(0, bytes), next.part(0, bytes));
-        for (step, from) in following(peers).enumerate() {
+        for (step, from) in following(table).enumerate() {
             let posted = table.board.posted(from, number);
             if step == 0 {
                 table.read(&posted, offset + start, combined)?;

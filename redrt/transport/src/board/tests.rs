@@ -32,7 +32,7 @@ fn a_piece_is_read_from_the_cell_or_from_where_it_is() {
             let before_annex = one.before_annex(number).map(|before| before.number);
             assert_eq!(before_annex, number.checked_sub(ANNEX_COUNT - 1).filter(|earlier| *earlier > 0));
             assert_eq!(one.needs_annex(piece.region()), length > INLINE_BYTES_MAX);
-            one.write(number, piece.region());
+            one.write(number, piece.region(), Long::TO_ANNEX);
             assert!(!other.has_come(Board::one(0, number), &mut 0));
             one.post(number, |_| ());
             other.post(number, |_| ());
@@ -54,13 +54,15 @@ fn each_member_reads_its_own_piece() {
     let (number, _) = one.next();
     other.next();
     let (mut short, mut long) = (filled(10, 1), filled(100_000, 2));
-    one.write_each(number, &[Region::empty(), short.region()]);
-    other.write_each(number, &[long.region(), Region::empty()]);
+    let (short, long) = (short.region(), long.region());
+    one.write_each(number, |member| [Region::empty(), short][member], Long::TO_ANNEX);
+    other.write_each(number, |member| [long, Region::empty()][member], Long::TO_ANNEX);
     one.post(number, |_| ());
     other.post(number, |_| ());
     for (board, from, length, value) in [(&one, 1, 100_000, 2), (&other, 0, 10, 1)] {
         let posted = board.posted_for(from, number, board.rank());
-        assert_eq!(posted.length(), length);
+        assert_eq!((posted.length(), posted.is_elsewhere()), (length, length > 10));
+        assert_eq!(board.posted(from, number).is_elsewhere(), length > 10);
         let mut into = Scratch::new(length as usize);
         board.read(&posted, 0, into.region()).unwrap();
         assert!(bytes_of(into).iter().all(|byte| *byte == value));
@@ -78,7 +80,7 @@ fn of_many_members_each_reads_its_own_piece() {
     let regions: Vec<_> = pieces.iter_mut().map(Scratch::region).collect();
     let one = board(0);
     let (number, _) = one.next();
-    one.write_each(number, &regions);
+    one.write_each(number, |member| regions[member], Long::TO_ANNEX);
     one.post(number, |_| ());
     for to in 1..count {
         let posted = board(to).posted_for(0, number, to);
@@ -100,7 +102,7 @@ fn others_bring_what_a_member_wants_or_say_that_they_cannot() {
         let (number, _) = other.next();
         one.next();
         assert!(!one.wants(1, number, 5 * PART), "it has not come");
-        other.write_place(number, if can_be_written { into.region() } else { nowhere });
+        other.write_place(number, if can_be_written { into.region() } else { nowhere }, Long::TO_ANNEX);
         other.post(number, |_| ());
         assert!(one.wants(1, number, 5 * PART) && !one.wants(1, number, 4 * PART));
         let piece = |part: u64| whole.region().part(part as usize * PART, PART);
@@ -140,7 +142,7 @@ proptest! {
         let segment = Segment::fresh(2);
         let [one, other] = boards(segment, 0, true);
         let (number, _) = one.next();
-        one.write_each(number, &[Region::empty(), Region::empty()]);
+        one.write_each(number, |_| Region::empty(), Long::TO_ANNEX);
         one.post(number, |_| ());
         for (at, value) in words {
             // SAFETY: - a word of the first place of the first process, which is a page.

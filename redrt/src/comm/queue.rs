@@ -1,0 +1,114 @@
+//! Nonblocking collectives of a communicator, and the rounds of a persistent one, over a board of their own.
+//!
+//! All members begin them in the same order (MPI-5.0 §6.12), but each moves them on when it has time, while operations
+//! over a board are numbered and follow each other at each member. So here each goes on where the one before is over at
+//! this member: what it has begun with, others have begun with too, and no member waits for one that comes later.
+//! Without a board they go on beside each other, in messages.
+//!
+//! ```text
+//!   1 2 3        in messages, beside each other
+//!   4            members agree on a board, then in messages; those behind it wait until that is agreed
+//!   5 6 7 …      over the board, each in its turn; or, if there is none, in messages up to the 8th, which asks again
+//! ```
+
+use super::Comm;
+pub use super::seat::may_have;
+use super::seat::{self, FIRST, Place, Use};
+use crate::coll::board::SharedBoard;
+use crate::coll::{Outcome, Peers};
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+/// Operations that follow each other.
+#[derive(Default)]
+pub struct Queue {
+    place: Place,
+    /// The last operation at which members have agreed, whether they have a board then or not.
+    agreed: AtomicU64,
+    /// Whose turn it is, over the board.
+    turn: AtomicU64,
+}
+
+impl Queue {
+    /// Runs operation `number`, counted from 1, over the board if there is one. `run` is given the members.
+    pub async fn run<F: Future<Output = Outcome>>(
+        &self,
+        comm: &Comm,
+        number: u64,
+        peers: Peers,
+        run: impl FnOnce(Peers) -> F,
+    ) -> Outcome {
+        let Some(table) = self.come(comm, number, &peers).await? else { return run(peers).await };
+        let outcome = run(Peers { table: Some(table), ..peers }).await;
+        self.pass(number);
+        outcome
+    }
+
+    /// The board, if there is one already.
+    #[inline]
+    pub fn table(&self) -> Option<&Arc<SharedBoard>> {
+        self.place.table()
+    }
+
+    /// Waits for the turn of an operation over the board.
+    #[inline]
+    pub async fn turn_of(&self, number: u64) {
+        reach(|| self.turn.load(Ordering::Acquire) == number).await;
+    }
+
+    /// An operation over the board is over: it is the next one's turn.
+    #[inline]
+    pub fn pass(&self, number: u64) {
+        self.turn.store(number + 1, Ordering::Release);
+    }
+
+    /// The board for this operation, when it is its turn.
+    async fn come(&self, comm: &Comm, number: u64, peers: &Peers) -> Outcome<Option<Arc<SharedBoard>>> {
+        reach(|| self.agreed.load(Ordering::Acquire) >= agreement_before(number) || self.place.table().is_some()).await;
+        if let Some(table) = self.place.table() {
+            self.turn_of(number).await;
+            return Ok(Some(table.clone()));
+        }
+        if is_agreement(number) {
+            let agreed = seat::agree(comm, peers, Use::Nonblocking).await.map(|table| {
+                table.map(|table| {
+                    self.turn.store(number + 1, Ordering::Release);
+                    self.place.take(table);
+                })
+            });
+            self.agreed.store(number, Ordering::Release);
+            agreed?;
+        }
+        Ok(None)
+    }
+}
+
+/// Whether members agree at this operation, if they have no board by then.
+fn is_agreement(number: u64) -> bool {
+    number >= u64::from(FIRST) && number.is_power_of_two()
+}
+
+/// The last operation before this one at which they do; 0: there is none.
+fn agreement_before(number: u64) -> u64 {
+    let before = 1 << (number - 1).max(1).ilog2();
+    if is_agreement(before) { before } else { 0 }
+}
+
+/// Waits for what another operation of this process brings about; it is looked for whenever an operation is complete.
+async fn reach(is_so: impl Fn() -> bool) {
+    poll_fn(|_| if is_so() { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_waits_for_the_last_agreement_before_it() {
+        let found: Vec<_> = (1..=9).map(agreement_before).collect();
+        assert_eq!(found, [0, 0, 0, 0, 4, 4, 4, 4, 8]);
+        assert!((1..=9).filter(|number| is_agreement(*number)).eq([4, 8]));
+    }
+}
