@@ -147,6 +147,22 @@ pub struct Rank {
     pub replicas: Vec<Replica>,
 }
 
+/// A rank that waits for so long is not at its work: messages take their time.
+const WAIT_S: f64 = 5.0;
+
+impl Status {
+    /// The ranks that others wait for, as far as that is seen from outside: some have waited for long, and these do not
+    /// wait.
+    pub fn holding_up(&self) -> Vec<u32> {
+        let waits = |rank: &Rank, time_min: f64| rank.replicas.iter().any(|replica| replica.waits_s > time_min);
+        let runs = |rank: &Rank| rank.replicas.iter().any(|replica| replica.state == "running");
+        if self.state != "running" || !self.ranks.iter().any(|rank| waits(rank, WAIT_S)) {
+            return Vec::new();
+        }
+        self.ranks.iter().filter(|rank| runs(rank) && !waits(rank, 0.0)).map(|rank| rank.rank).collect()
+    }
+}
+
 /// A replica.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
@@ -161,6 +177,8 @@ pub struct Replica {
     pub memory_bytes: u64,
     /// The longest time that it has waited for its siblings.
     pub stall_ms_max: f64,
+    /// For how long it has been waiting in MPI; 0 if it is at work.
+    pub waits_s: f64,
 }
 
 /// How long it was missing.
@@ -235,7 +253,8 @@ mod tests {
         let status = serde_json::json!({
             "job": "00ab", "program": "./app", "user": "me", "state": state, "elapsed_s": 1.5, "view": 3,
             "ranks": [{ "rank": 0, "degree": 2, "live": 1, "replicas": [{ "replica": "0.1", "host": "h2", "pid": 7,
-                "state": "lost", "retention_bytes": 96, "window_messages": 3, "memory_bytes": 1, "stall_ms_max": 0.5 }] }],
+                "state": "lost", "retention_bytes": 96, "window_messages": 3, "memory_bytes": 1, "stall_ms_max": 0.5,
+                "waits_s": 0.0 }] }],
             "hosts": [{ "host": "h2", "processes": 4, "state": "dead" }], "moves": [], "clones": [],
             "checkpoint": { "newest": null, "under_way": null, "progress": null },
             "redundancy": {

@@ -92,13 +92,14 @@ fn headline(status: &Status) -> String {
 
 fn detail(replica: &Replica) -> String {
     format!(
-        "{} on {}: {}, {:.0} MiB, {:.1} MiB kept for others, waited {:.0} ms at most",
+        "{} on {}: {}, {:.0} MiB, {:.1} MiB kept for others, waited {:.0} ms at most{}",
         replica.replica,
         replica.host,
         replica.state,
         mebibytes(replica.memory_bytes),
         mebibytes(replica.retention_bytes),
-        replica.stall_ms_max
+        replica.stall_ms_max,
+        if replica.waits_s > 0.0 { format!(", waits for {:.0} s now", replica.waits_s) } else { String::new() }
     )
 }
 
@@ -108,18 +109,30 @@ fn draw_ranks(frame: &mut Frame<'_>, area: Rect, screen: &Screen, status: &Statu
     // The selected one is always seen.
     let first = row.saturating_sub(height - 1);
     let shown = status.ranks.iter().enumerate().skip(first).take(height);
-    let lines: Vec<_> = shown.map(|(at, rank)| rank_line(rank, (at == row).then_some(column), is_coloured)).collect();
-    let short_count = status.ranks.iter().filter(|rank| rank.live < rank.degree).count();
-    let title = match short_count {
-        0 => format!(" {} ranks ", status.ranks.len()),
-        count => format!(" {} ranks, {count} short of replicas ", status.ranks.len()),
+    let holding_up = status.holding_up();
+    let line = |(at, rank): (usize, &Rank)| {
+        let holds = holding_up.binary_search(&rank.rank).is_ok();
+        rank_line(rank, holds, (at == row).then_some(column), is_coloured)
     };
+    let lines: Vec<_> = shown.map(line).collect();
+    let short_count = status.ranks.iter().filter(|rank| rank.live < rank.degree).count();
+    let mut title = format!(" {} ranks", status.ranks.len());
+    if short_count > 0 {
+        title += &format!(", {short_count} short of replicas (!)");
+    }
+    if !holding_up.is_empty() {
+        title += &format!(", others wait for {} (*)", holding_up.len());
+    }
+    title.push(' ');
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
 }
 
-fn rank_line(rank: &Rank, selected: Option<usize>, is_coloured: bool) -> Line<'static> {
+fn rank_line(rank: &Rank, holds: bool, selected: Option<usize>, is_coloured: bool) -> Line<'static> {
     let short = if rank.live < rank.degree { '!' } else { ' ' };
-    let mut spans = vec![styled(format!("{short}{:>6} ", rank.rank), Color::Red, is_coloured && short == '!')];
+    let mut spans = vec![
+        styled(format!("{short}{:>6}", rank.rank), Color::Red, is_coloured && short == '!'),
+        styled(if holds { "*" } else { " " }.to_owned(), Color::Yellow, is_coloured),
+    ];
     for (at, replica) in rank.replicas.iter().enumerate() {
         let (sign, colour) = look(&replica.state);
         let mut span = styled(sign.to_string(), colour, is_coloured);
@@ -189,7 +202,7 @@ mod tests {
             let picture = drawn(&screen, width, height);
             for part in [
                 "job 00ab  running  12 s  view 3  protected 82.5 %  checkpoint 4",
-                "2 ranks, 1 short of replicas",
+                "2 ranks, 1 short of replicas (!)",
                 "!     1 ",
                 "● 0.0 h1 running",
                 "✗ 1.1 h2 lost",
@@ -202,6 +215,12 @@ mod tests {
                 assert!(picture.contains(part), "{part}: {picture}");
             }
         }
+        // One has waited for long, and the other does not wait.
+        let mut held = status();
+        held.ranks[0].replicas[1].waits_s = 7.0;
+        screen.update(held);
+        let picture = drawn(&screen, 140, 30);
+        assert!(picture.contains("others wait for 1 (*)") && picture.contains("!     1*"), "{picture}");
         // Too small for anything is no reason to fail.
         drawn(&screen, 5, 2);
     }

@@ -130,7 +130,7 @@ mod tests {
         let replica = |name: &str, host: &str, state: &str| {
             json!({
                 "replica": name, "host": host, "state": state, "retention_bytes": 96, "retention_messages": 1,
-                "window_messages": 3, "stall_ms_max": 1.5, "memory_bytes": 1 << 24,
+                "window_messages": 3, "stall_ms_max": 1.5, "memory_bytes": 1 << 24, "waits_s": 0.0,
             })
         };
         let progress = json!({
