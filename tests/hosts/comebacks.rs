@@ -5,13 +5,18 @@ use redrt_tests::lab::lab;
 use redrt_tests::{Job, Lab, Random, Running, compile};
 use std::time::Duration;
 
-/// The processes of `redrun` that run a job, on all hosts.
-fn roots(lab: &Lab) -> Vec<i32> {
+/// The processes of `redrun` that run a job, on a host.
+pub fn roots_on(lab: &Lab, host: &str) -> Vec<i32> {
     let is_root = |id: &i32| {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).nth(1) == Some(b"--root")
     };
-    HOSTS.split(',').flat_map(|host| lab.processes(host, "redrun")).filter(is_root).collect()
+    lab.processes(host, "redrun").into_iter().filter(is_root).collect()
+}
+
+/// The same on all hosts.
+fn roots(lab: &Lab) -> Vec<i32> {
+    HOSTS.split(',').flat_map(|host| roots_on(lab, host)).collect()
 }
 
 /// Kills another root.

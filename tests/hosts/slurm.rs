@@ -105,6 +105,43 @@ fn a_node_may_be_lost() {
     empty(&lab);
 }
 
+/// Its daemons were started by srun, and none of them is on its host. MUNGE says whose they are.
+#[test]
+fn a_root_that_is_killed_within_an_allocation_comes_back() {
+    let Some(lab) = slurm_lab(3) else { return };
+    let [stop, out, audit] = ["stop", "out", "audit.jsonl"].map(|name| lab.path(name));
+    let mut salloc = lab.on("ctl");
+    salloc.args(["salloc", "--quiet", "-N3", "--exclusive", &redrun(), "--detachable", "-r", "2", "-n", "4"]);
+    salloc.arg("--audit").arg(&audit).arg(redrt_tests::compile("until")).arg(&stop);
+    salloc.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(std::fs::File::create(&out).expect("it can be written"));
+    let mut child = salloc.spawn().expect("salloc can be run");
+    wait_for_text(&out, "computing");
+    let count = |event: &str| {
+        let log = std::fs::read_to_string(&audit).unwrap_or_default();
+        log.matches(&format!("\"event\":\"{event}\"")).count()
+    };
+    let mut killed = Vec::new();
+    for number in 1..=3 {
+        let roots = crate::comebacks::roots_on(&lab, "ctl");
+        let root = *roots.iter().find(|root| !killed.contains(*root)).expect("it came back");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(root), nix::sys::signal::Signal::SIGKILL).expect("it runs");
+        killed.push(root);
+        let begin = Instant::now();
+        while count("reattached") < 3 * number {
+            assert!(begin.elapsed() < Duration::from_secs(60), "root {number} has no hosts");
+            assert!(child.try_wait().expect("our child").is_none(), "the job has ended");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    std::fs::write(&stop, "").expect("it can be written");
+    let output = child.wait_with_output().expect("our child");
+    let (said, printed) = (String::from_utf8_lossy(&output.stderr), std::fs::read_to_string(&out).unwrap_or_default());
+    assert!(output.status.success(), "{said}\n{printed}");
+    assert_eq!(printed.lines().filter(|line| line.ends_with(": right")).count(), 4, "{said}\n{printed}");
+    assert_eq!((count("came-back"), count("replica-lost")), (3, 0), "{said}");
+    empty(&lab);
+}
+
 #[test]
 fn a_bare_srun_explains_itself() {
     let Some(lab) = slurm_lab(2) else { return };
