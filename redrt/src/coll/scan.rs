@@ -1,15 +1,12 @@
 //! Prefix reductions by recursive doubling, operands in rank order.
 
-use super::reduce::{Combine, join, table_for};
-use super::{Outcome, Peers, board};
+use super::reduce::{Combine, join};
+use super::{Outcome, Peers};
 use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// Leaves in `buffer` the combination of `buffer` of all members up to this one.
 pub async fn scan(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
-    if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(buffer.len(), peers.size())) {
-        return board::scan(table, buffer, combine).await;
-    }
     let mut scratch = Scratch::spare(if peers.rank > 0 { buffer.len() } else { 0 });
     let incoming = scratch.region();
     for distance in distances(&peers) {

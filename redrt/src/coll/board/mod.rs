@@ -16,7 +16,7 @@ mod reducing;
 
 pub use moving::{allgather, alltoall, barrier, bcast, gather, scatter};
 pub use reducing::{
-    allreduce, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce, reduce_scatter, scan,
+    allreduce, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce, reduce_scatter,
 };
 
 use super::{Failure, Outcome};

@@ -156,41 +156,6 @@ pub async fn allreduce(table: &SharedBoard, operand: Region, result: Region, com
     operands.fold(combine)
 }
 
-/// Leaves in `buffer` the combination of `buffer` of all members up to this one, which are few and short.
-pub async fn scan(table: &SharedBoard, buffer: Region, combine: &dyn Combine) -> Outcome {
-    let (rank, bytes) = (table.board.rank(), buffer.len());
-    let number = table.come_with(buffer, Long::TO_ANNEX).await;
-    for from in (0..rank).rev() {
-        table.take_from(from, number).await;
-    }
-    let steps = table.board.size().next_power_of_two().ilog2() as usize;
-    let mut scratch = Scratch::spare(steps * bytes);
-    let room = |step: usize| scratch.region().part(step * bytes, bytes);
-    let rooms: SmallVec<[Region; 8]> = (0..steps).map(room).collect();
-    let operand = |of: usize| table.see(&table.board.posted(of, number), bytes);
-    combine_up_to(rank, &rooms, buffer, &operand, combine)
-}
-
-/// What a member has after as many steps of recursive doubling as there are `rooms`, one for what it receives in each.
-fn combine_up_to(
-    member: usize,
-    rooms: &[Region],
-    into: Region,
-    operand: &dyn Fn(usize) -> Outcome<Region>,
-    combine: &dyn Combine,
-) -> Outcome {
-    let Some((incoming, before)) = rooms.split_last() else {
-        into.copy_from(operand(member)?);
-        return Ok(());
-    };
-    combine_up_to(member, before, into, operand, combine)?;
-    if let Some(from) = member.checked_sub(1 << before.len()) {
-        combine_up_to(from, before, *incoming, operand, combine)?;
-        join(combine, *incoming, into)?;
-    }
-    Ok(())
-}
-
 /// Combines short operands of all members into `result` of all: each combines a share of them, and reads the others'.
 pub async fn allreduce_by_short_shares(
     table: &SharedBoard,
