@@ -67,6 +67,10 @@ mebibytes = middle("bytes") / 2**20
 dd = statistics.median(float(line) for line in open(sys.argv[2]))
 print(f"{mebibytes:.0f} MiB, median of {len(lines)} checkpoints")
 print(f"program stopped      {middle('stopped_ms'):8.1f} ms   (most {max(line['stopped_ms'] for line in lines):.1f})")
+names = [name for name, _ in lines[0]["steps_ms"] if name.startswith("cut: ")]
+for name in names:
+    times = [dict(line["steps_ms"]).get(name, 0) for line in lines]
+    print(f"  {name[5:]:<18} {statistics.median(times):8.2f} ms   (most {max(times):.2f})")
 print(f"until on the disk    {middle('seconds'):8.2f} s    {mebibytes / middle('seconds'):.0f} MiB/s")
 print(f"dd with fsync        {dd:8.2f} s    {mebibytes / dd:.0f} MiB/s; throughput of it: {dd / middle('seconds'):.2f}")
 back = [record for record in records if record["event"] == "went-back"][0]

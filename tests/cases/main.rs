@@ -30,6 +30,7 @@ mod listings;
 mod metrics;
 mod midst;
 mod mismatch;
+mod moments;
 mod moves;
 mod output;
 mod pages;

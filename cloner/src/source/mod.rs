@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Prepare ─▶ PreCopy ─▶ Cut ─▶ Transfer ─▶ Restore ─▶ Finish
-//!               round 1, 2, … while the program runs
+//!               round 1, 2, … while the program runs; again when those of other processes have come as far
 //!                          └ threads stopped: look, note, copy what is left; they go on
 //! ```
 //! On `Err`, in whatever phase, the process runs on as if nothing had been. Dirty bits are not carried over: the next
@@ -32,6 +32,7 @@ use crate::maps::{self, Mapping};
 use crate::net::Stream;
 use crate::ranges::RangeSet;
 use crate::refusal::Refusal;
+use crate::sys::memory::Mapped;
 use advice::{Advice, Reading};
 use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
@@ -130,8 +131,14 @@ pub enum Event {
     Phase(Phase),
     /// How dirty pages are found.
     Tracking(&'static str),
+    /// What is left for an image that is to succeed its process is small. When this was heard, what was written
+    /// meanwhile is sent, so that it is small again.
+    Small,
     /// All threads of the program are stopped, and wait for this to be heard.
     Stopped,
+    /// All that nobody but the stopped program can change was copied. What it shares with others is when this was
+    /// heard.
+    OwnCopied,
     /// All that the image needs of the stopped program was copied; its threads go on when this was heard.
     Copied,
     /// Memory is going over.
@@ -231,10 +238,18 @@ fn clone_into(
     if source.tracker.tracks() {
         events(Event::Phase(Phase::PreCopy));
         source.precopy(events)?;
+        if options.succeeds {
+            events(Event::Small);
+            source.catch_up(events)?;
+        }
         source.steps.note("pre-copy");
     }
+    // An image that is to succeed its process is one of several, which are taken at one moment: nobody has to wait for
+    // this then. Else it may be long until the cut.
+    let room = if options.succeeds { Some(source.prepare_cut()?) } else { None };
     events(Event::Phase(Phase::Cut));
-    let mut report = source.cut_and_finish(events)?;
+    let room = room.map_or_else(|| source.prepare_cut(), Ok)?;
+    let mut report = source.cut_and_finish(room, events)?;
     report.total = begin.elapsed();
     Ok(report)
 }
@@ -443,13 +458,9 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn cut_and_finish(mut self, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
+    /// What can be done before the program is stopped: advice is read, and there is room for what is copied then.
+    fn prepare_cut(&mut self) -> Result<Mapped, Error> {
         let phase = Phase::Cut;
-        let timers = self.control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
-        self.control.reset().during(phase, Operation::AskAgent)?;
-        for timer in &timers {
-            self.control.note_timer(timer).during(phase, Operation::NoteTimers)?;
-        }
         let expected = self.look(phase, false)?;
         self.advice = self.final_advice(&expected.mappings).during(phase, Operation::ReadMaps)?;
         let (pieces, _) = self.news(&expected);
@@ -457,6 +468,17 @@ impl<'a> Source<'a> {
         let room = Snapshot::prepare((expected_bytes + expected_bytes / 2 + (8 << 20)).min(SNAPSHOT_BYTES_MAX))
             .during(phase, Operation::HoldPages)?;
         self.steps.note("before the cut");
+        Ok(room)
+    }
+
+    fn cut_and_finish(mut self, room: Mapped, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
+        let phase = Phase::Cut;
+        let timers = self.control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
+        self.control.reset().during(phase, Operation::AskAgent)?;
+        for timer in &timers {
+            self.control.note_timer(timer).during(phase, Operation::NoteTimers)?;
+        }
+        self.steps.note("timers");
 
         let control = self.control;
         let begin = Instant::now();
@@ -499,16 +521,20 @@ impl<'a> Source<'a> {
         let mut held = None;
         let snapshot = if wait {
             held = Some(parked);
+            events(Event::OwnCopied);
             None
         } else {
-            shared = self.objects.changes(control, &parts, &open).during(phase, Operation::ReadShared)?;
             let mut snapshot = Snapshot::take(&control.memory, &pieces, room, self.outputs.len())
                 .during(phase, Operation::HoldPages)?;
             if let Some(bit) = self.options.flipped_bit {
                 snapshot.flip(bit);
             }
             self.steps.note("cut: copy pages");
+            events(Event::OwnCopied);
+            self.steps.note("cut: others stop");
+            shared = self.objects.changes(control, &parts, &open).during(phase, Operation::ReadShared)?;
             events(Event::Copied);
+            self.steps.note("cut: others are copied");
             parked.release().during(phase, Operation::Resume)?;
             self.steps.note("cut: go on");
             downtime = begin.elapsed();

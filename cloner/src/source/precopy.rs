@@ -52,6 +52,18 @@ impl Converging {
 }
 
 impl Source<'_> {
+    /// What was written since the last round is sent, if it is not small any more.
+    pub(super) fn catch_up(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let next = self.look(Phase::PreCopy, false)?;
+        let (left, _) = self.news(&next);
+        let left: u64 = left.iter().map(|piece| piece.end - piece.start).sum();
+        let rate = self.cost.reading_rate().unwrap_or(COPY_RATE_GUESS);
+        if left as f64 <= rate * self.options.downtime_target.as_secs_f64() {
+            return Ok(());
+        }
+        self.precopy(events)
+    }
+
     /// Sends memory until what is left is small, or does not become smaller.
     pub(super) fn precopy(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let phase = Phase::PreCopy;

@@ -227,6 +227,7 @@ fn line_orders() -> impl Iterator<Item = ToDaemon> {
             compression: Compression::Lz4,
             sealed_key: Some(vec![7; 100]),
         },
+        LineOrder::Round,
         LineOrder::Stop,
         LineOrder::Rest,
         LineOrder::Copy,

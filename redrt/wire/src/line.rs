@@ -5,6 +5,8 @@
 //! redrun                                  every redrtd                       helpers, one for each source
 //!   │ ── Begin ─────────────────────────────▶ │ ── start ───────────────────────▶ │   rounds of memory, while it runs
 //!   │ ◀── Ready, of each source ───────────── │                                   │
+//!   │ ── Round ─────────────────────────────▶ │ ────────────────────────────────▶ │   what was written meanwhile
+//!   │ ◀── Ready, of each source ───────────── │                                   │
 //!   │ ── Stop ──────────────────────────────▶ │ ────────────────────────────────▶ │   it sends nothing any more
 //!   │ ◀── Agent{Quiet}, of each process ───── │                                   │
 //!   │ ── Rest ──────────────────────────────▶ │   LineGoes, to each source        │   its threads are stopped
@@ -14,9 +16,10 @@
 //!   │ ── GoOn ──────────────────────────────▶ │ ────────────────────────────────▶ │   its threads go on
 //!   │ ◀── Saved, of each process ──────────── │                                   │   the copy is written
 //! ```
-//! No image is copied before every source is stopped, and none goes on before all are copied: so what one image has of
-//! a message, or of the memory that processes of a host share, fits what all others have. `Failed` may take the place
-//! of any answer, `Abandon` follows whatever went before.
+//! What sources share is not copied before every one is stopped, and none goes on before all are copied: so what one
+//! image has of a message, or of the memory that processes of a host share, fits what all others have. What a source
+//! has alone is copied as soon as it is stopped: it sends nothing from `Quiet` on, and nobody else changes that.
+//! `Failed` may take the place of any answer, `Abandon` follows whatever went before.
 //!
 //! Connections over networks cannot be in an image. In a job without replicas a process is quiet when all that it has
 //! sent over them has reached the other host; when all are, each takes in what has reached its own, and nothing is on
@@ -66,6 +69,8 @@ pub enum LineOrder {
         #[serde(with = "serde_bytes")]
         sealed_key: Option<Vec<u8>>,
     },
+    /// All images are all but complete: what was written while others were not yet is to be copied, too.
+    Round,
     /// All images are all but complete: stop the sources.
     Stop,
     /// Nothing is on its way to or from any process that has not reached its host.

@@ -136,7 +136,7 @@ impl<'a> Display<'a> {
                     bar.set_length(*total_bytes);
                     bar.set_position(*done_bytes);
                 }
-                Event::RoundEnded { .. } | Event::Tracking(_) | Event::Stopped | Event::Copied => {}
+                _ => {}
             }
         }
     }
@@ -152,6 +152,8 @@ fn as_json(event: &Event) -> serde_json::Value {
     match event {
         Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
         Event::Stopped => json!({"event": "stopped"}),
+        Event::Small => json!({"event": "small"}),
+        Event::OwnCopied => json!({"event": "own-copied"}),
         Event::Copied => json!({"event": "copied"}),
         Event::Tracking(how) => json!({"event": "tracking", "tracking": how}),
         Event::Round { round, done_bytes, total_bytes, elapsed } => json!({

@@ -49,6 +49,7 @@ impl Daemon {
                     Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
                 });
             }
+            LineOrder::Round => self.tell_savers(generation, Word::Round),
             LineOrder::Stop => self.tell_savers(generation, Word::Cut),
             LineOrder::Rest => {
                 let Some(place) = self.undo.clone() else { return };

@@ -59,6 +59,9 @@ impl Shell<'_> {
         self.fleet.watch();
         self.launch = Some(launch.clone());
         self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
+        if let Some(returning) = &mut self.went_back {
+            returning.launched_at = Instant::now();
+        }
         Ok(())
     }
 

@@ -52,6 +52,18 @@ pub(super) struct Return {
     pub lost: BTreeSet<u32>,
 }
 
+/// When what happened of a return to a line.
+pub(super) struct Returning {
+    /// The job was to go back.
+    told_at: Instant,
+    /// All that was left had ended.
+    went_at: Instant,
+    /// Daemons were told to load its processes.
+    pub launched_at: Instant,
+    /// The time of the job at which it was lost.
+    lost_at: Duration,
+}
+
 /// See the module.
 pub struct Lines {
     checkpoint: Checkpoint,
@@ -438,7 +450,8 @@ impl Shell<'_> {
         self.clones = super::clones::Clones::default();
         // Whom new daemons hold nobody has told them.
         self.all_are_held = false;
-        self.went_back = Some((went_at, lost_at));
+        let told_at = self.ending_since.take().unwrap_or(went_at);
+        self.went_back = Some(Returning { told_at, went_at, launched_at: went_at, lost_at });
         self.returns += 1;
     }
 
@@ -532,19 +545,22 @@ impl Shell<'_> {
 
     /// All processes of a job that went back run again: what it took.
     pub(super) fn tell_return(&mut self) {
-        let Some((begun, lost_at)) = self.went_back.take() else { return };
+        let Some(returning) = self.went_back.take() else { return };
         let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return };
-        let again = lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
-        let (generation, took) = (kept.manifest.generation, begun.elapsed());
+        let again = returning.lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
+        let (generation, took) = (kept.manifest.generation, returning.went_at.elapsed());
         self.reports.restarts.push(took);
+        let Returning { told_at, went_at, launched_at, .. } = returning;
+        let [ended, moved, loaded] = [went_at - told_at, launched_at - went_at, launched_at.elapsed()];
+        let [took, ended, moved, loaded, again] = [took, ended, moved, loaded, again].map(|time| time.as_secs_f64());
         let line = format!(
-            "checkpoint {generation} was loaded in {:.1} s; {:.1} s are computed again",
-            took.as_secs_f64(),
-            again.as_secs_f64()
+            "checkpoint {generation} was loaded in {took:.1} s ({ended:.2} s until what was left had ended, {moved:.2} s \
+             for hosts and files, {loaded:.2} s to load); {again:.1} s are computed again"
         );
         self.console.plain(&line);
         let fields = serde_json::json!({
-            "generation": generation.0, "seconds": took.as_secs_f64(), "again_seconds": again.as_secs_f64(),
+            "generation": generation.0, "seconds": took, "ended_seconds": ended, "moved_seconds": moved,
+            "loaded_seconds": loaded, "again_seconds": again,
         });
         self.record("went-back", &fields);
         self.notify("went-back", &fields, &line);

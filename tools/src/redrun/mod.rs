@@ -57,7 +57,7 @@ use background_worker::Bell;
 pub use comeback::Snapshot;
 use comeback::{Ground, Unsaid, cannot_come_back};
 use control_network::hub::LinkId;
-use coordinator::OUTPUT_FAILED_CODE;
+use coordinator::{OUTPUT_FAILED_CODE, Report};
 use fleet::{Fleet, HostLoss, News};
 use injections::Injections;
 use job_root::{Asker, Input, Output, Root};
@@ -147,7 +147,9 @@ struct Shell<'a> {
     /// The hosts that the root knows to be part of the job.
     members: BTreeSet<u32>,
     /// Since when processes are being loaded again, and the time of the job at which they were lost.
-    went_back: Option<(Instant, Duration)>,
+    went_back: Option<lines::Returning>,
+    /// Since when it is known that this life of the job ends.
+    ending_since: Option<Instant>,
     /// How often the job went back.
     returns: u32,
     /// Connections of redctl that are answered when the next line is taken or given up.
@@ -261,6 +263,7 @@ impl<'a> Shell<'a> {
             return_due: None,
             members: BTreeSet::new(),
             went_back: None,
+            ending_since: None,
             returns: 0,
             line_waiters: Vec::new(),
             askers: BTreeMap::new(),
@@ -526,6 +529,9 @@ impl<'a> Shell<'a> {
                 Output::ErrorEnded(replica) => self.outputs.end_error(replica),
                 Output::Report(report) => {
                     self.answer_about_line(&report);
+                    if matches!(report, Report::Ending(_)) {
+                        self.ending_since = Some(Instant::now());
+                    }
                     self.report(&report);
                 }
                 Output::Started { replica, pid } => {

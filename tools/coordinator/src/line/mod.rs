@@ -2,10 +2,10 @@
 //! replica.
 //!
 //! ```text
-//!  Resting ──due, asked──▶ Opening ──▶ Copying ──all ready──▶ Quieting ─▶ Stopping ─▶ Taking ──all copied──▶ Writing
-//!     ▲                     store        the program runs      │  no source sends, then none runs          runs again
-//!     │                                                        └─ a loss, or late ─▶ given up        all saved │
-//!     └───────────────────────────── committed ◀── Committing (store) ◀────────────────────────────────────────┘
+//!  Resting ─due, asked─▶ Opening ─▶ Copying ─▶ Settling ─all ready─▶ Quieting ─▶ Stopping ─▶ Taking ─copied─▶ Writing
+//!     ▲                   store       the program runs              │  no source sends, then none runs     runs again
+//!     │                                                             └─ a loss, or late ─▶ given up      all saved │
+//!     └───────────────────────────── committed ◀── Committing (store) ◀───────────────────────────────────────────┘
 //! ```
 //! [`LineWatch`] is that machine. It is told the sources once, at the begin of an attempt: if one is lost before all go
 //! on, or somebody joins, it is void. After that the images are complete, wherever they are written from, and a loss of
@@ -103,6 +103,7 @@ pub struct TakenLine {
 enum Stage {
     Opening,
     Copying,
+    Settling,
     Quieting,
     Stopping,
     Taking,
@@ -288,7 +289,7 @@ impl LineWatch {
                 return None;
             }
             LineStep::Failed(why) => return Some(Next::GiveUp(LineFailure::NoImage { replica, why })),
-            LineStep::Ready => attempt.stage == Stage::Copying,
+            LineStep::Ready => matches!(attempt.stage, Stage::Copying | Stage::Settling),
             LineStep::Stopped(position) => {
                 attempt.positions.insert(replica, position);
                 attempt.stage == Stage::Stopping
@@ -320,7 +321,7 @@ impl LineWatch {
     fn lost(&self, replicas: &[ReplicaId], hosts_too: bool) -> Option<Next> {
         let attempt = self.attempt.as_ref()?;
         let is_void = match attempt.stage {
-            Stage::Opening | Stage::Copying | Stage::Quieting | Stage::Stopping | Stage::Taking => {
+            Stage::Opening | Stage::Copying | Stage::Settling | Stage::Quieting | Stage::Stopping | Stage::Taking => {
                 replicas.is_empty() || replicas.iter().any(|replica| attempt.sources.contains(replica))
             }
             Stage::Writing => hosts_too && replicas.iter().any(|replica| attempt.awaited.contains(replica)),
@@ -335,7 +336,7 @@ impl LineWatch {
         let time = now - attempt.since.max(attempt.grown_at);
         Some(Next::GiveUp(match attempt.stage {
             Stage::Quieting | Stage::Stopping | Stage::Taking => LineFailure::Late(awaited()),
-            Stage::Copying | Stage::Writing => LineFailure::Unwritten(awaited(), time),
+            Stage::Copying | Stage::Settling | Stage::Writing => LineFailure::Unwritten(awaited(), time),
             Stage::Opening | Stage::Committing => LineFailure::StoreSilent(time),
         }))
     }
@@ -380,7 +381,7 @@ impl Attempt {
         match self.stage {
             Stage::Quieting | Stage::Stopping | Stage::Taking => self.since + STOP_TIME_MAX,
             Stage::Opening => self.since + WRITE_TIME_MAX,
-            Stage::Copying => self.since.max(self.grown_at) + WRITE_TIME_MAX,
+            Stage::Copying | Stage::Settling => self.since.max(self.grown_at) + WRITE_TIME_MAX,
             Stage::Writing | Stage::Committing => {
                 self.since.max(self.grown_at) + WRITE_TIME_MAX + rounds.saturating_mul(REST_FACTOR)
             }
@@ -390,7 +391,9 @@ impl Attempt {
     /// All have answered in this stage.
     fn advance(&mut self, now: Duration) -> Next {
         let (stage, next) = match self.stage {
-            Stage::Copying => (Stage::Quieting, Next::Tell(LineOrder::Stop)),
+            // Who was early waited for the last, and its program went on writing.
+            Stage::Copying => (Stage::Settling, Next::Tell(LineOrder::Round)),
+            Stage::Settling => (Stage::Quieting, Next::Tell(LineOrder::Stop)),
             Stage::Quieting => (Stage::Stopping, Next::Tell(LineOrder::Rest)),
             Stage::Stopping => (Stage::Taking, Next::Tell(LineOrder::Copy)),
             Stage::Taking => (Stage::Writing, Next::Tell(LineOrder::GoOn)),
@@ -398,7 +401,7 @@ impl Attempt {
             Stage::Opening | Stage::Committing => unreachable!("no answer of a process fits these stages"),
         };
         match self.stage {
-            Stage::Copying => self.stopped_at = now,
+            Stage::Settling => self.stopped_at = now,
             Stage::Taking => self.held = now - self.stopped_at,
             _ => {}
         }

@@ -66,7 +66,10 @@ impl StepTable {
         for step in 0..steps {
             match step {
                 0 => self.store(number, StoreNews::Opened),
-                1 => self.all(number, &LineStep::Ready),
+                1 => {
+                    self.all(number, &LineStep::Ready);
+                    self.all(number, &LineStep::Ready)
+                }
                 2 => self.quiet(),
                 3 => self.all(number, &stopped),
                 4 => self.all(number, &LineStep::Copied),
@@ -95,6 +98,7 @@ fn nobody_goes_on_before_all_are_copied_and_none_is_copied_before_all_are_stoppe
     let mut table = table(&[1, 1, 1], Schedule::Asked);
     assert_eq!(table.want(false), "open 1");
     assert_eq!(table.store(1, StoreNews::Opened), "");
+    assert_eq!(table.all(1, &LineStep::Ready), "round");
     assert_eq!(table.all(1, &LineStep::Ready), "stop");
     assert_eq!(table.quiet(), "rest");
     let stopped = LineStep::Stopped(Position::default());
@@ -141,6 +145,7 @@ fn one_replica_of_each_rank_is_saved_and_its_siblings_are_neither_stopped_nor_mi
     let view = table.coordinator.view();
     assert!(sources.iter().all(|source| view.leader(source.rank) == Some(*source)), "{sources:?}");
     assert_eq!(table.store(1, StoreNews::Opened), "");
+    assert_eq!(table.all(1, &LineStep::Ready), "round");
     assert_eq!(table.all(1, &LineStep::Ready), "stop");
     assert_eq!(table.lose("2.1", KILLED), "");
     assert_eq!(table.quiet(), "rest");
@@ -524,6 +529,7 @@ impl Saved {
                     self.of_line[at] = of_line;
                     At::Saving
                 }
+                (LineOrder::Round, At::Ready) => At::Saving,
                 (LineOrder::Stop, At::Ready) => At::Held,
                 (LineOrder::Rest, At::Quiet) => At::Quiet,
                 (LineOrder::Copy, At::Stopped) => At::Stopped,

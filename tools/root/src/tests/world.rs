@@ -498,6 +498,7 @@ impl Job {
                 let sources = self.sources();
                 let step = match order {
                     LineOrder::Begin { .. } => return,
+                    LineOrder::Round => Some(LineStep::Ready),
                     LineOrder::Stop => {
                         return sources.into_iter().for_each(|one| self.agent(one, FromAgent::Quiet));
                     }

@@ -132,6 +132,8 @@ pub enum Task {
 /// What the daemon says later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Word {
+    /// All of a line have come as far: what was written meanwhile is to be copied, until what is left is small again.
+    Round,
     /// The process may be stopped.
     Cut,
     /// What it has printed was taken; it may go on. One whose image is saved stays stopped until [`Word::Release`].
@@ -152,9 +154,9 @@ pub enum Reply {
     Listening(SocketAddr),
     /// Memory is going over.
     Progress(Progress),
-    /// What is left is small. Waits for [`Word::Cut`].
+    /// What is left is small. Waits for [`Word::Cut`], and one that saves an image for [`Word::Round`] before.
     Ready,
-    /// The process is stopped. Waits for [`Word::GoOn`].
+    /// The process is stopped. Waits for [`Word::GoOn`]; one that saves an image copies what it can meanwhile.
     Stopped {
         /// What it has not read of what is in its standard input.
         #[serde(with = "serde_bytes")]
@@ -236,9 +238,7 @@ fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<
             daemon.wait_for(Word::Cut)
         }
         Event::Stopped => {
-            let unread = source::unread(control, 0).context("Failed to look into standard input")?;
-            let is_below_script = source::is_below_script(control).context("Failed to find its parent")?;
-            daemon.say(&Reply::Stopped { unread, is_below_script })?;
+            tell_stopped(control, daemon)?;
             daemon.wait_for(Word::GoOn)
         }
         Event::Round { round, done_bytes, total_bytes, elapsed } if told.elapsed() >= TELL_INTERVAL => {
@@ -249,6 +249,12 @@ fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<
         }
         _ => Ok(()),
     }
+}
+
+fn tell_stopped(control: &Control, daemon: &mut Daemon) -> Result<()> {
+    let unread = source::unread(control, 0).context("Failed to look into standard input")?;
+    let is_below_script = source::is_below_script(control).context("Failed to find its parent")?;
+    daemon.say(&Reply::Stopped { unread, is_below_script })
 }
 
 /// Ends this process when the daemon could not be told, or did not answer: nobody wants the image any more. The agent

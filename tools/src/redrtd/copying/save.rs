@@ -1,7 +1,7 @@
 //! Writes the image of a process of this host to a file, for a line.
 
 use super::super::spawn::SHARED_MEMORY_FD;
-use super::{Daemon, Reply, Word, cost, event_teller, leave_unless_wanted};
+use super::{Daemon, Reply, Word, cost, event_teller, leave_unless_wanted, tell_stopped};
 use anyhow::{Context, Result};
 use cloner::control::Control;
 use cloner::image::digests::{Base, Contents};
@@ -15,9 +15,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Frames of records are small, those of memory have a MiB.
 const BUFFER_BYTES: usize = 1 << 18;
+
+/// What is left for the cut is copied in about so much, if it can be made so small. All of a line wait for the last.
+const COPYING_TARGET: Duration = Duration::from_millis(3);
 
 /// How a process is saved.
 pub struct Saving {
@@ -60,11 +64,15 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         Compression::Lz4 => Encoding::Lz4,
         Compression::Zstd => Encoding::Zstd,
     };
-    let options = Options { encoding, succeeds: true, ..Options::default() };
+    let downtime_target = COPYING_TARGET;
+    let options = Options { encoding, downtime_target, succeeds: true, ..Options::default() };
     let (mut copied, mut length) = (None, None);
     let mut tell = event_teller(&control);
     let outcome = source::clone(&control, &options, sink, &mut |event| {
         leave_unless_wanted(match event {
+            Event::Small => daemon.say(&Reply::Ready).and_then(|()| daemon.wait_for(Word::Round)),
+            Event::Stopped => tell_stopped(&control, daemon),
+            Event::OwnCopied => daemon.wait_for(Word::GoOn),
             Event::Copied => {
                 copied = memory.as_ref().map(|(_, _, fd)| SharedMemory::copy(fd));
                 length = undo.as_ref().map(|undo| undo.log.cut());
