@@ -37,6 +37,12 @@ fn kill_root(place: &Place) {
     place.is_rid_of(root);
 }
 
+/// Options of a job whose root can be killed at any moment, and whose journal is shortened now and then; these behind
+/// them.
+fn detachable<'a>(others: &[&'a str]) -> Vec<&'a str> {
+    [&["--detachable", "--root-journal", "8KiB", "-q"], others].concat()
+}
+
 /// A job whose console has pipes.
 struct Piped {
     console: Child,
@@ -91,8 +97,7 @@ fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_los
     let place = Place::new("killed-roots");
     let mut random = Random::from_environment();
     let program = program();
-    let mut job =
-        Piped::start(&place, &["--detachable", "--root-journal", "8KiB", "-q", "-r", "2", "-n", "2", &program]);
+    let mut job = Piped::start(&place, &detachable(&["-r", "2", "-n", "2", &program]));
     let mut expected = String::new();
     job.say("first");
     expected += &format!("got first\n{}", rows(0));
@@ -118,22 +123,7 @@ fn a_root_is_killed_while_replicas_are_lost_and_replaced_by_copies() {
     let mut random = Random::from_environment();
     let (program, log) = (program(), place.path("audit.jsonl"));
     let losses = format!("random:mtbf=0.3s,count=200,seed={}", random.from_one_to(1 << 30));
-    let words = [
-        "--detachable",
-        "--root-journal",
-        "8KiB",
-        "-q",
-        "-r",
-        "2",
-        "-n",
-        "2",
-        "--spares",
-        "1",
-        "--inject",
-        &losses,
-        "--audit",
-        &log,
-    ];
+    let words = detachable(&["-r", "2", "-n", "2", "--spares", "1", "--inject", &losses, "--audit", &log]);
     let mut job = Piped::start(&place, &[&words[..], &[&program]].concat());
     let mut expected = String::new();
     let events = |event: &str| {
@@ -164,8 +154,7 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
     let mut random = Random::from_environment();
     let program = program();
     let (mut screen_now, terminal) = screen();
-    let mut console =
-        place.on(terminal, &["--detachable", "--root-journal", "8KiB", "-q", "-r", "2", "-n", "2", &program]);
+    let mut console = place.on(terminal, &detachable(&["-r", "2", "-n", "2", &program]));
     let (mut shown, mut expected) = (String::new(), String::new());
     for number in 0..10 {
         screen_now.type_line(&format!("word {number}"));
@@ -239,8 +228,7 @@ fn a_console_that_was_attached_says_how_a_root_that_was_killed_comes_back() {
 fn a_root_that_is_stopped_is_replaced() {
     let place = Place::new("stopped-root");
     let program = program();
-    let mut job =
-        Piped::start(&place, &["--detachable", "--root-journal", "8KiB", "-q", "-r", "2", "-n", "2", &program]);
+    let mut job = Piped::start(&place, &detachable(&["-r", "2", "-n", "2", &program]));
     job.say("word");
     let first = format!("got word\n{}", rows(0));
     job.see(first.len());
@@ -287,7 +275,7 @@ fn a_root_is_killed_when_all_daemons_have_left_and_what_is_not_shown_yet_is_neit
     let program = program();
     let place = Place::new("tail");
     let (mut screen_now, terminal) = screen();
-    let mut command = place.redrun(&["--detachable", "--root-journal", "8KiB", "-q", "-r", "2", "-n", "2", &program]);
+    let mut command = place.redrun(&detachable(&["-r", "2", "-n", "2", &program]));
     command.stdin(Stdio::from(terminal.try_clone().expect("there are descriptors"))).stdout(Stdio::from(terminal));
     // Where it is told that the root was killed.
     let mut console = command.stderr(Stdio::null()).spawn().expect("redrun is there");
@@ -330,8 +318,7 @@ fn without_a_lease_a_job_ends_with_its_root() {
 fn a_root_that_has_lost_replicas_knows_that_when_it_comes_back() {
     let place = Place::new("losses");
     let program = program();
-    let mut job =
-        Piped::start(&place, &["--detachable", "--root-journal", "8KiB", "-q", "-r", "2", "-n", "2", &program]);
+    let mut job = Piped::start(&place, &detachable(&["-r", "2", "-n", "2", &program]));
     let mut expected = format!("got word\n{}", rows(0));
     job.say("word");
     job.see(expected.len());
@@ -362,7 +349,7 @@ fn a_job_that_reads_and_writes_files_goes_on_in_them_when_its_root_was_killed() 
     let path = |name: &str| directory.path().join(name);
     let words: String = (0..40).map(|number| format!("word {number}\n")).collect();
     std::fs::write(path("input"), words + "end\n").expect("it can be written");
-    let mut command = place.redrun(&["--detachable", "--root-journal", "8KiB", "-q", "-r", "2", "-n", "2", &program()]);
+    let mut command = place.redrun(&detachable(&["-r", "2", "-n", "2", &program()]));
     command.stdin(std::fs::File::open(path("input")).expect("it was just written"));
     command.stdout(std::fs::File::create(path("output")).expect("it can be written"));
     let mut console = command.stderr(Stdio::null()).spawn().expect("redrun is there");

@@ -1,6 +1,6 @@
 //! Roots of jobs that are saved: killed while checkpoints are taken, and while the job goes back to one.
 
-use super::{Piped, find_root, kill_root, lose_root};
+use super::{Piped, detachable, find_root, kill_root, lose_root};
 use crate::terminals::{LIMIT, Place, program, rows};
 use nix::sys::signal::{Signal, kill as signal};
 use redrt_tests::Random;
@@ -21,20 +21,7 @@ impl Saved {
         let place = Place::new(name);
         let (program, store, audit) = (program(), place.path("store"), place.path("audit.jsonl"));
         let replicas = degree.to_string();
-        let words = [
-            "--detachable",
-            "--root-journal",
-            "8KiB",
-            "-q",
-            "-r",
-            &replicas,
-            "-n",
-            "2",
-            "--checkpoint-dir",
-            &store,
-            "--audit",
-            &audit,
-        ];
+        let words = detachable(&["-r", &replicas, "-n", "2", "--checkpoint-dir", &store, "--audit", &audit]);
         let job = Piped::start(&place, &[&words[..], options, &[&program]].concat());
         let mut saved = Self { place, job, expected: String::new(), number: 0, degree };
         saved.answers();
@@ -203,7 +190,7 @@ fn a_job_that_prints_to_files_of_its_ranks_goes_on_in_them() {
     let place = Place::new("killed-writers");
     let (program, store, directory) = (program(), place.path("store"), place.path("out"));
     let (output, mut expected, mut number) = (format!("{directory}/rank.0.out"), String::new(), 0);
-    let always = ["--detachable", "--root-journal", "8KiB", "-q", "--output-dir", &directory];
+    let always = detachable(&["--output-dir", &directory]);
     let of_first = ["-r", "2", "-n", "2", "--checkpoint", "asked", "--checkpoint-dir", &store, &program];
     for of_this in [&of_first[..], &["--resume", &store]] {
         let mut job = Piped::start(&place, &[&always[..], of_this].concat());
@@ -245,7 +232,7 @@ fn a_job_that_was_resumed_goes_on_when_its_root_was_killed() {
     let (code, shown) = saved.job.end();
     assert_eq!((code, shown), (Some(75), saved.expected));
     let (store, audit) = (saved.place.path("store"), saved.place.path("resumed.jsonl"));
-    let words = ["--detachable", "--root-journal", "8KiB", "-q", "--resume", &store, "--audit", &audit];
+    let words = detachable(&["--resume", &store, "--audit", &audit]);
     saved.job = Piped::start(&saved.place, &words);
     saved.expected = String::new();
     for _ in 0..4 {
