@@ -16,9 +16,8 @@
 //!   │ ── GoOn ──────────────────────────────▶ │ ────────────────────────────────▶ │   its threads go on
 //!   │ ◀── Saved, of each process ──────────── │                                   │   the copy is written
 //! ```
-//! What sources share is not copied before every one is stopped, and none goes on before all are copied: so what one
-//! image has of a message, or of the memory that processes of a host share, fits what all others have. What a source
-//! has alone is copied as soon as it is stopped: it sends nothing from `Quiet` on, and nobody else changes that.
+//! No image is copied before every source is stopped, and none goes on before all are copied: so what one image has of
+//! a message, or of the memory that processes of a host share, fits what all others have.
 //! `Failed` may take the place of any answer, `Abandon` follows whatever went before.
 //!
 //! Connections over networks cannot be in an image. In a job without replicas a process is quiet when all that it has

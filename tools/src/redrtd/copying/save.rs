@@ -1,7 +1,7 @@
 //! Writes the image of a process of this host to a file, for a line.
 
 use super::super::spawn::SHARED_MEMORY_FD;
-use super::{Daemon, Reply, Word, cost, event_teller, leave_unless_wanted, tell_stopped};
+use super::{Daemon, Reply, Word, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
 use cloner::control::Control;
 use cloner::image::digests::{Base, Contents};
@@ -71,8 +71,6 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     let outcome = source::clone(&control, &options, sink, &mut |event| {
         leave_unless_wanted(match event {
             Event::Small => daemon.say(&Reply::Ready).and_then(|()| daemon.wait_for(Word::Round)),
-            Event::Stopped => tell_stopped(&control, daemon),
-            Event::OwnCopied => daemon.wait_for(Word::GoOn),
             Event::Copied => {
                 copied = memory.as_ref().map(|(_, _, fd)| SharedMemory::copy(fd));
                 length = undo.as_ref().map(|undo| undo.log.cut());
