@@ -97,6 +97,30 @@ fn a_job_goes_back_to_its_checkpoint_when_a_rank_is_lost_again_and_again() {
 }
 
 #[test]
+fn shared_memory_that_comes_and_goes_is_saved_and_loaded() {
+    let program = compile_case("sharing");
+    let job = |degree| Job::new(2, &program).degree(degree).arguments(&["60"]).limit(LIMIT);
+    let sorted = |ended: &Ended| {
+        let mut lines: Vec<_> = ended.out.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let alone = sorted(&job(1).run().ended_well());
+    // An image of what was there in an earlier look, and was gone in the last one, could not be loaded.
+    for degree in [1, 1, 1, 1, 2, 2] {
+        let store = store();
+        let job = saved(job(degree), "50ms", &store).start();
+        job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
+        let running = job.replicas();
+        let ids = running.iter().filter_map(|one| Some(job.pid_of(one.split(' ').next()?)));
+        ids.for_each(kill);
+        let ended = job.wait().ended_well();
+        assert_eq!(sorted(&ended), alone, "{ended}");
+        assert!(ended.events("went-back").count() > 0, "{ended}");
+    }
+}
+
+#[test]
 fn with_replicas_a_job_goes_back_when_all_of_one_rank_are_lost() {
     for transport in ["shm", "tcp"] {
         let store = store();

@@ -86,6 +86,8 @@ impl Memory {
     /// its backing says; what is not in the layout any more goes.
     pub fn apply(&mut self, layout: Layout) -> io::Result<()> {
         check(&layout, self.files.len())?;
+        // One that comes back later is another one.
+        self.objects.retain(|id, _| layout.objects.iter().any(|object| object.id == *id));
         for object in &layout.objects {
             if let Entry::Vacant(vacant) = self.objects.entry(object.id) {
                 let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
@@ -379,6 +381,27 @@ mod tests {
             Ok(())
         });
         outcome.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    #[test]
+    fn an_object_that_was_gone_begins_anew() {
+        let objects = |len| vec![SharedObject { id: 1, name: String::new(), len, seals: 0 }];
+        let layout = |objects| Layout { areas: Vec::new(), objects };
+        let content = |memory: &Memory| {
+            let object = std::fs::File::from(memory.object(1).unwrap().try_clone().unwrap());
+            let mut content = [0; 5];
+            std::os::unix::fs::FileExt::read_exact_at(&object, &mut content, 0).map(|()| content)
+        };
+        let mut memory = Memory::new(Vec::new());
+        memory.apply(layout(objects(4096))).unwrap();
+        let object = std::fs::File::from(memory.object(1).unwrap().try_clone().unwrap());
+        std::os::unix::fs::FileExt::write_all_at(&object, b"there", 0).unwrap();
+        memory.apply(layout(objects(8192))).unwrap();
+        assert_eq!(&content(&memory).unwrap(), b"there");
+        memory.apply(layout(Vec::new())).unwrap();
+        assert!(memory.object(1).is_none());
+        memory.apply(layout(objects(4096))).unwrap();
+        assert_eq!(content(&memory).unwrap(), [0; 5]);
     }
 
     proptest! {

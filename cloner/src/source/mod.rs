@@ -505,6 +505,8 @@ impl<'a> Source<'a> {
         let mut picture = self.look(phase, false)?;
         self.steps.note("cut: look at pages");
         objects::add_open(&mut picture.plan, &open).during(phase, Operation::FindShared)?;
+        let parts = objects::within(parts, &picture.plan.layout.objects);
+        self.objects.truncate(&picture.plan.layout.objects);
         let mut state = state::gather(control, &picture.mappings, found).during(phase, Operation::ReadState)?;
         let thread_count = state.threads.len();
         self.steps.note("cut: state");

@@ -41,6 +41,13 @@ pub struct Part {
     address: u64,
 }
 
+/// Those within objects of these lengths: one that other processes share may have been cut meanwhile.
+pub fn within(parts: Vec<Part>, objects: &[SharedObject]) -> Vec<Part> {
+    let len = |id: u64| objects.iter().find(|object| object.id == id).map_or(0, |object| object.len);
+    let within = |part: Part| Part { end: part.end.min(len(part.id).next_multiple_of(PAGE)), ..part };
+    parts.into_iter().map(within).filter(|part| part.start < part.end).collect()
+}
+
 /// Finds all parts.
 pub fn parts(control: &Control, plan: &Plan, open: &Open) -> io::Result<Vec<Part>> {
     let mut all = Vec::new();
@@ -153,10 +160,11 @@ impl Changes {
 }
 
 impl Objects {
-    /// The destination is about to cut its objects to these lengths.
+    /// The destination is about to cut its objects to these lengths, and has no others any more. Called before changes
+    /// are looked for: nothing is sent of what is gone.
     pub fn truncate(&mut self, objects: &[SharedObject]) {
         let lens: FxHashMap<u64, u64> = objects.iter().map(|object| (object.id, object.len)).collect();
-        self.pages.retain(|(id, at), _| lens.get(id).is_none_or(|len| at + PAGE <= *len));
+        self.pages.retain(|(id, at), _| lens.get(id).is_some_and(|len| at + PAGE <= *len));
     }
 
     /// Copies what the destination does not have.
@@ -202,5 +210,31 @@ impl Objects {
             each(id, at, &[0; PAGE as usize])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(id: u64, len: u64) -> SharedObject {
+        SharedObject { id, name: String::new(), len, seals: 0 }
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_is_gone() {
+        let pages = [(1, 0), (1, PAGE), (1, 2 * PAGE), (2, 0)].into_iter().map(|place| (place, (7, 1))).collect();
+        let mut objects = Objects { pages, look_count: 1 };
+        // The page in which it ends is zeros behind its end there, and is sent again.
+        objects.truncate(&[object(1, PAGE + 1)]);
+        assert_eq!(objects.pages.keys().collect::<Vec<_>>(), [&(1, 0)]);
+    }
+
+    #[test]
+    fn parts_end_where_their_objects_do() {
+        let part = |id, start, end| Part { id, start, end, address: 0 };
+        let parts = vec![part(1, 0, 3 * PAGE), part(1, 4 * PAGE, 5 * PAGE), part(2, 0, PAGE)];
+        let within = within(parts, &[object(1, PAGE + 1)]);
+        assert_eq!(within.iter().map(|part| (part.id, part.start, part.end)).collect::<Vec<_>>(), [(1, 0, 2 * PAGE)]);
     }
 }
