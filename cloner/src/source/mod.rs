@@ -136,9 +136,6 @@ pub enum Event {
     Small,
     /// All threads of the program are stopped, and wait for this to be heard.
     Stopped,
-    /// All that nobody but the stopped program can change was copied. What it shares with others is when this was
-    /// heard.
-    OwnCopied,
     /// All that the image needs of the stopped program was copied; its threads go on when this was heard.
     Copied,
     /// Memory is going over.
@@ -523,7 +520,6 @@ impl<'a> Source<'a> {
         let mut held = None;
         let snapshot = if wait {
             held = Some(parked);
-            events(Event::OwnCopied);
             None
         } else {
             let mut snapshot = Snapshot::take(&control.memory, &pieces, room, self.outputs.len())
@@ -532,8 +528,6 @@ impl<'a> Source<'a> {
                 snapshot.flip(bit);
             }
             self.steps.note("cut: copy pages");
-            events(Event::OwnCopied);
-            self.steps.note("cut: others stop");
             shared = self.objects.changes(control, &parts, &open).during(phase, Operation::ReadShared)?;
             events(Event::Copied);
             self.steps.note("cut: others are copied");

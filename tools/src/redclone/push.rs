@@ -153,7 +153,6 @@ fn as_json(event: &Event) -> serde_json::Value {
         Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
         Event::Stopped => json!({"event": "stopped"}),
         Event::Small => json!({"event": "small"}),
-        Event::OwnCopied => json!({"event": "own-copied"}),
         Event::Copied => json!({"event": "copied"}),
         Event::Tracking(how) => json!({"event": "tracking", "tracking": how}),
         Event::Round { round, done_bytes, total_bytes, elapsed } => json!({

@@ -156,7 +156,7 @@ pub enum Reply {
     Progress(Progress),
     /// What is left is small. Waits for [`Word::Cut`], and one that saves an image for [`Word::Round`] before.
     Ready,
-    /// The process is stopped. Waits for [`Word::GoOn`]; one that saves an image copies what it can meanwhile.
+    /// The process is stopped. Waits for [`Word::GoOn`].
     Stopped {
         /// What it has not read of what is in its standard input.
         #[serde(with = "serde_bytes")]
@@ -238,7 +238,9 @@ fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<
             daemon.wait_for(Word::Cut)
         }
         Event::Stopped => {
-            tell_stopped(control, daemon)?;
+            let unread = source::unread(control, 0).context("Failed to look into standard input")?;
+            let is_below_script = source::is_below_script(control).context("Failed to find its parent")?;
+            daemon.say(&Reply::Stopped { unread, is_below_script })?;
             daemon.wait_for(Word::GoOn)
         }
         Event::Round { round, done_bytes, total_bytes, elapsed } if told.elapsed() >= TELL_INTERVAL => {
@@ -249,12 +251,6 @@ fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<
         }
         _ => Ok(()),
     }
-}
-
-fn tell_stopped(control: &Control, daemon: &mut Daemon) -> Result<()> {
-    let unread = source::unread(control, 0).context("Failed to look into standard input")?;
-    let is_below_script = source::is_below_script(control).context("Failed to find its parent")?;
-    daemon.say(&Reply::Stopped { unread, is_below_script })
 }
 
 /// Ends this process when the daemon could not be told, or did not answer: nobody wants the image any more. The agent
