@@ -183,7 +183,7 @@ impl Manifest {
         &self.members[rank.0 as usize]
     }
 
-    /// The view with which the job goes on, with so many replicas of each rank as there are places for: those that were
+    /// The view with which the job goes on, with as many replicas of each rank as there are places for: those that were
     /// saved first, then others that lived. All of a rank have one image.
     #[must_use]
     pub fn view_of_images(&self, degrees: &[u16]) -> View {

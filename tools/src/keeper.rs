@@ -11,14 +11,14 @@
 
 use crate::ledger;
 use anyhow::{Context, Result, ensure};
+use control_network::launcher;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,14 +33,11 @@ pub const PIPE: &str = ".pipe";
 /// # Errors
 /// When it cannot be started, or ends.
 pub fn start(directory: &Path, lease: Duration) -> Result<Child> {
-    let executable = control_network::launcher::daemon_executable()?;
+    let executable = launcher::daemon_executable()?;
     let mut command = Command::new(&executable);
     command.arg(KEEPER_FLAG).arg(directory).arg(lease.as_millis().to_string());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
-    // This program waits for signals by descriptor and has them blocked.
-    let set_up = || Ok(SigSet::empty().thread_set_mask()?);
-    // SAFETY: set_up runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
-    unsafe { command.pre_exec(set_up) };
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    launcher::runs_apart(&mut command);
     let mut keeper = command.spawn().with_context(|| format!("Failed to start {}", executable.display()))?;
     let mut word = Vec::new();
     let said = keeper.stdout.take().map_or(Ok(0), |mut said| said.read_to_end(&mut word));

@@ -90,7 +90,7 @@ fn is_agreement(number: u64) -> bool {
     number >= u64::from(FIRST) && number.is_power_of_two()
 }
 
-/// The last operation before this one at which they do; 0: there is none.
+/// The last operation before this one at which they do; 0 if no operation before it does.
 fn agreement_before(number: u64) -> u64 {
     let before = 1 << (number - 1).max(1).ilog2();
     if is_agreement(before) { before } else { 0 }

@@ -114,7 +114,7 @@ impl Directory {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(FILE_MODE);
         options.open(Disk::log_path(&self.0))?;
-        // Several may come here at once. Whoever finds it there finds all of it, and adds to the log after that.
+        // Several may come here at once. A process that finds it there finds all of it, and adds to the log after that.
         let own = self.new_directory()?;
         options.open(own.join(COMPLETE))?;
         self.cut()?.write(&own.join(BEGUN))?;

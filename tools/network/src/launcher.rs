@@ -234,7 +234,7 @@ fn tie(command: &mut Command, place: &DaemonArguments) {
 }
 
 /// A process group of its own: Ctrl-C is for redrun, which tells the daemons what it means.
-fn runs_apart(command: &mut Command) {
+pub fn runs_apart(command: &mut Command) {
     command.process_group(0);
     // This program waits for signals by descriptor and has them blocked.
     let set_up = || Ok(SigSet::empty().thread_set_mask()?);

@@ -47,7 +47,7 @@ impl Slot {
         Ok(Self { start: unsafe { Region::new(start, 0) }, count, datatype, section })
     }
 
-    /// One like it, so many bytes further on.
+    /// One like it, this number of bytes further on.
     fn at(&self, offset: isize) -> Self {
         let start = self.start.start().wrapping_offset(offset);
         // SAFETY: - as in `with`.

@@ -160,7 +160,7 @@ impl SharedBoard {
         if let Some(before) = before {
             self.wait(before).await;
         }
-        // Who waits for a collective that does not block makes progress by that.
+        // Not where collectives do not block: a thread that waits for one of those makes progress by that.
         if self.blocks && number.is_multiple_of(OPERATIONS_PER_PROGRESS) {
             engine::cell().poll_once();
         }

@@ -15,9 +15,9 @@
 //! image has gone through all that was done, and nothing else, and nobody changes anything while all sources are
 //! stopped. A sibling may not have heard yet what was done, and would do it again.
 //!
-//! Where messages have numbers, what is on its way to a source when it is stopped is sent again by whoever goes on from
-//! the images. All sources are stopped before the first is copied: so none has let go, or decided, what the image of
-//! another would need of it.
+//! Where messages have numbers, what is on its way to a source when it is stopped is sent again by the process that
+//! goes on from the images. All sources are stopped before the first is copied: so none has let go, or decided, what
+//! the image of another would need of it.
 
 mod taking;
 

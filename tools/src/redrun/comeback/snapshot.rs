@@ -8,6 +8,7 @@ use super::super::Shell;
 use super::super::attribution::Attribution;
 use super::super::fleet::HostBefore;
 use super::super::folding::Folding;
+use super::super::lines::Lines;
 use super::super::metrics::Counts;
 use super::super::output::Written;
 use super::super::summary::Tally;
@@ -107,7 +108,7 @@ impl Shell<'_> {
     }
 
     fn all_of_it(&self, written: Written) -> Result<Snapshot> {
-        let lines = |lines: &super::super::lines::Lines| LinesBefore {
+        let lines = |lines: &Lines| LinesBefore {
             newest: lines.newest.clone(),
             beside: lines.beside.clone(),
             basis: lines.basis.clone(),
