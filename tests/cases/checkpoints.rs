@@ -178,31 +178,33 @@ fn a_job_is_resumed_with_more_replicas_than_were_saved() {
 /// Only one replica of each rank is saved, and all are there after a return, also one that was missing when it was.
 #[test]
 fn one_replica_of_each_rank_is_saved_and_a_return_brings_all_back() {
-    let alone = store();
-    let mut bytes = Vec::new();
-    for (degree, store) in [(1, &alone), (2, &store())] {
-        let ended = while_computing(LIMIT, until(degree, "auto", store), |job| {
-            if degree == 2 {
-                job.kill_replica("0.1");
-                job.wait_for("replica-lost", 1);
-            }
-            checkpoint(job);
-            if degree == 2 {
-                ["1.0", "1.1"].map(|replica| job.pid_of(replica)).into_iter().for_each(kill);
-                job.wait_for("went-back", 1);
-                job.wait_for("started", 12);
-                // So is what was missing: either of each rank can go on alone.
-                for (count, replica) in (2..).zip(["0.0", "1.0", "2.1"]) {
-                    job.kill_replica(replica);
-                    job.wait_for("replica-lost", count + 1);
-                }
-            }
-        });
-        let ended = is_right(ended);
-        bytes.push(ended.events("checkpoint").next().and_then(|event| event["bytes"].as_u64()).expect("it has a size"));
-    }
-    // Without replicas the memory that processes share is there besides.
-    assert!(bytes[1] < bytes[0] * 13 / 10, "{bytes:?}");
+    let store = store();
+    let ended = while_computing(LIMIT, until(2, "auto", &store), |job| {
+        job.kill_replica("0.1");
+        job.wait_for("replica-lost", 1);
+        checkpoint(job);
+        assert_eq!(images(store.path()), ["0.image", "1.image", "2.image"]);
+        ["1.0", "1.1"].map(|replica| job.pid_of(replica)).into_iter().for_each(kill);
+        job.wait_for("went-back", 1);
+        job.wait_for("started", 12);
+        // So is what was missing: either of each rank can go on alone.
+        for (count, replica) in (2..).zip(["0.0", "1.0", "2.1"]) {
+            job.kill_replica(replica);
+            job.wait_for("replica-lost", count + 1);
+        }
+    });
+    let _ = is_right(ended);
+}
+
+/// The names of the images below `directory`, sorted. How large they are depends on what ranks wrote meanwhile.
+fn images(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("it can be read").flatten().map(|entry| entry.path());
+    let (below, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let names = files.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let mut found: Vec<_> = below.iter().flat_map(|path| images(path)).collect();
+    found.extend(names.filter(|name| name.ends_with(".image")));
+    found.sort_unstable();
+    found
 }
 
 pub fn resume(store: &Path) -> Job {
