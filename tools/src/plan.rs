@@ -59,6 +59,8 @@ pub struct HostPlan {
     pub detect_timeout: Duration,
     /// How long processes go on when the root was killed; zero if they end with it.
     pub root_lease: Duration,
+    /// How many hosts hold what the root decides. With more than one, processes outlive its host, too.
+    pub roots: u8,
     /// A longer journal of the root is shortened.
     pub root_journal_bytes: u64,
     /// Processes for each host, where that was said.
@@ -98,6 +100,7 @@ impl HostPlan {
             root_address: Ipv4Addr::LOCALHOST.into(),
             detect_timeout: DETECT_TIMEOUT,
             root_lease: Duration::ZERO,
+            roots: 1,
             root_journal_bytes: root_journal::file::JOURNAL_BYTES_USUAL,
             per_host: None,
             map_by: MapBy::Slot,

@@ -268,6 +268,8 @@ pub struct Remote {
     pub root: SocketAddr,
     /// How long processes go on when the root was killed, in milliseconds; 0 if they end with it.
     pub root_lease_ms: u64,
+    /// They go on so long also when its host is lost: the next root may be on another.
+    pub has_several_roots: bool,
 }
 
 /// Daemons to be started by a daemon.

@@ -43,6 +43,8 @@ pub struct DaemonArguments {
     pub interface: Option<String>,
     /// How long processes go on when the root was killed; zero if they end with it.
     pub root_lease: Duration,
+    /// They go on so long also when its host is lost: the next root may be on another.
+    pub has_several_roots: bool,
 }
 
 impl DaemonArguments {
@@ -55,6 +57,7 @@ impl DaemonArguments {
         if !self.root_lease.is_zero() {
             words.extend(["--root-lease-ms".into(), self.root_lease.as_millis().to_string()]);
         }
+        words.extend(self.has_several_roots.then(|| "--has-several-roots".to_owned()));
         words.extend(["--connect".into(), self.parent.to_string()]);
         words
     }
@@ -303,6 +306,7 @@ mod tests {
             fan_out: 2,
             interface: None,
             root_lease: Duration::ZERO,
+            has_several_roots: false,
         };
         let host = HostName { user: None, name: "far".into() };
         for (command, says) in [
@@ -310,8 +314,14 @@ mod tests {
             (words(&["sh", "-c", "exit 3"]), "exit status: 3"),
             (words(&["sh", "-c", "echo sh: not found >&2; exit 127"]), "installed at the same place"),
         ] {
-            let launcher =
-                Remote { command, daemon: "/no/redrtd".into(), interface: None, root: address, root_lease_ms: 0 };
+            let launcher = Remote {
+                command,
+                daemon: "/no/redrtd".into(),
+                interface: None,
+                root: address,
+                root_lease_ms: 0,
+                has_several_roots: false,
+            };
             let mut starting = remote(&launcher, &host, &place, &Secret::new([7; 32])).unwrap();
             let begin = Instant::now();
             let why = loop {

@@ -53,6 +53,10 @@ struct Daemon {
     #[arg(long, default_value_t = 0)]
     root_lease_ms: u64,
 
+    /// They go on so long also when its host is lost
+    #[arg(long)]
+    has_several_roots: bool,
+
     /// Where the daemon above, or redrun, listens
     #[arg(long)]
     connect: SocketAddr,
@@ -95,9 +99,10 @@ fn run() -> Result<i32> {
     let host = host_number(&arguments.host)?;
     redrt_tools::developers::begin(&format!("redrtd {host}"))?;
     let secret = handing::read_line(std::io::stdin())?;
-    let Daemon { fan_out, root, interface, connect, root_lease_ms, .. } = arguments;
+    let Daemon { fan_out, root, interface, connect, root_lease_ms, has_several_roots, .. } = arguments;
     let root_lease = Duration::from_millis(root_lease_ms);
-    redrtd::run(DaemonArguments { host: Some(host), parent: connect, root, fan_out, interface, root_lease }, &secret)?;
+    let (host, parent) = (Some(host), connect);
+    redrtd::run(DaemonArguments { host, parent, root, fan_out, interface, root_lease, has_several_roots }, &secret)?;
     Ok(0)
 }
 

@@ -277,6 +277,11 @@ pub struct Arguments {
     #[arg(long = "root-journal", value_name = "SIZE", help_heading = "Job")]
     pub root_journal: Option<String>,
 
+    /// Hosts that hold what the root of a detachable job decides: 1, 3 or 5. With more than one, the processes on other
+    /// hosts wait for a root also when the host of theirs is lost [default: 1]
+    #[arg(long, hide = true, value_name = "N", help_heading = "Job")]
+    pub roots: Option<u8>,
+
     /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach JOB, where JOB is its
     /// identity or the beginning of it, and may be left out if there is one. Ends with the job's exit code
     #[arg(long, help_heading = "Job")]

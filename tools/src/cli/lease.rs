@@ -26,6 +26,23 @@ pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> 
     }
 }
 
+/// How many hosts hold what the root decides.
+///
+/// # Errors
+/// When there can be no majority of so many, or no host would have a use for it.
+pub(super) fn roots(arguments: &Arguments, root_lease: Duration) -> Result<u8, UsageError> {
+    let refused = |why: &str| Err(UsageError(format!("--roots {}: {why}", arguments.roots.unwrap_or(1))));
+    match arguments.roots {
+        None | Some(1) => Ok(1),
+        Some(3 | 5) if !arguments.detachable && !arguments.detach => {
+            refused("only the root of a job with --detachable or --detach can be on another host")
+        }
+        Some(3 | 5) if root_lease.is_zero() => refused("processes that end with their root (--root-lease 0) need one"),
+        Some(count @ (3 | 5)) => Ok(count),
+        Some(_) => refused("1, 3 or 5, please"),
+    }
+}
+
 /// The length of a journal, in bytes, from which on it is shortened.
 ///
 /// # Errors

@@ -321,6 +321,7 @@ fn assemble_with(
     let arbitrates = arbitration_interval.is_some();
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
     hosts.root_lease = lease::root_lease(arguments)?;
+    hosts.roots = lease::roots(arguments, hosts.root_lease)?;
     hosts.root_journal_bytes = lease::root_journal_bytes(arguments)?;
     let checkpoint = checkpoint::checkpoint(arguments)?;
     if let Some(checkpoint) = &checkpoint {

@@ -49,7 +49,7 @@ const OF_ONE_RUN: [&str; 13] = [
 /// With these, the options of redrun are elsewhere, or there are none.
 const WITHOUT_DEFAULTS: [&str; 4] = ["attach", "generate", "root", "spawned"];
 /// Options that are refused without one of others: they wait for it.
-const NEEDS: [(&str, &[&str]); 13] = [
+const NEEDS: [(&str, &[&str]); 14] = [
     (CHECKPOINT_DIRECTORY, &["checkpoint", "resume", "protect"]),
     ("checkpoint_chain", &["checkpoint", "resume", "protect"]),
     ("checkpoint_compression", &["checkpoint", "resume", "protect"]),
@@ -63,6 +63,7 @@ const NEEDS: [(&str, &[&str]); 13] = [
     ("pool_secret", &["pool"]),
     ("root_journal", &["detachable", "detach"]),
     ("root_lease", &["detachable", "detach"]),
+    ("roots", &["detachable", "detach"]),
 ];
 /// Options that give way to others which say the same, or exclude it, besides those that clap knows of.
 const GIVES_WAY: [(&str, &[&str]); 8] = [

@@ -100,7 +100,14 @@ fn processes_wait_for_a_root_that_can_come_back() {
     assert_eq!(lease("--detach --checkpoint asked --output-dir out true"), Ok(600));
     let journal = |line| parse_line(line).map(|job| job.hosts.root_journal_bytes);
     assert_eq!((journal("--detach --root-journal 4KiB true"), journal("true")), (Ok(4096), Ok(32 << 20)));
+    let roots = |line| parse_line(line).map(|job| job.hosts.roots);
+    assert_eq!((roots("--detach --roots 3 true"), roots("--detach true")), (Ok(3), Ok(1)));
+    assert_eq!((roots("--roots 1 true"), roots("--detachable --roots 5 true")), (Ok(1), Ok(5)));
     let refused = [
+        ("--roots 3 true", "--roots 3: only the root of a job with --detachable"),
+        ("--detach --roots 3 --root-lease 0 true", "--root-lease 0"),
+        ("--detach --roots 2 true", "--roots 2: 1, 3 or 5"),
+        ("--detach --roots 0 true", "--roots 0"),
         ("--root-lease 1min true", "--detachable"),
         ("--detach --root-lease soon true", "not a time"),
         ("--root-journal 1MiB true", "--detachable"),

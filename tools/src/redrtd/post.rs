@@ -69,7 +69,7 @@ pub struct Post {
     is_launched: bool,
     /// It is gone, and calls when it has come back.
     awaits_call: bool,
-    /// The root was killed then, and has not come back.
+    /// The root is gone since then, or silent where it may be gone with its host, and no other has come.
     rootless_since: Option<Instant>,
     looking_for_root: bool,
     /// The neighbour that is being dialled.
@@ -217,7 +217,10 @@ impl Post {
         }
         if self.lease_end().is_some_and(|at| at <= Instant::now()) {
             let lease = self.place.root_lease.as_secs_f64();
-            let reason = format!("the root of the job was killed, and none has come back within {lease} s");
+            let reason = match self.awaits_call {
+                true => format!("the root of the job was killed, and none has come back within {lease} s"),
+                false => format!("the root of the job was not heard, and none has come back within {lease} s"),
+            };
             self.errands.push_back(Errand::LeaseOver(reason));
         }
         std::mem::take(&mut self.errands)
@@ -270,7 +273,11 @@ impl Post {
                 self.attach();
                 self.pass(None, &Down::Resync);
             }
-            Down::Beat { .. } => self.pass(None, &frame),
+            Down::Beat { .. } => {
+                // It was there all the time.
+                self.rootless_since.take_if(|_| !self.awaits_call);
+                self.pass(None, &frame);
+            }
             Down::Attached { host, .. } | Down::Taken { host, .. } | Down::Stop { host, .. } => {
                 self.pass(Some(host), &frame);
             }
@@ -414,6 +421,16 @@ impl Post {
         self.is_launched && !self.place.root_lease.is_zero()
     }
 
+    /// Whether it is no reason to leave that nothing is heard of the root.
+    fn outlives_silence(&self) -> bool {
+        self.rootless_since.is_some() || self.has_lease() && self.place.has_several_roots
+    }
+
+    fn look_for_root(&mut self) {
+        self.root_refusals.begin();
+        self.find_root();
+    }
+
     /// A connection to a daemon below broke: if it has ended, its host refuses a new one.
     fn ask_for_refusal(&mut self, host: u32) {
         if self.refusals.entry(host).or_default().may_ask()
@@ -503,6 +520,7 @@ impl Post {
                 fan_out: self.place.fan_out,
                 interface: remote.interface.clone(),
                 root_lease: Duration::from_millis(remote.root_lease_ms),
+                has_several_roots: remote.has_several_roots,
             };
             match launcher::remote(remote, name, &place, self.hub.secret()) {
                 Ok(starting) => self.starting.push(starting),
@@ -595,10 +613,6 @@ impl Post {
             let host = self.host();
             self.up(&Up::Taken { host, count });
         }
-        if self.rootless_since.is_some() {
-            // That it is not heard is known, and is no reason to leave before the lease is over.
-            self.observer.heard_root();
-        }
         for duty in self.observer.tick() {
             self.fulfil(duty);
         }
@@ -610,9 +624,11 @@ impl Post {
     fn fulfil(&mut self, duty: Duty) {
         match duty {
             Duty::Report(host, sign) => self.tell(&FromDaemon::Observed { host, sign }),
-            Duty::FindWay => {
-                self.root_refusals.begin();
-                self.find_root();
+            Duty::FindWay => self.look_for_root(),
+            // Its host may be lost, and then the next one calls; or it is there, and the way to it is found again.
+            Duty::Leave if self.outlives_silence() => {
+                self.rootless_since.get_or_insert_with(Instant::now);
+                self.look_for_root();
             }
             Duty::Leave => {
                 let reason = "cut off from redrun: this side of the network stops".to_owned();

@@ -174,7 +174,7 @@ impl Ground {
                 }
                 Err(error) => {
                     ledger.give_up(&format!("{error:#}"));
-                    plan.root_lease = Duration::ZERO;
+                    (plan.root_lease, plan.roots) = (Duration::ZERO, 1);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::{Fleet, Member, News};
 use crate::plan::{Launcher, PlannedHost};
 use anyhow::{Context, Result, ensure};
-use control_network::launcher::{self, DaemonArguments};
+use control_network::launcher;
 use control_network::launchers;
 use redrt_wire::daemon::{HostName, Remote, ToDaemon};
 use spare_pool::Spare;
@@ -35,16 +35,8 @@ impl Fleet {
             (None, Launcher::Remote(command)) => command.clone(),
             (None, Launcher::Slurm(_)) => vec!["ssh".to_owned()],
         };
-        let interface = self.plan.interface.clone();
-        let (root_lease, fan_out) = (self.plan.root_lease, self.plan.fan_out);
-        let remote = Remote {
-            command,
-            daemon: launcher::daemon_executable()?,
-            interface: interface.clone(),
-            root,
-            root_lease_ms: root_lease.as_millis() as u64,
-        };
-        let place = DaemonArguments { host: Some(host), parent: root, root, fan_out, interface, root_lease };
+        let remote = Remote { command, ..self.remote()? };
+        let place = self.place(Some(host));
         let secret = self.hub.secret().clone();
         let starting = launcher::remote(&remote, &name, &place, &secret);
         self.note_starting(starting.with_context(|| format!("host {}", spare.name))?);

@@ -1,7 +1,7 @@
 //! From the plan to daemons on every host, level by level of the tree.
 
 use super::{Fleet, News};
-use crate::plan::Launcher;
+use crate::plan::{HostPlan, Launcher};
 use anyhow::{Context, Result, anyhow};
 use control_network::launcher::{self, DaemonArguments};
 use host_watch::shape;
@@ -14,23 +14,17 @@ const PROGRESS_TIME_MAX: Duration = Duration::from_secs(9);
 impl Fleet {
     /// Starts the daemons that connect to the root.
     pub(super) fn launch(&mut self) -> Result<()> {
-        let root = self.hub.address();
-        let interface = self.plan.interface.clone();
-        let fan_out = self.plan.fan_out;
-        let root_lease = self.plan.root_lease;
-        let place =
-            |host| DaemonArguments { host, parent: root, root, fan_out, interface: interface.clone(), root_lease };
         let secret = self.hub.secret().clone();
         if let Launcher::Slurm(srun) = &self.plan.launcher {
             let names = self.plan.hosts.iter().filter_map(|host| Some(host.name.as_ref()?.name.clone()));
             let nodes: Vec<_> = names.collect();
-            let starting = launcher::slurm(srun, &nodes, &place(None), &secret)?;
+            let starting = launcher::slurm(srun, &nodes, &self.place(None), &secret)?;
             self.note_starting(starting);
             return Ok(());
         }
-        for host in shape::children(None, fan_out, self.plan.hosts.len() as u32) {
+        for host in shape::children(None, self.plan.fan_out, self.plan.hosts.len() as u32) {
             let planned = &self.plan.hosts[host as usize];
-            let place = place(Some(host));
+            let place = self.place(Some(host));
             let starting = match &planned.name {
                 Some(name) if !planned.local => {
                     let started = launcher::remote(&self.remote()?, name, &place, &secret);
@@ -48,11 +42,25 @@ impl Fleet {
         self.starting.push(starting);
     }
 
-    fn remote(&self) -> Result<Remote> {
+    /// What a daemon is told that connects to the root.
+    pub(super) fn place(&self, host: Option<u32>) -> DaemonArguments {
+        let HostPlan { fan_out, root_lease, .. } = self.plan;
+        let (root, interface) = (self.hub.address(), self.plan.interface.clone());
+        let has_several_roots = self.plan.roots > 1;
+        DaemonArguments { host, parent: root, root, fan_out, interface, root_lease, has_several_roots }
+    }
+
+    /// What one is told that starts others.
+    pub(super) fn remote(&self) -> Result<Remote> {
         let (Launcher::Remote(command) | Launcher::Slurm(command)) = &self.plan.launcher;
-        let (interface, root) = (self.plan.interface.clone(), self.hub.address());
-        let root_lease_ms = self.plan.root_lease.as_millis() as u64;
-        Ok(Remote { command: command.clone(), daemon: launcher::daemon_executable()?, interface, root, root_lease_ms })
+        Ok(Remote {
+            command: command.clone(),
+            daemon: launcher::daemon_executable()?,
+            interface: self.plan.interface.clone(),
+            root: self.hub.address(),
+            root_lease_ms: self.plan.root_lease.as_millis() as u64,
+            has_several_roots: self.plan.roots > 1,
+        })
     }
 
     /// A daemon has attached for the first time: it starts those below it.
