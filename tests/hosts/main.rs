@@ -5,6 +5,7 @@ mod checkpoints;
 mod comebacks;
 mod connections;
 mod dynamic;
+mod elsewhere;
 mod faults;
 mod launch;
 mod levels;

@@ -14,9 +14,9 @@
 //! the environment of the program, and all that was read from standard input and printed.
 
 use crate::jobs;
-use crate::plan::PlannedHost;
+use crate::plan::{HostPlan, PlannedHost};
 use anyhow::{Context, Result};
-use control_network::identity::ProcessIdentity;
+use control_network::identity::{Machine, ProcessIdentity};
 use control_network::launcher::Starting;
 use job_root::Input;
 use line_store::{Kept, Manifest};
@@ -42,6 +42,10 @@ pub struct Begun {
     pub directory: PathBuf,
     /// The environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// Where its first root is.
+    pub machine: Machine,
+    /// Its hosts, as they were found there.
+    pub plan: HostPlan,
     /// The job's number.
     pub job: u64,
     /// The job's secret.
@@ -65,6 +69,8 @@ pub struct KeptFile {
     pub position: u64,
     /// Each write goes to its end.
     pub appends: bool,
+    /// By which it is told from another that has its path on another host.
+    pub inode: u64,
 }
 
 /// What the journal has behind that.
@@ -138,8 +144,16 @@ pub enum Record {
     Returned(Box<Returned>),
     /// Lines without an end were shown: a terminal waits for an answer.
     Prompt,
+    /// So much of what the job has printed was shown on standard output and standard error: for a root on another host,
+    /// which has nothing else that says so.
+    Shown([u64; 2]),
     /// Another root goes on from here.
-    CameBack(Term),
+    CameBack {
+        /// Its term.
+        term: Term,
+        /// Where it is.
+        machine: Machine,
+    },
     /// All that was before, as who goes on wants it.
     Snapshot(#[serde(with = "serde_bytes")] Vec<u8>),
 }
@@ -380,6 +394,11 @@ impl Ledger {
         }
     }
 
+    /// So much was shown. Goes along with what is written next.
+    pub fn shown(&self, bytes: [u64; 2]) {
+        self.write(&Record::Shown(bytes));
+    }
+
     /// Lines without an end are about to be shown.
     pub fn prompt(&self) {
         self.write(&Record::Prompt);
@@ -387,7 +406,7 @@ impl Ledger {
 
     /// Another root goes on.
     pub fn came_back(&self, term: Term) {
-        self.write(&Record::CameBack(term));
+        self.write(&Record::CameBack { term, machine: Machine::here() });
         self.flush();
         self.0.borrow_mut().ends_with_this = true;
     }
@@ -452,14 +471,26 @@ pub fn look(directory: &Path) -> Result<Option<Begun>> {
     }
 }
 
+/// The hosts of a job whose root was killed.
+///
+/// # Errors
+/// When it has left no journal, or its root lives.
+pub fn planned(job: u64) -> Result<HostPlan> {
+    begun(job).map(|begun| begun.plan)
+}
+
+fn begun(job: u64) -> Result<Begun> {
+    let begun = jobs::find_root(job).map(|directory| look(&directory)).transpose()?.flatten();
+    begun.with_context(|| format!("job {job:016x} has left nothing to go on with"))
+}
+
 /// The line that a job was resumed from whose root was killed.
 ///
 /// # Errors
 /// When it has left no journal, was not resumed, or its root lives.
 pub fn resumed(job: u64) -> Result<Kept> {
-    let begun = jobs::find_root(job).map(|directory| look(&directory)).transpose()?.flatten();
-    let kept = begun.and_then(|begun| begun.resumed);
-    kept.map(|kept| *kept).with_context(|| format!("job {job:016x} has left nothing to go on with"))
+    let kept = begun(job)?.resumed;
+    kept.map(|kept| *kept).with_context(|| format!("job {job:016x} was not resumed from a checkpoint"))
 }
 
 /// The jobs of this user on this host that go on without a root, and can have one again.

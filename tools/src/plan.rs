@@ -1,5 +1,6 @@
 //! Which hosts a job uses, and how they are reached: what `redrun` was told, or finds in its environment.
 
+use crate::interface;
 use redrt_wire::daemon::{Binding, HostName};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +23,7 @@ pub struct PlannedHost {
 }
 
 /// How daemons are started on hosts other than this.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Launcher {
     /// By this command, one for each host.
     Remote(Vec<String>),
@@ -31,7 +32,7 @@ pub enum Launcher {
 }
 
 /// How processes are laid out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum MapBy {
     /// Host after host is filled.
     #[default]
@@ -41,7 +42,7 @@ pub enum MapBy {
 }
 
 /// All that is known of hosts before any daemon runs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostPlan {
     /// The hosts, in order.
     pub hosts: Vec<PlannedHost>,
@@ -109,6 +110,17 @@ impl HostPlan {
             report: false,
             spare_places: 0,
         }
+    }
+
+    /// The same with these hosts, as they are seen from here: another may have planned them.
+    #[must_use]
+    pub fn with_hosts(self, mut hosts: Vec<PlannedHost>) -> Self {
+        if let Launcher::Remote(_) = self.launcher {
+            for (host, name) in hosts.iter_mut().filter_map(|host| host.name.clone().map(|name| (host, name))) {
+                host.local = name.user.is_none() && interface::is_here(&name.name);
+            }
+        }
+        Self { hosts, ..self }
     }
 
     /// Keeps `count` more hosts free for copies of lost replicas; places on this one, when it is the only one.

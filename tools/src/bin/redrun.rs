@@ -19,7 +19,7 @@ fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
 
 /// Runs a job as the root that outlives its terminal.
 fn run_as_root(mut job: cli::Job, comes_back: Option<u64>, console: &Console) -> anyhow::Result<i32> {
-    let seat = Seat::take()?;
+    let seat = if comes_back.is_some() { Seat::take_again()? } else { Seat::take()? };
     let past = comes_back.map(Past::open).transpose()?;
     past.iter().for_each(|past| past.correct(&mut job));
     redrun::run(&job, console, None, Some(seat), past)

@@ -234,7 +234,9 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
         Some(job) => {
             let kept = ledger::resumed(job).map_err(|error| UsageError(format!("{error:#}")))?;
             let store = Store::of_job(&parent_of(&kept), kept.manifest.job);
-            let lock = store.lock().map_err(|error| wrong(error.into()))?;
+            // It may be gone with the host of the root before.
+            let lock =
+                if store.directory().exists() { store.lock().map_err(|error| wrong(error.into()))? } else { None };
             (kept, None, lock)
         }
         None => {

@@ -7,6 +7,7 @@ use super::UsageError;
 use super::arguments::Arguments;
 use super::inject::parse_seconds;
 use crate::interface;
+use crate::ledger;
 use crate::plan::{DETECT_TIMEOUT, HostPlan, Launcher, MapBy, PlannedHost};
 use clap::ValueEnum;
 use file::HostLine;
@@ -76,8 +77,17 @@ fn wrong(line: String) -> UsageError {
     UsageError(line)
 }
 
-/// The hosts of the job.
+/// The hosts of the job. Those of one that comes back are in its journal: files and variables that named them may be
+/// on another host.
 pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
+    if let Some(job) = arguments.come_back {
+        let planned = ledger::planned(job).map_err(|error| wrong(format!("{error:#}")))?;
+        let mut plan = planned.clone().with_hosts(planned.hosts);
+        if plan.is_remote() || plan.interface.is_some() {
+            plan.root_address = root_address(&plan)?;
+        }
+        return Ok(plan);
+    }
     let mut plan = HostPlan::here();
     plan.fan_out = arguments.fan_out.unwrap_or(FAN_OUT);
     plan.interface.clone_from(&arguments.interface);

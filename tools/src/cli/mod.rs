@@ -303,7 +303,9 @@ fn assemble_with(
 ) -> Result<Job, UsageError> {
     let mut hosts = hosts::plan(arguments)?;
     let spare_count = arguments.spares.unwrap_or(0);
-    hosts.keep_free(spare_count).map_err(|error| UsageError(error.to_string()))?;
+    if arguments.come_back.is_none() {
+        hosts.keep_free(spare_count).map_err(|error| UsageError(error.to_string()))?;
+    }
     if hosts.hosts.len() > 1 && arguments.transport == arguments::Transport::Shm {
         return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
     }
@@ -344,7 +346,8 @@ fn assemble_with(
     let faults = inject::parse_all(&arguments.inject, &launched, seed)?;
     make_directory("--audit", arguments.audit.as_deref())?;
     make_directory("--profile", arguments.profile.as_deref())?;
-    if let Some(path) = arguments.audit.as_ref().filter(|path| !path.is_dir()) {
+    let is_new = arguments.come_back.is_none();
+    if let Some(path) = arguments.audit.as_ref().filter(|path| is_new && !path.is_dir()) {
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
         opened.map_err(|error| UsageError(format!("--audit {}: {error}", path.display())))?;
     }

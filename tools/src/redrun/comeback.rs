@@ -12,6 +12,7 @@
 //! that was going back when its root was killed begins that anew, unless processes were launched already.
 
 mod before;
+mod files;
 mod snapshot;
 
 use super::joining::Awaited;
@@ -28,8 +29,9 @@ use crate::ledger::{self, Begun, Ledger, Record, Senseless};
 use crate::plan::HostPlan;
 use anyhow::{Context, Result, bail};
 use before::{Before, LifeBefore};
+use control_network::identity::Machine;
+use files::{Found, file_of, is_regular};
 use job_root::Input;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::frame::decode_body;
 use redrt_wire::secret::Secret;
@@ -38,10 +40,9 @@ use root_journal::file::Journal;
 pub use snapshot::Snapshot;
 use spare_pool::Spare;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -54,9 +55,10 @@ pub(super) fn cannot_come_back(why: &str) -> String {
 #[derive(Debug)]
 pub struct Past {
     begun: Begun,
-    records: Vec<Record>,
+    before: Before,
     journal: Journal,
     directory: PathBuf,
+    is_elsewhere: bool,
 }
 
 impl Past {
@@ -69,7 +71,14 @@ impl Past {
             jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
         let (journal, records) = Journal::open(&ledger::journal_path(&directory))?;
         let (begun, records) = ledger::read(&records)?;
-        Ok(Self { begun, records, journal, directory })
+        let before = Before::of(records)?;
+        let is_elsewhere = before.machine.unwrap_or(begun.machine) != Machine::here();
+        Ok(Self { begun, before, journal, directory, is_elsewhere })
+    }
+
+    /// Whether the root was on another host, where all is that it has left behind but its journal.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
     }
 
     pub(super) fn job(&self) -> u64 {
@@ -96,13 +105,23 @@ pub(super) struct Keepsakes {
 const STREAMS: [&str; 2] = ["output", "error"];
 
 impl Keepsakes {
-    fn create(directory: &Path, lease: Duration) -> Result<Self> {
+    /// Of a job of which so much was shown. `input_bytes` of standard input were read, which is absent where it is a
+    /// file.
+    fn create(directory: &Path, lease: Duration, shown_bytes: [u64; 2], input_bytes: Option<u64>) -> Result<Self> {
         let failed = || format!("Failed to write to {}", directory.display());
-        let [output, error] = STREAMS.map(|name| Transit::create(directory, name));
-        let spool = if is_regular(std::io::stdin().as_fd()) { None } else { Some(Spool::create(directory)) };
-        let spool = spool.transpose().with_context(failed)?;
+        let transit = |of: usize| Transit::create(directory, STREAMS[of], shown_bytes[of]).with_context(failed);
+        let spool = input_bytes.map(|bytes| Spool::create(directory, bytes)).transpose().with_context(failed)?;
+        let transits = [transit(0)?, transit(1)?];
         keeper::start(directory, lease)?;
-        Ok(Self { transits: [output.with_context(failed)?, error.with_context(failed)?], spool })
+        Ok(Self { transits, spool })
+    }
+
+    /// Of one whose root was on another host. Where hosts share the directory, it has what that has left.
+    fn create_elsewhere(directory: &Path, lease: Duration, shown_bytes: [u64; 2], input: Option<u64>) -> Result<Self> {
+        for name in STREAMS.into_iter().chain(["input"]) {
+            let _ = std::fs::remove_file(directory.join(format!("{name}{}", keeper::PIPE)));
+        }
+        Self::create(directory, lease, shown_bytes, input)
     }
 
     fn come_back(directory: &Path, input_bytes: Option<u64>, lease: Duration) -> Result<Self> {
@@ -117,20 +136,6 @@ impl Keepsakes {
     }
 }
 
-fn is_regular(stream: BorrowedFd<'_>) -> bool {
-    nix::sys::stat::fstat(stream).is_ok_and(|facts| facts.st_mode & libc::S_IFMT == libc::S_IFREG)
-}
-
-/// A standard stream that is a file, as another process finds it.
-fn file_of(stream: BorrowedFd<'_>) -> Option<ledger::KeptFile> {
-    use std::os::fd::AsRawFd;
-    let file = File::from(stream.try_clone_to_owned().ok().filter(|_| is_regular(stream))?);
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", stream.as_raw_fd())).ok()?;
-    let flags = fcntl(stream, FcntlArg::F_GETFL).map_or(OFlag::empty(), OFlag::from_bits_truncate);
-    let position = { &file }.stream_position().ok()?;
-    Some(ledger::KeptFile { path, position, appends: flags.contains(OFlag::O_APPEND) })
-}
-
 /// What a shell stands on when it is made.
 pub(super) struct Ground {
     pub settings: job_root::Settings,
@@ -138,6 +143,8 @@ pub(super) struct Ground {
     pub ledger: Ledger,
     pub keepsakes: Option<Keepsakes>,
     pub replay: Option<Replay>,
+    /// What the user is to be told.
+    pub untold: Vec<String>,
 }
 
 /// What is gone through again.
@@ -148,6 +155,10 @@ pub(super) struct Replay {
     later: VecDeque<LifeBefore>,
     relayed_count: u64,
     shown_bytes: [u64; 2],
+    /// What was shown at least, where that is a guess.
+    noted_bytes: Option<[u64; 2]>,
+    /// Whether standard output and standard error lead anywhere: to files, or to a console.
+    pub leads: [bool; 2],
     /// What the files of `--output-dir` had when the job began.
     pub file_bytes: Vec<u64>,
     term: Term,
@@ -167,7 +178,7 @@ impl Ground {
         let mut kept = None;
         let mut ledger = Ledger::absent();
         if outlives_terminal && !plan.root_lease.is_zero() {
-            match begin(job, job_number, &secret, &settings, plan.root_lease) {
+            match begin(job, job_number, &secret, &settings, &plan) {
                 Ok((begun, keepsakes)) => {
                     begun.set_long(plan.root_journal_bytes);
                     (ledger, kept) = (begun, Some(keepsakes));
@@ -179,52 +190,49 @@ impl Ground {
             }
         }
         let fleet = Fleet::start(plan, secret, outlives_terminal, ledger.clone())?;
-        Ok(Self { settings, fleet, ledger, keepsakes: kept, replay: None })
+        Ok(Self { settings, fleet, ledger, keepsakes: kept, replay: None, untold: Vec::new() })
     }
 
-    /// Of one whose root was killed. Its daemons are not called yet.
-    pub fn of_past(past: Past, plan: HostPlan) -> Result<Self> {
-        let Past { begun, records, journal, directory } = past;
-        let Before { mut lives, term, input_bytes, file_bytes } = Before::of(records)?;
+    /// Of one whose root was killed. Its daemons are not called yet. `has_console`: this process's standard streams are
+    /// those of somebody who looks at them.
+    pub fn of_past(past: Past, mut plan: HostPlan, has_console: bool) -> Result<Self> {
+        let Past { begun, before, journal, directory, is_elsewhere } = past;
+        let Before { mut lives, term, input_bytes, file_bytes, shown_bytes, .. } = before;
         let Some(life) = lives.pop_front().filter(|life| life.is_launched) else {
             bail!("the root of job {:016x} was killed before its processes were started", begun.job);
         };
         let [input_file, output_file, error_file] = begun.files.clone();
-        for (kept, stream) in [(output_file, libc::STDOUT_FILENO), (error_file, libc::STDERR_FILENO)] {
-            kept.into_iter().try_for_each(|kept| lead_to_file(&kept, stream))?;
-        }
+        let found = Found::find(&[output_file, error_file], is_elsewhere)?;
+        found.lead_there()?;
         let spooled_bytes = input_file.is_none().then_some(input_bytes);
-        let keepsakes = Keepsakes::come_back(&directory, spooled_bytes, plan.root_lease)?;
+        let keepsakes = match is_elsewhere {
+            true => {
+                let shown_bytes = [found.output_bytes.unwrap_or(shown_bytes[0]), shown_bytes[1]];
+                Keepsakes::create_elsewhere(&directory, plan.root_lease, shown_bytes, spooled_bytes)?
+            }
+            false => Keepsakes::come_back(&directory, spooled_bytes, plan.root_lease)?,
+        };
         let read_bytes = input_bytes + begun.resumed.as_ref().map_or(0, |kept| kept.manifest.input_bytes);
         let replay = Replay {
             life,
             later: lives,
             relayed_count: 0,
             shown_bytes: keepsakes.transits.each_ref().map(Transit::shown_bytes),
+            noted_bytes: is_elsewhere.then_some(shown_bytes),
+            leads: found.files.map(|file| file.is_some() || has_console),
             file_bytes,
             term: term.next(),
             input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + read_bytes, ..kept }),
         };
-        let (mut plan, mut secret) = (plan, begun.secret.clone());
+        let mut secret = begun.secret.clone();
         if let Some(snapshot) = &replay.life.snapshot {
-            (plan.hosts, secret) = (snapshot.planned.clone(), snapshot.secret.clone());
+            (plan, secret) = (plan.with_hosts(snapshot.planned.clone()), snapshot.secret.clone());
         }
         let ledger = Ledger::go_on(journal, &directory, &begun, input_bytes);
         ledger.set_long(plan.root_journal_bytes);
         let fleet = Fleet::come_back(plan, secret, ledger.clone(), replay.term, &replay.life.known)?;
-        Ok(Self { settings: begun.settings, fleet, ledger, keepsakes: Some(keepsakes), replay: Some(replay) })
-    }
-}
-
-/// What a script has chosen outlives its terminal.
-fn lead_to_file(kept: &ledger::KeptFile, stream: i32) -> Result<()> {
-    let failed = || format!("Failed to go on in {}", kept.path.display());
-    let flags = if kept.appends { libc::O_APPEND } else { 0 };
-    let mut file = OpenOptions::new().write(true).custom_flags(flags).open(&kept.path).with_context(failed)?;
-    file.seek(SeekFrom::End(0)).with_context(failed)?;
-    match stream {
-        libc::STDOUT_FILENO => nix::unistd::dup2_stdout(&file).with_context(failed),
-        _ => nix::unistd::dup2_stderr(&file).with_context(failed),
+        let (keepsakes, replay) = (Some(keepsakes), Some(replay));
+        Ok(Self { settings: begun.settings, fleet, ledger, keepsakes, replay, untold: found.untold })
     }
 }
 
@@ -233,13 +241,15 @@ fn begin(
     job_number: u64,
     secret: &Secret,
     settings: &job_root::Settings,
-    lease: Duration,
+    plan: &HostPlan,
 ) -> Result<(Ledger, Keepsakes)> {
     let begun = Begun {
         // Without the --root that the console has put behind the name.
         arguments: std::env::args_os().enumerate().filter(|(at, _)| *at != 1).map(|(_, word)| word).collect(),
         directory: std::env::current_dir().context("Failed to find the working directory")?,
         environment: std::env::vars_os().collect(),
+        machine: Machine::here(),
+        plan: plan.clone(),
         job: job_number,
         secret: secret.clone(),
         settings: settings.clone(),
@@ -252,7 +262,8 @@ fn begin(
         ],
     };
     let directory = jobs::root_directory(job_number)?;
-    let keepsakes = Keepsakes::create(&directory, lease)?;
+    let spooled_bytes = (!is_regular(std::io::stdin().as_fd())).then_some(0);
+    let keepsakes = Keepsakes::create(&directory, plan.root_lease, [0; 2], spooled_bytes)?;
     Ok((Ledger::begin(&begun, &directory)?, keepsakes))
 }
 
@@ -269,7 +280,7 @@ impl say::Lines for Unsaid {
 impl Shell<'_> {
     /// Goes through all that has happened, and then calls the daemons.
     pub(super) fn come_back(&mut self, mut replay: Replay) -> Result<()> {
-        let (shown_bytes, term) = (replay.shown_bytes, replay.term);
+        let (mut shown_bytes, noted_bytes, term) = (replay.shown_bytes, replay.noted_bytes, replay.term);
         let input_file = replay.input_file.clone();
         let mut later = std::mem::take(&mut replay.later);
         // What was written there before is there.
@@ -327,7 +338,8 @@ impl Shell<'_> {
                 | Record::Returned(_)
                 | Record::Files(_)
                 | Record::Snapshot(_)
-                | Record::CameBack(_) => continue,
+                | Record::Shown(_)
+                | Record::CameBack { .. } => continue,
             };
             self.happened_before(&input);
             self.happened(&input);
@@ -339,6 +351,12 @@ impl Shell<'_> {
         self.replay = None;
         self.audit = audit;
         self.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
+        if let Some(noted_bytes) = noted_bytes
+            && !self.outputs.known_bytes()[0].contains(&shown_bytes[0])
+        {
+            shown_bytes = noted_bytes;
+            self.ledger.give_up("others write to its standard output, too");
+        }
         self.outputs.go_on(shown_bytes)?;
         self.give_to_store_again();
         self.site.go_on();
@@ -358,7 +376,7 @@ impl Shell<'_> {
         if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count >= count) {
             seat.runs(self.job_number);
         }
-        let host = self.fleet.name(0).to_owned();
+        let host = self.fleet.own_name();
         self.entry = jobs::write_down(self.job_number, &host, self.fleet.address(), self.fleet.secret()).ok();
         self.fleet.call_all();
         Ok(())
@@ -370,7 +388,7 @@ impl Shell<'_> {
         let Some((replay, returned)) = self.replay.as_mut().zip(life.returned.take()) else { return Ok(()) };
         (replay.life, replay.relayed_count) = (life, 0);
         self.ledger.begin_life();
-        let plan = HostPlan { hosts: returned.hosts, ..self.fleet.plan().clone() };
+        let plan = self.fleet.plan().clone().with_hosts(returned.hosts);
         self.fleet = Fleet::come_back(plan, returned.secret, self.ledger.clone(), replay.term, &replay.life.known)?;
         // Unless processes were launched, that is done again.
         let due = Return { count: returned.count, to_older: false, lost: BTreeSet::new() };

@@ -213,6 +213,14 @@ impl Fleet {
         }
     }
 
+    /// The name of the host that this runs on, which need not be one of the job.
+    pub fn own_name(&self) -> String {
+        let planned = self.plan.hosts.iter().find(|host| host.local).and_then(|host| host.name.as_ref());
+        let called =
+            || nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
+        planned.map_or_else(called, |name| name.name.clone())
+    }
+
     /// Whether a host is not part of the job any more.
     pub fn is_dead(&self, host: u32) -> bool {
         self.members[host as usize].dead

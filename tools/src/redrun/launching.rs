@@ -52,7 +52,8 @@ impl Shell<'_> {
             self.tell_of_resumption();
         }
         // A job runs also if redctl does not find it.
-        let entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret());
+        let entry =
+            jobs::write_down(self.job_number, &self.fleet.own_name(), self.fleet.address(), self.fleet.secret());
         self.entry = entry
             .inspect_err(|error| self.console.warning(&format!("redctl will not find this job here: {error:#}")))
             .ok();

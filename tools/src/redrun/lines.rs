@@ -83,8 +83,8 @@ pub struct Lines {
 
 impl Lines {
     /// Opens the store, if lines are taken. Nothing is made in it. `comes_back`: the job runs, and had the store's
-    /// lock.
-    pub fn new(job: &Job, job_number: u64, comes_back: bool, bell: &Bell) -> Result<Option<Self>> {
+    /// lock; `is_elsewhere`, on another host.
+    pub fn new(job: &Job, job_number: u64, comes_back: bool, is_elsewhere: bool, bell: &Bell) -> Result<Option<Self>> {
         let Some(checkpoint) = job.checkpoint.clone() else { return Ok(None) };
         let store = Store::of_job(&checkpoint.directory, job_number).with_key(checkpoint.key.clone());
         // An error is told before anything is started.
@@ -94,7 +94,8 @@ impl Lines {
         // One that was resumed has the lock. Without lines nobody can resume it, and there is no directory yet.
         let (needs_lock, mut lock) = (job.resume.is_none(), None);
         if needs_lock && comes_back && store.directory().exists() {
-            lock = store.lock()?;
+            // A host that was lost may be taken to have it for a while, by a server of files.
+            lock = store.lock().or_else(|error| if is_elsewhere { Ok(None) } else { Err(error) })?;
         }
         let (of_thread, chain_length) = (store.clone(), checkpoint.chain_length);
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
@@ -453,6 +454,18 @@ impl Shell<'_> {
         let told_at = self.ending_since.take().unwrap_or(went_at);
         self.went_back = Some(Returning { told_at, went_at, launched_at: went_at, lost_at });
         self.returns += 1;
+    }
+
+    /// The root was on another host until now: lines that were on its disk are gone with it.
+    pub(super) fn look_for_lines(&mut self) {
+        let Some(lines) = self.lines.as_ref().filter(|lines| !lines.checkpoint.level.is_of_hosts()) else { return };
+        if let Some(kept) = lines.newest.as_ref().filter(|kept| !kept.directory.exists()) {
+            let directory = kept.directory.parent().unwrap_or(&kept.directory).display();
+            self.untold.push(format!(
+                "the checkpoints of this job are lost with the host on which they were: {directory} is not here; the next \
+                 one is taken here"
+            ));
+        }
     }
 
     /// A root before this one had a place for a line.

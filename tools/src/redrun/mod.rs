@@ -194,6 +194,8 @@ struct Shell<'a> {
     lost_host: Option<String>,
     /// The exit code of a job that is else well, when not all it printed could be written.
     lost_output: Option<i32>,
+    /// What the user is told as soon as there is a way.
+    untold: Vec<String>,
     /// Rung by the threads that write.
     bell: Bell,
 }
@@ -214,9 +216,18 @@ impl<'a> Shell<'a> {
         };
         let audit = job.audit.as_deref().map(|path| log::path_in(path, job_number));
         // An error is told before anything is started.
-        let audit = audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose()?;
+        let is_elsewhere = past.as_ref().is_some_and(Past::is_elsewhere);
+        let mut untold = Vec::new();
+        let audit = match audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose() {
+            // What is only on the host of the root before is not missed so much that the job ends.
+            Err(why) if is_elsewhere => {
+                untold.push(format!("there is no audit log from now on: {why:#}"));
+                None
+            }
+            audit => audit?,
+        };
         let profile_path = job.profile.as_deref().map(|path| profile::path_in(path, job_number));
-        profile_path.as_deref().map(profile::check).transpose()?;
+        profile_path.as_deref().filter(|_| !is_elsewhere).map(profile::check).transpose()?;
         let signals = crate::user_signals::catch()?;
         let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
@@ -224,13 +235,14 @@ impl<'a> Shell<'a> {
         let audit = audit.map(start).transpose().context("Failed to start a thread")?;
         let notices = job.on_event.as_deref().map(|command| Notices::start(command, &job_name, bell.clone()));
         let notices = notices.transpose()?;
-        let lines = lines::Lines::new(job, job_number, past.is_some(), &bell)?;
+        let lines = lines::Lines::new(job, job_number, past.is_some(), is_elsewhere, &bell)?;
         let plan = match &job.resume {
-            Some(kept) => crate::homes::resumed(&kept.manifest, &job.hosts)?,
-            None => job.hosts.clone(),
+            Some(kept) if past.is_none() => crate::homes::resumed(&kept.manifest, &job.hosts)?,
+            _ => job.hosts.clone(),
         };
+        let has_console = seat.as_ref().is_none_or(Seat::is_attached);
         let ground = match past {
-            Some(past) => Ground::of_past(past, plan)?,
+            Some(past) => Ground::of_past(past, plan, has_console)?,
             None => {
                 let settings = life::settings(job, job_number, lines.as_ref())?;
                 Ground::of_new_job(job, job_number, plan, settings, outlives_terminal)?
@@ -241,6 +253,7 @@ impl<'a> Shell<'a> {
         if let Some(why) = ground.ledger.poll_trouble() {
             console.warning(&cannot_come_back(&why));
         }
+        untold.extend(ground.untold);
         let (transits, spool) = ground.keepsakes.map(|keepsakes| (keepsakes.transits, keepsakes.spool)).unzip();
         let mut shell = Self {
             root: Root::new(ground.settings),
@@ -279,8 +292,10 @@ impl<'a> Shell<'a> {
             outputs: Outputs::new(job, outlives_terminal, transits, ground.replay.as_ref(), &bell)?,
             spool: spool.flatten(),
             input: match job.origin {
-                None => Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?),
-                Some(_) => None,
+                None if has_console => {
+                    Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?)
+                }
+                _ => None,
             },
             input_is_file: !outlet::goes_with_console(&std::io::stdin()),
             input_has_ended: false,
@@ -297,6 +312,7 @@ impl<'a> Shell<'a> {
             folding: folding::Folding::default(),
             lost_host: None,
             lost_output: None,
+            untold,
             bell,
             job,
             console,
@@ -308,6 +324,11 @@ impl<'a> Shell<'a> {
                 shell.carry_out();
             }
         }
+        if is_elsewhere {
+            shell.look_for_lines();
+            let host = shell.fleet.own_name();
+            shell.untold.insert(0, format!("the root of this job goes on on host {host}"));
+        }
         shell.open_seat();
         Ok(shell)
     }
@@ -317,6 +338,7 @@ impl<'a> Shell<'a> {
     }
 
     fn run_to_end(&mut self) -> Result<i32> {
+        std::mem::take(&mut self.untold).iter().for_each(|line| self.console.warning(line));
         self.announce_metrics();
         self.watching.places().iter().for_each(|line| self.console.plain(line));
         if let Some(ignored) = &self.job.ignored {

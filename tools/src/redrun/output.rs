@@ -16,8 +16,10 @@ use replica_output::sphere_stream::SphereStream;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// At a terminal, how long an unfinished line (a prompt) waits for its end.
@@ -49,6 +51,9 @@ pub struct Outputs {
     /// By process: its standard error.
     errors: Vec<LineCutter>,
     standard: Arc<Standard>,
+    /// What was shown of each, where a root that comes back has to know.
+    meters: Option<[Arc<AtomicU64>; 2]>,
+    told_shown_bytes: [u64; 2],
     /// Handed over by [`Outputs::write`].
     output: Vec<u8>,
     error: Vec<u8>,
@@ -72,6 +77,13 @@ pub struct Written {
     errors: Vec<LineCutter>,
     handed_bytes: [u64; 2],
     file_bytes: Vec<u64>,
+}
+
+impl Written {
+    /// Bytes of standard output and standard error.
+    pub fn handed_bytes(&self) -> [u64; 2] {
+        self.handed_bytes
+    }
 }
 
 /// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind
@@ -142,7 +154,9 @@ impl Outputs {
         let is_replicated = job.is_replicated();
         let files = job.output_directory.as_deref();
         let files = files.map(|directory| Files::create(directory, job, before, bell)).transpose()?;
-        let standard = Standard::start(job.on_output_error, is_detachable, transits, bell);
+        let meters = transits.as_ref().map(|transits| transits.each_ref().map(Transit::meter));
+        let leads = before.map_or([true; 2], |before| before.leads);
+        let standard = Standard::start(job.on_output_error, is_detachable, leads, transits, bell);
         let standard = standard.context("Failed to write to standard output")?;
         let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
         let error_label = |replica: ReplicaId| {
@@ -153,6 +167,8 @@ impl Outputs {
             lines: (0..world.rank_count()).map(|rank| LineCutter::new(rank_label(rank))).collect(),
             errors: world.replicas().map(|replica| LineCutter::new(error_label(replica))).collect(),
             standard: Arc::new(standard),
+            meters,
+            told_shown_bytes: [0; 2],
             output: Vec::new(),
             error: Vec::new(),
             told_of_still: false,
@@ -238,13 +254,10 @@ impl Outputs {
     /// When more was shown than there is. It would be shown again.
     pub fn go_on(&mut self, shown_bytes: [u64; 2]) -> Result<()> {
         self.is_replaying = false;
+        let known = self.known_bytes();
         let outputs = [&mut self.output, &mut self.error].into_iter().zip(&mut self.handed_bytes);
-        for ((bytes, handed), shown) in outputs.zip(shown_bytes) {
-            let end = *handed + bytes.len() as u64;
-            ensure!(
-                (*handed..=end).contains(&shown),
-                "{shown} bytes were shown, and the journal has {handed} to {end}"
-            );
+        for (((bytes, handed), shown), known) in outputs.zip(shown_bytes).zip(known) {
+            ensure!(known.contains(&shown), "{shown} bytes were shown, and the journal has {known:?}");
             bytes.drain(..(shown - *handed) as usize);
             *handed = shown;
         }
@@ -254,6 +267,18 @@ impl Outputs {
             bail!("{} has more than the job has printed", files.writer.name(target));
         }
         Ok(())
+    }
+
+    /// How much there is of standard output and standard error: less is not here any more, more was not printed.
+    pub fn known_bytes(&self) -> [RangeInclusive<u64>; 2] {
+        let known = |handed: u64, waiting: &Vec<u8>| handed..=handed + waiting.len() as u64;
+        [known(self.handed_bytes[0], &self.output), known(self.handed_bytes[1], &self.error)]
+    }
+
+    /// How much was shown of both, if that has changed.
+    pub fn poll_shown_bytes(&mut self) -> Option<[u64; 2]> {
+        let shown = self.meters.as_ref()?.each_ref().map(|meter| meter.load(Ordering::Relaxed));
+        (std::mem::replace(&mut self.told_shown_bytes, shown) != shown).then_some(shown)
     }
 
     /// Whether lines have been without an end for so long that they are to be [shown](Outputs::show_prompt).

@@ -35,13 +35,22 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// A new one, in this directory.
+    /// A new one, in this directory. So much of standard input was written down before.
     ///
     /// # Errors
     /// When there is no room for it, or it is there.
-    pub fn create(directory: &Path) -> io::Result<Self> {
+    pub fn create(directory: &Path, taken_bytes: u64) -> io::Result<Self> {
         nix::unistd::mkfifo(&directory.join("input.pipe"), Mode::S_IRUSR | Mode::S_IWUSR)?;
-        Self::come_back(directory, 0)
+        let mut options = OpenOptions::new();
+        // Nothing is there that was read elsewhere, and positions are those of all that was read.
+        options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(directory.join("input"))?
+            .set_len(taken_bytes)?;
+        Self::come_back(directory, taken_bytes)
     }
 
     /// That of a root that was killed, which had written down so much of it.
@@ -133,7 +142,7 @@ mod tests {
     #[test]
     fn what_was_read_and_not_written_down_is_there_for_who_comes_next() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::create(directory.path()).unwrap();
+        let mut spool = Spool::create(directory.path(), 0).unwrap();
         let keeper = spool.pipe.try_clone().unwrap();
         let (reader, mut typed) = io::pipe().unwrap();
         let input = File::from(OwnedFd::from(reader));
@@ -154,9 +163,22 @@ mod tests {
     }
 
     #[test]
+    fn on_another_host_it_begins_where_the_journal_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let (reader, mut typed) = io::pipe().unwrap();
+        let input = File::from(OwnedFd::from(reader));
+        let mut spool = Spool::create(directory.path(), 1000).unwrap();
+        assert!(spool.take().unwrap().is_empty());
+        typed.write_all(b"one\ntwo\n").unwrap();
+        assert!(spool.pull(&input).unwrap());
+        drop(spool);
+        assert_eq!(Spool::come_back(directory.path(), 1004).unwrap().take().unwrap(), b"two\n");
+    }
+
+    #[test]
     fn a_full_disk_loses_nothing_of_what_was_read() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::create(directory.path()).unwrap();
+        let mut spool = Spool::create(directory.path(), 0).unwrap();
         let (reader, mut typed) = io::pipe().unwrap();
         let input = File::from(OwnedFd::from(reader));
         typed.write_all(b"kept\n").unwrap();
@@ -172,7 +194,7 @@ mod tests {
     #[test]
     fn input_that_nothing_can_be_moved_from_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::create(directory.path()).unwrap();
+        let mut spool = Spool::create(directory.path(), 0).unwrap();
         assert!(!spool.pull(&File::open("/dev/null").unwrap()).unwrap());
         assert!(spool.take().unwrap().is_empty());
     }

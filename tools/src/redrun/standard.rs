@@ -44,11 +44,12 @@ impl say::Lines for Standard {
 }
 
 impl Standard {
-    /// Starts what writes to them. `is_detachable`: they can be made to lead elsewhere. `transits`: where a root that
-    /// comes back has to know what was shown.
+    /// Starts what writes to them. `is_detachable`: they can be made to lead elsewhere. `leads`: each leads somewhere
+    /// now. `transits`: where a root that comes back has to know what was shown.
     pub fn start(
         on_error: OnOutputError,
         is_detachable: bool,
+        leads: [bool; 2],
         transits: Option<[Transit; 2]>,
         bell: &Bell,
     ) -> io::Result<Self> {
@@ -59,8 +60,12 @@ impl Standard {
         };
         let error = file(io::stderr().as_fd())?;
         let is_one = are_one(&output, &error);
-        let target = if is_detachable { Target::detachable } else { Target::new };
-        let (output, error) = (target("standard output".into(), output), target("standard error".into(), error));
+        let target = |name: &str, file, leads| match (is_detachable, leads) {
+            (false, _) => Target::new(name.into(), file),
+            (true, true) => Target::detachable(name.into(), file),
+            (true, false) => Target::nowhere(name.into()),
+        };
+        let (output, error) = (target("standard output", output, leads[0]), target("standard error", error, leads[1]));
         let (of_output, of_error) = transits.map(|[output, error]| (output, error)).unzip();
         let (output, error) = (output.with_transit(of_output), error.with_transit(of_error));
         let start = |targets| Writer::start("redrun-output", targets, on_error, bell.clone());

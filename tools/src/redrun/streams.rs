@@ -56,6 +56,12 @@ impl Shell<'_> {
         }
         self.ledger.flush();
         self.outputs.write(now);
+        // It goes along with what is written to the journal next, so no output waits for it.
+        if self.fleet.plan().roots > 1
+            && let Some(bytes) = self.outputs.poll_shown_bytes()
+        {
+            self.ledger.shown(bytes);
+        }
         while let Some(trouble) = self.outputs.poll_trouble() {
             self.output_trouble(trouble);
         }

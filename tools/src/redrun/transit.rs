@@ -22,6 +22,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Moved at once; any pipe holds this much.
 const STAGED_BYTES_MAX: usize = 4096;
@@ -40,6 +42,8 @@ pub struct Transit {
     account: File,
     /// Bytes that the target has taken, since the job began.
     shown_bytes: u64,
+    /// The same, for another thread to see.
+    meter: Arc<AtomicU64>,
     /// In the pipe: the first of what comes next.
     staged_bytes: usize,
     /// Whether a keeper had the pipe open when this was made.
@@ -64,15 +68,15 @@ fn open_account(path: &Path) -> io::Result<File> {
 }
 
 impl Transit {
-    /// A new one, in this directory.
+    /// A new one, in this directory. So much was shown before.
     ///
     /// # Errors
     /// When there is no room for it, or it is there.
-    pub fn create(directory: &Path, name: &str) -> io::Result<Self> {
+    pub fn create(directory: &Path, name: &str, shown_bytes: u64) -> io::Result<Self> {
         let path = directory.join(format!("{name}.pipe"));
         nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
         let account = open_account(&directory.join(format!("{name}.shown")))?;
-        let transit = Self { pipe: open_pipe(&path)?, account, shown_bytes: 0, staged_bytes: 0, is_kept: false };
+        let transit = Self::of(open_pipe(&path)?, account, shown_bytes, false);
         transit.note(Phase::Filling, 0)?;
         Ok(transit)
     }
@@ -93,12 +97,27 @@ impl Transit {
         let count = u64::from(u32::from_le_bytes([c0, c1, c2, c3]));
         let left = bytes_in(&pipe)?;
         let shown_bytes = if phase == Phase::Draining as u8 && is_kept { noted + count - left } else { noted };
-        let transit = Self { pipe: pipe.try_clone()?, account, shown_bytes, staged_bytes: 0, is_kept };
+        let transit = Self::of(pipe.try_clone()?, account, shown_bytes, is_kept);
         // Before the pipe is emptied: this process may be killed too.
         transit.note(Phase::Filling, 0)?;
         let mut rest = vec![0; left as usize];
         pipe.read_exact(&mut rest)?;
         Ok(transit)
+    }
+
+    fn of(pipe: File, account: File, shown_bytes: u64, is_kept: bool) -> Self {
+        let meter = Arc::new(AtomicU64::new(shown_bytes));
+        Self { pipe, account, shown_bytes, meter, staged_bytes: 0, is_kept }
+    }
+
+    /// Where another thread sees what the target has taken since the job began.
+    pub fn meter(&self) -> Arc<AtomicU64> {
+        self.meter.clone()
+    }
+
+    fn count(&mut self, byte_count: usize) {
+        self.shown_bytes += byte_count as u64;
+        self.meter.store(self.shown_bytes, Ordering::Relaxed);
     }
 
     /// What the target has taken since the job began.
@@ -131,7 +150,7 @@ impl Transit {
         match splice(&self.pipe, None, target, None, self.staged_bytes, flags) {
             Ok(count) => {
                 self.staged_bytes -= count;
-                self.shown_bytes += count as u64;
+                self.count(count);
                 if self.staged_bytes == 0 {
                     // For where nobody keeps the pipe. Without it the account says the same where somebody does.
                     let _ = self.note(Phase::Filling, 0);
@@ -159,7 +178,7 @@ impl Transit {
         let mut rest = vec![0; std::mem::take(&mut self.staged_bytes)];
         (&self.pipe).read_exact(&mut rest).map_err(failed)?;
         let count = nix::unistd::write(target, bytes)?;
-        self.shown_bytes += count as u64;
+        self.count(count);
         self.note(Phase::Filling, 0).map_err(failed)?;
         Ok(count)
     }
@@ -189,7 +208,7 @@ mod tests {
 
     fn begin() -> (Seen, Transit) {
         let directory = tempfile::tempdir().unwrap();
-        let transit = Transit::create(directory.path(), "out").unwrap();
+        let transit = Transit::create(directory.path(), "out", 0).unwrap();
         let (target, to_target) = io::pipe().unwrap();
         let to_target = File::from(std::os::fd::OwnedFd::from(to_target));
         let keeper = transit.pipe.try_clone().unwrap();

@@ -92,7 +92,7 @@ impl Shell<'_> {
         let (Some(directory), Some(pages)) = (&self.job.metrics_targets, &self.watching.metrics) else { return };
         let labels = json!({ "user": user_name(), "program": self.program_names() });
         let job = format!("{:016x}", self.job_number);
-        let target = Target::write(directory, &job, self.fleet.name(0), pages.address(), &labels);
+        let target = Target::write(directory, &job, &self.fleet.own_name(), pages.address(), &labels);
         self.watching.target = target
             .inspect_err(|error| self.console.warning(&format!("Prometheus does not find the metrics: {error:#}")))
             .ok();

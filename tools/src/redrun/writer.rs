@@ -58,22 +58,26 @@ impl Target {
     pub fn new(name: String, file: File) -> Self {
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let is_terminal = file.is_terminal();
-        let file = Some(file);
-        Self {
-            name,
-            file,
-            is_detachable: false,
-            transit: None,
-            is_terminal,
-            is_regular,
-            is_closed: false,
-            ends_line: true,
-        }
+        Self { file: Some(file), is_detachable: false, is_terminal, is_regular, ..Self::nowhere(name) }
     }
 
     /// The same of a job that can be detached.
     pub fn detachable(name: String, file: File) -> Self {
         Self { is_detachable: true, ..Self::new(name, outlet::without_waiting(file)) }
+    }
+
+    /// One that can be made to lead somewhere.
+    pub fn nowhere(name: String) -> Self {
+        Self {
+            name,
+            file: None,
+            is_detachable: true,
+            transit: None,
+            is_terminal: false,
+            is_regular: false,
+            is_closed: false,
+            ends_line: true,
+        }
     }
 
     /// With what a root that comes back goes on with.

@@ -9,6 +9,7 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, acc
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -82,7 +83,26 @@ impl Seat {
         let Received::Message(ToRoot::Attach, descriptors) = channel.receive() else { bail!(FOR_REDRUN) };
         let streams = streams(descriptors).context(FOR_REDRUN)?;
         nix::unistd::dup2_stdin(&streams.input)?;
-        let mut seat = Self {
+        let mut seat = Self::empty()?;
+        seat.console = Some(seat.add(Link { channel, pid })?);
+        Ok(seat)
+    }
+
+    /// That of a root that comes back, which a console has started or nobody who is one.
+    ///
+    /// # Errors
+    /// When the console says nothing.
+    pub fn take_again() -> Result<Self> {
+        if std::io::stdin().as_fd().try_clone_to_owned().map(File::from)?.metadata()?.file_type().is_socket() {
+            return Self::take();
+        }
+        let mut seat = Self::empty()?;
+        seat.news.push_back(News::Detached);
+        Ok(seat)
+    }
+
+    fn empty() -> Result<Self> {
+        Ok(Self {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             listener: None,
             links: BTreeMap::new(),
@@ -91,9 +111,7 @@ impl Seat {
             leaving: None,
             running: None,
             news: VecDeque::new(),
-        };
-        seat.console = Some(seat.add(Link { channel, pid })?);
-        Ok(seat)
+        })
     }
 
     fn add(&mut self, link: Link) -> Result<u64> {

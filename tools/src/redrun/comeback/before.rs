@@ -4,6 +4,7 @@
 use super::snapshot::Snapshot;
 use crate::ledger::{Record, Returned, Senseless};
 use crate::redrun::fleet::Known;
+use control_network::identity::Machine;
 use job_root::Input;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::frame::decode_body;
@@ -34,6 +35,10 @@ pub struct Before {
     pub lives: VecDeque<LifeBefore>,
     /// The newest root.
     pub term: Term,
+    /// Where it was, if that was not the first.
+    pub machine: Option<Machine>,
+    /// What was shown for sure of standard output and standard error.
+    pub shown_bytes: [u64; 2],
     /// Read of standard input.
     pub input_bytes: u64,
     /// What the files of `--output-dir` had when the job began.
@@ -76,7 +81,8 @@ impl Before {
                     self.input_bytes += bytes.len() as u64;
                 }
             }
-            Record::CameBack(term) => self.term = *term,
+            Record::CameBack { term, machine } => (self.term, self.machine) = (*term, Some(*machine)),
+            Record::Shown(bytes) => self.shown_bytes = *bytes,
             Record::Files(bytes) => self.file_bytes.clone_from(bytes),
             _ => {}
         }
@@ -87,7 +93,8 @@ impl Before {
 impl Before {
     /// What was before is not gone through again.
     fn begin_at(&mut self, mut snapshot: Box<Snapshot>) {
-        (self.term, self.input_bytes) = (snapshot.term, snapshot.input_bytes);
+        (self.term, self.machine) = (snapshot.term, Some(snapshot.machine));
+        (self.input_bytes, self.shown_bytes) = (snapshot.input_bytes, snapshot.shown_bytes());
         self.file_bytes = std::mem::take(&mut snapshot.file_bytes);
         let launchers = std::mem::take(&mut snapshot.launchers);
         let known = Known { launchers, before: std::mem::take(&mut snapshot.hosts), ..Known::default() };
@@ -159,11 +166,20 @@ mod tests {
         let launch = || order(&ToDaemon::Launch(Box::new(launch())));
         let heard = || Record::Counted { host: 0 };
         let (first, second) = (
-            [launched(), launch(), heard(), heard(), typed(b"one"), Record::CameBack(Term(4))],
+            [
+                launched(),
+                launch(),
+                heard(),
+                heard(),
+                typed(b"one"),
+                Record::Shown([7, 0]),
+                Record::CameBack { term: Term(4), machine: Machine::here() },
+            ],
             [returned(), heard(), launched(), launch(), typed(b"two")],
         );
         let before = Before::of(first.into_iter().chain(second).collect()).unwrap();
         assert_eq!((before.term, before.input_bytes), (Term(4), 6));
+        assert_eq!((before.machine, before.shown_bytes), (Some(Machine::here()), [7, 0]));
         let of =
             |life: &LifeBefore| (life.returned.is_some(), life.orders.len(), life.known.received[&0], life.is_launched);
         assert_eq!(before.lives.iter().map(of).collect::<Vec<_>>(), [(false, 1, 2, true), (true, 1, 1, true)]);

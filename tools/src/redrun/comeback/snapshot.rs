@@ -14,7 +14,7 @@ use super::super::output::Written;
 use super::super::summary::Tally;
 use crate::plan::PlannedHost;
 use anyhow::{Context, Result};
-use control_network::identity::ProcessIdentity;
+use control_network::identity::{Machine, ProcessIdentity};
 use job_root::Root;
 use line_store::{Kept, Manifest};
 use redrt_wire::daemon::Launch;
@@ -33,6 +33,8 @@ pub struct Snapshot {
     now: Duration,
     /// Of the root.
     pub term: Term,
+    /// Where that was.
+    pub machine: Machine,
     /// Of the job, in this life of it.
     pub secret: Secret,
     /// Its hosts, those that were added among them …
@@ -77,6 +79,13 @@ fn copy<T: Serialize + for<'de> Deserialize<'de>>(value: &T) -> Result<T> {
     decode_body(&encode_body(value)).ok().context("The state of the root cannot be written down")
 }
 
+impl Snapshot {
+    /// All that had been printed.
+    pub fn shown_bytes(&self) -> [u64; 2] {
+        self.written.handed_bytes()
+    }
+}
+
 impl Shell<'_> {
     /// Whether all that a root that goes on has to know is in a snapshot.
     fn is_calm(&self) -> bool {
@@ -116,6 +125,7 @@ impl Shell<'_> {
         Ok(Snapshot {
             now: self.now(),
             term: self.fleet.term(),
+            machine: Machine::here(),
             secret: self.fleet.secret().clone(),
             planned: self.fleet.plan().hosts.clone(),
             hosts: self.fleet.hosts_before(),

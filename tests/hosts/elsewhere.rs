@@ -1,0 +1,255 @@
+//! Roots whose hosts are lost, and that come back on others, with nothing but their journals.
+
+use crate::comebacks::roots_on;
+use crate::{HOSTS, nothing_left};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use redrt_tests::lab::lab;
+use redrt_tests::{Job, Lab, MARK, Running, compile, compile_case, kill_marked, prefix};
+use std::fs::DirBuilder;
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Each host has its own; what else there is, hosts of a lab share.
+const OWN: (&str, &str) = ("XDG_RUNTIME_DIR", "/run");
+const JOBS: &str = "run/redrt";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What other hosts have of a root: its journal, and how it was started.
+struct Left {
+    job: String,
+    journal: Vec<u8>,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+fn jobs_on(lab: &Lab, host: &str) -> PathBuf {
+    Path::new("/proc").join(lab.init(host).to_string()).join("root").join(JOBS)
+}
+
+fn words(path: &str) -> Vec<String> {
+    let bytes = std::fs::read(path).expect("the process is there");
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Stops the root, so that nothing more follows from what it does, and takes what other hosts have of it by then.
+fn leave(lab: &Lab, host: &str) -> Left {
+    let root = *roots_on(lab, host).first().expect("it is there");
+    kill(Pid::from_raw(root), Signal::SIGSTOP).expect("it runs");
+    let stat = || std::fs::read_to_string(format!("/proc/{root}/stat")).unwrap_or_default();
+    wait_until("stop", || stat().rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')));
+    let entries = std::fs::read_dir(jobs_on(lab, host)).expect("it is there").flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let job = names.find_map(|name| name.strip_suffix(".root").map(str::to_owned)).expect("the root has a journal");
+    let journal = jobs_on(lab, host).join(format!("{job}.root/journal"));
+    let begun = words(&format!("/proc/{root}/cmdline")).into_iter().skip(2);
+    let environment = words(&format!("/proc/{root}/environ"));
+    let environment = environment.iter().filter_map(|word| word.split_once('='));
+    Left {
+        job,
+        journal: std::fs::read(journal).expect("it can be read"),
+        arguments: begun.filter(|word| !word.starts_with("--come-back=")).collect(),
+        environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+    }
+}
+
+impl Left {
+    /// Brings the root back on this host.
+    fn come_back(&self, lab: &Lab, host: &str) -> Child {
+        let directory = jobs_on(lab, host).join(format!("{}.root", self.job));
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory).expect("a new directory");
+        std::fs::write(directory.join("journal"), &self.journal).expect("a new file");
+        let mut command = lab.on(host);
+        command.arg(prefix().join("bin/redrun")).arg("--root").arg(format!("--come-back={}", self.job));
+        command.args(&self.arguments).env_clear().envs(self.environment.iter().cloned());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        command.spawn().expect("redrun is there")
+    }
+
+    /// The host of the root is lost, and this one has the next, which is the child.
+    fn lose(lab: &Lab, host: &str, next: &str) -> (Self, Child) {
+        let left = leave(lab, host);
+        lab.cut_power(host);
+        let root = left.come_back(lab, next);
+        let seat = jobs_on(lab, next).join(format!("{}.console", left.job));
+        wait_until("root", || seat.exists());
+        (left, root)
+    }
+
+    fn attach(&self, lab: &Lab, host: &str) -> Command {
+        let mut command = lab.on(host);
+        command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redrun")).args(["--attach", &self.job]);
+        command
+    }
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !condition() {
+        assert!(since.elapsed() < LIMIT, "no {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Two rounds of the root's work: what it has noted in the first is in the journal with the second.
+fn settle(lab: &Lab, host: &str) {
+    (0..2).for_each(|_| redctl(lab, host, "status"));
+}
+
+fn redctl(lab: &Lab, host: &str, word: &str) {
+    let mut command = lab.on(host);
+    command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).arg(word);
+    let output = command.output().expect("redctl is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+const RIGHT: [&str; 5] = ["computing", "rank 0: right", "rank 1: right", "rank 2: right", "rank 3: right"];
+
+/// The code with which a console on this host ends, and what it says.
+fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, String) {
+    let output = left.attach(lab, host).stdin(Stdio::null()).output().expect("redrun is there");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
+    let stop = lab.path("stop");
+    let all = ["--detachable", "--roots", "3", "--transport", "tcp", "--fan-out", "2"];
+    let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
+    let job = job.on_hosts(lab, HOSTS).options(&all).options(options).environment(OWN.0, OWN.1);
+    let job = job.limit(Duration::from_secs(120)).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    (stop, job)
+}
+
+/// Its standard output and standard error are files that the hosts share.
+#[test]
+fn a_root_whose_host_is_lost_comes_back_on_another_and_then_on_a_third() {
+    let Some(lab) = lab(4) else { return };
+    let (stop, job) = begin(&lab, &["--spares", "1"]);
+    let lost = job.replicas().iter().filter(|replica| replica.ends_with(" on h1")).count();
+    let (_, mut second) = Left::lose(&lab, "h1", "h2");
+    job.wait_for("recovered", lost);
+    let (left, mut third) = Left::lose(&lab, "h2", "h3");
+    // What has started it on its host was stopped with it.
+    second.kill().and_then(|()| second.wait().map(drop)).expect("it is our child");
+    job.wait_until("loss of the second host", |job| job.count("daemon-lost") == 2);
+    std::fs::write(&stop, "").expect("it can be written");
+    let (code, shown, said) = see_end(&left, &lab, "h3");
+    assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(third.wait().expect("it is our child").code(), Some(0));
+    let ended = job.wait();
+    assert_eq!(lines(&ended.out), RIGHT, "{ended}");
+    assert_eq!(ended.events("came-back").count(), 2, "{ended}");
+    assert_eq!(ended.events("mismatch").count(), 0, "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// A job whose console has pipes: what that has not shown, the next one does, on another host.
+struct Piped {
+    console: Child,
+    output: ChildStdout,
+    shown: Vec<u8>,
+}
+
+impl Piped {
+    fn start(mut command: Command) -> Self {
+        let mut console = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("redrun is there");
+        let output = console.stdout.take().expect("it is piped");
+        Self { console, output, shown: Vec::new() }
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.console.stdin.as_mut().expect("it is piped");
+        input.write_all(format!("{line}\n").as_bytes()).expect("the job reads");
+    }
+
+    /// Reads all of this, and nothing else.
+    fn see(&mut self, wanted: &str) {
+        let mut bytes = vec![0; wanted.len()];
+        self.output.read_exact(&mut bytes).expect("the job prints");
+        assert_eq!(String::from_utf8_lossy(&bytes), wanted);
+        self.shown.append(&mut bytes);
+    }
+}
+
+fn answer(number: u32, line: &str) -> String {
+    let rows = (0..200).map(|row| format!("line {number}, row {row}\n"));
+    format!("got {line}\n{}", rows.collect::<String>())
+}
+
+#[test]
+fn a_console_on_another_host_shows_what_was_not_shown_and_is_read_from() {
+    let Some(lab) = lab(3) else { return };
+    let mark = format!("elsewhere-{}", std::process::id());
+    let redrun = prefix().join("bin/redrun").display().to_string();
+    let program = compile_case("echoing").display().to_string();
+    let mut command = lab.on("h1");
+    command.args([&format!("{}={}", OWN.0, OWN.1), &format!("{MARK}={mark}"), &redrun]);
+    // A snapshot takes the place of the journal now and then.
+    command.args(["--detachable", "--roots", "3", "--root-journal", "4KiB", "-q", "--hosts", "h1,h2,h3"]);
+    command.args(["--launcher-exec", &lab.ssh()]);
+    let mut job = Piped::start({
+        command.args(["-r", "2", "-n", "3", &program]);
+        command
+    });
+    job.say("one");
+    job.see(&answer(0, "one"));
+    settle(&lab, "h1");
+    let (left, mut root) = Left::lose(&lab, "h1", "h2");
+    job.console.wait().expect("it is our child");
+    let mut job = Piped::start(left.attach(&lab, "h2"));
+    job.say("two");
+    job.see(&answer(1, "two"));
+    // It has all of its own now, by which the next one on that host knows what was shown.
+    kill(Pid::from_raw(*roots_on(&lab, "h2").first().expect("it is there")), Signal::SIGKILL).expect("it runs");
+    root.wait().expect("it is our child");
+    job.console.wait().expect("it is our child");
+    let mut job = Piped::start(left.attach(&lab, "h2"));
+    job.say("end");
+    job.see(&answer(2, "end"));
+    assert_eq!(job.console.wait().expect("it is our child").code(), Some(7));
+    let mut rest = Vec::new();
+    job.output.read_to_end(&mut rest).expect("it is a pipe");
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    let left = lab.left_behind(Duration::from_secs(3));
+    kill_marked(&mark);
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+/// Without replicas: what was lost with the host of the root is loaded on those that are left.
+#[test]
+fn a_job_that_has_lost_a_rank_with_the_host_of_its_root_goes_back_to_its_checkpoint() {
+    let Some(lab) = lab(3) else { return };
+    let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
+    let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]);
+    let job = job.on_hosts(&lab, "h1,h2,h3").environment(OWN.0, OWN.1).limit(Duration::from_secs(120));
+    let job =
+        job.options(&["--detachable", "--roots", "3", "--checkpoint", "0.5s", "--checkpoint-dir", &store]).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    job.wait_for("checkpoint", 1);
+    let (_, mut second) = Left::lose(&lab, "h1", "h2");
+    job.wait_for("went-back", 1);
+    job.wait_for("checkpoint", job.count("checkpoint") + 1);
+    let (left, mut third) = Left::lose(&lab, "h2", "h3");
+    second.kill().and_then(|()| second.wait().map(drop)).expect("it is our child");
+    job.wait_for("went-back", 2);
+    std::fs::write(&stop, "").expect("it can be written");
+    let (code, shown, said) = see_end(&left, &lab, "h3");
+    assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(third.wait().expect("it is our child").code(), Some(0));
+    let ended = job.wait();
+    assert_eq!(lines(&ended.out), RIGHT[..4], "{ended}");
+    nothing_left(&lab, &ended);
+}
