@@ -11,16 +11,16 @@ use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Each host has its own; what else there is, hosts of a lab share.
-const OWN: (&str, &str) = ("XDG_RUNTIME_DIR", "/run");
+pub const OWN: (&str, &str) = ("XDG_RUNTIME_DIR", "/run");
 const JOBS: &str = "run/redrt";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What other hosts have of a root: its journal, and how it was started.
-struct Left {
+pub struct Left {
     job: String,
     journal: Vec<u8>,
     arguments: Vec<String>,
@@ -37,12 +37,17 @@ fn words(path: &str) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
+/// As /proc says it.
+fn state(process: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// Stops the root, so that nothing more follows from what it does, and takes what other hosts have of it by then.
 fn leave(lab: &Lab, host: &str) -> Left {
     let root = *roots_on(lab, host).first().expect("it is there");
     kill(Pid::from_raw(root), Signal::SIGSTOP).expect("it runs");
-    let stat = || std::fs::read_to_string(format!("/proc/{root}/stat")).unwrap_or_default();
-    wait_until("stop", || stat().rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')));
+    wait_until("stop", || state(root) == Some('T'));
     let entries = std::fs::read_dir(jobs_on(lab, host)).expect("it is there").flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let job = names.find_map(|name| name.strip_suffix(".root").map(str::to_owned)).expect("the root has a journal");
@@ -68,16 +73,17 @@ impl Left {
         command.arg(prefix().join("bin/redrun")).arg("--root").arg(format!("--come-back={}", self.job));
         command.args(&self.arguments).env_clear().envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        command.spawn().expect("redrun is there")
+        let root = command.spawn().expect("redrun is there");
+        let seat = jobs_on(lab, host).join(format!("{}.console", self.job));
+        wait_until("root", || seat.exists());
+        root
     }
 
     /// The host of the root is lost, and this one has the next, which is the child.
-    fn lose(lab: &Lab, host: &str, next: &str) -> (Self, Child) {
+    pub fn lose(lab: &Lab, host: &str, next: &str) -> (Self, Child) {
         let left = leave(lab, host);
         lab.cut_power(host);
         let root = left.come_back(lab, next);
-        let seat = jobs_on(lab, next).join(format!("{}.console", left.job));
-        wait_until("root", || seat.exists());
         (left, root)
     }
 
@@ -97,15 +103,19 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Two rounds of the root's work: what it has noted in the first is in the journal with the second.
-fn settle(lab: &Lab, host: &str) {
+pub fn settle(lab: &Lab, host: &str) {
     (0..2).for_each(|_| redctl(lab, host, "status"));
 }
 
 fn redctl(lab: &Lab, host: &str, word: &str) {
+    let output = try_redctl(lab, host, word);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn try_redctl(lab: &Lab, host: &str, word: &str) -> Output {
     let mut command = lab.on(host);
     command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).arg(word);
-    let output = command.output().expect("redctl is there");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    command.output().expect("redctl is there")
 }
 
 fn lines(text: &str) -> Vec<&str> {
@@ -116,8 +126,8 @@ fn lines(text: &str) -> Vec<&str> {
 
 const RIGHT: [&str; 5] = ["computing", "rank 0: right", "rank 1: right", "rank 2: right", "rank 3: right"];
 
-/// The code with which a console on this host ends, and what it says.
-fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, String) {
+/// The code with which a console on this host ends, what it shows, and what it says.
+pub fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, String) {
     let output = left.attach(lab, host).stdin(Stdio::null()).output().expect("redrun is there");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (output.status.code(), text(output.stdout), text(output.stderr))
@@ -165,7 +175,12 @@ struct Piped {
 
 impl Piped {
     fn start(mut command: Command) -> Self {
-        let mut console = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("redrun is there");
+        let mut console = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redrun is there");
         let output = console.stdout.take().expect("it is piped");
         Self { console, output, shown: Vec::new() }
     }
@@ -252,4 +267,111 @@ fn a_job_that_has_lost_a_rank_with_the_host_of_its_root_goes_back_to_its_checkpo
     let ended = job.wait();
     assert_eq!(lines(&ended.out), RIGHT[..4], "{ended}");
     nothing_left(&lab, &ended);
+}
+
+/// Whatever the lost host had for itself: a file that names hosts, the job's output, its checkpoints.
+#[test]
+fn what_was_only_on_the_lost_host_does_not_keep_a_root_from_coming_back() {
+    let Some(lab) = lab(3) else { return };
+    let mark = format!("alone-{}", std::process::id());
+    let stop = lab.path("stop").display().to_string();
+    let on_h1 = |name: &str| Path::new("/proc").join(lab.init("h1").to_string()).join("root/run").join(name);
+    std::fs::create_dir(on_h1("audit")).expect("a new directory");
+    std::fs::write(on_h1("hostfile"), "h1\nh2\nh3\n").expect("a new file");
+    let redrun = prefix().join("bin/redrun").display().to_string();
+    let words = ["--detachable", "--roots", "3", "--root-journal", "4KiB", "--launcher-exec", &lab.ssh()].join(" ");
+    let checkpoints = "--checkpoint asked --checkpoint-dir /run/checkpoints --checkpoint-level partner";
+    let hosts = "--hostfile /run/hostfile --audit /run/audit/log --profile /run/profile/ --metrics 127.0.0.1:0";
+    let program = compile("until").display().to_string();
+    let line = format!("{redrun} {words} {hosts} {checkpoints} -r 2 -n 4 {program} {stop} > /run/output");
+    let mut command = lab.on("h1");
+    command.args([&format!("{}={}", OWN.0, OWN.1), &format!("{MARK}={mark}")]).args(["sh", "-c", &line]);
+    let mut console = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("redrun is there");
+    let shown = || std::fs::read_to_string(on_h1("output")).unwrap_or_default();
+    wait_until("output", || shown() == "computing\n");
+    redctl(&lab, "h1", "checkpoint");
+    settle(&lab, "h1");
+    let (left, mut root) = Left::lose(&lab, "h1", "h2");
+    console.wait().expect("it is our child");
+    // There is room for one here, once it is known that the first host is lost.
+    wait_until("checkpoint", || try_redctl(&lab, "h2", "checkpoint").status.success());
+    std::fs::write(&stop, "").expect("it can be written");
+    let (code, shown, said) = see_end(&left, &lab, "h2");
+    assert_eq!((code, lines(&shown)), (Some(0), RIGHT[1..].to_vec()), "{said}");
+    let lost = ["standard output does not go on where it was", "there is no audit log", "--resume finds none"];
+    for part in lost.into_iter().chain(["the root of this job goes on on host h2"]) {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
+    assert_eq!(root.wait().expect("it is our child").code(), Some(0));
+    let left = lab.left_behind(Duration::from_secs(3));
+    kill_marked(&mark);
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+/// The second is lost before anybody has noticed that the first was.
+#[test]
+fn the_next_host_of_the_root_may_be_lost_at_once() {
+    let Some(lab) = lab(4) else { return };
+    let stop = lab.path("stop");
+    let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).degree(3);
+    let job = job.on_hosts(&lab, HOSTS).environment(OWN.0, OWN.1).limit(Duration::from_secs(120));
+    let ranks = lab.path("ranks");
+    let job = job.options(&["--detachable", "--roots", "5", "--output-dir", &ranks.display().to_string()]).start();
+    let of = |rank: u32| std::fs::read_to_string(ranks.join(format!("rank.{rank}.out"))).unwrap_or_default();
+    job.wait_until("computing", |_| of(1) == "computing\n");
+    let (_, mut second) = Left::lose(&lab, "h1", "h2");
+    let (left, mut third) = Left::lose(&lab, "h2", "h3");
+    second.kill().and_then(|()| second.wait().map(drop)).expect("it is our child");
+    std::fs::write(&stop, "").expect("it can be written");
+    let (code, shown, said) = see_end(&left, &lab, "h3");
+    assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(third.wait().expect("it is our child").code(), Some(0));
+    let ended = job.wait();
+    assert_eq!([of(0), of(1), of(2)].concat().lines().collect::<Vec<_>>(), [RIGHT[1], RIGHT[0], RIGHT[2], RIGHT[3]]);
+    nothing_left(&lab, &ended);
+}
+
+/// Its daemons follow the other, whose term is higher, and tell it so. Its console ends, and the job goes on.
+#[test]
+fn a_root_that_was_only_stopped_does_no_harm_when_it_wakes() {
+    let Some(lab) = lab(4) else { return };
+    let (stop, job) = begin(&lab, &[]);
+    settle(&lab, "h1");
+    let stopped = *roots_on(&lab, "h1").first().expect("it is there");
+    let left = leave(&lab, "h1");
+    let mut second = left.come_back(&lab, "h2");
+    kill(Pid::from_raw(stopped), Signal::SIGCONT).expect("it is there");
+    job.wait_until("end of its console", Running::has_ended);
+    std::fs::write(&stop, "").expect("it can be written");
+    let (code, shown, said) = see_end(&left, &lab, "h2");
+    assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(second.wait().expect("it is our child").code(), Some(0));
+    let ended = job.wait();
+    assert_eq!((lines(&ended.out), ended.code), (RIGHT.to_vec(), Some(76)), "{ended}");
+    assert!(!ended.err.contains(" lost "), "{ended}");
+    assert!(ended.err.contains("has another root now"), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// Without other roots they would leave within the detection timeout.
+#[test]
+fn processes_wait_for_a_root_whose_host_is_lost_and_end_after_their_lease() {
+    let Some(lab) = lab(3) else { return };
+    let (stop, lease) = (lab.path("stop"), Duration::from_secs(3));
+    let options = ["--detachable", "--roots", "3", "--root-lease", "3s", "--detect-timeout", "0.2"];
+    let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
+    let job = job.on_hosts(&lab, "h1,h2,h3").environment(OWN.0, OWN.1).options(&options).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let ranks = |host| lab.processes(host, "until");
+    let before = [ranks("h2"), ranks("h3")];
+    let since = Instant::now();
+    lab.cut_power("h1");
+    // Five times as long as a daemon is silent that is taken for dead.
+    std::thread::sleep(lease / 3);
+    let is_early = since.elapsed() < lease;
+    assert!(!is_early || [ranks("h2"), ranks("h3")] == before, "they have ended early");
+    let left = lab.left_behind(LIMIT);
+    assert!(left.is_empty(), "left behind: {left:?}");
+    assert!(since.elapsed() >= lease, "they have ended after {:?}", since.elapsed());
+    drop(job.wait());
 }

@@ -1,5 +1,6 @@
 //! Jobs in allocations of a real Slurm.
 
+use crate::elsewhere::{Left, OWN, see_end};
 use crate::{program, undisturbed};
 use redrt_tests::lab::slurm_lab;
 use redrt_tests::{Lab, prefix};
@@ -139,6 +140,31 @@ fn a_root_that_is_killed_within_an_allocation_comes_back() {
     assert!(output.status.success(), "{said}\n{printed}");
     assert_eq!(printed.lines().filter(|line| line.ends_with(": right")).count(), 4, "{said}\n{printed}");
     assert_eq!((count("came-back"), count("replica-lost")), (3, 0), "{said}");
+    empty(&lab);
+}
+
+/// Its srun is gone, and with it the batch script. Both streams are one file, which all hosts see.
+#[test]
+fn a_root_comes_back_on_another_node_when_that_of_the_batch_script_is_lost() {
+    let Some(lab) = slurm_lab(3) else { return };
+    let [stop, out, audit] = ["stop", "out", "audit.jsonl"].map(|name| lab.path(name).display().to_string());
+    let program = redrt_tests::compile("until").display().to_string();
+    let words = ["--detachable", "--roots", "3", "-r", "2", "-n", "4", "--audit", &audit, &program, &stop].join(" ");
+    let mut sbatch = lab.on("ctl");
+    sbatch.args(["sbatch", "--no-kill", "-N3", "--exclusive", "--output", &out, "--wrap"]);
+    let (_, said, well) = run(sbatch.arg(format!("{}={} exec {} {words}", OWN.0, OWN.1, redrun())));
+    assert!(well, "{said}");
+    wait_for_text(Path::new(&out), "computing");
+    crate::elsewhere::settle(&lab, "h1");
+    let (left, mut root) = Left::lose(&lab, "h1", "h2");
+    wait_for_text(Path::new(&audit), "\"daemon-lost\"");
+    std::fs::write(&stop, "").expect("it can be written");
+    let (code, shown, said) = see_end(&left, &lab, "h2");
+    assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(root.wait().expect("our child").code(), Some(0));
+    let printed = std::fs::read_to_string(&out).unwrap_or_default();
+    let count = |end: &str| printed.lines().filter(|line| line.ends_with(end)).count();
+    assert_eq!((count("computing"), count(": right")), (1, 4), "{printed}");
     empty(&lab);
 }
 

@@ -40,8 +40,6 @@ use root_journal::file::Journal;
 pub use snapshot::Snapshot;
 use spare_pool::Spare;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
-use std::io::{Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -155,8 +153,9 @@ pub(super) struct Replay {
     later: VecDeque<LifeBefore>,
     relayed_count: u64,
     shown_bytes: [u64; 2],
-    /// What was shown at least, where that is a guess.
-    noted_bytes: Option<[u64; 2]>,
+    /// What was shown at least. More of a file is a guess, on another host.
+    noted_bytes: [u64; 2],
+    is_elsewhere: bool,
     /// Whether standard output and standard error lead anywhere: to files, or to a console.
     pub leads: [bool; 2],
     /// What the files of `--output-dir` had when the job began.
@@ -218,7 +217,8 @@ impl Ground {
             later: lives,
             relayed_count: 0,
             shown_bytes: keepsakes.transits.each_ref().map(Transit::shown_bytes),
-            noted_bytes: is_elsewhere.then_some(shown_bytes),
+            noted_bytes: shown_bytes,
+            is_elsewhere,
             leads: found.files.map(|file| file.is_some() || has_console),
             file_bytes,
             term: term.next(),
@@ -281,6 +281,7 @@ impl Shell<'_> {
     /// Goes through all that has happened, and then calls the daemons.
     pub(super) fn come_back(&mut self, mut replay: Replay) -> Result<()> {
         let (mut shown_bytes, noted_bytes, term) = (replay.shown_bytes, replay.noted_bytes, replay.term);
+        let is_elsewhere = replay.is_elsewhere;
         let input_file = replay.input_file.clone();
         let mut later = std::mem::take(&mut replay.later);
         // What was written there before is there.
@@ -351,9 +352,7 @@ impl Shell<'_> {
         self.replay = None;
         self.audit = audit;
         self.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
-        if let Some(noted_bytes) = noted_bytes
-            && !self.outputs.known_bytes()[0].contains(&shown_bytes[0])
-        {
+        if is_elsewhere && !self.outputs.known_bytes()[0].contains(&shown_bytes[0]) {
             shown_bytes = noted_bytes;
             self.ledger.give_up("others write to its standard output, too");
         }
@@ -366,7 +365,7 @@ impl Shell<'_> {
             messages.into_iter().for_each(|message| self.fleet.hear_later(host, message));
         }
         self.record("came-back", &serde_json::json!({ "term": term.0 }));
-        self.go_on_with_input(input_file)?;
+        self.go_on_with_input(input_file, is_elsewhere)?;
         if self.exit_code.is_some() {
             self.outputs.finish(self.root.coordinator().is_suspended());
         }
@@ -435,15 +434,15 @@ impl Shell<'_> {
         }
     }
 
-    fn go_on_with_input(&mut self, file: Option<ledger::KeptFile>) -> Result<()> {
+    fn go_on_with_input(&mut self, file: Option<ledger::KeptFile>, is_elsewhere: bool) -> Result<()> {
         if self.input_has_ended {
             return Ok(());
         }
-        if let Some(kept) = file {
-            let failed = || format!("Failed to go on in {}", kept.path.display());
-            let mut file = File::open(&kept.path).with_context(failed)?;
-            file.seek(SeekFrom::Start(kept.position)).with_context(failed)?;
-            (self.input, self.input_is_file) = (Some(streams::pumped(file)?), true);
+        match file.map(|kept| files::input(&kept, is_elsewhere)) {
+            Some(Ok(file)) => (self.input, self.input_is_file) = (Some(streams::pumped(file)?), true),
+            // It has not ended: a console may go on with it.
+            Some(Err(why)) => self.untold.push(format!("standard input does not go on where it was: {why:#}")),
+            None => {}
         }
         // What the root before had read.
         let waiting = self.spool.as_mut().map(Spool::take).transpose().context("Failed to read standard input")?;

@@ -456,15 +456,13 @@ impl Shell<'_> {
         self.returns += 1;
     }
 
-    /// The root was on another host until now: lines that were on its disk are gone with it.
+    /// The root was on another host until now: what describes lines may be there.
     pub(super) fn look_for_lines(&mut self) {
-        let Some(lines) = self.lines.as_ref().filter(|lines| !lines.checkpoint.level.is_of_hosts()) else { return };
-        if let Some(kept) = lines.newest.as_ref().filter(|kept| !kept.directory.exists()) {
-            let directory = kept.directory.parent().unwrap_or(&kept.directory).display();
-            self.untold.push(format!(
-                "the checkpoints of this job are lost with the host on which they were: {directory} is not here; the next \
-                 one is taken here"
-            ));
+        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_ref()) else { return };
+        if !kept.directory.exists() {
+            let directory = kept.directory.display();
+            let line = format!("{directory} is not here: --resume finds none before the next checkpoint is taken");
+            self.untold.push(line);
         }
     }
 

@@ -49,6 +49,7 @@ pub use spawned::{Upwards, begin as begin_spawned, relay};
 use crate::cli::Job;
 use crate::jobs;
 use crate::ledger::Ledger;
+use crate::terminal::REPLACED_CODE;
 use crate::terminal::seat::Seat;
 use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
@@ -83,8 +84,6 @@ use watching::Watching;
 const NONDETERMINISTIC_CODE: i32 = 1;
 /// The exit code when a fault that had to be injected was not.
 const NOT_INJECTED_CODE: i32 = 1;
-/// The exit code of a root whose place another has taken. Nobody waits for it.
-const REPLACED_CODE: i32 = 77;
 /// The exit code when `redrun` itself fails.
 const FAILED_CODE: i32 = 1;
 /// While last lines are being written, how often signals are looked for.

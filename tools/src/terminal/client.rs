@@ -2,7 +2,7 @@
 //! ends with the job's exit code.
 
 use super::closed::standard_output_was_closed;
-use super::{Channel, FromRoot, Received, ToRoot};
+use super::{Channel, FromRoot, REPLACED_CODE, Received, ToRoot};
 use crate::jobs;
 use crate::ledger;
 use crate::redrtd::open_pidfd;
@@ -287,9 +287,15 @@ impl Terminal<'_> {
             }
         };
         let status = root.wait().context("Failed to wait for the root of the job")?;
-        // It could not begin, and has said why.
-        if let Some(code) = status.code() {
-            return Ok(Some(code));
+        match status.code() {
+            Some(REPLACED_CODE) => {
+                self.console
+                    .plain(&format!("{name} has another root now: redrun --attach on the host of that shows it"));
+                return Ok(Some(DISPLACED_CODE));
+            }
+            // It could not begin, and has said why.
+            Some(code) => return Ok(Some(code)),
+            None => {}
         }
         let signal = status.signal().unwrap_or(0);
         // One that has failed would fail again.

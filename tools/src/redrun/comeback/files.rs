@@ -77,14 +77,28 @@ impl Found {
     }
 }
 
+/// Standard input, behind what was read of it.
+///
+/// # Errors
+/// When it is not there.
+pub(super) fn input(kept: &KeptFile, is_elsewhere: bool) -> Result<File> {
+    let mut options = OpenOptions::new();
+    reopen(kept, options.read(true), SeekFrom::Start(kept.position), is_elsewhere)
+}
+
 fn open(kept: &KeptFile, is_elsewhere: bool) -> Result<File> {
-    let flags = if kept.appends { libc::O_APPEND } else { 0 };
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(if kept.appends { libc::O_APPEND } else { 0 });
+    reopen(kept, &options, SeekFrom::End(0), is_elsewhere)
+}
+
+fn reopen(kept: &KeptFile, options: &OpenOptions, position: SeekFrom, is_elsewhere: bool) -> Result<File> {
     let failed = || format!("Failed to go on in {}", kept.path.display());
-    let mut file = OpenOptions::new().write(true).custom_flags(flags).open(&kept.path).with_context(failed)?;
+    let mut file = options.open(&kept.path).with_context(failed)?;
     let metadata = file.metadata().with_context(failed)?;
     let is_same = metadata.ino() == kept.inode && metadata.len() >= kept.position;
     ensure!(is_same || !is_elsewhere, "{} is another file on this host", kept.path.display());
-    file.seek(SeekFrom::End(0)).with_context(failed)?;
+    file.seek(position).with_context(failed)?;
     Ok(file)
 }
 
