@@ -5,7 +5,7 @@ use crate::{HOSTS, nothing_left};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Lab, MARK, Running, compile, compile_case, kill_marked, prefix};
+use redrt_tests::{Job, Lab, MARK, Random, Running, compile, compile_case, kill_marked, prefix};
 use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -328,6 +328,38 @@ fn the_next_host_of_the_root_may_be_lost_at_once() {
     assert_eq!(third.wait().expect("it is our child").code(), Some(0));
     let ended = job.wait();
     assert_eq!([of(0), of(1), of(2)].concat().lines().collect::<Vec<_>>(), [RIGHT[1], RIGHT[0], RIGHT[2], RIGHT[3]]);
+    nothing_left(&lab, &ended);
+}
+
+#[test]
+fn what_is_being_printed_to_a_shared_file_is_neither_lost_nor_there_twice_when_hosts_of_roots_are_lost() {
+    const LINES: u64 = 100_000;
+    let Some(lab) = lab(4) else { return };
+    let mut random = Random::from_environment();
+    let place = lab.path("printing");
+    std::fs::create_dir(&place).and_then(|()| std::fs::write(place.join("go"), "")).expect("a new directory");
+    let expected: String = (0..LINES).map(|line| format!("this is line {line} of what rank 1 has to say\n")).collect();
+    let out = lab.path("out");
+    let job = Job::new(2, &compile_case("printing")).arguments(&[&place.display().to_string(), &LINES.to_string()]);
+    let job = job.degree(3).on_hosts(&lab, HOSTS).environment(OWN.0, OWN.1).options(&["--detachable", "--roots", "5"]);
+    let job = job.standard_output(&out).limit(Duration::from_secs(120)).start();
+    let shown_bytes = || std::fs::metadata(&out).map_or(0, |metadata| metadata.len());
+    let mut lose = |host, next| {
+        // All of it may have been shown: then the job has ended, and the next root knows that.
+        let seen = shown_bytes();
+        let wanted = seen + random.draw() % ((expected.len() as u64 - seen) / 2 + 1);
+        wait_until("output", || shown_bytes() >= wanted);
+        Left::lose(&lab, host, next)
+    };
+    let (_, mut second) = lose("h1", "h2");
+    let (left, mut third) = lose("h2", "h3");
+    second.kill().and_then(|()| second.wait().map(drop)).expect("it is our child");
+    let (code, shown, said) = see_end(&left, &lab, "h3");
+    assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(third.wait().expect("it is our child").code(), Some(0));
+    let ended = job.wait();
+    let printed = std::fs::read_to_string(&out).expect("it is there");
+    assert!(printed == expected, "{} bytes instead of {}\n{ended}", printed.len(), expected.len());
     nothing_left(&lab, &ended);
 }
 
