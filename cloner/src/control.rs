@@ -1,6 +1,6 @@
 //! The other end of the agent's socket: how one that clones asks for what only the process itself can do.
 
-use crate::error::{During, Error, Operation, Phase};
+use crate::error::{During, Error, Operation, Phase, ProcessEnded, has_ended};
 use crate::refusal::{NoAgent, Refusal};
 use cloner_agent::abi::{Ask, Block, MAGIC, Reply, Request, Slot, Timer, VERSION};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
@@ -75,9 +75,8 @@ impl Control {
         let phase = Phase::Prepare;
         let reach = || {
             UnixStream::connect(path).map_err(|error| {
-                let alive = Path::new(&format!("/proc/{pid}")).exists();
                 let why = match error.kind() {
-                    _ if !alive => NoAgent::NoProcess,
+                    _ if process_has_ended(&format!("/proc/{pid}")) => NoAgent::NoProcess,
                     io::ErrorKind::ConnectionRefused => NoAgent::Closed,
                     _ => NoAgent::NeverStarted,
                 };
@@ -237,6 +236,12 @@ impl Control {
         Ok(numbers)
     }
 
+    /// Whether the process has ended, or is about to: none of its threads does anything any more.
+    #[must_use]
+    pub fn process_has_ended(&self) -> bool {
+        process_has_ended(&format!("/proc/self/fd/{}", self.proc.as_raw_fd()))
+    }
+
     /// Where a link of `/proc/PID` points.
     pub fn proc_link(&self, name: &str) -> io::Result<String> {
         let target = nix::fcntl::readlinkat(&self.proc, name)?;
@@ -287,12 +292,30 @@ pub struct Silent {
     pub limit: Duration,
 }
 
+/// Whether all threads of the process with this directory of `/proc` are ending.
+///
+/// The trap: one that was killed has no memory and no descriptors any more before it is gone from `/proc`, so that it
+/// seems to have closed them.
+fn process_has_ended(directory: &str) -> bool {
+    const EXITING: u32 = 1 << 2;
+    let ends = |tid: std::ffi::OsString| {
+        let Ok(stat) = fs::read_to_string(Path::new(directory).join("task").join(tid).join("stat")) else {
+            return true;
+        };
+        // The second field may contain anything, in parentheses; the flags of the thread are the ninth.
+        let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u32>().ok());
+        flags.is_some_and(|flags| flags & EXITING != 0)
+    };
+    let Ok(threads) = fs::read_dir(Path::new(directory).join("task")) else { return true };
+    threads.flatten().all(|thread| ends(thread.file_name()))
+}
+
 /// What an error of the socket to the agent says of the process. A time limit that has passed looks to the system as
 /// if there were nothing to read yet.
 fn of_process(error: io::Error, stream: &UnixStream) -> io::Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
     match error.kind() {
-        BrokenPipe | ConnectionReset | UnexpectedEof => io::Error::new(BrokenPipe, "the process has ended"),
+        BrokenPipe | ConnectionReset | UnexpectedEof => io::Error::new(BrokenPipe, ProcessEnded),
         WouldBlock | TimedOut => {
             let peer = nix::sys::socket::getsockopt(stream, nix::sys::socket::sockopt::PeerCredentials);
             let limit = stream.read_timeout().ok().flatten().unwrap_or(ANSWER_LIMIT);
@@ -300,12 +323,6 @@ fn of_process(error: io::Error, stream: &UnixStream) -> io::Error {
         }
         _ => error,
     }
-}
-
-/// True when the process that was asked is not there any more.
-#[must_use]
-pub fn has_ended(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 fn exchange(stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
@@ -356,6 +373,25 @@ mod tests {
         agent.join().unwrap();
         assert!(said(std::process::id()).contains(&NoAgent::Closed.to_string()));
         assert!(said(i32::MAX as u32).contains("there is no such process"));
+    }
+
+    #[test]
+    fn a_process_has_ended_when_all_of_its_threads_have() {
+        assert!(!process_has_ended("/proc/self"));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let directory = format!("/proc/{}", child.id());
+        assert!(!process_has_ended(&directory));
+        child.kill().unwrap();
+        // It has ended, and nobody has asked how.
+        let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(child.id() as i32));
+        let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
+        nix::sys::wait::waitid(id, flags).unwrap();
+        assert!(Path::new(&directory).exists() && process_has_ended(&directory));
+        child.wait().unwrap();
+        assert!(process_has_ended(&directory));
+        let (stream, agent) = UnixStream::pair().unwrap();
+        drop(agent);
+        assert!(has_ended(&exchange(&stream, Ask::Hello, Request::default()).unwrap_err()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What can go wrong, and in which phase of a clone.
 
 use crate::image::state::Reply;
-use crate::refusal::Refusal;
+use crate::refusal::{NoAgent, Refusal};
 use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -146,6 +146,12 @@ pub enum Error {
         #[source]
         cause: io::Error,
     },
+    /// The process has ended meanwhile.
+    #[error("the process has ended")]
+    Ended {
+        /// Where it was noticed.
+        phase: Phase,
+    },
     /// A thread that is stopped still uses a processor.
     #[error("{phase}: thread {tid} does not come to rest within {} s", limit.as_secs())]
     Restless {
@@ -194,6 +200,7 @@ impl Error {
         match self {
             Self::Refused { phase, .. }
             | Self::System { phase, .. }
+            | Self::Ended { phase }
             | Self::Restless { phase, .. }
             | Self::Diverges { phase, .. }
             | Self::Destination { phase, .. }
@@ -212,7 +219,24 @@ impl Error {
         match self {
             Self::Refused { reasons, .. } => reasons.iter().any(Refusal::is_lasting),
             Self::Destination { told, .. } => told.is_lasting,
-            Self::System { .. } | Self::Restless { .. } | Self::Diverges { .. } | Self::OutOfTurn { .. } => false,
+            Self::System { .. }
+            | Self::Ended { .. }
+            | Self::Restless { .. }
+            | Self::Diverges { .. }
+            | Self::OutOfTurn { .. } => false,
+        }
+    }
+
+    /// Whether there is no copy because the process has ended.
+    #[must_use]
+    pub fn is_of_end(&self) -> bool {
+        match self {
+            Self::Ended { .. } => true,
+            Self::System { cause, .. } => has_ended(cause),
+            Self::Refused { reasons, .. } => {
+                reasons.iter().any(|reason| matches!(reason, Refusal::NoAgent { why: NoAgent::NoProcess, .. }))
+            }
+            Self::Restless { .. } | Self::Diverges { .. } | Self::Destination { .. } | Self::OutOfTurn { .. } => false,
         }
     }
 
@@ -230,6 +254,17 @@ impl Error {
     pub fn told(&self) -> Told {
         Told { sentence: self.line(), is_lasting: self.is_lasting() }
     }
+}
+
+/// The process that was asked is not there any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the process has ended")]
+pub struct ProcessEnded;
+
+/// True when the process that was asked is not there any more.
+#[must_use]
+pub fn has_ended(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<ProcessEnded>())
 }
 
 /// What a process is told of an error of the system: what another has told this one, if it comes from there.
@@ -254,7 +289,6 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::NoAgent;
 
     #[test]
     fn whether_another_attempt_is_worth_while_is_known_on_both_sides() {

@@ -23,5 +23,5 @@ mod sparse;
 pub mod sys;
 
 pub use difference::Difference;
-pub use error::{During, Error, Operation, Phase, told_of};
+pub use error::{During, Error, Operation, Phase, ProcessEnded, has_ended, told_of};
 pub use refusal::Refusal;

@@ -100,8 +100,11 @@ pub enum OfDescriptor {
     #[error("{0}")]
     Socket(String),
     /// The other end is somebody else's.
-    #[error("a pipe whose other end is in another process")]
-    Pipe,
+    #[error("a pipe whose other end is in another process, pipe:[{id}]")]
+    Pipe {
+        /// By which the kernel tells it from others.
+        id: u64,
+    },
     /// It has no name by which the copy could open it.
     #[error("the deleted file {0}")]
     Deleted(String),

@@ -121,6 +121,22 @@ fn shared_memory_that_comes_and_goes_is_saved_and_loaded() {
 }
 
 #[test]
+fn what_comes_and_goes_is_no_reason_to_take_no_checkpoint() {
+    const COUNT: usize = 40;
+    let program = compile_case("sharing");
+    let store = store();
+    // It makes and removes shared memory and pipes all the time.
+    let job = saved(Job::new(2, &program).arguments(&["1000000", "500"]).limit(LIMIT), "asked", &store).start();
+    job.wait_for("started", 2);
+    job.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
+    let refused: Vec<_> = (0..COUNT).filter_map(|_| job.redctl(&["checkpoint"]).err()).collect();
+    eprintln!("{} of {COUNT} checkpoints were refused", refused.len());
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+    job.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    let _ = job.wait().ended_with(75);
+}
+
+#[test]
 fn with_replicas_a_job_goes_back_when_all_of_one_rank_are_lost() {
     for transport in ["shm", "tcp"] {
         let store = store();

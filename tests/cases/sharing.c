@@ -1,4 +1,5 @@
-/* Shared memory comes, is cut and goes while the job runs: sharing ROUNDS. Each rank prints a sum in the end. */
+/* Shared memory comes, is cut and goes while the job runs: sharing ROUNDS [RESTLESS]. Each rank prints a sum in the end.
+   In place of each pause it may make and remove shared memory and pipes RESTLESS times. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
@@ -19,11 +20,34 @@ static unsigned char *map(size_t bytes, int flags, int fd)
     return there;
 }
 
+/* Nothing that is found in a look at the process is there a moment later. */
+static long come_and_go(int times, int pause_us)
+{
+    long sum = 0;
+    if (times == 0)
+        usleep(pause_us);
+    for (int time = 0; time < times; time++) {
+        int ends[2], fd = memfd_create("passing", 0);
+        if (fd < 0 || ftruncate(fd, KEPT_BYTES) != 0 || pipe(ends) != 0)
+            MPI_Abort(MPI_COMM_WORLD, 3);
+        unsigned char *named = map(KEPT_BYTES, 0, fd), *nameless = map(KEPT_BYTES, MAP_ANONYMOUS, -1);
+        close(fd);
+        memset(named, time, KEPT_BYTES);
+        memset(nameless, time + 1, KEPT_BYTES);
+        sum += named[KEPT_BYTES - 1] + nameless[0];
+        munmap(named, KEPT_BYTES);
+        munmap(nameless, KEPT_BYTES);
+        close(ends[0]);
+        close(ends[1]);
+    }
+    return sum;
+}
+
 int main(int argc, char **argv)
 {
     int rank, all = 0;
     long sum = 0;
-    int rounds = argc > 1 ? atoi(argv[1]) : 0;
+    int rounds = argc > 1 ? atoi(argv[1]) : 0, restless = argc > 2 ? atoi(argv[2]) : 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (int round = 0; round < rounds; round++) {
@@ -37,10 +61,10 @@ int main(int argc, char **argv)
         int mine = rank + round;
         for (int time = 0; time < 20; time++)
             MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        usleep(3000);
+        sum += come_and_go(restless, 3000);
         if (ftruncate(fd, KEPT_BYTES) != 0)
             MPI_Abort(MPI_COMM_WORLD, 3);
-        usleep(2000);
+        sum += come_and_go(restless, 2000);
         MPI_Barrier(MPI_COMM_WORLD);
         for (size_t at = 0; at < KEPT_BYTES; at++)
             sum += named[at];
@@ -51,7 +75,7 @@ int main(int argc, char **argv)
         munmap(nameless, bytes);
         close(fd);
         if (round % 2)
-            usleep(2000);
+            sum += come_and_go(restless, 2000);
     }
     printf("rank %d: %ld\n", rank, sum);
     MPI_Finalize();

@@ -9,7 +9,8 @@ mod write_protect;
 pub use soft_dirty::SoftDirty;
 pub use write_protect::WriteProtect;
 
-use crate::control::{Control, has_ended};
+use crate::control::Control;
+use crate::error::has_ended;
 use crate::ranges::RangeSet;
 use std::fs::File;
 use std::io;

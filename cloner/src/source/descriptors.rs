@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use serde_bytes::ByteBuf;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// All descriptors, and what belongs to them.
 #[derive(Default)]
@@ -69,6 +69,8 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
                 };
                 all.list.push(Descriptor { fd, flags, same_as, open });
             }
+            // Closed since it was listed, or another one: what is there at the cut counts.
+            Err(OfDescriptor::Unread { .. }) if !stopped => {}
             Err(_) if close_unsupported => {}
             Err(what) => all.refusals.push(Refusal::Descriptor { fd, what }),
         }
@@ -154,10 +156,15 @@ fn look(
         "socket" => Err(OfDescriptor::Socket(socket_name(control, fd))),
         _ if kind.starts_with("/memfd:") => {
             let object = control.descriptor(fd).map_err(|error| unknown(link, &error))?;
+            // Opened anew: seeking for holes must not move the program's own position.
+            let path = format!("/proc/self/fd/{}", object.as_raw_fd());
+            // A running program may have closed it, and have something else there.
+            if nix::fcntl::readlink(path.as_str()).is_ok_and(|own| own != *link) {
+                return Err(unknown(link, &Errno::ESTALE.into()));
+            }
             let facts = nix::sys::stat::fstat(&object).map_err(|error| unknown(link, &error.into()))?;
             let name = kind.trim_start_matches("/memfd:").trim_end_matches(" (deleted)").to_owned();
-            // Opened anew: seeking for holes must not move the program's own position.
-            let own = std::fs::File::open(format!("/proc/self/fd/{}", object.as_raw_fd()));
+            let own = std::fs::File::open(path);
             objects.entry(facts.st_ino).or_insert((own.map_err(|error| unknown(link, &error))?.into(), name));
             Ok(Open::Object { id: facts.st_ino, position })
         }
@@ -256,19 +263,39 @@ fn pipes(
                 }
                 continue;
             }
-            if !close_unsupported {
-                all.refusals.push(Refusal::Descriptor { fd: first, what: OfDescriptor::Pipe });
+            let is_alone = match control.descriptor(first).and_then(|end| other_end_is_closed(&end)) {
+                // Closed meanwhile.
+                Err(_) if !stopped => true,
+                is_alone => is_alone?,
+            };
+            if !is_alone {
+                if !close_unsupported {
+                    let what = OfDescriptor::Pipe { id: *id };
+                    all.refusals.push(Refusal::Descriptor { fd: first, what });
+                }
+                all.list.retain(|descriptor| !matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id));
+                continue;
             }
-            all.list.retain(|descriptor| !matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id));
+        }
+        if !stopped {
             continue;
         }
         let reader =
             all.list.iter().find(|known| matches!(known.open, Open::Pipe { id: found, writes: false } if found == *id));
-        let Some(reader) = reader.filter(|_| stopped) else { continue };
-        let reader = control.descriptor(reader.fd)?;
-        all.pipes.push(Pipe { id: *id, capacity: capacity(&reader), content: ByteBuf::from(content(&reader)?) });
+        let end = control.descriptor(reader.map_or(first, |reader| reader.fd))?;
+        // What nobody can read is not carried.
+        let content = if *reads { content(&end)? } else { Vec::new() };
+        all.pipes.push(Pipe { id: *id, capacity: capacity(&end), content: ByteBuf::from(content) });
     }
     Ok(())
+}
+
+/// Whether nobody has the other end of a pipe any more.
+fn other_end_is_closed(end: &OwnedFd) -> io::Result<bool> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut polled = [PollFd::new(end.as_fd(), PollFlags::empty())];
+    poll(&mut polled, PollTimeout::ZERO)?;
+    Ok(polled[0].revents().is_some_and(|events| events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)))
 }
 
 /// What is in the pipe behind a descriptor of a process that is stopped, without taking it out; nothing when it is no
@@ -319,6 +346,19 @@ fn content(pipe: &OwnedFd) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_of_a_pipe_whose_other_end_is_closed_is_known() {
+        for writes in [false, true] {
+            let (reader, writer) = nix::unistd::pipe().unwrap();
+            let (kept, other) = if writes { (writer, reader) } else { (reader, writer) };
+            let same = other.try_clone().unwrap();
+            drop(other);
+            assert!(!other_end_is_closed(&kept).unwrap());
+            drop(same);
+            assert!(other_end_is_closed(&kept).unwrap());
+        }
+    }
 
     #[test]
     fn watched_descriptors_are_read_from_the_kernels_lines() {

@@ -211,6 +211,7 @@ pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn 
     let mut outputs: Vec<Output> = sink.outputs.into_iter().map(FrameWriter::new).collect();
     let answers = sink.answers.map(FrameReader::new);
     let outcome = clone_into(control, options, &mut outputs, (answers, sink.chain), events);
+    let outcome = outcome.map_err(|error| true_reason(error, control.process_has_ended()));
     if let Err(error) = &outcome {
         // The destination would else see that the streams end, and its words might be the ones that are told. If it is
         // the one that has failed, it does not listen any more.
@@ -218,6 +219,18 @@ pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn 
         outputs.iter_mut().for_each(|output| drop(output.give_up(&told)));
     }
     outcome
+}
+
+/// What cannot be read of a process that has ended, or seems to be missing in it, is no reason of its own.
+fn true_reason(error: Error, has_ended: bool) -> Error {
+    match error {
+        Error::System { phase, .. } | Error::Refused { phase, .. } | Error::Restless { phase, .. }
+            if has_ended || error.is_of_end() =>
+        {
+            Error::Ended { phase }
+        }
+        error => error,
+    }
 }
 
 fn clone_into(
@@ -315,17 +328,10 @@ impl<'a> Source<'a> {
         control.reset().during(phase, Operation::AskAgent)?;
         let (_, block) = control.block().during(phase, Operation::ReadAgent)?;
         let excluded = block.excluded[..block.excluded_count as usize].to_vec();
+        refuse_what_stays(phase, || reasons(control, options, &excluded, phase))?;
         let mappings = read_maps(control, phase)?;
-        let mut reasons = refusals(control).during(phase, Operation::ReadProcess)?;
-        let found =
-            descriptors::gather(control, options.close_unsupported, false).during(phase, Operation::ReadDescriptors)?;
-        reasons.extend(found.refusals);
         let files = mapped_files(&mappings);
-        let assumed: Files = files.iter().zip(0..).map(|(file, index)| (file.path.clone(), index)).collect();
-        reasons.extend(layout::plan(&mappings, &Advice::default(), &assumed, &excluded).refusals);
-        if !reasons.is_empty() {
-            return Err(Error::Refused { phase, reasons });
-        }
+        let assumed = assumed(&files);
         let prologue = Prologue {
             version: IMAGE_VERSION,
             pid: block.pid,
@@ -385,13 +391,11 @@ impl<'a> Source<'a> {
     fn look_at_maps(&self, phase: Phase) -> Result<(Vec<Mapping>, Plan), Error> {
         let mappings = read_maps(self.control, phase)?;
         let plan = layout::plan(&mappings, &self.advice, &self.files, &self.excluded);
-        if !plan.refusals.is_empty() {
-            return Err(Error::Refused { phase, reasons: plan.refusals });
-        }
         Ok((mappings, plan))
     }
 
-    /// Looks at maps and pages.
+    /// Looks at maps and pages. While the program runs, memory that cannot be copied is left out: it may be gone at the
+    /// cut.
     fn look(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
         let (mappings, plan) = self.look_at_maps(phase)?;
         let mut look = self.tracker.look(&plan.watched, &plan.unfit, clear).during(phase, Operation::FindDirtyPages)?;
@@ -486,14 +490,15 @@ impl<'a> Source<'a> {
             .during(phase, Operation::ReadDescriptors)?;
         let mut reasons = refusals(control).during(phase, Operation::ReadProcess)?;
         reasons.append(&mut found.refusals);
+        let (_, mut plan) = self.look_at_maps(phase)?;
+        reasons.append(&mut plan.refusals);
         if !reasons.is_empty() {
             return Err(Error::Refused { phase, reasons });
         }
         self.steps.note("cut: descriptors");
         let open = std::mem::take(&mut found.objects);
-        let (_, mut plan) = self.look_at_maps(phase)?;
         objects::add_open(&mut plan, &open).during(phase, Operation::FindShared)?;
-        let parts = objects::parts(control, &plan, &open).during(phase, Operation::FindShared)?;
+        let parts = objects::parts(control, &plan, &open, true).during(phase, Operation::FindShared)?;
         // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at
         // when all questions have been asked.
         self.steps.note("cut: shared memory");
@@ -684,6 +689,30 @@ fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
 /// Threads that are parked sleep at once, unless the host is out of processors or memory.
 const REST_MAX: Duration = Duration::from_secs(5);
 
+/// All that one look finds that cannot be copied.
+fn reasons(control: &Control, options: &Options, excluded: &[[u64; 2]], phase: Phase) -> Result<Vec<Refusal>, Error> {
+    let mut reasons = refusals(control).during(phase, Operation::ReadProcess)?;
+    let found = descriptors::gather(control, options.close_unsupported, false);
+    reasons.extend(found.during(phase, Operation::ReadDescriptors)?.refusals);
+    let mappings = read_maps(control, phase)?;
+    let files = assumed(&mapped_files(&mappings));
+    reasons.extend(layout::plan(&mappings, &Advice::default(), &files, excluded).refusals);
+    Ok(reasons)
+}
+
+/// Refuses what a running program has that cannot be copied, if it still has it at a second look.
+///
+/// The trap: what one look finds may be coming or going, such as a pipe of which only one end is open yet. Nothing is
+/// missed: at the cut, when nothing comes or goes, all is looked at again.
+fn refuse_what_stays(phase: Phase, look: impl Fn() -> Result<Vec<Refusal>, Error>) -> Result<(), Error> {
+    let mut reasons = look()?;
+    if !reasons.is_empty() {
+        let again = look()?;
+        reasons.retain(|reason| again.contains(reason));
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(Error::Refused { phase, reasons }) }
+}
+
 /// What keeps the process as a whole from being copied.
 fn refusals(control: &Control) -> std::io::Result<Vec<Refusal>> {
     let mut reasons = Vec::new();
@@ -720,10 +749,52 @@ fn mapped_files(mappings: &[Mapping]) -> Vec<MappedFile> {
     paths.into_iter().filter_map(|path| host::identify(path).ok()).collect()
 }
 
+/// All of them, as if the destination had the same.
+fn assumed(files: &[MappedFile]) -> Files {
+    files.iter().zip(0..).map(|(file, index)| (file.path.clone(), index)).collect()
+}
+
 fn vdso_hash(control: &Control, mappings: &[Mapping]) -> std::io::Result<u64> {
     use std::os::unix::fs::FileExt;
     let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
     let mut bytes = vec![0; vdso.bytes() as usize];
     control.memory.read_exact_at(&mut bytes, vdso.start)?;
     Ok(XxHash3_64::oneshot(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::OfDescriptor;
+    use std::cell::RefCell;
+
+    #[test]
+    fn that_the_process_has_ended_is_the_reason_of_what_is_missing() {
+        let unread = || Error::System {
+            phase: Phase::Cut,
+            operation: Operation::ReadVdso,
+            cause: io::ErrorKind::UnexpectedEof.into(),
+        };
+        assert_eq!(true_reason(unread(), true).line(), "the process has ended");
+        assert!(true_reason(unread(), false).line().starts_with("cut: cannot read the vdso"));
+        let told = Told { sentence: "the disk is full".into(), is_lasting: false };
+        let full = true_reason(Error::Destination { phase: Phase::Transfer, told }, true);
+        assert_eq!(full.line(), "transfer: the disk is full");
+    }
+
+    #[test]
+    fn only_what_two_looks_find_is_refused_before_the_cut() {
+        let pipe = |id| Refusal::Descriptor { fd: 9, what: OfDescriptor::Pipe { id } };
+        let refused = |looks: [Vec<Refusal>; 2]| {
+            let looks = RefCell::new(looks.into_iter());
+            refuse_what_stays(Phase::Prepare, || Ok(looks.borrow_mut().next().expect("there are two")))
+        };
+        assert!(refused([vec![], vec![pipe(1)]]).is_ok());
+        assert!(refused([vec![pipe(1)], vec![]]).is_ok());
+        // Another pipe, with the number of one that was closed.
+        assert!(refused([vec![pipe(1)], vec![pipe(2)]]).is_ok());
+        let both = refused([vec![pipe(1), pipe(2)], vec![Refusal::Seccomp, pipe(2)]]);
+        let Err(Error::Refused { reasons, .. }) = both else { panic!("not refused") };
+        assert_eq!(reasons, [pipe(2)]);
+    }
 }

@@ -48,8 +48,8 @@ pub fn within(parts: Vec<Part>, objects: &[SharedObject]) -> Vec<Part> {
     parts.into_iter().map(within).filter(|part| part.start < part.end).collect()
 }
 
-/// Finds all parts.
-pub fn parts(control: &Control, plan: &Plan, open: &Open) -> io::Result<Vec<Part>> {
+/// Finds all parts. Of a program that is not `stopped`, what is gone since the plan was made is left out.
+pub fn parts(control: &Control, plan: &Plan, open: &Open, stopped: bool) -> io::Result<Vec<Part>> {
     let mut all = Vec::new();
     for object in &plan.layout.objects {
         match open.get(&object.id) {
@@ -57,7 +57,7 @@ pub fn parts(control: &Control, plan: &Plan, open: &Open) -> io::Result<Vec<Part
                 let parts = sparse::parts(fd, object.len)?;
                 all.extend(parts.into_iter().map(|(start, end)| Part { id: object.id, start, end, address: 0 }));
             }
-            None => mapped_parts(control, plan, object.id, &mut all)?,
+            None => mapped_parts(control, plan, object.id, stopped, &mut all)?,
         }
     }
     if !plan.layout.objects.is_empty() {
@@ -67,12 +67,16 @@ pub fn parts(control: &Control, plan: &Plan, open: &Open) -> io::Result<Vec<Part
 }
 
 /// Parts of a shared object that hold something, seen through its mappings.
-fn mapped_parts(control: &Control, plan: &Plan, id: u64, all: &mut Vec<Part>) -> io::Result<()> {
+fn mapped_parts(control: &Control, plan: &Plan, id: u64, stopped: bool, all: &mut Vec<Part>) -> io::Result<()> {
     const STEP: u64 = 1 << 30;
     for (_, address, offset, len) in plan.shared.iter().filter(|(object, ..)| *object == id) {
         for from in (0..*len).step_by(STEP as usize) {
             let count = (*len - from).min(STEP);
-            for (index, resident) in control.resident(address + from, count)?.into_iter().enumerate() {
+            let resident = match control.resident(address + from, count) {
+                Err(error) if !stopped && error.raw_os_error() == Some(libc::ENOMEM) => break,
+                resident => resident?,
+            };
+            for (index, resident) in resident.into_iter().enumerate() {
                 let at = from + index as u64 * PAGE;
                 match all.last_mut() {
                     Some(last)

@@ -85,7 +85,7 @@ impl Source<'_> {
             self.begin_round(&picture, &fresh, phase)?;
             if self.round_count == 1 {
                 // Once, so that what has changed until the cut is all that is left.
-                let parts = objects::parts(self.control, &picture.plan, &open);
+                let parts = objects::parts(self.control, &picture.plan, &open, false);
                 let parts = parts.during(phase, Operation::FindShared)?;
                 let sent = self.objects.send(self.control, &parts, &open, &mut self.outputs[0]);
                 sent.during(phase, Operation::SendShared)?;

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -49,6 +50,9 @@ int main(int count, char **arguments) {
     int ends[2], empty[2];
     CHECK(pipe2(ends, O_NONBLOCK) == 0 && pipe(empty) == 0 && write(ends[1], "in the pipe", 11) == 11);
     CHECK(fcntl(ends[1], F_SETPIPE_SZ, 1 << 17) > 0);
+    int last[2], unread[2];
+    CHECK(pipe(last) == 0 && write(last[1], "last", 4) == 4 && close(last[1]) == 0);
+    CHECK(pipe(unread) == 0 && write(unread[1], "unread", 6) == 6 && close(unread[0]) == 0);
     int event = eventfd(42, EFD_NONBLOCK), semaphore = eventfd(3, EFD_SEMAPHORE);
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), late = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
     struct itimerspec setting = {.it_value = {1000000, 5}, .it_interval = {7, 8}}, soon = {.it_value = {0, 1}};
@@ -111,6 +115,9 @@ int main(int count, char **arguments) {
     uint64_t number;
     CHECK(epoll_wait(queue, seen, 4, 1000) == 1 && seen[0].data.u64 == 99);
     CHECK(read(ends[0], text, 64) == 11 && !memcmp(text, "in the pipe", 11) && read(ends[0], text, 1) < 0 && errno == EAGAIN);
+    CHECK(read(last[0], text, 64) == 4 && !memcmp(text, "last", 4) && read(last[0], text, 1) == 0);
+    struct pollfd nobody_reads = {.fd = unread[1], .events = POLLOUT};
+    CHECK(poll(&nobody_reads, 1, 0) == 1 && nobody_reads.revents & POLLERR);
     CHECK(fcntl(ends[0], F_GETPIPE_SZ) == 1 << 17 && write(empty[1], "y", 1) == 1 && read(empty[0], text, 64) == 1);
     CHECK(read(event, &number, 8) == 8 && number == 42 && read(event, &number, 8) < 0);
     CHECK(read(semaphore, &number, 8) == 8 && number == 1);

@@ -7,6 +7,7 @@
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,21 @@ int main(int count, char **arguments) {
     } else if (!strcmp(what, "deleted")) {
         if (mkstemp(path) < 0 || unlink(path)) return 1;
     } else if (!strcmp(what, "pipe")) {
+        // A process that is nobody's child any more has the other end, as long as there is this one.
         if (pipe(ends)) return 1;
+        pid_t child = fork();
+        if (child == 0) {
+            if (fork() == 0) {
+                struct pollfd end = {.fd = ends[1]};
+                close(ends[0]);
+                close(1);
+                close(2);
+                poll(&end, 1, -1);
+            }
+            _exit(0);
+        }
         close(ends[1]);
+        if (child < 0 || waitpid(child, NULL, 0) != child) return 1;
     } else if (!strcmp(what, "file")) {
         int fd = mkstemp(path);
         if (fd < 0 || ftruncate(fd, 4096) || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED) return 1;

@@ -21,10 +21,10 @@ mod save;
 mod send;
 
 use anyhow::{Context, Result, bail};
-use cloner::Phase;
 use cloner::control::Control;
 use cloner::image::digests::Contents;
 use cloner::source::{self, Event, Options, Report};
+use cloner::{Phase, ProcessEnded};
 use control_network::link::{Link, Received};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
@@ -226,6 +226,12 @@ impl Daemon {
         anyhow::ensure!(heard == word, "the daemon says {heard:?} instead of {word:?}");
         Ok(())
     }
+}
+
+/// The agent of a process that was there when this helper was started.
+fn connect(pid: i32) -> Result<Control> {
+    let connected = Control::connect(pid as u32);
+    connected.map_err(|error| if error.is_of_end() { ProcessEnded.into() } else { anyhow::Error::new(error) })
 }
 
 /// What the daemon is told while the image of a process is made: of rounds of memory, not more often than it is worth,

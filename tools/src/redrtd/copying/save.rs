@@ -1,9 +1,9 @@
 //! Writes the image of a process of this host to a file, for a line.
 
 use super::super::spawn::SHARED_MEMORY_FD;
-use super::{Daemon, Reply, Word, cost, event_teller, leave_unless_wanted};
+use super::{Daemon, Reply, Word, connect, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
-use cloner::control::Control;
+use cloner::ProcessEnded;
 use cloner::image::digests::{Base, Contents};
 use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
@@ -46,7 +46,7 @@ pub struct Saving {
 /// Saves a process, and the memory that those of its host share if it was asked for that too.
 pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-    let control = Control::connect(saving.pid as u32)?;
+    let control = connect(saving.pid)?;
     let place = saving.image.parent().filter(|_| saving.own_beside.is_some());
     if let (Some(place), Some(kept)) = (place, &saving.own_beside) {
         line_store::place::make(place, kept).with_context(|| format!("Failed to make {}", place.display()))?;
@@ -79,7 +79,10 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
             event => tell(&event, daemon),
         });
     });
-    let report = outcome.with_context(|| format!("Failed to write {}", saving.image.display()))?;
+    let report = match outcome {
+        Err(error) if error.is_of_end() => return Err(ProcessEnded.into()),
+        outcome => outcome.with_context(|| format!("Failed to write {}", saving.image.display()))?,
+    };
     if let (Some((path, file, _)), Some(copied)) = (&memory, copied) {
         let output = output(saving, file, path)?;
         let written = copied.and_then(|copied| copied.write(output)).and_then(|()| file.sync_all());

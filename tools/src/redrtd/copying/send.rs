@@ -1,8 +1,7 @@
 //! Sends the image of a process of this host.
 
-use super::{Daemon, Reply, STREAM_COUNT, cost, event_teller, leave_unless_wanted};
+use super::{Daemon, Reply, STREAM_COUNT, connect, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
-use cloner::control::Control;
 use cloner::net;
 use cloner::source::{self, Options, Sink};
 use redrt_wire::secret::Secret;
@@ -11,7 +10,7 @@ use std::net::SocketAddr;
 /// Clones process `pid`.
 pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, options: &Options, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-    let control = Control::connect(pid as u32)?;
+    let control = connect(pid)?;
     let subject = source::subject(&control)?;
     let sink = net::connect(&destination.to_string(), secret, subject.pid, STREAM_COUNT)
         .and_then(Sink::over)
