@@ -33,6 +33,9 @@ fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
     std::fs::write(&stop, "").expect("it can be written");
     let ended =
         job.wait().ended_well().said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 2");
+    // A host that says nothing any more is lost for a while before that is known.
+    let detected: Vec<_> = ended.events("went-back").map(|record| record["detected_seconds"].as_f64()).collect();
+    assert!(detected.len() == 2 && detected.iter().all(|time| time.is_some_and(|time| time > 0.0)), "{detected:?}");
     assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
 }

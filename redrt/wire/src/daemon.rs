@@ -519,6 +519,8 @@ pub enum FromDaemon {
         replica: ReplicaId,
         /// How.
         exit: Exit,
+        /// When the daemon found that, by the clock of its host: nanoseconds since 1970.
+        found_at_ns: u64,
     },
     /// No more output of this process will follow.
     Drained(ReplicaId),

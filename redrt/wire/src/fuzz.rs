@@ -363,7 +363,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromDaemon::Started { replica, pid: 4 },
         FromDaemon::Agent { replica, message: refused },
         FromDaemon::Output { replica, stream: crate::daemon::Stream::Error, bytes: vec![2; 40] },
-        FromDaemon::Exited { replica, exit: Exit::Signal(9) },
+        FromDaemon::Exited { replica, exit: Exit::Signal(9), found_at_ns: 1 << 60 },
         FromDaemon::Note("odd".into()),
     ];
     let from_daemon: Vec<_> =

@@ -5,7 +5,7 @@
 //! which is what the rule asks for: a daemon that cannot reach its other neighbour either is the one that is cut off.
 //! If nobody else watches the host, or those who do stay silent themselves, one observer is enough after a while.
 
-use super::TICKS;
+use super::{SUSPECT_TICKS, TICKS};
 use redrt_wire::daemon::Sign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,19 +44,31 @@ pub enum Death {
         to_root: bool,
         /// Number of other hosts that are.
         host_count: usize,
+        /// For how long nothing was heard of it, in ticks.
+        ticks: u32,
     },
 }
 
 impl Death {
-    fn silence(silent_to: &BTreeSet<Who>) -> Self {
-        let to_root = silent_to.contains(&Who::Root);
-        Self::Silent { to_root, host_count: silent_to.len() - usize::from(to_root) }
+    fn silence(doubt: &Doubt) -> Self {
+        let to_root = doubt.silent_to.contains(&Who::Root);
+        let host_count = doubt.silent_to.len() - usize::from(to_root);
+        Self::Silent { to_root, host_count, ticks: SUSPECT_TICKS + doubt.ticks }
+    }
+
+    /// For how long the host was not heard before this was decided, in ticks.
+    #[must_use]
+    pub fn ticks(self) -> u32 {
+        match self {
+            Self::DaemonEnded => 0,
+            Self::Silent { ticks, .. } => ticks,
+        }
     }
 }
 
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Silent { to_root, host_count } = self else { return f.write_str("its daemon has ended") };
+        let Self::Silent { to_root, host_count, .. } = self else { return f.write_str("its daemon has ended") };
         let root = to_root.then(|| "redrun".to_owned());
         let hosts = match host_count {
             0 => None,
@@ -180,7 +192,7 @@ impl Arbiter {
             doubt.silent_to.insert(by);
             doubt.heard_by.remove(&by);
             if doubt.silent_to.len() >= 2 || watching.len() == 1 {
-                let why = Death::silence(&doubt.silent_to);
+                let why = Death::silence(doubt);
                 return vec![self.bury(host, why)];
             }
         }
@@ -209,9 +221,9 @@ impl Arbiter {
             }
             // Somebody hears it: then it is only the way to it that is broken, and it has time to find another.
             let is_heard = !doubt.heard_by.is_empty();
-            let patience = if is_heard { 2 * TICKS } else { TICKS - super::SUSPECT_TICKS };
+            let patience = if is_heard { 2 * TICKS } else { TICKS - SUSPECT_TICKS };
             if doubt.ticks >= patience && !(is_heard && reachable(*host)) {
-                overdue.push((*host, Death::silence(&doubt.silent_to)));
+                overdue.push((*host, Death::silence(doubt)));
             }
             true
         });
@@ -228,14 +240,14 @@ impl Arbiter {
 mod tests {
     use super::*;
 
-    /// Of a host that this many others do not hear, `redrun` among them or not.
-    fn silent(host: u32, to_root: bool, host_count: usize) -> Verdict {
-        Verdict::Dead { host, why: Death::Silent { to_root, host_count } }
+    /// Of a host that this many others do not hear, `redrun` among them or not, for as many ticks.
+    fn silent(host: u32, (to_root, host_count): (bool, usize), ticks: u32) -> Verdict {
+        Verdict::Dead { host, why: Death::Silent { to_root, host_count, ticks } }
     }
 
     #[test]
     fn how_a_death_is_known_is_told_in_words() {
-        let told = |to_root, host_count| Death::Silent { to_root, host_count }.to_string();
+        let told = |to_root, host_count| Death::Silent { to_root, host_count, ticks: 20 }.to_string();
         assert_eq!(told(true, 1), "it does not answer redrun nor another host");
         assert_eq!(told(false, 2), "it does not answer 2 other hosts");
         assert_eq!(Death::DaemonEnded.to_string(), "its daemon has ended");
@@ -249,7 +261,7 @@ mod tests {
         // The same again is no second observer, nor is one who does not watch it.
         assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent).len(), 2);
         assert_eq!(arbiter.observed(Who::Host(3), 1, Sign::Silent), []);
-        assert_eq!(arbiter.observed(Who::Host(2), 1, Sign::Silent), [silent(1, false, 2)]);
+        assert_eq!(arbiter.observed(Who::Host(2), 1, Sign::Silent), [silent(1, (false, 2), SUSPECT_TICKS)]);
         assert_eq!(arbiter.ring(), [0, 2, 3]);
         // What the dead say does not count.
         assert_eq!(arbiter.observed(Who::Host(1), 0, Sign::Gone), []);
@@ -276,10 +288,10 @@ mod tests {
         let mut arbiter = Arbiter::new(vec![0, 1]);
         arbiter.observed(Who::Root, 1, Sign::Silent);
         let verdicts: Vec<_> = (0..TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
-        assert_eq!(verdicts, [silent(1, true, 0)]);
+        assert_eq!(verdicts, [silent(1, (true, 0), TICKS)]);
         // And at once if nobody else watches.
         let mut arbiter = Arbiter::new(vec![0]);
-        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent), [silent(0, true, 0)]);
+        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent), [silent(0, (true, 0), SUSPECT_TICKS)]);
     }
 
     #[test]
@@ -313,7 +325,7 @@ mod tests {
         arbiter.observed(Who::Root, 1, Sign::Silent);
         arbiter.observed(Who::Host(0), 1, Sign::Alive);
         let verdicts: Vec<_> = (0..2 * TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
-        assert_eq!(verdicts, [silent(1, true, 0)]);
+        assert_eq!(verdicts, [silent(1, (true, 0), SUSPECT_TICKS + 2 * TICKS)]);
     }
 
     #[test]

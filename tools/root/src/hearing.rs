@@ -58,7 +58,7 @@ impl Root {
                 return self.tell(Input::Line { generation, replica, step });
             }
             FromDaemon::Part { generation, source, step } => Output::Part { host, generation, source, step },
-            FromDaemon::Exited { replica, exit } => return self.tell(Input::Exited(replica, exit)),
+            FromDaemon::Exited { replica, exit, .. } => return self.tell(Input::Exited(replica, exit)),
             FromDaemon::Drained(replica) => {
                 self.outputs.push_back(Output::ErrorEnded(replica));
                 return self.tell(Input::Drained(replica));

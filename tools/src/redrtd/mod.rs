@@ -50,7 +50,7 @@ use redrt_wire::secret::Secret;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// While more than this waits to be sent to `redrun`, nothing is read from the processes' pipes.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
@@ -579,7 +579,8 @@ impl Daemon {
             self.input.remove_reader(number);
         }
         self.drop_agent(number);
-        self.tell(&FromDaemon::Exited { replica, exit });
+        let found_at_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        self.tell(&FromDaemon::Exited { replica, exit, found_at_ns });
         self.feed_input();
         self.report_drained(number);
         Ok(())

@@ -97,6 +97,17 @@ pub enum HostLoss {
     },
 }
 
+impl HostLoss {
+    /// For how long the host was not heard before it was given up.
+    pub fn silence(&self, tick: Duration) -> Duration {
+        match self {
+            Self::Dead(death) => tick * death.ticks(),
+            Self::StoodStill { noticed, .. } => noticed.silence(tick),
+            Self::Unreadable(_) | Self::Misplaced(_) => Duration::ZERO,
+        }
+    }
+}
+
 /// What is known of one host.
 #[derive(Default)]
 struct Member {

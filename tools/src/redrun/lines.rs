@@ -54,6 +54,8 @@ pub(super) struct Return {
 
 /// When what happened of a return to a line.
 pub(super) struct Returning {
+    /// How long before that the job was lost, as far as daemons and those who watch hosts know.
+    detected: Duration,
     /// The job was to go back.
     told_at: Instant,
     /// All that was left had ended.
@@ -452,7 +454,8 @@ impl Shell<'_> {
         // Whom new daemons hold nobody has told them.
         self.all_are_held = false;
         let told_at = self.ending_since.take().unwrap_or(went_at);
-        self.went_back = Some(Returning { told_at, went_at, launched_at: went_at, lost_at });
+        let detected = std::mem::take(&mut self.lost_for);
+        self.went_back = Some(Returning { detected, told_at, went_at, launched_at: went_at, lost_at });
         self.returns += 1;
     }
 
@@ -561,17 +564,20 @@ impl Shell<'_> {
         let again = returning.lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
         let (generation, took) = (kept.manifest.generation, returning.went_at.elapsed());
         self.reports.restarts.push(took);
-        let Returning { told_at, went_at, launched_at, .. } = returning;
+        let Returning { detected, told_at, went_at, launched_at, .. } = returning;
         let [ended, moved, loaded] = [went_at - told_at, launched_at - went_at, launched_at.elapsed()];
-        let [took, ended, moved, loaded, again] = [took, ended, moved, loaded, again].map(|time| time.as_secs_f64());
+        let all = detected + ended + moved + loaded;
+        let times = [took, all, detected, ended, moved, loaded, again];
+        let [took, all, detected, ended, moved, loaded, again] = times.map(|time| time.as_secs_f64());
         let line = format!(
-            "checkpoint {generation} was loaded in {took:.1} s ({ended:.2} s until what was left had ended, {moved:.2} s \
-             for hosts and files, {loaded:.2} s to load); {again:.1} s are computed again"
+            "the job is back at checkpoint {generation}, {all:.1} s after its loss ({detected:.2} s until that was known, \
+             {ended:.2} s until what was left had ended, {moved:.2} s for hosts and files, {loaded:.2} s to load); \
+             {again:.1} s are computed again"
         );
         self.console.plain(&line);
         let fields = serde_json::json!({
-            "generation": generation.0, "seconds": took, "ended_seconds": ended, "moved_seconds": moved,
-            "loaded_seconds": loaded, "again_seconds": again,
+            "generation": generation.0, "seconds": took, "detected_seconds": detected, "ended_seconds": ended,
+            "moved_seconds": moved, "loaded_seconds": loaded, "again_seconds": again,
         });
         self.record("went-back", &fields);
         self.notify("went-back", &fields, &line);

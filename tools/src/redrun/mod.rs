@@ -68,7 +68,7 @@ use nix::sys::signalfd::SignalFd;
 use notices::Notices;
 use output::Outputs;
 use redrt_types::ReplicaId;
-use redrt_wire::daemon::{Launch, ToDaemon};
+use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
 use redrt_wire::secret::Secret;
 use say::Console;
 use spool::Spool;
@@ -76,7 +76,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::{debug, trace};
 use watching::Watching;
 
@@ -149,6 +149,8 @@ struct Shell<'a> {
     went_back: Option<lines::Returning>,
     /// Since when it is known that this life of the job ends.
     ending_since: Option<Instant>,
+    /// How long what is being dealt with was lost before this program knew.
+    lost_for: Duration,
     /// How often the job went back.
     returns: u32,
     /// Connections of redctl that are answered when the next line is taken or given up.
@@ -276,6 +278,7 @@ impl<'a> Shell<'a> {
             members: BTreeSet::new(),
             went_back: None,
             ending_since: None,
+            lost_for: Duration::ZERO,
             returns: 0,
             line_waiters: Vec::new(),
             askers: BTreeMap::new(),
@@ -501,6 +504,7 @@ impl<'a> Shell<'a> {
         if !self.root.is_launched() {
             bail!("host {name}: {why} before the job had started");
         }
+        self.lost_for = why.silence(self.fleet.tick_time());
         self.handle(Input::HostLost { host, name, why: why.to_string() });
         Ok(())
     }
@@ -605,6 +609,11 @@ impl<'a> Shell<'a> {
             Input::Launched { .. } => {
                 let hosts = 0..self.fleet.plan().hosts.len() as u32;
                 self.members = hosts.filter(|host| !self.joining.contains_key(host)).collect();
+            }
+            Input::Daemon { message: FromDaemon::Exited { found_at_ns, .. }, .. } => {
+                // As far as the clocks of the two hosts agree.
+                let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
+                self.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
             }
             Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.members.insert(*host)),
             Input::HostDismissed(host) => drop(self.members.remove(host)),

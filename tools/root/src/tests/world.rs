@@ -411,7 +411,7 @@ impl Job {
 
     fn end(&mut self, replica: ReplicaId, exit: Exit) {
         if self.gone.insert(replica) {
-            self.says(replica, |replica| FromDaemon::Exited { replica, exit });
+            self.says(replica, |replica| FromDaemon::Exited { replica, exit, found_at_ns: 0 });
             self.says(replica, FromDaemon::Drained);
         }
     }

@@ -27,7 +27,8 @@ impl Fleet {
         }
     }
 
-    pub(super) fn tick_time(&self) -> Duration {
+    /// In which silence of hosts is counted.
+    pub fn tick_time(&self) -> Duration {
         self.plan.detect_timeout / TICKS
     }
 
