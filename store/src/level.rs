@@ -10,6 +10,8 @@ pub enum Level {
     Local,
     /// So does another host: a line survives the loss of any one host.
     Partner,
+    /// The same, in the memory of the two hosts: nothing goes to a disk.
+    Memory,
     /// All is in a directory that all hosts see.
     #[default]
     Shared,
@@ -21,6 +23,12 @@ impl Level {
     pub fn is_of_hosts(self) -> bool {
         self != Self::Shared
     }
+
+    /// Whether another host has a copy of what each has.
+    #[must_use]
+    pub fn has_copies(self) -> bool {
+        matches!(self, Self::Partner | Self::Memory)
+    }
 }
 
 impl fmt::Display for Level {
@@ -28,6 +36,7 @@ impl fmt::Display for Level {
         f.write_str(match self {
             Self::Local => "local",
             Self::Partner => "partner",
+            Self::Memory => "memory",
             Self::Shared => "shared",
         })
     }

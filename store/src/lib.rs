@@ -8,8 +8,8 @@
 //! A line may be built on older ones, which it then needs ([`chain`]): of what was as in the one before it has only
 //! digests.
 //!
-//! With a level of hosts ([`Level`]) the images are in a place of each host ([`place`]), on its own disk, and perhaps
-//! copied to another ([`copies`]); only the manifest is here.
+//! With a level of hosts ([`Level`]) the images are in a place of each host ([`place`]), on its own disk or in its
+//! memory ([`room`]), and perhaps copied to another ([`copies`]); only the manifest is here.
 //!
 //! A line counts from the rename of its directory on, which comes when all its images and its manifest are on the disk.
 //! So a line that is there is whole, and what is torn has another name. Which lines are kept and which go is decided in
@@ -23,6 +23,7 @@ mod level;
 mod manifest;
 pub mod names;
 pub mod place;
+pub mod room;
 pub mod sealed;
 mod store;
 

@@ -73,7 +73,7 @@ pub struct Manifest {
     pub chain: Vec<Generation>,
     /// How far away it is kept.
     pub level: Level,
-    /// Which host has a copy of the part of each host, at [`Level::Partner`].
+    /// Which host has a copy of the part of each host, where [`Level::has_copies`].
     pub copies: Vec<Option<u32>>,
 }
 

@@ -4,6 +4,7 @@ use crate::chain::{self, Link};
 use crate::manifest::{Manifest, ManifestError};
 use crate::names::{self, Name};
 use crate::place::{self, DIRECTORY_MODE};
+use crate::room::Growing;
 use crate::sealed::{self, SealError, SealedReader, SealedWriter};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
@@ -34,8 +35,8 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// When the disk refuses.
 pub fn writer(file: File, path: &Path, key: Option<&Secret>) -> io::Result<Box<dyn Write + Send>> {
     Ok(match key {
-        None => Box::new(file),
-        Some(key) => Box::new(SealedWriter::new(file, key, &name_in_line(path))?),
+        None => Box::new(Growing::new(file)?),
+        Some(key) => Box::new(SealedWriter::new(Growing::new(file)?, key, &name_in_line(path))?),
     })
 }
 

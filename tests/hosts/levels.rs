@@ -9,6 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Below the file system that hosts have in their memory.
+const IN_MEMORY: &str = "/dev/shm/kept";
+
 /// A job on three hosts, a process on each, that keeps its checkpoints so.
 struct Kept<'a> {
     lab: &'a Lab,
@@ -56,11 +59,16 @@ impl<'a> Kept<'a> {
     }
 
     fn is_right(&self, ended: Ended) -> Ended {
+        let ended = self.computed_right(ended);
+        nothing_left(self.lab, &ended);
+        ended
+    }
+
+    fn computed_right(&self, ended: Ended) -> Ended {
         let ended = ended.ended_well();
         let mut lines: Vec<_> = ended.out.lines().filter(|line| *line != "computing").collect();
         lines.sort_unstable();
         assert_eq!(lines, ["rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
-        nothing_left(self.lab, &ended);
         ended
     }
 }
@@ -103,6 +111,36 @@ fn a_partner_has_what_a_lost_host_had_again_and_again() {
     let ended =
         ended.said("checkpoint 3 does not survive the loss of h1, whose part has no copy: no other host is left");
     assert_eq!(ended.events("checkpoint-copied").count(), 3, "{ended}");
+}
+
+/// Nothing is on a disk: what a host had that loses its power is in the memory of another. Each host of the lab has
+/// memory of its own.
+#[test]
+fn what_a_lost_host_had_is_in_the_memory_of_its_partner() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
+    let job = kept.start("memory", "h1,h2,h3", &[]);
+    checkpoint(&job);
+    checkpoint(&job);
+    lab.cut_power("h2");
+    job.wait_for("went-back", 1);
+    job.wait_for("started", 6);
+    checkpoint(&job);
+    kept.end();
+    let ended = kept.computed_right(job.wait()).said("the job goes back to checkpoint 2");
+    assert_eq!(ended.events("checkpoint-copied").count(), 3, "{ended}");
+    let left = lab.left_behind(Duration::from_secs(1));
+    assert!(left.len() == 2 && left.iter().all(|one| one.ends_with(IN_MEMORY)), "{left:?}");
+}
+
+#[test]
+fn what_is_to_be_in_memory_is_not_kept_on_a_disk() {
+    let Some(lab) = lab(2) else { return };
+    let directory = tempfile::tempdir_in("/var/tmp").expect("the disk has room").path().display().to_string();
+    let job = Job::new(2, &compile("until")).options(&["--checkpoint", "1h", "--checkpoint-level", "memory"]);
+    let ended = job.options(&["--checkpoint-dir", &directory]).on_hosts(&lab, "h1,h2").run().ended_with(2);
+    let ended = ended.said(&format!("--checkpoint-level memory: {directory} is not in memory"));
+    assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
 }
 
 /// Where hosts keep checkpoints for themselves alone, the loss of a process is survived, and that of a host is not.

@@ -137,13 +137,14 @@ pub struct Arguments {
     #[arg(long = "host-wait", value_name = "TIME", help_heading = "Checkpoints")]
     pub host_wait: Option<String>,
 
-    /// Where checkpoints are kept [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
+    /// Where checkpoints are kept [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints; in memory
+    /// /dev/shm/redrt-checkpoints-UID]
     #[arg(long = "checkpoint-dir", value_name = "DIR", help_heading = "Checkpoints")]
     pub checkpoint_directory: Option<PathBuf>,
 
     /// How far away: on each host's own disk (local), which does not survive the loss of a host; and on that of another
-    /// host, in another rack where there is one (partner); or in a directory that all hosts see (shared) [default:
-    /// shared, or that of the job that is resumed]
+    /// host, in another rack where there is one (partner); or in the memory of both, and on no disk (memory); or in a
+    /// directory that all hosts see (shared) [default: shared, or that of the job that is resumed]
     #[arg(long = "checkpoint-level", value_name = "LEVEL", value_enum, help_heading = "Checkpoints")]
     pub checkpoint_level: Option<LevelChoice>,
 
@@ -894,6 +895,8 @@ pub enum LevelChoice {
     Local,
     /// There, and on that of another host.
     Partner,
+    /// In its memory, and in that of another host.
+    Memory,
     /// In a directory that all hosts see.
     Shared,
 }

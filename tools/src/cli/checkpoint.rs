@@ -6,8 +6,8 @@ use super::{Job, UsageError, assemble_with, hosts, protect};
 use crate::plan::HostPlan;
 use crate::{homes, ledger, quantity, secret_file};
 use coordinator::Schedule;
-use line_store::chain;
 use line_store::{Homeless, Kept, Level, Manifest, Store};
+use line_store::{chain, room};
 use redrt_types::VirtualRank;
 use redrt_wire::line::{Compression, Generation};
 use redrt_wire::secret::Secret;
@@ -17,6 +17,8 @@ use std::time::Duration;
 /// The default of `--checkpoint-dir`, before that of files.
 const DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
 const DIRECTORY_USUAL: &str = "redrt-checkpoints";
+/// Where they are in memory, before the user's number.
+const DIRECTORY_IN_MEMORY: &str = "/dev/shm/redrt-checkpoints";
 
 /// Mean time between failures where nothing is known: three or four a day.
 pub(super) const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
@@ -93,8 +95,11 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
             "--host-wait: a job that is resumed goes on with the hosts it gets; leave it out".into(),
         ));
     }
-    let directory = arguments.checkpoint_directory.clone().or_else(directory_of_environment);
-    let directory = directory.unwrap_or_else(|| DIRECTORY_USUAL.into());
+    let usual = || match arguments.checkpoint_level {
+        Some(LevelChoice::Memory) => format!("{DIRECTORY_IN_MEMORY}-{}", nix::unistd::getuid()).into(),
+        _ => directory_of_environment().unwrap_or_else(|| DIRECTORY_USUAL.into()),
+    };
+    let directory = arguments.checkpoint_directory.clone().unwrap_or_else(usual);
     let directory = std::path::absolute(&directory)
         .map_err(|error| UsageError(format!("--checkpoint-dir {}: {error}", directory.display())))?;
     let compression = match arguments.checkpoint_compression {
@@ -107,6 +112,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     let level = arguments.checkpoint_level.map_or(Level::Shared, |choice| match choice {
         LevelChoice::Local => Level::Local,
         LevelChoice::Partner => Level::Partner,
+        LevelChoice::Memory => Level::Memory,
         LevelChoice::Shared => Level::Shared,
     });
     let chain_length = arguments.checkpoint_chain.unwrap_or(chain::LENGTH_USUAL);
@@ -263,7 +269,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     let degrees = degrees_of(arguments, &kept.manifest).map_err(wrong)?;
     let view = kept.manifest.view_of_images(&degrees);
     let mut job = assemble_with(arguments, &[], Some((&kept.manifest, view)))?;
-    check_level(level, &job.hosts)?;
+    check_level(level, &checkpoint.directory, &job.hosts)?;
     job.ignored = job.ignored.or(passed_over);
     job.checkpoint = Some(checkpoint);
     job.resume = Some(kept);
@@ -279,12 +285,18 @@ fn parent_of(kept: &Kept) -> PathBuf {
 /// Whether lines can be kept so far away.
 ///
 /// # Errors
-/// When there is no other host.
-pub(super) fn check_level(level: Level, plan: &HostPlan) -> Result<(), UsageError> {
-    if level == Level::Partner && plan.hosts.len() < 2 {
-        return Err(UsageError(
-            "--checkpoint-level partner: the job has one host; name others (-hosts), or say local".into(),
-        ));
+/// When there is no other host, or what is to be in memory would be on a disk.
+pub(super) fn check_level(level: Level, directory: &Path, plan: &HostPlan) -> Result<(), UsageError> {
+    if level.has_copies() && plan.hosts.len() < 2 {
+        return Err(UsageError(format!(
+            "--checkpoint-level {level}: the job has one host; name others (-hosts), or say local"
+        )));
+    }
+    if level == Level::Memory && !room::is_in_memory(directory) {
+        return Err(UsageError(format!(
+            "--checkpoint-level memory: {} is not in memory; say --checkpoint-dir with a directory below /dev/shm",
+            directory.display()
+        )));
     }
     Ok(())
 }

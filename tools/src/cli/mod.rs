@@ -327,7 +327,7 @@ fn assemble_with(
     hosts.root_journal_bytes = lease::root_journal_bytes(arguments)?;
     let checkpoint = checkpoint::checkpoint(arguments)?;
     if let Some(checkpoint) = &checkpoint {
-        checkpoint::check_level(checkpoint.level, &hosts)?;
+        checkpoint::check_level(checkpoint.level, &checkpoint.directory, &hosts)?;
     }
     let launched = world;
     let world = places(&launched, is_cloneable, arguments.max_degree, arbitrates)?;

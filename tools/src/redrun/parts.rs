@@ -5,7 +5,7 @@
 use super::Shell;
 use coordinator::{StoreFailure, StoreNews, TakenLine};
 use line_store::copies::{Copies, Place, Uncopied, partners, stay_with};
-use line_store::{Level, Manifest, place};
+use line_store::{Manifest, place};
 use redrt_types::ReplicaId;
 use redrt_wire::control::Transport;
 use redrt_wire::daemon::ToDaemon;
@@ -32,7 +32,7 @@ impl Parts {
 impl Shell<'_> {
     /// All images of a line are on the disks of their hosts.
     pub(super) fn commit_line(&mut self, taken: TakenLine) {
-        if self.level() != Level::Partner {
+        if !self.level().has_copies() {
             return self.keep_line(taken, &[]);
         }
         let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.root.host_at_line(replica)).collect();
@@ -77,7 +77,7 @@ impl Shell<'_> {
 
     /// Whether parts would be copied to where those of an older line are, if they are.
     pub(super) fn has_partners_of(&self, basis: &Manifest) -> bool {
-        if basis.level != Level::Partner {
+        if !basis.level.has_copies() {
             return true;
         }
         let keepers = basis.keepers();

@@ -11,6 +11,7 @@ use cloner::image::stream::{FrameReader, FrameWriter};
 use cloner::net::{self, Greeting};
 use control_network::door::Door;
 use line_store::place;
+use line_store::room::Room;
 use redrt_wire::clone::Cost;
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
@@ -108,6 +109,7 @@ fn receive(input: impl Read, paths: &[PathBuf]) -> Result<u64> {
     let written = |path: &PathBuf| format!("Failed to write {}", path.display());
     let create = |path: &PathBuf| line_store::create(&unfinished(path)).with_context(|| written(path));
     let files: Vec<_> = paths.iter().map(create).collect::<Result<_>>()?;
+    let mut rooms: Vec<_> = files.iter().map(Room::of).collect::<std::io::Result<_>>()?;
     let mut reader = FrameReader::new(BufReader::with_capacity(BUFFER_BYTES, input));
     let (mut bytes, mut byte_count) = (vec![0; PAGES_BYTES_MAX as usize], 0);
     loop {
@@ -118,7 +120,9 @@ fn receive(input: impl Read, paths: &[PathBuf]) -> Result<u64> {
             Kind::Object if header.encoding == Encoding::Plain && number < files.len() => {
                 let bytes = &mut bytes[..header.wire_len as usize];
                 reader.payload(&header, bytes).context("Failed to receive a copy")?;
-                files[number].write_all_at(bytes, header.address).with_context(|| written(&paths[number]))?;
+                let room = rooms[number].take(bytes.len() as u64);
+                let put = room.and_then(|()| files[number].write_all_at(bytes, header.address));
+                put.with_context(|| written(&paths[number]))?;
                 byte_count += bytes.len() as u64;
             }
             Kind::Commit => {

@@ -1,0 +1,140 @@
+//! Room for files that a host keeps in memory.
+//!
+//! The trap: such a file takes from the programs what it grows by, and when nothing is left the kernel ends one of them
+//! rather than refuse the file. So a tenth of the memory stays free, or the file does not come to be.
+
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// One part in so many of a host's memory is left.
+const RESERVE_PARTS: u64 = 10;
+/// What is free is looked at again when so much has been taken.
+const STEP_BYTES: u64 = 16 << 20;
+
+/// A file would leave less memory than has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no room in memory: {} MiB are available, and {} MiB of it stay free", available_bytes >> 20, reserve_bytes >> 20)]
+pub struct NoRoom {
+    available_bytes: u64,
+    reserve_bytes: u64,
+}
+
+/// Whether what is at a path, or would be made there, is in memory.
+#[must_use]
+pub fn is_in_memory(path: &Path) -> bool {
+    let there = path.ancestors().find(|ancestor| ancestor.exists());
+    there.and_then(|there| statfs(there).ok()).is_some_and(|facts| facts.filesystem_type() == TMPFS_MAGIC)
+}
+
+/// The room of a file.
+#[derive(Debug)]
+pub struct Room {
+    is_in_memory: bool,
+    left_bytes: u64,
+}
+
+impl Room {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// When the system does not say where it is.
+    pub fn of(file: &File) -> io::Result<Self> {
+        Ok(Self { is_in_memory: fstatfs(file)?.filesystem_type() == TMPFS_MAGIC, left_bytes: 0 })
+    }
+
+    /// The file is about to grow by so much.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    pub fn take(&mut self, byte_count: u64) -> io::Result<()> {
+        if !self.is_in_memory {
+            return Ok(());
+        }
+        if byte_count > self.left_bytes {
+            let step_bytes = byte_count.max(STEP_BYTES);
+            check(&std::fs::read_to_string("/proc/meminfo")?, step_bytes)?;
+            self.left_bytes = step_bytes;
+        }
+        self.left_bytes -= byte_count;
+        Ok(())
+    }
+}
+
+fn check(meminfo: &str, wanted_bytes: u64) -> io::Result<()> {
+    let bytes = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    let unread = || io::Error::other("/proc/meminfo does not say how much memory is available");
+    let available_bytes = bytes("MemAvailable:").ok_or_else(unread)?;
+    let reserve_bytes = bytes("MemTotal:").ok_or_else(unread)? / RESERVE_PARTS;
+    if available_bytes < reserve_bytes.saturating_add(wanted_bytes) {
+        return Err(io::Error::new(io::ErrorKind::StorageFull, NoRoom { available_bytes, reserve_bytes }));
+    }
+    Ok(())
+}
+
+/// A file that grows as far as there is room.
+pub struct Growing {
+    file: File,
+    room: Room,
+}
+
+impl Growing {
+    /// From where the file is on.
+    ///
+    /// # Errors
+    /// Those of [`Room::of`].
+    pub fn new(file: File) -> io::Result<Self> {
+        Ok(Self { room: Room::of(&file)?, file })
+    }
+}
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.room.take(bytes.len() as u64)?;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_of_the_memory_stays_free() {
+        let meminfo = "MemTotal:       10485760 kB\nMemFree:          1024 kB\nMemAvailable:    1179648 kB\n";
+        assert!(check(meminfo, 128 << 20).is_ok());
+        let error = check(meminfo, (128 << 20) + 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(error.to_string(), "no room in memory: 1152 MiB are available, and 1024 MiB of it stay free");
+        assert!(check("MemTotal: 1 kB\n", 0).is_err());
+    }
+
+    #[test]
+    fn only_what_is_in_memory_is_kept_from_growing() {
+        let directory = tempfile::tempdir().unwrap();
+        let on_disk = File::create(directory.path().join("file")).unwrap();
+        if is_in_memory(&directory.path().join("not/there/yet")) {
+            println!("skipped: temporary files are in memory here");
+        } else {
+            Room::of(&on_disk).unwrap().take(u64::MAX).unwrap();
+        }
+        let shared = Path::new("/dev/shm");
+        if !is_in_memory(shared) {
+            return println!("skipped: {} is not in memory here", shared.display());
+        }
+        let in_memory = tempfile::tempfile_in(shared).unwrap();
+        let mut room = Room::of(&in_memory).unwrap();
+        room.take(1).unwrap();
+        assert!(room.take(u64::MAX).is_err());
+        let mut growing = Growing::new(in_memory).unwrap();
+        growing.write_all(&[1; 4096]).unwrap();
+    }
+}
