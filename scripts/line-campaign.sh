@@ -1,14 +1,19 @@
 #!/bin/sh
-# Jobs with checkpoints that are lost at any moment: scripts/line-campaign.sh [MOMENTS] [SEED]
+# Jobs with checkpoints that are lost at any moment: scripts/line-campaign.sh [MOMENTS] [SEED] [PROGRAM]...
 #
-# Each program of tests/programs runs at r = 1, 2 and 3, and loses all processes, all of one rank, or its redrun as well,
-# at 20 moments each (or MOMENTS) that are drawn from the seed. Ends with 1 if one prints something else.
+# Each program of tests/programs, or of those that are named, runs for a second or so at r = 1, 2 and 3, and loses all
+# processes, all of one rank, or its redrun as well, at 20 moments each (or MOMENTS) that are drawn from the seed. Ends
+# with 1 if one prints something else.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 set -eu
 
 cd "$(dirname -- "$0")/.."
 export REDRT_MOMENTS="${1:-20}" REDRT_SEED="${2:-$(date +%Y%m%d)}"
+if [ $# -gt 2 ]; then
+    shift 2
+    export REDRT_PROGRAMS="$*"
+fi
 . scripts/prefix.sh
 echo "moments $REDRT_MOMENTS, seed $REDRT_SEED"
 exec cargo test --quiet --locked -p redrt-tests --test processes -- moments --nocapture

@@ -103,6 +103,13 @@ impl Program {
         Self { name: "fortran_sections", arguments: &["20"], rank_count: 3 },
     ];
 
+    /// All of them, with arguments that make them run for a second or so where there are such.
+    #[must_use]
+    pub fn lasting() -> Vec<Self> {
+        let longer = |name| Self::CONFORMANCE.into_iter().chain(Self::LONG).find(|program| program.name == name);
+        Self::ALL.into_iter().map(|program| longer(program.name).unwrap_or(program)).collect()
+    }
+
     /// Whether it runs with `--verify deferred`. Windows and files need verdicts before programs go on.
     #[must_use]
     pub fn can_be_deferred(&self) -> bool {
