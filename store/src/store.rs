@@ -383,6 +383,21 @@ impl Store {
     /// When there is none, a newer one is built on it or may be, or the disk refuses. Places on the disks of other
     /// hosts stay.
     pub fn delete(&self, generation: Generation) -> Result<(), Error> {
+        self.check_unneeded(generation)?;
+        self.remove(Name::whole(generation))?;
+        for place in place::seen(&self.directory, generation).doing("list", &self.directory)? {
+            fs::remove_dir_all(&place).doing("remove", &place)?;
+            // Empty now, unless there are other lines.
+            let _ = place.parent().map(fs::remove_dir);
+        }
+        Ok(())
+    }
+
+    /// Whether no other line is built on this one.
+    ///
+    /// # Errors
+    /// When a newer one is, or may be.
+    pub fn check_unneeded(&self, generation: Generation) -> Result<(), Error> {
         for newer in self.generations()?.into_iter().filter(|newer| *newer > generation) {
             match self.manifest(newer) {
                 Ok(manifest) if manifest.chain.contains(&generation) => {
@@ -392,12 +407,6 @@ impl Store {
                 // One that is damaged needs nothing.
                 Ok(_) | Err(_) => {}
             }
-        }
-        self.remove(Name::whole(generation))?;
-        for place in place::seen(&self.directory, generation).doing("list", &self.directory)? {
-            fs::remove_dir_all(&place).doing("remove", &place)?;
-            // Empty now, unless there are other lines.
-            let _ = place.parent().map(fs::remove_dir);
         }
         Ok(())
     }

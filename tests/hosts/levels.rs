@@ -143,6 +143,42 @@ fn what_is_to_be_in_memory_is_not_kept_on_a_disk() {
     assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
 }
 
+/// What other hosts keep, and nobody else can see, is read and removed there.
+#[test]
+fn parts_on_other_hosts_are_verified_and_removed_there() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
+    let job = kept.start("memory", "h1,h2,h3", &[]);
+    checkpoint(&job);
+    checkpoint(&job);
+    job.signal(libc::SIGKILL);
+    let _ = job.wait();
+    let run = |host: &str, words: &[&str]| {
+        let output = lab.on(host).args(words).output().expect("the host is up");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let job = run("h1", &["ls", IN_MEMORY]).1;
+    let of_job = format!("{IN_MEMORY}/{}", job.trim());
+    let (program, ssh) = (redrt_tests::prefix().join("bin/redctl").display().to_string(), lab.ssh());
+    let redctl = |word| run("h1", &[&program, "checkpoint", word, &of_job, "--on-hosts", "--launcher-exec", &ssh]);
+    let (code, said) = redctl("verify");
+    assert!(code == Some(0) && said.matches("as it was written, on all hosts that keep it").count() == 2, "{said}");
+    // The copy of what h2 has.
+    assert_eq!(run("h3", &["rm", &format!("{of_job}/at-2/line-2/1.image")]).0, Some(0));
+    let (code, said) = redctl("verify");
+    assert!(code == Some(1) && said.contains("checkpoint 2: damaged: h3: 1.image is missing"), "{said}");
+    lab.cut_link("h3");
+    let (code, said) = redctl("delete");
+    assert!(code == Some(1) && said.contains("checkpoint 2 stays: h3: it cannot be asked: "), "{said}");
+    lab.heal_link("h3");
+    let (code, said) = redctl("delete");
+    assert_eq!(code, Some(0), "{said}");
+    for host in ["h1", "h2", "h3"] {
+        assert_eq!(run(host, &["ls", IN_MEMORY]), (Some(0), String::new()), "{host}");
+    }
+}
+
 /// Where hosts keep checkpoints for themselves alone, the loss of a process is survived, and that of a host is not.
 #[test]
 fn without_copies_a_job_survives_the_loss_of_processes_alone() {

@@ -1,5 +1,6 @@
 //! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
 
+use super::checkpoint_parts::{self, OnHosts, Part, PartWork, ask};
 use crate::cli::checkpoint::{directory_of_site, find_store};
 use crate::{secret_file, undo};
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,7 @@ use cloner::image::check::check;
 use cloner::image::digests::{Base, Contents};
 use cloner::shared::SharedMemory;
 use job_report::time_text;
-use line_store::{Kept, Store, names, place};
+use line_store::{Kept, Manifest, Store, names, place};
 use redrt_wire::line::{Generation, pages_path};
 use redrt_wire::secret::Secret;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Kinds of files of a line.
 const IMAGE: &str = "image";
 const PAGES: &str = "pages";
+const MEMORY: &str = "memory";
 /// How long the log of changed files was.
 const CUT: &str = "undo";
 
@@ -54,7 +56,14 @@ pub struct List {
 #[derive(Subcommand, Clone, Debug)]
 pub enum Work {
     /// Read checkpoints through, and tell whether all of them is as it was written
-    Verify(Which),
+    Verify {
+        /// Of which job
+        #[command(flatten)]
+        which: Which,
+        /// Whether other hosts are asked
+        #[command(flatten)]
+        on_hosts: OnHosts,
+    },
     /// Remove checkpoints; all of a job, or one of them
     Delete {
         /// Of which job
@@ -63,7 +72,13 @@ pub enum Work {
         /// The number of the checkpoint
         #[arg(long, value_name = "N")]
         number: Option<u64>,
+        /// Whether other hosts are asked
+        #[command(flatten)]
+        on_hosts: OnHosts,
     },
+    /// What this host keeps of a job whose manifests are on another
+    #[command(hide = true)]
+    Part(Part),
 }
 
 impl Which {
@@ -168,18 +183,26 @@ pub fn list(list: &List) -> Result<()> {
 /// When one is not as it was written, or cannot be removed.
 pub fn work(work: &Work) -> Result<()> {
     match work {
-        Work::Verify(which) => {
+        Work::Part(part) => checkpoint_parts::work(part),
+        Work::Verify { which, on_hosts } => {
             let stores = which.stores()?;
             anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.directory().display());
             let (mut bad, key) = (0, which.key()?);
             for store in stores {
                 let (mut damaged, mut lines) = (BTreeSet::new(), Vec::new());
+                let manifests = manifests(&store, &store.generations()?);
+                let on_hosts = on_hosts
+                    .is_wanted
+                    .then(|| ask(on_hosts, PartWork::Verify, store.directory(), &manifests, key.as_ref()));
+                let mut on_hosts = on_hosts.transpose()?;
                 // What others are built on comes first.
                 for generation in store.generations()?.into_iter().rev() {
-                    let told = verify(&store, generation, key.as_ref(), &damaged).unwrap_or_else(|error| {
-                        damaged.insert(generation);
-                        format!("damaged: {error:#}")
-                    });
+                    let elsewhere = on_hosts.as_mut().map(|wrong| wrong.remove(&generation.0).unwrap_or_default());
+                    let told =
+                        verify(&store, generation, key.as_ref(), (&damaged, elsewhere)).unwrap_or_else(|error| {
+                            damaged.insert(generation);
+                            format!("damaged: {error:#}")
+                        });
                     lines.push(format!("{} checkpoint {generation}: {told}", store.directory().display()));
                 }
                 bad += damaged.len();
@@ -187,13 +210,21 @@ pub fn work(work: &Work) -> Result<()> {
             }
             if bad > 0 { bail!("{bad} checkpoints are damaged") } else { Ok(()) }
         }
-        Work::Delete { which, number } => {
+        Work::Delete { which, number, on_hosts } => {
             let Some(of_job) = &which.which else { bail!("name the job whose checkpoints are to be removed") };
             let store = which.one(of_job)?.with_key(which.key()?);
             let all = store.generations()?;
             let meant: Vec<_> = all.into_iter().filter(|one| number.is_none_or(|number| one.0 == number)).collect();
             anyhow::ensure!(!meant.is_empty(), "{} has no such checkpoint", store.directory().display());
             for generation in meant {
+                store.check_unneeded(generation)?;
+                if on_hosts.is_wanted {
+                    let manifests = manifests(&store, &[generation]);
+                    let wrong = ask(on_hosts, PartWork::Delete, store.directory(), &manifests, None)?;
+                    if let Some(wrong) = wrong.get(&generation.0) {
+                        bail!("checkpoint {generation} stays: {}", wrong.join("; "));
+                    }
+                }
                 store.delete(generation)?;
             }
             store.collect(None)?;
@@ -216,7 +247,7 @@ fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
     for place in place::seen(store.directory(), kept.manifest.generation)? {
         let entries = std::fs::read_dir(&place).with_context(|| place.display().to_string())?;
         let is_whole =
-            |path: &PathBuf| path.extension().is_some_and(|kind| kind == IMAGE || kind == PAGES || kind == "memory");
+            |path: &PathBuf| path.extension().is_some_and(|kind| kind == IMAGE || kind == PAGES || kind == MEMORY);
         files.extend(entries.flatten().map(|entry| entry.path()).filter(is_whole));
     }
     files.sort();
@@ -253,31 +284,50 @@ fn check_image(path: &Path, key: Option<&Secret>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a line through. What is to be told of it.
+/// Whether a file of a line is as it was written; `None` when it is none.
+pub(super) fn check_file(path: &Path, key: Option<&Secret>) -> Option<io::Result<()>> {
+    Some(if is_kind(path, IMAGE) {
+        check_image(path, key)
+    } else if is_kind(path, PAGES) {
+        opened(path, key).and_then(Contents::read).map(drop)
+    } else if is_kind(path, CUT) {
+        file_undo::Cut::read(path).map(drop)
+    } else if is_kind(path, MEMORY) {
+        opened(path, key).and_then(SharedMemory::check)
+    } else {
+        return None;
+    })
+}
+
+/// The manifests that can be read of these lines.
+fn manifests(store: &Store, generations: &[Generation]) -> Vec<Manifest> {
+    generations.iter().filter_map(|generation| store.open(*generation).ok()).map(|kept| kept.manifest).collect()
+}
+
+/// Reads a line through. What is to be told of it. `elsewhere`: what is wrong on other hosts, if they were asked.
 fn verify(
     store: &Store,
     generation: Generation,
     key: Option<&Secret>,
-    damaged: &BTreeSet<Generation>,
+    (damaged, elsewhere): (&BTreeSet<Generation>, Option<Vec<String>>),
 ) -> Result<String> {
     let kept = store.open(generation)?;
-    for path in files(store, &kept)? {
-        let checked = if is_kind(&path, IMAGE) {
-            check_image(&path, key)
-        } else if is_kind(&path, PAGES) {
-            opened(&path, key).and_then(Contents::read).map(drop)
-        } else if is_kind(&path, CUT) {
-            file_undo::Cut::read(&path).map(drop)
-        } else {
-            opened(&path, key).and_then(SharedMemory::check)
-        };
-        checked.with_context(|| path.display().to_string())?;
+    // A host that was asked has read what it has.
+    let here = if elsewhere.is_some() && kept.manifest.level.is_of_hosts() { Vec::new() } else { files(store, &kept)? };
+    for path in here {
+        if let Some(checked) = check_file(&path, key) {
+            checked.with_context(|| path.display().to_string())?;
+        }
+    }
+    if let Some(wrong) = elsewhere.as_ref().filter(|wrong| !wrong.is_empty()) {
+        bail!("{}", wrong.join("; "));
     }
     if let Some(link) = kept.manifest.chain.iter().find(|link| damaged.contains(link)) {
         bail!("it is built on checkpoint {link}, which is damaged");
     }
     Ok(match kept.manifest.level.is_of_hosts() {
         false => "as it was written".to_owned(),
+        true if elsewhere.is_some() => "as it was written, on all hosts that keep it".to_owned(),
         true => {
             let hosts: Vec<_> =
                 kept.manifest.hosts.iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
