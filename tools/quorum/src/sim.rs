@@ -1,0 +1,428 @@
+//! Members, their roots and the network between them, by a seed. Members are lost for good, are stopped for a while, or
+//! are cut off; messages are lost, late, twice. A root proposes records that nobody else has, and counts on those that
+//! it was told are kept.
+//!
+//! What must hold at any time:
+//! * Records that were called kept stay, in their order: who leads next has them all, and no other root's between them.
+//! * In each term one member leads at most, and a root that goes on has what all roots before it were told is kept.
+//!
+//! In the end: without more losses some member leads, and what it proposes is kept.
+
+use super::{Id, Member, Message, Mistake, Output, Place, Proposal};
+use raft::eraftpb::{Entry, EntryType};
+use redrt_wire::frame::{decode_body, encode_body};
+use serde_bytes::ByteBuf;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The root that a member runs.
+struct Root {
+    term: u64,
+    /// Where in the history what it began with is.
+    at: usize,
+    begun: Vec<ByteBuf>,
+    /// What it has proposed, and how much of that it was told is kept.
+    proposed: Vec<Vec<ByteBuf>>,
+    kept: u64,
+}
+
+struct Seat {
+    member: Member,
+    root: Option<Root>,
+    /// Until then it does nothing, as one that was stopped.
+    stopped_until: u64,
+}
+
+struct World {
+    random: fastrand::Rng,
+    now: u64,
+    seats: BTreeMap<Id, Seat>,
+    /// When, in which order, from whom, to whom, what.
+    network: BTreeMap<(u64, u64), (Id, Id, Message)>,
+    sent: u64,
+    /// Links that carry nothing.
+    cut: BTreeSet<(Id, Id)>,
+    lost: BTreeSet<Id>,
+    next: Id,
+    /// All that ever was kept, in its order: roots were told so, or began with it.
+    history: Vec<ByteBuf>,
+    leaders: BTreeMap<u64, Id>,
+    roots: u64,
+    voters: usize,
+    wrong: Option<String>,
+    mistake: Option<Mistake>,
+}
+
+fn place(id: Id) -> Place {
+    Place { address: ([127, 0, 0, 1], id as u16).into(), host: format!("h{id}") }
+}
+
+impl World {
+    fn new(seed: u64, mistake: Option<Mistake>) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let voters = if random.bool() { 3 } else { 5 };
+        let mut first = Member::found(1, place(1), voters);
+        first.mistake = mistake;
+        let mut world = Self {
+            random,
+            now: 0,
+            seats: BTreeMap::from([(1, Seat { member: first, root: None, stopped_until: 0 })]),
+            network: BTreeMap::new(),
+            sent: 0,
+            cut: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            next: 2,
+            history: Vec::new(),
+            leaders: BTreeMap::new(),
+            roots: 0,
+            voters,
+            wrong: None,
+            mistake,
+        };
+        world.carry_out(1);
+        world
+    }
+
+    fn join(&mut self) {
+        let id = self.next;
+        self.next += 1;
+        let mut member = Member::join(id, self.voters);
+        member.mistake = self.mistake;
+        self.seats.insert(id, Seat { member, root: None, stopped_until: 0 });
+        // It says so to all, again and again in processes.
+        for seat in self.seats.values_mut() {
+            seat.member.greet(id, place(id));
+        }
+        self.carry_out_all();
+    }
+
+    fn lose(&mut self, id: Id) {
+        self.seats.remove(&id);
+        self.lost.insert(id);
+        self.cut.retain(|(one, other)| *one != id && *other != id);
+    }
+
+    fn carry_out_all(&mut self) {
+        self.seats.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.carry_out(id));
+    }
+
+    fn carry_out(&mut self, id: Id) {
+        let Some(seat) = self.seats.get_mut(&id) else { return };
+        for output in seat.member.outputs() {
+            match output {
+                Output::Send { to, message } => {
+                    // As it would be on the wire.
+                    let message: Message = decode_body(&encode_body(&*message)).expect("it is whole");
+                    let copies = match self.random.u32(..100) {
+                        0..3 => 0,
+                        3..5 => 2,
+                        _ => 1,
+                    };
+                    for _ in 0..copies {
+                        let late = if self.random.u32(..50) == 0 { self.random.u64(..400) } else { self.random.u64(..20) };
+                        self.sent += 1;
+                        self.network.insert((self.now + 1 + late, self.sent), (id, to, message.clone()));
+                    }
+                }
+                Output::Kept(count) => {
+                    let Some(root) = &mut seat.root else { continue };
+                    root.kept = count.min(root.proposed.len() as u64);
+                    let mut known = root.begun.clone();
+                    known.extend(root.proposed[..root.kept as usize].iter().flatten().cloned());
+                    let after = &self.history[root.at..];
+                    // One that does not know yet that another leads may hear late of what is kept, but the other has it.
+                    let is_last = self.leaders.keys().next_back() == Some(&root.term);
+                    if is_last && known.starts_with(after) {
+                        self.history.splice(root.at.., known);
+                    } else if !after.starts_with(&known) {
+                        self.wrong.get_or_insert(format!("root of term {} was told that is kept which is not", root.term));
+                    }
+                }
+                Output::Lead => {
+                    let (term, begun) = (seat.member.term(), seat.member.records());
+                    if self.leaders.insert(term, id).is_some_and(|other| other != id) {
+                        self.wrong.get_or_insert(format!("two roots in term {term}"));
+                    }
+                    let is_first = |record: &ByteBuf| begun.first() == Some(record);
+                    let at = match begun.first().is_some_and(|first| first.starts_with(b"all ")) {
+                        true => self.history.iter().position(is_first).unwrap_or(self.history.len()),
+                        false => 0,
+                    };
+                    // There may be more: what nobody was told of. One that another has followed already, and that does
+                    // not know it, has nothing kept.
+                    let is_last = self.leaders.keys().next_back() == Some(&term);
+                    if is_last && begun.starts_with(&self.history[at..]) {
+                        self.history.splice(at.., begun.clone());
+                    } else if is_last || !self.history[at..].starts_with(&begun) {
+                        self.wrong.get_or_insert(format!("the root of term {term} lacks records"));
+                    }
+                    self.roots += 1;
+                    seat.root = Some(Root { term, at, begun, proposed: Vec::new(), kept: 0 });
+                }
+                Output::Yield => seat.root = None,
+                Output::Ended => {}
+            }
+        }
+    }
+
+    fn propose(&mut self, id: Id) {
+        let number = self.random.u64(..);
+        let Some(Seat { member, root: Some(root), .. }) = self.seats.get_mut(&id) else { return };
+        let replaces = number.is_multiple_of(40) && root.kept as usize == root.proposed.len();
+        let records = match replaces {
+            true => vec![ByteBuf::from(format!("all {number} by {id}")), ByteBuf::from(format!("and {number}"))],
+            false => vec![ByteBuf::from(format!("{number} by {id}"))],
+        };
+        let proposal = match replaces {
+            true => Proposal::Replace(records.clone()),
+            false => Proposal::Append(records.clone()),
+        };
+        root.proposed.push(records);
+        if !member.propose(&proposal) {
+            root.proposed.pop();
+        }
+        self.carry_out(id);
+    }
+
+    /// A step of time.
+    fn step(&mut self, is_calm: bool) {
+        self.now += 1;
+        while let Some(entry) = self.network.first_entry().filter(|entry| entry.key().0 <= self.now) {
+            let (from, to, message) = entry.remove();
+            let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
+            let Some(seat) = self.seats.get_mut(&to).filter(|_| !is_cut) else { continue };
+            if seat.stopped_until > self.now {
+                // It waits in its socket.
+                self.sent += 1;
+                self.network.insert((seat.stopped_until, self.sent), (from, to, message));
+                continue;
+            }
+            seat.member.hear(message);
+            self.carry_out(to);
+        }
+        let ids: Vec<Id> = self.seats.keys().copied().collect();
+        for id in ids {
+            let Some(seat) = self.seats.get_mut(&id).filter(|seat| seat.stopped_until <= self.now) else { continue };
+            // Clocks differ.
+            if (self.now + id * 7) % (19 + id % 3) == 0 {
+                seat.member.tick();
+                // Who leads hears of losses from its root.
+                let known: Vec<Id> = self.lost.iter().copied().filter(|_| self.random.u32(..10) == 0).collect();
+                known.into_iter().for_each(|lost| seat.member.lose(lost));
+                self.carry_out(id);
+            }
+            if self.random.u32(..30) == 0 {
+                self.propose(id);
+            }
+        }
+        if !is_calm {
+            self.harm();
+        }
+    }
+
+    fn harm(&mut self) {
+        let ids: Vec<Id> = self.seats.keys().copied().collect();
+        let any = |random: &mut fastrand::Rng| ids[random.usize(..ids.len())];
+        match self.random.u32(..3000) {
+            0..4 => {
+                // A minority, as any of them knows voters.
+                let id = any(&mut self.random);
+                let has_quorum = |voters: &[Id]| {
+                    let alive = voters.iter().filter(|voter| self.seats.contains_key(voter) && **voter != id).count();
+                    voters.is_empty() || alive > voters.len() / 2
+                };
+                let spare = self.seats.values().all(|seat| {
+                    let conf = seat.member.node.store().conf();
+                    // A change that is under way may count on who is lost now.
+                    let log = &seat.member.node.raft.raft_log;
+                    let is_change = |entry: &Entry| entry.index > log.applied && entry.entry_type != EntryType::EntryNormal;
+                    let is_changing = log.all_entries().iter().any(is_change);
+                    !is_changing && has_quorum(&conf.voters) && has_quorum(&conf.voters_outgoing)
+                });
+                if spare && self.seats.len() > 3 {
+                    self.lose(id);
+                    self.join();
+                }
+            }
+            4..14 if self.seats.len() > 1 => {
+                let (one, other) = (any(&mut self.random), any(&mut self.random));
+                self.cut.insert((one, other));
+            }
+            14..20 => {
+                // One is alone.
+                let one = any(&mut self.random);
+                self.cut.extend(ids.iter().map(|other| (one, *other)));
+            }
+            20..45 => self.cut.clear(),
+            45..50 => {
+                let id = any(&mut self.random);
+                let until = self.now + self.random.u64(..1500);
+                if let Some(seat) = self.seats.get_mut(&id) {
+                    seat.stopped_until = until;
+                }
+            }
+            50..52 => {
+                let id = any(&mut self.random);
+                if let Some(seat) = self.seats.get_mut(&id) {
+                    seat.member.hand_over();
+                    self.carry_out(id);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What went wrong, and how many roots there were.
+fn play(seed: u64, mistake: Option<Mistake>) -> (Option<String>, u64) {
+    let mut world = World::new(seed, mistake);
+    for _ in 0..4 {
+        for _ in 0..world.random.u32(1..300) {
+            world.step(true);
+        }
+        world.join();
+    }
+    for _ in 0..600 {
+        world.step(true);
+    }
+    for _ in 0..15_000 {
+        world.step(false);
+        if world.wrong.is_some() {
+            return (world.wrong, world.roots);
+        }
+    }
+    // It becomes calm.
+    world.cut.clear();
+    world.seats.values_mut().for_each(|seat| seat.stopped_until = 0);
+    for _ in 0..6000 {
+        world.step(true);
+    }
+    let before = world.history.len();
+    for _ in 0..3000 {
+        world.step(true);
+    }
+    if world.wrong.is_none() && world.history.len() == before {
+        let states = world.seats.values().map(|seat| format!("{:?} {:?}", seat.member, seat.member.node.store().conf()));
+        let states: Vec<_> = states.collect();
+        world.wrong = Some(format!("nothing is kept any more: {states:#?}, lost {:?}", world.lost));
+    }
+    (world.wrong, world.roots)
+}
+
+#[test]
+fn nothing_that_was_kept_is_lost_and_somebody_always_leads_in_the_end() {
+    let mut roots = 0;
+    for seed in 0..60 {
+        let (wrong, count) = play(seed, None);
+        assert_eq!(wrong, None, "seed {seed}");
+        roots += count;
+    }
+    assert!(roots > 150, "{roots} roots are too few to show anything");
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    for mistake in [Mistake::KeptAtOnce, Mistake::LeadsUnsure, Mistake::ForgetsLast] {
+        let found = (0..400).find_map(|seed| play(seed, Some(mistake)).0);
+        assert!(found.is_some(), "{mistake:?} is not found");
+    }
+}
+
+/// Passes all messages on, until there are none.
+fn deliver(members: &mut BTreeMap<Id, Member>) -> Vec<(Id, Output)> {
+    let mut others = Vec::new();
+    loop {
+        let outputs: Vec<_> =
+            members.iter_mut().flat_map(|(id, member)| member.outputs().into_iter().map(|output| (*id, output))).collect();
+        if outputs.is_empty() {
+            return others;
+        }
+        for (id, output) in outputs {
+            match output {
+                Output::Send { to, message } => {
+                    if let Some(member) = members.get_mut(&to) {
+                        member.hear(*message);
+                    }
+                }
+                output => others.push((id, output)),
+            }
+        }
+    }
+}
+
+fn three() -> BTreeMap<Id, Member> {
+    let mut members = BTreeMap::from([(1, Member::found(1, place(1), 3))]);
+    deliver(&mut members);
+    for id in [2, 3] {
+        members.insert(id, Member::join(id, 3));
+        if let Some(first) = members.get_mut(&1) {
+            first.greet(id, place(id));
+        }
+    }
+    for _ in 0..20 {
+        members.values_mut().for_each(Member::tick);
+        deliver(&mut members);
+    }
+    members
+}
+
+#[test]
+fn three_become_voters_together_and_one_that_is_lost_is_replaced() {
+    let mut members = three();
+    assert_eq!(members[&1].voters(), [1, 2, 3]);
+    assert_eq!(members[&3].places().len(), 3);
+    members.remove(&3);
+    members.insert(4, Member::join(4, 3));
+    let first = members.get_mut(&1).expect("it is there");
+    first.lose(3);
+    first.greet(4, place(4));
+    for _ in 0..20 {
+        members.values_mut().for_each(Member::tick);
+        deliver(&mut members);
+    }
+    assert_eq!(members[&1].voters(), [1, 2, 4]);
+    assert!(!members[&2].places().contains_key(&3));
+    // With nobody else, who leads goes on alone: the other would only be one more that may be lost.
+    members.remove(&4);
+    members.get_mut(&1).expect("it is there").lose(4);
+    for _ in 0..20 {
+        members.values_mut().for_each(Member::tick);
+        deliver(&mut members);
+    }
+    assert_eq!(members[&1].voters(), [1]);
+}
+
+#[test]
+fn when_who_leads_is_lost_another_has_the_records_within_two_timeouts() {
+    let mut members = three();
+    let record = |text: &str| vec![ByteBuf::from(text)];
+    let first = members.get_mut(&1).expect("it is there");
+    assert!(first.propose(&Proposal::Append(record("one"))));
+    assert!(first.propose(&Proposal::Replace(record("all"))));
+    assert!(first.propose(&Proposal::Append(record("two"))));
+    assert!(deliver(&mut members).contains(&(1, Output::Kept(3))));
+    members.remove(&1);
+    let mut ticks = 0;
+    while !members.values().any(Member::is_leading) {
+        members.values_mut().for_each(Member::tick);
+        deliver(&mut members);
+        ticks += 1;
+        assert!(ticks < 100, "nobody leads");
+    }
+    assert!(ticks <= 2 * super::TIMEOUT_TICKS, "{ticks} ticks");
+    let leading = members.values().find(|member| member.is_leading()).expect("one does");
+    assert_eq!(leading.records(), ["all", "two"].map(ByteBuf::from));
+}
+
+#[test]
+fn one_that_is_cut_off_yields() {
+    let mut members = three();
+    for _ in 0..3 * super::TIMEOUT_TICKS {
+        let first = members.get_mut(&1).expect("it is there");
+        first.tick();
+        if first.outputs().contains(&Output::Yield) {
+            return;
+        }
+    }
+    panic!("it leads on");
+}
+
