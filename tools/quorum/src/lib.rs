@@ -12,8 +12,8 @@
 //! * The first member is alone at first. Others join it, learn what it has, and become voters three (or five) at a
 //!   time, so that no change makes the loss of one host worse than before it. With fewer than three the one that leads
 //!   is the only voter.
-//! * A member that was lost does not come back: another joins in its place, under another number. So nothing of it has
-//!   to be on a disk.
+//! * A member that is silent for four timeouts is lost, and does not come back: another joins in its place, under another
+//!   number. So nothing of it has to be on a disk.
 //!
 //! Agreement is that of the crate `raft`, of TiKV: it has no I/O of its own, pre-votes (a member that was cut off
 //! disturbs nobody when it is back), leaders that step down without a quorum, and joint changes of voters. Crate
@@ -42,6 +42,8 @@ pub type Id = u64;
 pub const TIMEOUT_TICKS: usize = 10;
 /// Ticks between heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
+/// One that is not heard for so long is taken for lost by who leads: another is to join in its place.
+const LOST_TICKS: u64 = 4 * TIMEOUT_TICKS as u64;
 /// Members wait a different number of ticks beyond that, so that they do not stand at the same time. Deterministic, so
 /// that simulations are.
 const SPREAD_TICKS: u64 = 5;
@@ -106,6 +108,9 @@ pub struct Member {
     /// Have asked to be added.
     joining: BTreeMap<Id, Place>,
     lost: BTreeSet<Id>,
+    /// Ticks until now, and when each was heard last.
+    now: u64,
+    heard: BTreeMap<Id, u64>,
     voter_count: usize,
     is_leading: bool,
     has_ended: bool,
@@ -171,6 +176,8 @@ impl Member {
             node,
             joining: BTreeMap::new(),
             lost: BTreeSet::new(),
+            now: 0,
+            heard: BTreeMap::new(),
             voter_count: 1,
             is_leading: false,
             has_ended: false,
@@ -206,7 +213,7 @@ impl Member {
         Some(self.node.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
     }
 
-    /// Where members are that belong to the job.
+    /// Where members are, those among them that are lost and not left out yet.
     #[must_use]
     pub fn places(&self) -> &BTreeMap<Id, Place> {
         &self.node.store().places
@@ -233,35 +240,39 @@ impl Member {
 
     /// A tick of time has passed.
     pub fn tick(&mut self) {
+        self.now += 1;
         self.node.tick();
         self.settle();
-        self.change_voters();
+        if self.is_leading {
+            self.look_for_lost();
+            self.change_voters();
+        }
     }
 
     /// Another member has said something.
     pub fn hear(&mut self, message: Message) {
-        // Of one that was replaced, or is not known yet: nothing depends on it.
-        if !self.lost.contains(&message.from) {
-            let _ = self.node.step(message.into());
-            self.settle();
-        }
+        self.heard.insert(message.from, self.now);
+        self.lost.remove(&message.from);
+        // One that is not a member any more, or not yet, is no concern of Raft's.
+        let _ = self.node.step(message.into());
+        self.settle();
     }
 
     /// Another member is there and wants to have the records.
     pub fn greet(&mut self, id: Id, place: Place) {
-        if !self.places().contains_key(&id) && !self.lost.contains(&id) {
+        if !self.places().contains_key(&id) {
             self.joining.insert(id, place);
+            self.heard.insert(id, self.now);
             self.change_voters();
         }
     }
 
-    /// A member is gone, and will not come back.
-    pub fn lose(&mut self, id: Id) {
-        if id != self.id() {
-            self.joining.remove(&id);
-            self.lost.insert(id);
-            self.change_voters();
-        }
+    /// Others that are silent. A change of voters needs most of them, so who is cut off leaves out nobody.
+    fn look_for_lost(&mut self) {
+        let others = self.node.store().places.keys().copied().filter(|id| *id != self.node.raft.id);
+        let silent = |id: &Id| self.heard.get(id).is_none_or(|heard| self.now - heard > LOST_TICKS);
+        let lost: Vec<Id> = others.filter(silent).collect();
+        self.lost.extend(lost);
     }
 
     /// The root wants this to be kept. Returns whether this member leads.
@@ -367,6 +378,11 @@ impl Member {
             self.node.mut_store().places = places;
         }
         let conf = self.node.apply_conf_change(&change).expect("who leads makes sound changes");
+        // By another that led before, and did not hear this one. Raft leaves it to its user to step down.
+        if !conf.voters.contains(&self.id()) && !conf.voters_outgoing.contains(&self.id()) {
+            let term = self.term();
+            self.node.raft.become_follower(term, raft::INVALID_ID);
+        }
         self.node.mut_store().set_conf(conf);
     }
 
@@ -397,6 +413,9 @@ impl Member {
         let knows_all = knows_all || self.mistake == Some(Mistake::LeadsUnsure);
         if is_elected && knows_all && !self.is_leading {
             (self.kept, self.is_leading) = (0, true);
+            // Only from now on do all answer this one.
+            self.heard = self.places().keys().map(|id| (*id, self.now)).collect();
+            self.lost.clear();
             self.outputs.push(Output::Lead);
         }
     }
@@ -408,14 +427,17 @@ impl Member {
             return;
         }
         let own = self.id();
-        let has_all = |id: Id| {
-            let (progress, kept) = (self.node.raft.prs().get(id), self.node.raft.raft_log.committed);
+        let is_heard = |id: &Id| self.heard.get(id).is_some_and(|heard| self.now - heard < TIMEOUT_TICKS as u64);
+        let has_all = |id: &Id| {
+            let (progress, kept) = (self.node.raft.prs().get(*id), self.node.raft.raft_log.committed);
             progress.is_some_and(|progress| progress.state == ProgressState::Replicate || progress.matched >= kept)
         };
-        let is_there = |id: &&Id| !self.lost.contains(id);
-        let voters = conf.voters.iter().filter(is_there).filter(|id| **id != own);
-        let learners = conf.learners.iter().filter(is_there).filter(|id| has_all(**id));
-        let mut wanted: Vec<Id> = std::iter::once(own).chain(voters.copied()).chain(learners.copied()).collect();
+        let is_there = |id: &Id| *id != own && !self.lost.contains(id);
+        let mut voters: Vec<Id> = conf.voters.iter().copied().filter(is_there).collect();
+        // Where some are left out, not those that answer.
+        voters.sort_by_key(|id| !is_heard(id));
+        let learners = conf.learners.iter().copied().filter(is_there).filter(|id| is_heard(id) && has_all(id));
+        let mut wanted: Vec<Id> = std::iter::once(own).chain(voters).chain(learners).collect();
         let count = self.voter_count.min(wanted.len());
         wanted.truncate(if count < 3 { 1 } else { count - usize::from(count.is_multiple_of(2)) });
         let mut changes: Vec<(ConfChangeType, Id)> = Vec::new();

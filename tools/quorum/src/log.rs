@@ -131,7 +131,11 @@ impl Storage for Log {
         match index {
             _ if index == self.base.0 => Ok(self.base.1),
             _ if index < self.base.0 => Err(Error::Store(StorageError::Compacted)),
-            _ => self.entries.get(self.position(index)).map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable)),
+            _ => self
+                .entries
+                .get(self.position(index))
+                .map(|entry| entry.term)
+                .ok_or(Error::Store(StorageError::Unavailable)),
         }
     }
 
