@@ -212,6 +212,11 @@ impl Lab {
         self.hosts[name].init
     }
 
+    /// All hosts, also those that are lost.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.hosts.keys().map(String::as_str)
+    }
+
     /// A command that runs its further arguments on a host, in the present directory.
     #[must_use]
     pub fn on(&self, name: &str) -> Command {

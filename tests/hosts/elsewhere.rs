@@ -27,7 +27,7 @@ pub struct Left {
     environment: Vec<(String, String)>,
 }
 
-fn jobs_on(lab: &Lab, host: &str) -> PathBuf {
+pub fn jobs_on(lab: &Lab, host: &str) -> PathBuf {
     Path::new("/proc").join(lab.init(host).to_string()).join("root").join(JOBS)
 }
 
@@ -43,11 +43,19 @@ fn state(process: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// The members of the council of roots on all hosts that are there.
+fn members(lab: &Lab) -> Vec<i32> {
+    let is_member = |id: &i32| words(&format!("/proc/{id}/cmdline")).get(1).is_some_and(|word| word == "--member");
+    lab.names().flat_map(|host| lab.processes(host, "redrtd")).filter(is_member).collect()
+}
+
 /// Stops the root, so that nothing more follows from what it does, and takes what other hosts have of it by then.
 fn leave(lab: &Lab, host: &str) -> Left {
     let root = *roots_on(lab, host).first().expect("it is there");
     kill(Pid::from_raw(root), Signal::SIGSTOP).expect("it runs");
     wait_until("stop", || state(root) == Some('T'));
+    // Whoever would bring it back.
+    members(lab).into_iter().for_each(|id| kill(Pid::from_raw(id), Signal::SIGKILL).expect("it runs"));
     let entries = std::fs::read_dir(jobs_on(lab, host)).expect("it is there").flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let job = names.find_map(|name| name.strip_suffix(".root").map(str::to_owned)).expect("the root has a journal");
@@ -118,13 +126,13 @@ fn try_redctl(lab: &Lab, host: &str, word: &str) -> Output {
     command.output().expect("redctl is there")
 }
 
-fn lines(text: &str) -> Vec<&str> {
+pub fn lines(text: &str) -> Vec<&str> {
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
     lines
 }
 
-const RIGHT: [&str; 5] = ["computing", "rank 0: right", "rank 1: right", "rank 2: right", "rank 3: right"];
+pub const RIGHT: [&str; 5] = ["computing", "rank 0: right", "rank 1: right", "rank 2: right", "rank 3: right"];
 
 /// The code with which a console on this host ends, what it shows, and what it says.
 pub fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, String) {
@@ -133,7 +141,7 @@ pub fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, Stri
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
+pub fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
     let stop = lab.path("stop");
     let all = ["--detachable", "--roots", "3", "--transport", "tcp", "--fan-out", "2"];
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
@@ -395,6 +403,7 @@ fn processes_wait_for_a_root_whose_host_is_lost_and_end_after_their_lease() {
     job.wait_until("computing", |job| job.output().contains("computing"));
     let ranks = |host| lab.processes(host, "until");
     let before = [ranks("h2"), ranks("h3")];
+    leave(&lab, "h1");
     let since = Instant::now();
     lab.cut_power("h1");
     // Five times as long as a daemon is silent that is taken for dead.

@@ -4,6 +4,7 @@ mod attacks;
 mod checkpoints;
 mod comebacks;
 mod connections;
+mod council;
 mod dynamic;
 mod elsewhere;
 mod faults;

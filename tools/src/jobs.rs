@@ -7,6 +7,7 @@
 use crate::secret_file;
 use anyhow::{Context, Result, bail, ensure};
 use redrt_wire::secret::Secret;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -37,10 +38,15 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Where jobs are written down: in the first of these that has room.
 fn directories() -> [PathBuf; 2] {
+    directories_by(|name| std::env::var_os(name))
+}
+
+/// For a process with these variables.
+fn directories_by(variable: impl Fn(&str) -> Option<OsString>) -> [PathBuf; 2] {
     let name = format!("redrt-{}", nix::unistd::geteuid());
-    let first = match std::env::var_os("XDG_RUNTIME_DIR") {
+    let first = match variable("XDG_RUNTIME_DIR") {
         Some(own) if Path::new(&own).is_dir() => Path::new(&own).join("redrt"),
-        _ => std::env::temp_dir().join(&name),
+        _ => variable("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from).join(&name),
     };
     [first, Path::new(SHARED_MEMORY).join(name)]
 }
@@ -213,7 +219,12 @@ const ROOT: &str = ".root";
 
 /// The directory in which the root of a job keeps what another one goes on with; made if it is not there.
 pub fn root_directory(job: u64) -> Result<PathBuf> {
-    let [first, second] = directories();
+    root_directory_by(job, |name| std::env::var_os(name))
+}
+
+/// As a process with these variables finds it.
+pub fn root_directory_by(job: u64, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+    let [first, second] = directories_by(variable);
     let inside = |directory: &PathBuf| anyhow::Ok(make(directory)?.join(format!("{job:016x}{ROOT}")));
     let directory = inside(&first).or_else(|error| inside(&second).map_err(|_| error))?;
     Ok(make(&directory)?.to_owned())

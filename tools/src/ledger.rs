@@ -13,6 +13,8 @@
 //! The directory `JOB.root`, beside the socket for consoles, is for its user alone: the journal has the job's secret,
 //! the environment of the program, and all that was read from standard input and printed.
 
+use crate::council::mirror::Mirror;
+use crate::council::{Members, REPLACED_CODE};
 use crate::jobs;
 use crate::plan::{HostPlan, PlannedHost};
 use anyhow::{Context, Result};
@@ -175,6 +177,8 @@ pub struct Returned {
 struct Writing {
     /// Absent when this job keeps none, or it was given up.
     journal: Option<Journal>,
+    /// Where other hosts have it too.
+    mirror: Option<Mirror>,
     /// All that is in it is of no use without a journal.
     directory: PathBuf,
     /// The job ends with this process, unless that is killed.
@@ -204,6 +208,7 @@ impl Ledger {
     fn of(journal: Option<Journal>, directory: &Path, begun: Vec<u8>) -> Self {
         Self(Rc::new(RefCell::new(Writing {
             journal,
+            mirror: None,
             directory: directory.to_owned(),
             ends_with_this: false,
             begun,
@@ -218,20 +223,28 @@ impl Ledger {
     ///
     /// # Errors
     /// When there is no room for it.
-    pub fn begin(begun: &Begun, directory: &Path) -> Result<Self> {
+    pub fn begin(begun: &Begun, directory: &Path, mirror: Option<Mirror>) -> Result<Self> {
         let path = journal_path(directory);
         let failed = || format!("Failed to begin the journal {}", path.display());
         let begun = encode_body(begun);
         let journal = Journal::create(&path, &begun).with_context(failed)?;
         let ledger = Self::of(Some(journal), directory, begun);
-        ledger.0.borrow_mut().ends_with_this = true;
+        {
+            let mut writing = ledger.0.borrow_mut();
+            let Writing { mirror: place, begun, ends_with_this, .. } = &mut *writing;
+            *ends_with_this = true;
+            *place = mirror;
+            place.iter_mut().for_each(|mirror| mirror.add(begun));
+        }
+        ledger.flush();
         Ok(ledger)
     }
 
     /// Goes on with one, in which so much of standard input is. Until [`Ledger::came_back`] it is left as it is for who
     /// comes next.
-    pub fn go_on(journal: Journal, directory: &Path, begun: &Begun, input_bytes: u64) -> Self {
+    pub fn go_on(journal: Journal, directory: &Path, begun: &Begun, input_bytes: u64, mirror: Option<Mirror>) -> Self {
         let ledger = Self::of(Some(journal), directory, encode_body(begun));
+        ledger.0.borrow_mut().mirror = mirror;
         ledger.0.borrow_mut().input_bytes = input_bytes;
         ledger
     }
@@ -255,13 +268,15 @@ impl Ledger {
     /// This is in place of all records until now.
     pub fn shorten(&self, snapshot: Vec<u8>) {
         let mut writing = self.0.borrow_mut();
-        let Writing { journal: Some(journal), directory, begun, long_bytes, relayed_count, .. } = &mut *writing else {
+        let Writing { journal: Some(journal), mirror, directory, begun, long_bytes, relayed_count, .. } = &mut *writing
+        else {
             return;
         };
         let snapshot = encode_body(&Record::Snapshot(snapshot));
         // Where there is no room it grows, until it is too long.
         if journal.replace(&journal_path(directory), &[begun, &snapshot]).is_ok() {
             *relayed_count = 0;
+            mirror.iter_mut().for_each(|mirror| mirror.replace(&[begun, &snapshot]));
         }
         // A state that is as large is not written down time and again.
         *long_bytes = (*long_bytes).max(2 * journal.byte_count());
@@ -278,6 +293,7 @@ impl Ledger {
         let bytes = encode_body(record);
         let outcome = journal.append(&bytes);
         let is_long = journal.byte_count() > JOURNAL_BYTES_MAX;
+        writing.mirror.iter_mut().for_each(|mirror| mirror.add(&bytes));
         drop(writing);
         match outcome {
             Err(error) => self.give_up(&error.to_string()),
@@ -289,9 +305,19 @@ impl Ledger {
     /// Called before anything leaves this process that follows from what was written.
     pub fn flush(&self) {
         let outcome = self.0.borrow_mut().journal.as_mut().map_or(Ok(()), Journal::flush);
-        if let Err(error) = outcome {
-            self.give_up(&error.to_string());
+        match outcome {
+            Err(error) => self.give_up(&error.to_string()),
+            // After the file: a member that brings the root back on this host writes that anew.
+            Ok(()) => self.0.borrow_mut().flush_mirror(),
         }
+    }
+
+    /// Called again and again: the members of the council, which have the journal too. Absent where there is one root.
+    pub fn council(&self) -> Option<Members> {
+        let mut writing = self.0.borrow_mut();
+        let mirror = writing.mirror.as_mut()?;
+        mirror.beat();
+        Some(mirror.members().clone())
     }
 
     /// The root cannot come back from now on.
@@ -413,8 +439,18 @@ impl Ledger {
 }
 
 impl Writing {
+    fn flush_mirror(&mut self) {
+        self.mirror.iter_mut().for_each(Mirror::flush);
+        if self.mirror.as_ref().is_some_and(Mirror::is_lost) {
+            // Nobody is to go on with it.
+            let _ = std::fs::remove_file(journal_path(&self.directory));
+            std::process::exit(REPLACED_CODE);
+        }
+    }
+
     fn remove(&mut self) {
         if self.journal.take().is_some() {
+            self.mirror.take().iter_mut().for_each(Mirror::end);
             // What is left of it is found by nobody, since there is no journal.
             let _ = std::fs::remove_file(journal_path(&self.directory));
             let _ = std::fs::remove_dir_all(&self.directory);

@@ -4,6 +4,7 @@
 
 pub mod cli;
 mod columns;
+pub mod council;
 pub mod developers;
 mod foreign;
 mod homes;
@@ -13,6 +14,7 @@ pub mod jobs;
 pub mod keeper;
 mod learned;
 mod ledger;
+pub mod member;
 mod openmetrics;
 mod pages;
 pub mod plan;

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The ABI that a program was built for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -354,6 +355,8 @@ pub enum ToDaemon {
         /// What to do.
         order: CloneOrder,
     },
+    /// Start a member of the council of roots.
+    Councillor(Box<Councillor>),
     /// About a line.
     Line {
         /// Its number.
@@ -417,6 +420,25 @@ impl FromDaemon {
             | Self::Drained(replica) => Some(*replica),
         }
     }
+}
+
+/// A member of the council of roots that a daemon is to start on its host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Councillor {
+    /// The job's number.
+    pub job: u64,
+    /// Its own number.
+    pub id: u64,
+    /// Its host, as users call it.
+    pub host: String,
+    /// Others, and where they listen.
+    pub peers: Vec<(u64, SocketAddr)>,
+    /// How many voters there are to be.
+    pub voters: u8,
+    /// After this time a member that is silent is replaced.
+    pub timeout: Duration,
+    /// It ends when there was no root for so long.
+    pub lease: Duration,
 }
 
 /// From a daemon to `redrun`.

@@ -12,8 +12,8 @@
 //! * The first member is alone at first. Others join it, learn what it has, and become voters three (or five) at a
 //!   time, so that no change makes the loss of one host worse than before it. With fewer than three the one that leads
 //!   is the only voter.
-//! * A member that is silent for four timeouts is lost, and does not come back: another joins in its place, under another
-//!   number. So nothing of it has to be on a disk.
+//! * A member that is silent for four timeouts is lost, and does not come back: another joins in its place, under a
+//!   number of its own. So nothing of it has to be on a disk.
 //!
 //! Agreement is that of the crate `raft`, of TiKV: it has no I/O of its own, pre-votes (a member that was cut off
 //! disturbs nobody when it is back), leaders that step down without a quorum, and joint changes of voters. Crate
@@ -207,10 +207,13 @@ impl Member {
         self.is_leading
     }
 
-    /// Who leads, as far as it knows.
+    /// Who leads, as far as it knows. One that has no vote notices only by the silence that nobody does.
     #[must_use]
     pub fn leader(&self) -> Option<Id> {
-        Some(self.node.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
+        let leader = Some(self.node.raft.leader_id).filter(|id| *id != raft::INVALID_ID)?;
+        let is_silent = |heard: &u64| self.now - heard > 2 * TIMEOUT_TICKS as u64;
+        let is_gone = leader != self.id() && self.heard.get(&leader).is_none_or(is_silent);
+        (!is_gone).then_some(leader)
     }
 
     /// Where members are, those among them that are lost and not left out yet.

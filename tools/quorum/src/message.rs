@@ -103,7 +103,7 @@ impl From<Message> for eraftpb::Message {
         made.context = message.context.into_vec().into();
         let entries = message.entries.into_iter().map(|entry| {
             let mut made = eraftpb::Entry::default();
-            made.entry_type = protobuf::ProtobufEnum::from_i32(entry.kind).unwrap_or_default();
+            made.set_entry_type(protobuf::ProtobufEnum::from_i32(entry.kind).unwrap_or_default());
             (made.term, made.index) = (entry.term, entry.index);
             (made.data, made.context) = (entry.data.into_vec().into(), entry.context.into_vec().into());
             made

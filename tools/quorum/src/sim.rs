@@ -128,7 +128,7 @@ impl World {
                     let mut known = root.begun.clone();
                     known.extend(root.proposed[..root.kept as usize].iter().flatten().cloned());
                     let after = &self.history[root.at..];
-                    // One that does not know yet that another leads may hear late of what is kept, but the other has it.
+                    // One that does not know yet that another leads may hear late of what is kept: the other has it.
                     let is_last = self.leaders.keys().next_back() == Some(&root.term);
                     if is_last && known.starts_with(after) {
                         self.history.splice(root.at.., known);
@@ -203,7 +203,7 @@ impl World {
         for id in ids {
             let Some(seat) = self.seats.get_mut(&id).filter(|seat| seat.stopped_until <= self.now) else { continue };
             // Clocks differ.
-            if (self.now + id * 7) % (19 + id % 3) == 0 {
+            if (self.now + id * 7).is_multiple_of(19 + id % 3) {
                 seat.member.tick();
                 self.carry_out(id);
             }
@@ -240,7 +240,7 @@ impl World {
                     let is_change =
                         |entry: &Entry| entry.index > log.applied && entry.entry_type != EntryType::EntryNormal;
                     let is_changing = log.all_entries().iter().any(is_change);
-                    // So may one who does not know yet that others are lost, or takes those for lost that it cannot hear.
+                    // So may one who does not know yet that others are lost, or takes for lost whom it cannot hear.
                     let mut others = conf.voters.iter().chain(&conf.voters_outgoing).chain(&conf.learners);
                     let knows_all = others.all(|other| self.seats.contains_key(other));
                     !is_changing && knows_all && has_quorum(&conf.voters) && has_quorum(&conf.voters_outgoing)

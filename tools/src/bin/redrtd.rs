@@ -6,7 +6,7 @@ use clap::{Args, Parser};
 use control_network::handing;
 use control_network::launcher::{DaemonArguments, HOST_BY_SLURM};
 use redrt_tools::pool::facts;
-use redrt_tools::{keeper, redrtd};
+use redrt_tools::{council, keeper, member, redrtd};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -81,6 +81,10 @@ fn run() -> Result<i32> {
         let [directory, lease_ms] = &words[..] else { bail!("redrun starts this") };
         let lease_ms = lease_ms.to_str().and_then(|word| word.parse().ok()).context("redrun starts this")?;
         keeper::keep(Path::new(directory), Duration::from_millis(lease_ms))?;
+        return Ok(0);
+    }
+    if std::env::args().nth(1).as_deref() == Some(council::MEMBER_FLAG) {
+        member::run()?;
         return Ok(0);
     }
     let arguments = Arguments::parse();

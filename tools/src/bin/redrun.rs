@@ -18,9 +18,14 @@ fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
 }
 
 /// Runs a job as the root that outlives its terminal.
-fn run_as_root(mut job: cli::Job, comes_back: Option<u64>, console: &Console) -> anyhow::Result<i32> {
+fn run_as_root(
+    mut job: cli::Job,
+    comes_back: Option<u64>,
+    council: Option<(i32, u64)>,
+    console: &Console,
+) -> anyhow::Result<i32> {
     let seat = if comes_back.is_some() { Seat::take_again()? } else { Seat::take()? };
-    let past = comes_back.map(Past::open).transpose()?;
+    let past = comes_back.map(|job| Past::open(job, council)).transpose()?;
     past.iter().for_each(|past| past.correct(&mut job));
     redrun::run(&job, console, None, Some(seat), past)
 }
@@ -50,7 +55,9 @@ fn main() {
         },
         Ok(Request::Run(job)) => match job.terminal {
             Terminal::Own => finish(redrun::run(&job, &console, None, None, None), &console),
-            Terminal::Root { comes_back } => finish(run_as_root(*job, comes_back, &console), &console),
+            Terminal::Root { comes_back, council } => {
+                finish(run_as_root(*job, comes_back, council, &console), &console)
+            }
             Terminal::Detachable { leaves } => {
                 // It may hold the lock of a directory, which the root takes itself.
                 drop(job);

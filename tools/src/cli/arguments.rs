@@ -278,9 +278,9 @@ pub struct Arguments {
     #[arg(long = "root-journal", value_name = "SIZE", help_heading = "Job")]
     pub root_journal: Option<String>,
 
-    /// Hosts that hold what the root of a detachable job decides: 1, 3 or 5. With more than one, the processes on other
-    /// hosts wait for a root also when the host of theirs is lost [default: 1]
-    #[arg(long, hide = true, value_name = "N", help_heading = "Job")]
+    /// Hosts that hold what the root of a detachable job decides: 1, 3 or 5. With more than one, another host has the
+    /// root when its host is lost [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Job")]
     pub roots: Option<u8>,
 
     /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach JOB, where JOB is its
@@ -402,6 +402,14 @@ pub struct Arguments {
     /// Started by redrun to go on with the job of this number, whose root was killed
     #[arg(long = "come-back", hide = true, value_name = "JOB", requires = "root", value_parser = job_number)]
     pub come_back: Option<u64>,
+
+    /// Started by a member of the council of roots, which this descriptor leads to
+    #[arg(long = "council-socket", hide = true, value_name = "FD", requires = "come_back")]
+    pub council_socket: Option<i32>,
+
+    /// The term in which that member leads
+    #[arg(long = "council-term", hide = true, value_name = "TERM", requires = "council_socket", default_value_t = 0)]
+    pub council_term: u64,
 
     /// Accepted and not needed: more processes than CPUs are never refused
     #[arg(long, hide = true)]

@@ -157,6 +157,8 @@ pub enum Terminal {
     Root {
         /// It goes on with the job of this number, whose root was killed.
         comes_back: Option<u64>,
+        /// The connection to the member of the council that has started it, and the term in which that leads.
+        council: Option<(i32, u64)>,
     },
 }
 
@@ -449,7 +451,9 @@ fn assemble_with(
         chosen: Vec::new(),
         learned_in: None,
         terminal: match arguments {
-            Arguments { root: true, come_back, .. } => Terminal::Root { comes_back: *come_back },
+            Arguments { root: true, come_back, council_socket, council_term, .. } => {
+                Terminal::Root { comes_back: *come_back, council: council_socket.map(|socket| (socket, *council_term)) }
+            }
             Arguments { detach: false, detachable: false, .. } => Terminal::Own,
             Arguments { detach, .. } => Terminal::Detachable { leaves: *detach },
         },

@@ -31,10 +31,12 @@ const SECTION: &str = "redrun";
 pub const CHECKPOINT_DIRECTORY: &str = "checkpoint_directory";
 
 /// Options that belong to one run, by what clap knows them.
-const OF_ONE_RUN: [&str; 13] = [
+const OF_ONE_RUN: [&str; 15] = [
     "attach",
     "come_back",
     "configfile",
+    "council_socket",
+    "council_term",
     "detach",
     "generate",
     "help",

@@ -83,7 +83,10 @@ fn a_job_outlives_its_terminal_if_that_is_wanted() {
     assert_eq!(parse_line("-n 2 true").unwrap().terminal, Terminal::Own);
     assert_eq!(parse_line("--detachable true").unwrap().terminal, Terminal::Detachable { leaves: false });
     assert_eq!(parse_line("--detach true").unwrap().terminal, Terminal::Detachable { leaves: true });
-    assert_eq!(parse_line("--root --detach true").unwrap().terminal, Terminal::Root { comes_back: None });
+    assert_eq!(
+        parse_line("--root --detach true").unwrap().terminal,
+        Terminal::Root { comes_back: None, council: None }
+    );
     let back = parse_line("--root --come-back=00000000000001ab --detach true").unwrap_err();
     assert_eq!(back, "job 00000000000001ab has left nothing to go on with");
     assert_eq!(parse_line("--attach 01ab").unwrap_err(), r#"attach to Some("01ab")"#);

@@ -20,6 +20,7 @@ mod sweep;
 mod topology;
 mod turns;
 
+use crate::council::{self, Setup};
 use crate::foreign;
 use crate::jobs;
 use anyhow::{Context, Result, bail};
@@ -42,7 +43,7 @@ use post::{Errand, Post};
 use redrt_types::{ReplicaId, View};
 use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
-use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
+use redrt_wire::daemon::{Councillor, FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
 use redrt_wire::line::UndoPlace;
 use redrt_wire::no_image::NoImage;
@@ -317,11 +318,25 @@ impl Daemon {
             ToDaemon::KillAll => {
                 self.children.iter().for_each(Child::kill_group);
             }
+            ToDaemon::Councillor(wanted) => self.start_councillor(*wanted),
             ToDaemon::Shutdown => self.leaving = true,
             // The post has seen to these.
             ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } => {}
         }
         Ok(())
+    }
+
+    /// It outlives this daemon. Where it cannot be started the root has one host less to go on with.
+    fn start_councillor(&mut self, wanted: Councillor) {
+        let Councillor { job, id, host, peers, voters, timeout, lease } = wanted;
+        let started = std::env::current_exe().map_err(anyhow::Error::from).and_then(|own| {
+            let (secret, address, redrun) =
+                (self.post.secret().clone(), self.post.address(), own.with_file_name("redrun"));
+            council::mirror::start(&Setup { job, secret, id, address, host, peers, voters, timeout, lease, redrun })
+        });
+        if let Err(error) = started {
+            self.tell(&FromDaemon::Note(format!("no member of the council of roots was started: {error:#}")));
+        }
     }
 
     fn launch(&mut self, launch: Launch) -> Result<()> {

@@ -1,5 +1,7 @@
-//! Leaves nothing behind: kills every descendant, whatever its process group.
+//! Leaves nothing behind: kills every descendant, whatever its process group. Members of the council of roots, and what
+//! is below them, end by themselves: they outlive daemons, and roots that are killed ([`crate::council`]).
 
+use crate::council::MEMBER_FLAG;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -18,8 +20,9 @@ pub fn kill_descendants() {
     let give_up_at = Instant::now() + SWEEP_TIME_MAX;
     loop {
         // Those above come last: should this process be killed meanwhile, a guard among them ends what is left.
-        for pid in descendants().into_iter().rev() {
-            let _ = kill(pid, Signal::SIGKILL);
+        let found = descendants();
+        for pid in found.iter().rev() {
+            let _ = kill(*pid, Signal::SIGKILL);
         }
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -28,7 +31,7 @@ pub fn kill_descendants() {
                 Err(_) => return,
             }
         }
-        if Instant::now() > give_up_at {
+        if found.is_empty() || Instant::now() > give_up_at {
             return;
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -48,10 +51,16 @@ fn descendants() -> Vec<Pid> {
     let mut found = Vec::new();
     let mut open = vec![std::process::id() as i32];
     while let Some(parent) = open.pop() {
-        for child in children.remove(&parent).unwrap_or_default() {
+        for child in children.remove(&parent).unwrap_or_default().into_iter().filter(|pid| !is_member(*pid)) {
             found.push(Pid::from_raw(child));
             open.push(child);
         }
     }
     found
+}
+
+fn is_member(pid: i32) -> bool {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = words.split(|byte| *byte == 0);
+    words.next().is_some_and(|program| program.ends_with(b"redrtd")) && words.next() == Some(MEMBER_FLAG.as_bytes())
 }

@@ -15,6 +15,7 @@ mod before;
 mod files;
 mod snapshot;
 
+use super::council;
 use super::joining::Awaited;
 use super::lines::Return;
 use super::spares::SitePool;
@@ -23,6 +24,7 @@ use super::streams;
 use super::transit::Transit;
 use super::{Fleet, Shell};
 use crate::cli::Job;
+use crate::council::mirror::Mirror;
 use crate::jobs;
 use crate::keeper;
 use crate::ledger::{self, Begun, Ledger, Record, Senseless};
@@ -57,6 +59,9 @@ pub struct Past {
     journal: Journal,
     directory: PathBuf,
     is_elsewhere: bool,
+    mirror: Option<Mirror>,
+    /// Its term is not lower.
+    term_min: Term,
 }
 
 impl Past {
@@ -64,14 +69,17 @@ impl Past {
     ///
     /// # Errors
     /// When its root lives, or its journal cannot be read.
-    pub fn open(job: u64) -> Result<Self> {
+    pub fn open(job: u64, council: Option<(i32, u64)>) -> Result<Self> {
+        let mirror = council.map(|(socket, _)| Mirror::inherited(socket)).transpose()?;
+        // Above that of any root which goes on with a journal that a council has left behind.
+        let term_min = Term(council.map_or(0, |(_, term)| term << COUNCIL_TERM_BITS));
         let directory =
             jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
         let (journal, records) = Journal::open(&ledger::journal_path(&directory))?;
         let (begun, records) = ledger::read(&records)?;
         let before = Before::of(records)?;
         let is_elsewhere = before.machine.unwrap_or(begun.machine) != Machine::here();
-        Ok(Self { begun, before, journal, directory, is_elsewhere })
+        Ok(Self { begun, before, journal, directory, is_elsewhere, mirror, term_min })
     }
 
     /// Whether the root was on another host, where all is that it has left behind but its journal.
@@ -99,6 +107,9 @@ pub(super) struct Keepsakes {
     /// Absent where standard input is a file, which is there for who comes next.
     pub spool: Option<Spool>,
 }
+
+/// So many roots there may be in a term of the council.
+const COUNCIL_TERM_BITS: u32 = 12;
 
 const STREAMS: [&str; 2] = ["output", "error"];
 
@@ -195,7 +206,7 @@ impl Ground {
     /// Of one whose root was killed. Its daemons are not called yet. `has_console`: this process's standard streams are
     /// those of somebody who looks at them.
     pub fn of_past(past: Past, mut plan: HostPlan, has_console: bool) -> Result<Self> {
-        let Past { begun, before, journal, directory, is_elsewhere } = past;
+        let Past { begun, before, journal, directory, is_elsewhere, mirror, term_min } = past;
         let Before { mut lives, term, input_bytes, file_bytes, shown_bytes, .. } = before;
         let Some(life) = lives.pop_front().filter(|life| life.is_launched) else {
             bail!("the root of job {:016x} was killed before its processes were started", begun.job);
@@ -221,14 +232,14 @@ impl Ground {
             is_elsewhere,
             leads: found.files.map(|file| file.is_some() || has_console),
             file_bytes,
-            term: term.next(),
+            term: term.next().max(term_min),
             input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + read_bytes, ..kept }),
         };
         let mut secret = begun.secret.clone();
         if let Some(snapshot) = &replay.life.snapshot {
             (plan, secret) = (plan.with_hosts(snapshot.planned.clone()), snapshot.secret.clone());
         }
-        let ledger = Ledger::go_on(journal, &directory, &begun, input_bytes);
+        let ledger = Ledger::go_on(journal, &directory, &begun, input_bytes, mirror);
         ledger.set_long(plan.root_journal_bytes);
         let fleet = Fleet::come_back(plan, secret, ledger.clone(), replay.term, &replay.life.known)?;
         let (keepsakes, replay) = (Some(keepsakes), Some(replay));
@@ -264,7 +275,8 @@ fn begin(
     let directory = jobs::root_directory(job_number)?;
     let spooled_bytes = (!is_regular(std::io::stdin().as_fd())).then_some(0);
     let keepsakes = Keepsakes::create(&directory, plan.root_lease, [0; 2], spooled_bytes)?;
-    Ok((Ledger::begin(&begun, &directory)?, keepsakes))
+    let mirror = (plan.roots > 1).then(|| council::found(job_number, secret, plan)).transpose()?;
+    Ok((Ledger::begin(&begun, &directory, mirror)?, keepsakes))
 }
 
 /// What was said before is not said again.

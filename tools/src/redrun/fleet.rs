@@ -233,6 +233,11 @@ impl Fleet {
     }
 
     /// Whether a host is not part of the job any more.
+    /// A host's address, once it is there.
+    pub fn host_address(&self, host: u32) -> Option<std::net::IpAddr> {
+        Some(self.members.get(host as usize)?.attach.as_ref()?.listen.ip())
+    }
+
     pub fn is_dead(&self, host: u32) -> bool {
         self.members[host as usize].dead
     }

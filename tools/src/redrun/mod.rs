@@ -5,6 +5,7 @@ mod attribution;
 mod clones;
 mod comeback;
 mod consoles;
+mod council;
 mod determinism;
 mod fleet;
 mod folding;
@@ -47,9 +48,9 @@ pub use comeback::Past;
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::cli::Job;
+use crate::council::REPLACED_CODE;
 use crate::jobs;
 use crate::ledger::Ledger;
-use crate::terminal::REPLACED_CODE;
 use crate::terminal::seat::Seat;
 use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
@@ -129,6 +130,10 @@ struct Shell<'a> {
     fleet: Fleet,
     /// From which another root could go on.
     ledger: Ledger,
+    /// Hosts that were asked to hold it, too.
+    councillors: BTreeSet<u32>,
+    /// Members of the council that decide together.
+    voters: Vec<u64>,
     /// What happened before is gone through again.
     replay: Option<comeback::Replay>,
     /// What hosts that come later are told.
@@ -271,6 +276,8 @@ impl<'a> Shell<'a> {
             spawned: spawned::Spawned::new(upwards)?,
             fleet: ground.fleet,
             ledger: ground.ledger,
+            councillors: BTreeSet::new(),
+            voters: Vec::new(),
             replay: None,
             lines,
             parts: None,
@@ -436,6 +443,7 @@ impl<'a> Shell<'a> {
         self.hear_of_notices();
         self.hear_of_store();
         self.hear_of_ledger();
+        self.keep_council();
         self.write_outputs();
         Ok(())
     }

@@ -2,7 +2,9 @@
 //! ends with the job's exit code.
 
 use super::closed::standard_output_was_closed;
-use super::{Channel, FromRoot, REPLACED_CODE, Received, ToRoot};
+use super::{Channel, FromRoot, Received, ToRoot};
+use crate::council::REPLACED_CODE;
+use crate::council::mirror::has_member;
 use crate::jobs;
 use crate::ledger;
 use crate::redrtd::open_pidfd;
@@ -276,11 +278,35 @@ impl Terminal<'_> {
         Ok(None)
     }
 
+    /// A member of the council on this host brings the root back here, or another does on its host.
+    fn await_member(&mut self, job: u64, directory: &Path) -> Result<Option<i32>> {
+        let name = self.name();
+        self.console.warning(&format!("the root of {name} is gone, and comes back"));
+        let wanted = format!("{job:016x}");
+        while has_member(directory) {
+            if let Some((_, channel)) = seats().into_iter().find(|(job, _)| *job == wanted) {
+                self.channel = channel;
+                let _ = self.attach();
+                return Ok(None);
+            }
+            let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            let interval = PollTimeout::try_from(LOOK_INTERVAL).unwrap_or(PollTimeout::MAX);
+            if poll(&mut fds, interval).is_ok_and(|count| count > 0) {
+                bail!("{name} goes on; when it has a root again, redrun --attach {wanted} on the root's host shows it");
+            }
+        }
+        bail!("the root of {name} is on another host now, or the job has ended: redrun --attach there shows it")
+    }
+
     /// It has said nothing of its end. The exit code, unless it comes back.
     fn root_is_gone(&mut self) -> Result<Option<i32>> {
         let name = self.name();
         let directory = self.job.and_then(jobs::find_root);
+        let by_member = directory.as_deref().filter(|directory| has_member(directory));
         let Some(mut root) = self.root.take() else {
+            if let (Some(job), Some(directory)) = (self.job, by_member) {
+                return self.await_member(job, directory);
+            }
             match (self.job, directory.is_some_and(|directory| can_come_back(&directory))) {
                 (Some(job), true) => bail!("the root of {name} is gone: redrun --attach {job:016x} brings it back"),
                 _ => bail!("the root of {name} is gone: the job has ended"),
@@ -298,6 +324,9 @@ impl Terminal<'_> {
             None => {}
         }
         let signal = status.signal().unwrap_or(0);
+        if let (Some(job), Some(directory)) = (self.job, by_member) {
+            return self.await_member(job, directory);
+        }
         // One that has failed would fail again.
         let back = directory.filter(|_| signal == Signal::SIGKILL as i32).map(|directory| bring_back(&directory));
         if let Some((root, channel)) = back.transpose()?.flatten() {

@@ -33,9 +33,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64;
 
-/// The exit code of a root whose place another has taken.
-pub const REPLACED_CODE: i32 = 77;
-
 /// What a console says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToRoot {

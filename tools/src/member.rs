@@ -1,0 +1,447 @@
+//! `redrtd --member`: a member of the council of a job's roots, and the root of the job while it leads.
+
+use crate::council::{LOCK, Members, Piece, Pieces, Setup, Talk, ToMember, ToRoot, pieces};
+use crate::jobs;
+use crate::ledger::{self, Begun};
+use crate::redrtd::open_pidfd;
+use anyhow::{Context, Result, ensure};
+use control_network::hub::{Event, Hub, LinkId};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::Pid;
+use redrt_wire::frame::decode_body;
+use root_journal::file::Journal;
+use root_quorum::{Id, Member, Output, Place, Proposal, TIMEOUT_TICKS};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
+/// A root that works is heard within this time, however busy its host is.
+const SILENT_TIME_MAX: Duration = Duration::from_secs(5);
+/// One that was started works within this time: it has all that happened to go through.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// How often a root is started again by one member that leads: what fails time and again fails elsewhere too.
+const STARTS_MAX: u32 = 5;
+/// How long members that have ended see to it that all others hear of it.
+const END_TIME: Duration = Duration::from_secs(1);
+
+/// The root of the job, if this member runs it.
+struct Root {
+    talk: Talk,
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// Absent for the first root, which has started this process.
+    child: Option<Child>,
+    /// When it was heard last, or else is to be heard first.
+    heard_at: Instant,
+    works: bool,
+    /// Proposals of others in this lead, before its own.
+    before: u64,
+}
+
+struct Process {
+    setup: Setup,
+    hub: Hub,
+    member: Member,
+    links: BTreeMap<Id, LinkId>,
+    dialling: BTreeSet<Id>,
+    /// Those whose hosts say that they have ended.
+    refused: BTreeSet<Id>,
+    pieces: BTreeMap<LinkId, Pieces>,
+    root: Option<Root>,
+    /// A root is to be started when all that was proposed is kept.
+    is_start_due: bool,
+    starts: u32,
+    proposed: u64,
+    kept: u64,
+    told: Option<Members>,
+    /// Since when nobody leads, as far as it knows.
+    leaderless_since: Instant,
+    ends_at: Option<Instant>,
+    /// Where the journal of its root is, once there is one.
+    directory: Option<PathBuf>,
+    _lock: Option<File>,
+}
+
+/// Is a member until the job has ended.
+///
+/// # Errors
+/// When it is not told what to do, or has no address.
+pub fn run() -> Result<()> {
+    // Neither what a terminal says to all, nor its end.
+    for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTSTP, Signal::SIGUSR1, Signal::SIGUSR2] {
+        // SAFETY: ignoring a signal installs no handler.
+        unsafe { signal(ignored, SigHandler::SigIgn) }.context("Failed to ignore a signal")?;
+    }
+    let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
+    // Who has started it may end what is below it when it ends.
+    let peer = getsockopt(&input, sockopt::PeerCredentials).ok().map(|peer| Pid::from_raw(peer.pid()));
+    let first_root = peer.map(|pid| Ok::<_, std::io::Error>((pid, open_pidfd(pid)?))).transpose()?;
+    let mut talk = Talk::new(input)?;
+    let setup: Setup = loop {
+        match talk.hear()? {
+            Some(setup) => break setup,
+            None => ensure!(!talk.has_ended, "who has started it said nothing"),
+        }
+        talk.wait()?;
+    };
+    crate::prompt::wish();
+    let hub = Hub::new((setup.address, 0).into(), setup.secret.clone())?;
+    let place = Place { address: hub.address(), host: setup.host.clone() };
+    let (member, root) = match setup.peers.is_empty() {
+        true => {
+            let (pid, pidfd) = first_root.context("the first member is started by a root")?;
+            let member = Member::found(setup.id, place, usize::from(setup.voters));
+            let heard_at = Instant::now() + START_TIME_MAX;
+            (member, Some(Root { talk, pid, pidfd, child: None, heard_at, works: false, before: 0 }))
+        }
+        false => (Member::join(setup.id, usize::from(setup.voters)), None),
+    };
+    let directory = root.is_some().then(|| jobs::root_directory(setup.job)).transpose()?;
+    let lock = directory.as_deref().map(lock).transpose()?.flatten();
+    let process = Process {
+        hub,
+        member,
+        links: BTreeMap::new(),
+        dialling: BTreeSet::new(),
+        refused: BTreeSet::new(),
+        pieces: BTreeMap::new(),
+        root,
+        is_start_due: false,
+        starts: 0,
+        proposed: 0,
+        kept: 0,
+        told: None,
+        leaderless_since: Instant::now(),
+        ends_at: None,
+        directory,
+        _lock: lock,
+        setup,
+    };
+    process.serve()
+}
+
+/// Others see by it that this member brings the root back. Where hosts share the directory another may have done so.
+fn lock(directory: &Path) -> Result<Option<File>> {
+    let path = directory.join(LOCK);
+    let file = File::create(&path).with_context(|| format!("Failed to write {}", path.display()))?;
+    Ok(file.try_lock().is_ok().then_some(file))
+}
+
+impl Process {
+    fn serve(mut self) -> Result<()> {
+        let tick = self.setup.timeout / TIMEOUT_TICKS as u32;
+        let mut next_tick = Instant::now() + tick;
+        self.carry_out();
+        loop {
+            let timeout = next_tick.saturating_duration_since(Instant::now());
+            self.wait(timeout)?;
+            self.hear_others();
+            self.hear_root();
+            // One that was stopped has heard what came meanwhile before time goes on for it.
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + tick;
+                self.greet();
+                self.member.tick();
+                self.look_at_root();
+            }
+            self.carry_out();
+            self.start_root_if_due();
+            self.tell_council();
+            if self.is_over() {
+                self.kill_root();
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<()> {
+        let mut fds = vec![PollFd::new(self.hub.fd(), PollFlags::POLLIN)];
+        if let Some(root) = self.root.as_ref().filter(|root| !root.talk.has_ended) {
+            let waits = root.talk.link.backlog_bytes() > 0;
+            let flags = if waits { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
+            fds.push(PollFd::new(root.talk.link.fd(), flags));
+        }
+        let timeout = PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+            Err(error) => Err(error).context("Failed to wait for events"),
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place { address: self.hub.address(), host: self.setup.host.clone() }
+    }
+
+    /// All others that it knows of, and where they listen.
+    fn others(&self) -> BTreeMap<Id, SocketAddr> {
+        let members = self.member.places().iter().map(|(id, place)| (*id, place.address));
+        let all = self.setup.peers.iter().copied().chain(members);
+        all.filter(|(id, _)| *id != self.setup.id).collect()
+    }
+
+    /// Until it belongs to them, and when it does not know who leads, it says again and again that it is there.
+    fn greet(&mut self) {
+        let id = self.setup.id;
+        if self.member.places().contains_key(&id) && self.member.leader().is_some() {
+            return;
+        }
+        let hello = ToMember::Hello(id, self.place());
+        for (other, address) in self.others() {
+            self.send(other, Some(address), &hello);
+        }
+    }
+
+    fn hear_others(&mut self) {
+        for event in self.hub.events() {
+            match event {
+                Event::Dialled { purpose, result } => {
+                    self.dialling.remove(&purpose);
+                    self.refused.remove(&purpose);
+                    match result {
+                        Ok(link) => {
+                            self.links.insert(purpose, link);
+                            let hello = ToMember::Hello(self.setup.id, self.place());
+                            pieces(&hello).iter().for_each(|piece| self.hub.send(link, piece));
+                        }
+                        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                            self.refused.insert(purpose);
+                        }
+                        Err(_) => {}
+                    }
+                }
+                Event::Readable(link) => self.hear(link),
+                Event::Closed(link) => {
+                    self.hear(link);
+                    self.hub.close(link);
+                    self.pieces.remove(&link);
+                    self.links.retain(|_, other| *other != link);
+                }
+                Event::Accepted(..) | Event::Refused(_) => {}
+            }
+        }
+    }
+
+    fn hear(&mut self, link: LinkId) {
+        loop {
+            let piece = match self.hub.next_message::<Piece>(link) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return,
+                Err(_) => return self.hub.close(link),
+            };
+            match self.pieces.entry(link).or_default().add(piece) {
+                Ok(Some(ToMember::Hello(id, place))) => {
+                    self.links.insert(id, link);
+                    self.member.greet(id, place);
+                }
+                Ok(Some(ToMember::Raft(message))) => self.member.hear(*message),
+                // Of a root, which is no other member.
+                Ok(Some(ToMember::Propose(_) | ToMember::Beat) | None) => {}
+                Err(_) => return self.hub.close(link),
+            }
+        }
+    }
+
+    fn send(&mut self, to: Id, address: Option<SocketAddr>, message: &ToMember) {
+        if let Some(link) = self.links.get(&to) {
+            pieces(message).iter().for_each(|piece| self.hub.send(*link, piece));
+        } else if let Some(address) = address
+            && self.dialling.insert(to)
+        {
+            self.hub.dial(to, address, DIAL_TIME_MAX);
+        }
+    }
+
+    fn hear_root(&mut self) {
+        let Some(root) = &mut self.root else { return };
+        let _ = root.talk.link.flush();
+        loop {
+            match root.talk.hear::<ToMember>() {
+                Ok(Some(ToMember::Propose(proposal))) => {
+                    root.heard_at = root.heard_at.max(Instant::now());
+                    // One that does not lead is about to end it.
+                    if self.member.propose(&proposal) {
+                        self.proposed += 1;
+                    }
+                }
+                Ok(Some(ToMember::Beat)) => {
+                    (root.heard_at, root.works) = (Instant::now(), true);
+                    self.starts = 0;
+                }
+                Ok(Some(ToMember::Hello(..) | ToMember::Raft(_))) => {}
+                Ok(None) => break,
+                Err(_) => {
+                    root.talk.has_ended = true;
+                    break;
+                }
+            }
+        }
+        if root.talk.has_ended {
+            self.kill_root();
+            self.is_start_due = self.member.is_leading();
+        }
+    }
+
+    /// One that hangs is ended. What it waits for, a disk perhaps, another host may have.
+    fn look_at_root(&mut self) {
+        let Some(root) = &self.root else { return };
+        let limit = if root.works { SILENT_TIME_MAX } else { START_TIME_MAX };
+        if root.heard_at.elapsed() > limit {
+            self.kill_root();
+            self.is_start_due = self.member.is_leading() && !self.member.hand_over();
+        }
+    }
+
+    fn kill_root(&mut self) {
+        let Some(mut root) = self.root.take() else { return };
+        // Its number is its own as long as its descriptor says that it has not ended.
+        let mut fds = [PollFd::new(root.pidfd.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count == 0) {
+            let _ = kill(root.pid, Signal::SIGKILL);
+            let _ = poll(&mut fds, PollTimeout::NONE);
+        }
+        if let Some(child) = &mut root.child {
+            let _ = child.wait();
+        }
+    }
+
+    fn carry_out(&mut self) {
+        for output in self.member.outputs() {
+            match output {
+                Output::Send { to, message } => {
+                    let address = self.member.places().get(&to).map(|place| place.address);
+                    self.send(to, address, &ToMember::Raft(message));
+                }
+                Output::Kept(count) => {
+                    self.kept = count;
+                    if let Some(root) = self.root.as_mut().filter(|root| count > root.before) {
+                        root.talk.send(&ToRoot::Kept(count - root.before));
+                    }
+                }
+                Output::Lead => {
+                    (self.proposed, self.kept, self.starts) = (0, 0, 0);
+                    // The first root is there already.
+                    self.is_start_due = self.root.is_none();
+                }
+                Output::Yield => {
+                    self.is_start_due = false;
+                    self.kill_root();
+                    // Another host's goes on, and nobody is to go on with this one.
+                    self.directory.iter().for_each(|path| drop(std::fs::remove_file(ledger::journal_path(path))));
+                }
+                Output::Ended => self.ends_at = Some(Instant::now() + END_TIME),
+            }
+        }
+        if self.member.leader().is_some() {
+            self.leaderless_since = Instant::now();
+        }
+    }
+
+    fn start_root_if_due(&mut self) {
+        if !self.is_start_due || self.kept < self.proposed || self.ends_at.is_some() {
+            return;
+        }
+        // What one host cannot do another may.
+        if self.starts > 0 && self.member.hand_over() {
+            self.is_start_due = false;
+            return;
+        }
+        self.is_start_due = false;
+        self.starts += 1;
+        let started =
+            if self.starts > STARTS_MAX { Err(anyhow::anyhow!("it ended again and again")) } else { self.start() };
+        match started {
+            Ok(root) => self.root = Some(root),
+            Err(error) => {
+                let why = format!("no root of the job could be started on {}: {error:#}", self.setup.host);
+                jobs::note_end(self.setup.job, &self.setup.host, &why);
+                if self.starts > STARTS_MAX {
+                    self.member.propose(&Proposal::End);
+                } else {
+                    self.is_start_due = true;
+                }
+            }
+        }
+        self.told = None;
+    }
+
+    fn start(&mut self) -> Result<Root> {
+        let records = self.member.records();
+        let (first, rest) = records.split_first().context("there are no records")?;
+        let begun: Begun = decode_body(first).context("the first record is not one of this version")?;
+        // As the root will look for it.
+        let of_root = |name: &str| begun.environment.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone());
+        let directory = jobs::root_directory_by(self.setup.job, of_root)?;
+        if self._lock.is_none() {
+            self._lock = lock(&directory)?;
+        }
+        self.directory = Some(directory.clone());
+        let path = ledger::journal_path(&directory);
+        let mut journal = Journal::create(&path, first).context("Failed to write the journal")?;
+        rest.iter().try_for_each(|record| journal.append(record)).context("Failed to write the journal")?;
+        journal.flush().context("Failed to write the journal")?;
+        drop(journal);
+        let (own, of_root) = UnixStream::pair().context("Failed to make a socket")?;
+        let descriptor = of_root.as_raw_fd();
+        let mut command = Command::new(&self.setup.redrun);
+        command.arg0(begun.arguments.first().map_or("redrun".as_ref(), std::ffi::OsString::as_os_str));
+        command.arg("--root").arg(format!("--come-back={:016x}", self.setup.job));
+        command.arg(format!("--council-socket={descriptor}"));
+        command.arg(format!("--council-term={}", self.member.term()));
+        command.args(begun.arguments.iter().skip(1)).env_clear().envs(begun.environment);
+        // Where it was may not be on this host.
+        command.current_dir(if begun.directory.is_dir() { begun.directory.as_path() } else { "/".as_ref() });
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let set_up = move || {
+            nix::unistd::setsid()?;
+            SigSet::empty().thread_set_mask()?;
+            for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTSTP, Signal::SIGUSR1, Signal::SIGUSR2] {
+                // SAFETY: the default of a signal is no handler.
+                unsafe { signal(ignored, SigHandler::SigDfl) }?;
+            }
+            // SAFETY: - the descriptor is open in this process, which is about to run another program.
+            let result = unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
+            nix::errno::Errno::result(result)?;
+            Ok(())
+        };
+        // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+        unsafe { command.pre_exec(set_up) };
+        let child = command.spawn().with_context(|| format!("Failed to run {}", self.setup.redrun.display()))?;
+        let pid = Pid::from_raw(child.id() as i32);
+        let pidfd = open_pidfd(pid).context("Failed to watch the root")?;
+        let talk = Talk::new(File::from(OwnedFd::from(own)))?;
+        Ok(Root { talk, pid, pidfd, child: Some(child), heard_at: Instant::now(), works: false, before: self.proposed })
+    }
+
+    fn tell_council(&mut self) {
+        let Some(root) = &mut self.root else { return };
+        let places = self.member.places().iter().map(|(id, place)| (*id, place.clone())).collect();
+        let members = Members { places, voters: self.member.voters() };
+        if self.told.as_ref() != Some(&members) {
+            root.talk.send(&ToRoot::Council(members.clone()));
+            self.told = Some(members);
+        }
+    }
+
+    /// The job has ended, or nobody has led for the lease, or all others have ended, which this one has not heard why.
+    fn is_over(&self) -> bool {
+        let is_ended = self.ends_at.is_some_and(|at| Instant::now() >= at);
+        let others = self.others();
+        let is_member = self.member.places().contains_key(&self.setup.id);
+        // Whom it was to join has ended.
+        let is_late = !is_member && self.links.is_empty() && !self.refused.is_empty();
+        let are_gone = !others.is_empty() && others.keys().all(|other| self.refused.contains(other));
+        let is_alone = are_gone && !self.member.is_leading();
+        is_ended || is_late || is_alone || self.leaderless_since.elapsed() > self.setup.lease
+    }
+}

@@ -1,0 +1,126 @@
+//! Which hosts have the records of the root (`--roots`): that there are enough of them.
+
+use super::Shell;
+use crate::council::mirror::Mirror;
+use crate::council::{Members, Setup};
+use crate::plan::HostPlan;
+use anyhow::{Context, Result};
+use control_network::launcher;
+use redrt_wire::daemon::{Councillor, ToDaemon};
+use redrt_wire::secret::Secret;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// A number that no other member has.
+fn any_id() -> Result<u64> {
+    let random = Secret::generate().context("Failed to make a number")?;
+    let bytes = random.key()[..8].try_into().expect("eight bytes");
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
+/// Starts the first member, beside the root.
+pub(super) fn found(job: u64, secret: &Secret, plan: &HostPlan) -> Result<Mirror> {
+    let host = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
+    Mirror::found(&Setup {
+        job,
+        secret: secret.clone(),
+        id: any_id()?,
+        address: plan.root_address,
+        host,
+        peers: Vec::new(),
+        voters: plan.roots,
+        timeout: plan.detect_timeout,
+        lease: plan.root_lease,
+        redrun: launcher::daemon_executable()?.with_file_name("redrun"),
+    })
+}
+
+/// A host that could hold the records.
+struct Candidate {
+    host: u32,
+    address: IpAddr,
+    rack: Option<u32>,
+    /// It has them, or was asked to.
+    is_in: bool,
+}
+
+/// Hosts to be asked, so that with the root's own there are `wanted`: first those whose racks none has.
+fn missing(wanted: usize, own: IpAddr, all: &[Candidate]) -> Vec<u32> {
+    let others = || all.iter().filter(|candidate| candidate.address != own);
+    let mut addresses: BTreeSet<IpAddr> =
+        others().filter(|candidate| candidate.is_in).map(|candidate| candidate.address).collect();
+    let own_rack = all.iter().find(|candidate| candidate.address == own).and_then(|candidate| candidate.rack);
+    let is_in = others().filter(|candidate| candidate.is_in);
+    let mut racks: BTreeSet<Option<u32>> = is_in.map(|candidate| candidate.rack).chain([own_rack]).collect();
+    let mut asked = Vec::new();
+    while addresses.len() + 1 < wanted {
+        let free = || others().filter(|candidate| !addresses.contains(&candidate.address));
+        let new = free().find(|candidate| candidate.rack.is_some() && !racks.contains(&candidate.rack));
+        let Some(next) = new.or_else(|| free().next()) else { break };
+        racks.insert(next.rack);
+        addresses.insert(next.address);
+        asked.push(next.host);
+    }
+    asked
+}
+
+impl Shell<'_> {
+    /// Asks other hosts to hold the records, when there are too few that do.
+    pub(super) fn keep_council(&mut self) {
+        let Some(Members { places, voters }) = self.ledger.council() else { return };
+        if self.voters != voters {
+            let name = |id: &u64| places.iter().find(|(of, _)| of == id).map(|(_, place)| place.host.clone());
+            let hosts: Vec<_> = voters.iter().filter_map(name).collect();
+            self.record("roots", &serde_json::json!({ "hosts": hosts }));
+            self.voters = voters;
+        }
+        if self.replay.is_some() || self.exit_code.is_some() || !self.root.is_launched() {
+            return;
+        }
+        let plan = self.fleet.plan();
+        let candidate = |host: u32| {
+            let address = self.fleet.host_address(host)?;
+            let name = self.fleet.name(host);
+            let rack = plan.racks.iter().find(|(of, _)| of == name).map(|(_, rack)| *rack);
+            let is_in =
+                self.councillors.contains(&host) || places.iter().any(|(_, place)| place.address.ip() == address);
+            Some(Candidate { host, address, rack, is_in })
+        };
+        let alive = self.members.iter().copied().filter(|host| !self.fleet.is_dead(*host));
+        let all: Vec<_> = alive.filter_map(candidate).collect();
+        let wanted = missing(usize::from(plan.roots), self.fleet.address().ip(), &all);
+        let (voters, timeout, lease) = (plan.roots, plan.detect_timeout, plan.root_lease);
+        for host in wanted {
+            let peers = places.iter().map(|(id, place)| (*id, place.address)).collect();
+            let Ok(id) = any_id() else { return };
+            let name = self.fleet.name(host).to_owned();
+            let councillor = Councillor { job: self.job_number, id, host: name, peers, voters, timeout, lease };
+            self.fleet.send(host, &ToDaemon::Councillor(Box::new(councillor)));
+            self.councillors.insert(host);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(host: u32, rack: u32, is_in: bool) -> Candidate {
+        Candidate { host, address: [10, 0, 0, host as u8].into(), rack: (rack > 0).then_some(rack), is_in }
+    }
+
+    #[test]
+    fn hosts_of_other_racks_are_asked_first_and_no_address_twice() {
+        let own = IpAddr::from([10, 0, 0, 0]);
+        let all = [candidate(0, 1, true), candidate(1, 1, false), candidate(2, 2, false), candidate(3, 2, false)];
+        assert_eq!(missing(3, own, &all), [2, 1]);
+        assert_eq!(missing(5, own, &all), [2, 1, 3]);
+        let all = [candidate(0, 0, false), candidate(1, 0, true), candidate(2, 0, false), candidate(3, 0, false)];
+        assert_eq!(missing(3, own, &all), [2]);
+        assert!(missing(1, own, &all).is_empty());
+        // Several daemons on the root's own host.
+        let mut same = candidate(1, 0, false);
+        same.address = own;
+        assert!(missing(3, own, &[candidate(0, 0, false), same]).is_empty());
+    }
+}
