@@ -142,6 +142,8 @@ impl Process {
     fn serve(mut self) -> Result<()> {
         let tick = self.setup.timeout / TIMEOUT_TICKS as u32;
         let mut next_tick = Instant::now() + tick;
+        // It may have come with what this process was told first, and nothing more wakes it then.
+        self.hear_root();
         self.carry_out();
         loop {
             let timeout = next_tick.saturating_duration_since(Instant::now());
