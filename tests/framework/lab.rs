@@ -282,7 +282,9 @@ impl Lab {
 
     fn left_on(&self, host: &str) -> Vec<String> {
         let strange = |(id, name): (i32, String)| {
-            (!FURNITURE.contains(&name.as_str())).then(|| format!("{host}: process {id} ({name})"))
+            let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            (!FURNITURE.contains(&name.as_str())).then(|| format!("{host}: process {id} ({name}: {words})"))
         };
         let shared = fs::read_dir(format!("/proc/{}/root/dev/shm", self.init(host))).into_iter().flatten().flatten();
         let shared = shared.map(|entry| format!("{host}: /dev/shm/{}", entry.file_name().display()));

@@ -6,9 +6,10 @@ use crate::nothing_left;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redrt_tests::lab::lab;
-use redrt_tests::{Lab, Running, prefix};
+use redrt_tests::{Lab, Random, Running, prefix};
 use std::cell::RefCell;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// The hosts of a lab, as long as they are there.
 struct Council<'a> {
@@ -136,4 +137,84 @@ fn a_root_without_most_of_the_members_ends_and_the_others_go_on() {
     let ended = job.wait();
     assert_eq!(lines(&ended.out), RIGHT, "{ended}");
     nothing_left(&lab, &ended);
+}
+
+/// What is under way when the root's host is lost.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    /// A replica was killed, and nothing else was done about it yet.
+    Loss,
+    /// Copies of replicas are being made.
+    Copy,
+    /// A checkpoint is being taken.
+    Checkpoint,
+    /// The processes end.
+    End,
+}
+
+const MOMENTS: [Moment; 4] = [Moment::Loss, Moment::Copy, Moment::Checkpoint, Moment::End];
+
+fn lose_root_host_at(moment: Moment, later: Duration) {
+    let Some(lab) = lab(5) else { return };
+    let store = lab.path("store").display().to_string();
+    let (stop, job) = begin(&lab, &["--spares", "1", "--checkpoint", "asked", "--checkpoint-dir", &store]);
+    let council = Council::of(&lab, &job, 4);
+    council.is_complete();
+    let redctl = || {
+        let mut command = lab.on("h1");
+        command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).arg("checkpoint");
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redctl is there")
+    };
+    // Of a rank that loses nothing else with the root's host.
+    let replicas = job.replicas();
+    let rank = |replica: &str| replica.split('.').next().unwrap_or_default().to_owned();
+    let of_h1: Vec<_> = replicas.iter().filter(|one| one.ends_with(" on h1")).map(|one| rank(one)).collect();
+    let other = replicas.iter().find(|one| !of_h1.contains(&rank(one))).expect("there is a rank without it");
+    let other = other.split(' ').next().unwrap_or_default().to_owned();
+    let end = || job.redctl(&["kill", &other]).map(drop).expect("it is there");
+    let mut asked = None;
+    match moment {
+        Moment::Loss => end(),
+        Moment::Copy => {
+            end();
+            job.wait_for("replica-lost", 1);
+        }
+        Moment::Checkpoint => asked = Some(redctl()),
+        Moment::End => std::fs::write(&stop, "").expect("it can be written"),
+    }
+    std::thread::sleep(later);
+    council.lose("h1");
+    // The job may have ended before.
+    job.wait_until("the end of its console", Running::has_ended);
+    let is_over = || !["h2", "h3", "h4"].iter().any(|host| !lab.processes(host, "redrtd").is_empty());
+    job.wait_until("another root, or the end", |_| council.has_root() || is_over());
+    std::fs::write(&stop, "").expect("it can be written");
+    if council.has_root() {
+        let (code, _, said) = council.see_end();
+        assert_eq!(code, Some(0), "{moment:?} after {later:?}: {said}{}", job.errors());
+    }
+    if let Some(mut asked) = asked {
+        let _ = asked.kill();
+        let _ = asked.wait();
+    }
+    let ended = job.wait();
+    assert_eq!(lines(&ended.out), RIGHT, "{moment:?} after {later:?}: {ended}");
+    assert_eq!(ended.events("mismatch").count(), 0, "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// One such moment of a seed; with `REDRT_ROOT_LOSSES=N` N of each kind.
+#[test]
+fn the_host_of_the_root_is_lost_at_any_moment() {
+    let mut random = Random::from_environment();
+    let count = std::env::var("REDRT_ROOT_LOSSES").ok().and_then(|text| text.parse::<usize>().ok());
+    let all: Vec<Moment> = match count {
+        Some(count) => std::iter::repeat_n(MOMENTS, count).flatten().collect(),
+        None => vec![*random.one_of(&MOMENTS)],
+    };
+    for moment in all {
+        let later = Duration::from_millis(random.from_one_to(120) - 1);
+        eprintln!("{moment:?} after {later:?}");
+        lose_root_host_at(moment, later);
+    }
 }

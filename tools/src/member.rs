@@ -67,6 +67,8 @@ struct Process {
     /// Since when nobody leads, as far as it knows.
     leaderless_since: Instant,
     ends_at: Option<Instant>,
+    /// Another has said that the job has ended.
+    is_told_over: bool,
     /// Where the journal of its root is, once there is one.
     directory: Option<PathBuf>,
     _lock: Option<File>,
@@ -124,6 +126,7 @@ pub fn run() -> Result<()> {
         told: None,
         leaderless_since: Instant::now(),
         ends_at: None,
+        is_told_over: false,
         directory,
         _lock: lock,
         setup,
@@ -244,8 +247,12 @@ impl Process {
             match self.pieces.entry(link).or_default().add(piece) {
                 Ok(Some(ToMember::Hello(id, place))) => {
                     self.links.insert(id, link);
+                    if self.ends_at.is_some() {
+                        self.say_over(id);
+                    }
                     self.member.greet(id, place);
                 }
+                Ok(Some(ToMember::Over)) => self.is_told_over = true,
                 Ok(Some(ToMember::Raft(message))) => self.member.hear(*message),
                 // Of a root, which is no other member.
                 Ok(Some(ToMember::Propose(_) | ToMember::Beat) | None) => {}
@@ -264,6 +271,10 @@ impl Process {
         }
     }
 
+    fn say_over(&mut self, to: Id) {
+        self.send(to, None, &ToMember::Over);
+    }
+
     fn hear_root(&mut self) {
         let Some(root) = &mut self.root else { return };
         let _ = root.talk.link.flush();
@@ -280,7 +291,7 @@ impl Process {
                     (root.heard_at, root.works) = (Instant::now(), true);
                     self.starts = 0;
                 }
-                Ok(Some(ToMember::Hello(..) | ToMember::Raft(_))) => {}
+                Ok(Some(ToMember::Hello(..) | ToMember::Raft(_) | ToMember::Over)) => {}
                 Ok(None) => break,
                 Err(_) => {
                     root.talk.has_ended = true;
@@ -341,7 +352,11 @@ impl Process {
                     // Another host's goes on, and nobody is to go on with this one.
                     self.directory.iter().for_each(|path| drop(std::fs::remove_file(ledger::journal_path(path))));
                 }
-                Output::Ended => self.ends_at = Some(Instant::now() + END_TIME),
+                Output::Ended => {
+                    self.ends_at = Some(Instant::now() + END_TIME);
+                    // One that has no vote yet may not have heard it by then.
+                    self.links.keys().copied().collect::<Vec<_>>().into_iter().for_each(|other| self.say_over(other));
+                }
             }
         }
         if self.member.leader().is_some() {
@@ -439,11 +454,11 @@ impl Process {
     fn is_over(&self) -> bool {
         let is_ended = self.ends_at.is_some_and(|at| Instant::now() >= at);
         let others = self.others();
-        let is_member = self.member.places().contains_key(&self.setup.id);
-        // Whom it was to join has ended.
-        let is_late = !is_member && self.links.is_empty() && !self.refused.is_empty();
+        let is_voter = self.member.voters().contains(&self.setup.id);
+        // Those whom it was to join have ended, as far as they can be reached, and nothing depends on its vote.
+        let is_late = !is_voter && self.links.is_empty() && !self.refused.is_empty();
         let are_gone = !others.is_empty() && others.keys().all(|other| self.refused.contains(other));
         let is_alone = are_gone && !self.member.is_leading();
-        is_ended || is_late || is_alone || self.leaderless_since.elapsed() > self.setup.lease
+        is_ended || self.is_told_over || is_late || is_alone || self.leaderless_since.elapsed() > self.setup.lease
     }
 }

@@ -67,6 +67,8 @@ pub enum ToMember {
     Hello(Id, Place),
     /// By another.
     Raft(Box<Message>),
+    /// By another, which knows that the records are not needed any more.
+    Over,
     /// By its root: this is to be kept.
     Propose(Proposal),
     /// By its root: it works.
