@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// One part in so many of a host's memory is left.
+/// The fraction of a host's memory that is left free is one part in this number.
 const RESERVE_PARTS: u64 = 10;
 /// What is free is looked at again when so much has been taken.
 const STEP_BYTES: u64 = 16 << 20;

@@ -68,7 +68,7 @@ impl<'a> Council<'a> {
     }
 }
 
-/// Whoever takes the place of a root is lost in its turn.
+/// The host that takes the place of a root's is lost in its turn.
 #[test]
 fn hosts_of_roots_are_lost_one_after_another_and_the_job_ends_right() {
     let Some(lab) = lab(4) else { return };

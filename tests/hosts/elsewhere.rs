@@ -54,7 +54,7 @@ fn leave(lab: &Lab, host: &str) -> Left {
     let root = *roots_on(lab, host).first().expect("it is there");
     kill(Pid::from_raw(root), Signal::SIGSTOP).expect("it runs");
     wait_until("stop", || state(root) == Some('T'));
-    // Whoever would bring it back.
+    // They would bring it back.
     members(lab).into_iter().for_each(|id| kill(Pid::from_raw(id), Signal::SIGKILL).expect("it runs"));
     let entries = std::fs::read_dir(jobs_on(lab, host)).expect("it is there").flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -172,11 +172,7 @@ impl Process {
 
     fn wait(&self, timeout: Duration) -> Result<()> {
         let mut fds = vec![PollFd::new(self.hub.fd(), PollFlags::POLLIN)];
-        if let Some(root) = self.root.as_ref().filter(|root| !root.talk.has_ended) {
-            let waits = root.talk.link.backlog_bytes() > 0;
-            let flags = if waits { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
-            fds.push(PollFd::new(root.talk.link.fd(), flags));
-        }
+        fds.extend(self.root.iter().filter(|root| !root.talk.has_ended).map(|root| root.talk.awaited()));
         let timeout = PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::Error::EINTR) => Ok(()),
@@ -184,8 +180,8 @@ impl Process {
         }
     }
 
-    fn place(&self) -> Place {
-        Place { address: self.hub.address(), host: self.setup.host.clone() }
+    fn hello(&self) -> ToMember {
+        ToMember::Hello(self.setup.id, Place { address: self.hub.address(), host: self.setup.host.clone() })
     }
 
     /// All others that it knows of, and where they listen.
@@ -201,7 +197,7 @@ impl Process {
         if self.member.places().contains_key(&id) && self.member.leader().is_some() {
             return;
         }
-        let hello = ToMember::Hello(id, self.place());
+        let hello = self.hello();
         for (other, address) in self.others() {
             self.send(other, Some(address), &hello);
         }
@@ -216,8 +212,7 @@ impl Process {
                     match result {
                         Ok(link) => {
                             self.links.insert(purpose, link);
-                            let hello = ToMember::Hello(self.setup.id, self.place());
-                            pieces(&hello).iter().for_each(|piece| self.hub.send(link, piece));
+                            self.send(purpose, None, &self.hello());
                         }
                         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                             self.refused.insert(purpose);

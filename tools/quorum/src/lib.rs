@@ -80,7 +80,7 @@ pub enum Output {
         /// What.
         message: Box<Message>,
     },
-    /// So many of the proposals that were made since [`Output::Lead`] are kept.
+    /// How many of the proposals that were made since [`Output::Lead`] are kept.
     Kept(u64),
     /// This member leads: it runs the root, with the records that there are ([`Member::records`]).
     Lead,

@@ -29,7 +29,7 @@ pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> 
 /// How many hosts hold what the root decides.
 ///
 /// # Errors
-/// When there can be no majority of so many, or no host would have a use for it.
+/// When the number is not 1, 3 or 5, or the processes of the job do not outlive their root.
 pub(super) fn roots(arguments: &Arguments, root_lease: Duration) -> Result<u8, UsageError> {
     let refused = |why: &str| Err(UsageError(format!("--roots {}: {why}", arguments.roots.unwrap_or(1))));
     match arguments.roots {

@@ -40,7 +40,7 @@ impl Mirror {
     /// The connection that the member has left to this process, which it has started.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When no descriptor has this number.
     pub fn inherited(descriptor: i32) -> Result<Self> {
         let what = "--council-socket is for redrtd alone";
         anyhow::ensure!(descriptor > libc::STDERR_FILENO, what);

@@ -23,7 +23,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -173,11 +172,16 @@ impl Talk {
         }
     }
 
-    /// Waits until something can be received, or what waits can be sent.
-    pub fn wait(&self) -> Result<()> {
+    /// What to wait for: that something can be received, or what waits can be sent.
+    pub fn awaited(&self) -> PollFd<'_> {
         let waits = self.link.backlog_bytes() > 0;
         let flags = if waits { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
-        match poll(&mut [PollFd::new(self.link.fd().as_fd(), flags)], PollTimeout::NONE) {
+        PollFd::new(self.link.fd(), flags)
+    }
+
+    /// Waits for that.
+    pub fn wait(&self) -> Result<()> {
+        match poll(&mut [self.awaited()], PollTimeout::NONE) {
             Ok(_) | Err(nix::Error::EINTR) => Ok(()),
             Err(error) => Err(error).context("Failed to wait for a member"),
         }

@@ -21,7 +21,7 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// So many hosts are asked at a time.
+/// How many hosts are asked at a time.
 const ASKED_COUNT_MAX: usize = 32;
 
 /// Whether other hosts are asked, and how they are reached.

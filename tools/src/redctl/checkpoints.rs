@@ -284,7 +284,7 @@ fn check_image(path: &Path, key: Option<&Secret>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file of a line is as it was written; `None` when it is none.
+/// Whether a file of a line is as it was written; `None` when it belongs to no line.
 pub(super) fn check_file(path: &Path, key: Option<&Secret>) -> Option<io::Result<()>> {
     Some(if is_kind(path, IMAGE) {
         check_image(path, key)

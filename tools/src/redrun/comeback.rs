@@ -108,7 +108,7 @@ pub(super) struct Keepsakes {
     pub spool: Option<Spool>,
 }
 
-/// So many roots there may be in a term of the council.
+/// The lowest bits of a root's term number the roots within one term of the council.
 const COUNCIL_TERM_BITS: u32 = 12;
 
 const STREAMS: [&str; 2] = ["output", "error"];
