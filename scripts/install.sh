@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build]
 #
-#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redspared, redreport, redplan, redrt-srun, redrt-sim, redclone, mpicc,
-#                         mpicxx, mpifort, redrt-fortran-modules, …
+#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redstore, redctl, redspared, redreport, redplan, redrt-srun,
+#                         redrt-sim, redclone, mpicc, mpicxx, mpifort, redrt-fortran-modules, …
 #   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/lib/redrt      libmpi.so.12 (MPICH's ABI), libmpi.so.40 (Open MPI's): found by programs that redrun starts
 #   PREFIX/include        mpi.h, redrt.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
@@ -38,7 +38,7 @@ cd "$root"
 if [ "${2-}" != --no-build ]; then
     cargo build --profile library -p redrt -p redrt-preload -p redrt-fortran -p cloner-preload -p facade-mpich \
         -p facade-mpich-fortran -p facade-openmpi -p facade-openmpi-fortran -p facade-loader --lib
-    cargo build --release -p redrt-tools -p redrt-fortran --bins
+    cargo build --release -p redrt-tools -p redrt-fortran -p redstore --bins
     cargo build --profile simulation -p redrt-sim
 fi
 
@@ -73,7 +73,7 @@ link() {
     note "$2"
 }
 
-for program in redrun redrtd redctl redspared redreport redplan redclone redrt-fortran-modules; do
+for program in redrun redrtd redstore redctl redspared redreport redplan redclone redrt-fortran-modules; do
     if [ -f "$built/$program" ]; then
         put 755 "$built/$program" "$place/bin/$program"
     fi
