@@ -12,6 +12,8 @@ pub enum Level {
     Partner,
     /// The same, in the memory of the two hosts: nothing goes to a disk.
     Memory,
+    /// So does an object store, with the manifest: a line survives the loss of all hosts.
+    Object,
     /// All is in a directory that all hosts see.
     #[default]
     Shared,
@@ -22,6 +24,12 @@ impl Level {
     #[must_use]
     pub fn is_of_hosts(self) -> bool {
         self != Self::Shared
+    }
+
+    /// Whether what a host lacks can be had from elsewhere, by any.
+    #[must_use]
+    pub fn is_fetched(self) -> bool {
+        self == Self::Object
     }
 
     /// Whether another host has a copy of what each has.
@@ -37,6 +45,7 @@ impl fmt::Display for Level {
             Self::Local => "local",
             Self::Partner => "partner",
             Self::Memory => "memory",
+            Self::Object => "object",
             Self::Shared => "shared",
         })
     }

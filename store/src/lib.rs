@@ -9,7 +9,8 @@
 //! digests.
 //!
 //! With a level of hosts ([`Level`]) the images are in a place of each host ([`place`]), on its own disk or in its
-//! memory ([`room`]), and perhaps copied to another ([`copies`]); only the manifest is here.
+//! memory ([`room`]), and perhaps copied to another ([`copies`]),
+//! or with the manifest to an object store ([`objects`]); else only that is here.
 //!
 //! A line counts from the rename of its directory on, which comes when all its images and its manifest are on the disk.
 //! So a line that is there is whole, and what is torn has another name. Which lines are kept and which go is decided in
@@ -22,6 +23,7 @@ pub mod copies;
 mod level;
 mod manifest;
 pub mod names;
+pub mod objects;
 pub mod place;
 pub mod room;
 pub mod sealed;

@@ -6,12 +6,13 @@ use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::Application;
 use redrt_wire::line::Generation;
+use redrt_wire::object::Stored;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use twox_hash::XxHash3_128;
 
 /// Grows with each change of what is written.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The process of a rank that has its image in a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -75,6 +76,9 @@ pub struct Manifest {
     pub level: Level,
     /// Which host has a copy of the part of each host, where [`Level::has_copies`].
     pub copies: Vec<Option<u32>>,
+    /// What of it is in the object store besides the manifest, where [`Level::is_fetched`]; by names below that of the
+    /// line.
+    pub objects: Vec<Stored>,
 }
 
 /// A part of a line is on hosts that cannot be had.
@@ -222,7 +226,10 @@ impl Manifest {
     pub fn homes(&self, is_there: &dyn Fn(&str) -> bool) -> Result<Vec<Option<u32>>, Homeless> {
         let name = |host: u32| self.hosts[host as usize].as_str();
         let home = |host: u32| {
-            if !self.level.is_of_hosts() || !self.members.iter().any(|member| member.host == host) {
+            if !self.level.is_of_hosts()
+                || self.level.is_fetched()
+                || !self.members.iter().any(|member| member.host == host)
+            {
                 return Ok(None);
             }
             match self.holders(host).find(|holder| is_there(name(*holder))) {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 const WHOLE: &str = "line-";
 const PARTIAL: &str = ".partial";
+/// The file that says what a line is of, and is written last.
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// A name that belongs to a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

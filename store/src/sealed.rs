@@ -24,6 +24,8 @@ const TAG_BYTES: usize = 16;
 const TEXT_BYTES_MAX: usize = 1 << 18;
 /// What a key is called when it goes to the daemons.
 const CARRIED: &str = "key of checkpoints";
+/// What else goes to them is called.
+const CARRIED_ACCESS: &str = "access to checkpoints";
 
 /// Why a file cannot be decrypted at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -211,6 +213,23 @@ pub fn carried(bytes: &[u8], job_secret: &Secret) -> io::Result<Secret> {
     Ok(Secret::new(key.try_into().map_err(|_| SealError::Damaged)?))
 }
 
+/// How the object store is accessed, credentials among it, as it is sent to daemons likewise.
+///
+/// # Errors
+/// When there are no random bytes.
+pub fn carry_access(access: &[u8], job_secret: &Secret) -> io::Result<Vec<u8>> {
+    seal(access, &of_carrying(job_secret), CARRIED_ACCESS)
+}
+
+/// What was sent so.
+///
+/// # Errors
+/// When it was sealed with another secret, or changed.
+pub fn carried_access(bytes: &[u8], job_secret: &Secret) -> io::Result<Vec<u8>> {
+    let rest = bytes.strip_prefix(&MAGIC).ok_or(SealError::Damaged)?;
+    unseal(rest, &of_carrying(job_secret), CARRIED_ACCESS)
+}
+
 fn of_carrying(job_secret: &Secret) -> Secret {
     job_secret.derive("redrt keys of checkpoints on their way")
 }
@@ -247,6 +266,10 @@ mod tests {
         let sent = carry(&key(7), &key(1)).unwrap();
         assert!(carried(&sent, &key(1)).unwrap() == key(7));
         assert!(carried(&sent, &key(2)).is_err());
+        let access = carry_access(key(7).key(), &key(1)).unwrap();
+        assert!(carried_access(&access, &key(1)).unwrap() == key(7).key() && carried_access(&access, &key(2)).is_err());
+        // One is not taken for the other.
+        assert!(carried(&access, &key(1)).is_err() && carried_access(&sent, &key(1)).is_err());
         assert!(carried(&seal(b"short", &of_carrying(&key(1)), CARRIED).unwrap(), &key(1)).is_err());
     }
 

@@ -2,7 +2,8 @@
 
 use crate::chain::{self, Link};
 use crate::manifest::{Manifest, ManifestError};
-use crate::names::{self, Name};
+use crate::names::{self, MANIFEST, Name};
+use crate::objects;
 use crate::place::{self, DIRECTORY_MODE};
 use crate::room::Growing;
 use crate::sealed::{self, SealError, SealedReader, SealedWriter};
@@ -14,7 +15,6 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-const MANIFEST: &str = "manifest.json";
 const FILE_MODE: u32 = 0o600;
 /// Frames have up to a MiB.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -129,6 +129,9 @@ pub enum Error {
         /// The newest that needs it.
         needed_by: Generation,
     },
+    /// The object store has not taken the manifest.
+    #[error("{0}")]
+    Unpublished(io::Error),
     /// There is no line of a job.
     #[error("{0} has no checkpoint")]
     Empty(PathBuf),
@@ -219,9 +222,7 @@ impl Store {
             entries => entries.doing("list", path)?,
         };
         for entry in entries.flatten() {
-            let is_job = entry.file_name().to_str().is_some_and(|name| {
-                name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
-            });
+            let is_job = entry.file_name().to_str().is_some_and(objects::is_job);
             let store = Self { directory: entry.path(), key: None };
             if is_job && names::newest(&store.names()?).is_some() {
                 jobs.push(store);
@@ -263,6 +264,28 @@ impl Store {
         }
     }
 
+    /// Makes its directory, which may be there already.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn make(&self) -> Result<(), Error> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(DIRECTORY_MODE).create(&self.directory).doing("make", &self.directory)
+    }
+
+    /// Has these whole lines and no others, where lines count elsewhere. Where the manifest of each is to be put.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn mirror(&self, whole: &[Generation]) -> Result<Vec<(Generation, PathBuf)>, Error> {
+        self.make()?;
+        for name in self.names()?.into_iter().filter(|name| name.is_whole && !whole.contains(&name.generation)) {
+            self.remove(name)?;
+        }
+        let manifest = |generation: &Generation| (*generation, self.path(Name::whole(*generation)).join(MANIFEST));
+        Ok(whole.iter().map(manifest).collect())
+    }
+
     /// The number of the next line.
     ///
     /// # Errors
@@ -288,11 +311,7 @@ impl Store {
     /// When the disk refuses.
     pub fn begin(&self, generation: Generation) -> Result<PathBuf, Error> {
         let path = self.path(Name::partial(generation));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(DIRECTORY_MODE)
-            .create(&self.directory)
-            .doing("make", &self.directory)?;
+        self.make()?;
         if path.exists() {
             fs::remove_dir_all(&path).doing("remove", &path)?;
         }
@@ -305,7 +324,20 @@ impl Store {
     ///
     /// # Errors
     /// When the disk refuses. Then the line does not count, and older ones stay.
-    pub fn commit(&self, mut manifest: Manifest) -> Result<Kept, Error> {
+    pub fn commit(&self, manifest: Manifest) -> Result<Kept, Error> {
+        self.commit_published(manifest, |_| Ok(()))
+    }
+
+    /// The same, where a line counts from the moment on at which its manifest, which is given to `publish` as a file,
+    /// is elsewhere.
+    ///
+    /// # Errors
+    /// Also when it cannot be published.
+    pub fn commit_published(
+        &self,
+        mut manifest: Manifest,
+        publish: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<Kept, Error> {
         let generation = manifest.generation;
         if self.path(Name::whole(generation)).exists() {
             return self.open(generation);
@@ -323,6 +355,7 @@ impl Store {
         });
         written.doing("write", &path)?;
         sync(&partial)?;
+        publish(&path).map_err(Error::Unpublished)?;
         let directory = self.path(Name::whole(generation));
         fs::rename(&partial, &directory).doing("rename", &partial)?;
         // The name is kept by the directory above, and that by the one above it.

@@ -11,6 +11,7 @@ mod faults;
 mod launch;
 mod levels;
 mod moves;
+mod objects;
 mod pool;
 mod programs;
 mod recovery;

@@ -1,9 +1,11 @@
 //! On which hosts a job goes on from a line: where its parts are, if hosts keep them, and where there is room.
 
 use crate::plan::{HostPlan, PlannedHost};
-use line_store::{Homeless, Manifest, place};
+use line_store::{Homeless, Manifest, objects, place};
 use redrt_types::{View, VirtualRank};
-use redrt_wire::line::Place;
+use redrt_wire::line::{Place, image_path, memory_path};
+use redrt_wire::object::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A job cannot go on from a line.
@@ -102,7 +104,11 @@ pub fn places(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Path) -
     let place = |host: u32| {
         let directory = directory_on(manifest, plan, host, host, job, of_all);
         let directory = directory.unwrap_or_else(|| place::of_host(job, host, manifest.generation));
-        Place { directory, has_sources: manifest.members.iter().any(|member| member.host == host) }
+        // What another machine had fetched, or written down of files, is not on this one.
+        let is_other = manifest.level.is_fetched()
+            && plan.hosts.get(host as usize).is_some_and(|own| !is_called(own, &manifest.hosts[host as usize]));
+        let has_sources = !is_other && manifest.members.iter().any(|member| member.host == host);
+        Place { directory, has_sources }
     };
     (0..manifest.hosts.len() as u32).map(place).collect()
 }
@@ -172,9 +178,44 @@ fn directory_on(
     if !manifest.level.is_of_hosts() {
         return Some(of_all.to_owned());
     }
+    if manifest.level.is_fetched() {
+        return Some(place::of_host(job, here, manifest.generation));
+    }
     let is_here = |holder: &u32| is_called(planned, &manifest.hosts[*holder as usize]);
     let holder = manifest.holders(of).find(is_here)?;
     Some(place::of_host(job, holder, manifest.generation))
+}
+
+/// What each host has to get of a line and the older ones that it is built on, where an object store has them: the
+/// images of the ranks that are seated there, and the memory that its processes shared.
+#[must_use]
+pub fn objects(
+    newest: &Manifest,
+    older: &[Manifest],
+    seated: &[(VirtualRank, u32)],
+    host_count: usize,
+    directory: &dyn Fn(u32, &Manifest) -> PathBuf,
+) -> Vec<Vec<Entry>> {
+    let mut wanted = vec![BTreeSet::new(); host_count];
+    for manifest in std::iter::once(newest).chain(older) {
+        let stored: BTreeMap<_, _> =
+            manifest.objects.iter().map(|stored| (stored.key.as_str(), &stored.facts)).collect();
+        let mut want = |host: u32, path: PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            // An older line may have nothing of a process that has all its pages in a newer one.
+            if let Some(facts) = stored.get(name.as_str()) {
+                let (key, facts) = (objects::key(manifest.generation, &name), Some((*facts).clone()));
+                wanted[host as usize].insert(Entry { key, path, facts });
+            }
+        };
+        for (rank, host) in seated {
+            want(*host, image_path(&directory(*host, manifest), *rank));
+            if manifest.generation == newest.generation && !newest.world.is_replicated() {
+                want(*host, memory_path(&directory(*host, manifest), *host));
+            }
+        }
+    }
+    wanted.into_iter().map(|entries| entries.into_iter().collect()).collect()
 }
 
 #[cfg(test)]
@@ -187,6 +228,7 @@ mod tests {
     use redrt_types::{ReplicaId, View, World};
     use redrt_wire::daemon::HostName;
     use redrt_wire::line::Generation;
+    use redrt_wire::object::{Facts, Stored};
 
     fn planned(name: &str, spare: bool) -> PlannedHost {
         PlannedHost { name: Some(HostName { user: None, name: name.into() }), slot_count: None, spare, local: false }
@@ -229,6 +271,7 @@ mod tests {
             image_bytes: 0,
             chain: Vec::new(),
             level,
+            objects: Vec::new(),
             copies: if level.is_of_hosts() { vec![None; 3] } else { Vec::new() },
         }
     }
@@ -296,15 +339,42 @@ mod tests {
     }
 
     #[test]
+    fn each_host_gets_the_images_that_are_loaded_there_with_what_they_are_built_on() {
+        let stored = |key: &str| Stored { key: key.into(), facts: Facts { bytes: 1, digest: key.into() } };
+        let with = |generation, names: &[&str]| Manifest {
+            generation: Generation(generation),
+            objects: names.iter().map(|name| stored(name)).collect(),
+            ..manifest(Level::Object)
+        };
+        let newest = with(3, &["0.image", "1.image", "host-0.memory", "host-1.memory"]);
+        // Rank 1 has all its pages in the newest.
+        let older = [with(2, &["0.image", "host-0.memory"])];
+        let directory = |host, of: &Manifest| place::of_host(Path::new("/j"), host, of.generation);
+        let wanted = objects(&newest, &older, &[(VirtualRank(0), 0), (VirtualRank(1), 0)], 2, &directory);
+        let names = wanted.iter().map(|one| one.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>());
+        let of_first = vec!["line-2/0.image", "line-3/0.image", "line-3/1.image", "line-3/host-0.memory"];
+        assert_eq!(names.collect::<Vec<_>>(), [of_first, vec![]]);
+        assert_eq!(wanted[0][0].path, Path::new("/j/at-0/line-2/0.image"));
+        assert_eq!(wanted[0][3].facts, Some(stored("host-0.memory").facts));
+    }
+
+    #[test]
     fn a_job_is_resumed_where_its_parts_are() {
         let mut manifest = manifest(Level::Partner);
         manifest.copies[1] = Some(2);
         let found = resumed(&manifest, &plan(&["x", "c", "a"], &[])).unwrap();
         assert_eq!(names(&found)[..2], [("a", false), ("c", false)]);
         assert!(check(&manifest, &plan(&["x", "a"], &[])).is_err());
-        // Where all see it, anywhere.
-        manifest.level = Level::Shared;
-        let found = resumed(&manifest, &plan(&["x", "b"], &[])).unwrap();
-        assert_eq!(names(&found), [("x", false), ("b", false), ("x", false)]);
+        // Where all see it, or can get it, anywhere.
+        for level in [Level::Shared, Level::Object] {
+            manifest.level = level;
+            let found = resumed(&manifest, &plan(&["x", "b"], &[])).unwrap();
+            assert_eq!(names(&found), [("x", false), ("b", false), ("x", false)]);
+            let found = after_loss(&manifest, &plan(&["a", "b"], &["c"]), &|host| host == 1).unwrap();
+            assert_eq!(names(&found), [("a", false), ("c", false), ("c", true)]);
+            let seats = seats(&manifest, &found, &manifest.view, Path::new("/j"), Path::new("/j/line-3"));
+            let directory = if level == Level::Shared { "/j/line-3" } else { "/j/at-1/line-3" };
+            assert_eq!(seats[1], Some(Seat { host: 1, directory: directory.into() }));
+        }
     }
 }

@@ -28,6 +28,7 @@ pub mod redreport;
 pub mod redrtd;
 pub mod redrun;
 pub mod redspared;
+pub mod remote;
 pub mod secret_file;
 mod symbols;
 pub mod terminal;

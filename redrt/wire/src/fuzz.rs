@@ -15,9 +15,11 @@ use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::lack::Lack;
 use crate::line::{
-    Building, Compression, Generation, Image, LineOrder, LineStep, PartOrder, PartStep, Place, Restore, Step, UndoPlace,
+    Building, Compression, Generation, Image, LineOrder, LineStep, Objects, PartOrder, PartStep, Place, Restore, Step,
+    UndoPlace,
 };
 use crate::no_image::{NoImage, Told};
+use crate::object::Entry;
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
 use crate::secret::Secret;
@@ -121,6 +123,10 @@ fn launch() -> Launch {
             places: vec![Place { directory: "/store".into(), has_sources: true }; 2],
             has_logs_of_hosts: true,
             memories: vec!["/store/host-0.memory".into(); 2],
+            objects: Some(Objects {
+                sealed_access: vec![5; 40],
+                wanted: vec![vec![Entry { key: "0.image".into(), path: "/x".into(), facts: None }]; 2],
+            }),
             sealed_key: Some(vec![7; 100]),
             images: (0..6)
                 .map(|process| (process == 0).then(|| Image { path: "/0.image".into(), position: position() }))

@@ -33,6 +33,7 @@
 
 use crate::clone::{Cost, Position, Progress};
 use crate::no_image::NoImage;
+use crate::object::{Entry, Stored};
 use redrt_types::{ReplicaId, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -144,6 +145,8 @@ pub struct Step {
 ///   │ ◀── Kept ────────────────── │                                │
 /// ```
 /// `Failed` may take the place of any answer, and come from either.
+///
+/// To an object store a host sends its part by itself: `Store` is answered by `Moved`, again and again, and `Stored`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PartOrder {
     /// Make ready to receive these files.
@@ -164,6 +167,18 @@ pub enum PartOrder {
         /// Where to.
         address: SocketAddr,
     },
+    /// Put them into an object store.
+    Store {
+        /// Where they are.
+        directory: PathBuf,
+        /// Their names.
+        files: Vec<String>,
+        /// What goes before each name, there.
+        prefix: String,
+        /// How the store is accessed, sealed with the job's secret.
+        #[serde(with = "serde_bytes")]
+        sealed_access: Vec<u8>,
+    },
 }
 
 /// How far a copy of such a part has come, from a daemon.
@@ -173,6 +188,10 @@ pub enum PartStep {
     Listening(SocketAddr),
     /// It is on the disk here, as it was sent: this number of bytes.
     Kept(u64),
+    /// So many bytes have gone to the object store.
+    Moved(u64),
+    /// All of it is in the object store.
+    Stored(Vec<Stored>),
     /// There is no copy.
     Failed(NoImage),
 }
@@ -208,6 +227,8 @@ pub struct Restore {
     /// The files with the memory that the processes of each host share, by its number; none where messages that were in
     /// it are sent again.
     pub memories: Vec<PathBuf>,
+    /// What hosts get from the object store before.
+    pub objects: Option<Objects>,
     /// The key with which all of it may be encrypted, sealed with the job's secret.
     #[serde(with = "serde_bytes")]
     pub sealed_key: Option<Vec<u8>>,
@@ -222,6 +243,16 @@ impl Restore {
         let directory = &self.places.get(host as usize)?.directory;
         Some(UndoPlace::beside(directory, self.generation, self.has_logs_of_hosts))
     }
+}
+
+/// What hosts get from the object store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Objects {
+    /// How the store is accessed, sealed with the job's secret.
+    #[serde(with = "serde_bytes")]
+    pub sealed_access: Vec<u8>,
+    /// What each host has to have, by its number.
+    pub wanted: Vec<Vec<Entry>>,
 }
 
 /// Where a host has what is its own of a line.

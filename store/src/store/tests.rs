@@ -47,6 +47,7 @@ fn manifest(generation: u64) -> Manifest {
         image_bytes: 100,
         chain: Vec::new(),
         level: Level::Shared,
+        objects: Vec::new(),
         copies: Vec::new(),
     }
 }
@@ -170,7 +171,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 4", "\"version\": 3", "it has version 3, this program 4"),
+        ("\"version\": 5", "\"version\": 4", "it has version 4, this program 5"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {

@@ -137,14 +137,21 @@ pub struct Arguments {
     #[arg(long = "host-wait", value_name = "TIME", help_heading = "Checkpoints")]
     pub host_wait: Option<String>,
 
-    /// Where checkpoints are kept [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints; in memory
+    /// Where checkpoints are kept: a directory, or an object store, s3://BUCKET/PREFIX or file:///DIRECTORY, which
+    /// implies the level object [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints; in memory
     /// /dev/shm/redrt-checkpoints-UID]
-    #[arg(long = "checkpoint-dir", value_name = "DIR", help_heading = "Checkpoints")]
+    #[arg(long = "checkpoint-dir", value_name = "DIR|URL", help_heading = "Checkpoints")]
     pub checkpoint_directory: Option<PathBuf>,
+
+    /// The directory on each host's own disk where checkpoints of the level object are written first, and got back to
+    /// [default: redrt-checkpoints-UID in $TMPDIR, or in /var/tmp]
+    #[arg(long = "checkpoint-scratch", value_name = "DIR", help_heading = "Checkpoints")]
+    pub checkpoint_scratch: Option<PathBuf>,
 
     /// How far away: on each host's own disk (local), which does not survive the loss of a host; and on that of another
     /// host, in another rack where there is one (partner); or in the memory of both, and on no disk (memory); or in a
-    /// directory that all hosts see (shared) [default: shared, or that of the job that is resumed]
+    /// directory that all hosts see (shared); or in an object store (object) [default: object where --checkpoint-dir is
+    /// a URL, else shared, or that of the job that is resumed]
     #[arg(long = "checkpoint-level", value_name = "LEVEL", value_enum, help_heading = "Checkpoints")]
     pub checkpoint_level: Option<LevelChoice>,
 
@@ -166,9 +173,9 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", help_heading = "Checkpoints")]
     pub mtbf: Option<String>,
 
-    /// Go on from the newest checkpoint of a job, named by its directory or its number, in place of a program. Hosts
-    /// may be others
-    #[arg(long, value_name = "DIR|JOB", help_heading = "Checkpoints")]
+    /// Go on from the newest checkpoint of a job, named by its directory, its URL or its number, in place of a program.
+    /// Hosts may be others
+    #[arg(long, value_name = "DIR|URL|JOB", help_heading = "Checkpoints")]
     pub resume: Option<PathBuf>,
 
     /// The MPI that the program was built for, where redrun cannot see it: scripts and interpreters get what they load
@@ -907,6 +914,8 @@ pub enum LevelChoice {
     Memory,
     /// In a directory that all hosts see.
     Shared,
+    /// In an object store, which is named by its URL.
+    Object,
 }
 
 /// `--checkpoint-compression`.

@@ -4,6 +4,7 @@ use super::arguments::{Arguments, CompressionChoice, LevelChoice};
 use super::site::{CHECKPOINT_DIRECTORY, Defaults};
 use super::{Job, UsageError, assemble_with, hosts, protect};
 use crate::plan::HostPlan;
+use crate::remote::{self, Access};
 use crate::{homes, ledger, quantity, secret_file};
 use coordinator::Schedule;
 use line_store::{Homeless, Kept, Level, Manifest, Store};
@@ -19,6 +20,10 @@ const DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
 const DIRECTORY_USUAL: &str = "redrt-checkpoints";
 /// Where they are in memory, before the user's number.
 const DIRECTORY_IN_MEMORY: &str = "/dev/shm/redrt-checkpoints";
+/// Where they are written on their way to an object store, where `$TMPDIR` does not say: on a disk that outlives a
+/// restart.
+const SCRATCH_USUAL: &str = "/var/tmp";
+const SCRATCH: &str = "redrt-checkpoints";
 
 /// Mean time between failures where nothing is known: three or four a day.
 pub(super) const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
@@ -33,8 +38,10 @@ pub struct Checkpoint {
     pub schedule: Schedule,
     /// Not before this time of the job.
     pub first: Option<Duration>,
-    /// The directory that has those of all jobs.
+    /// The directory that has those of all jobs; that of each host, with an object store.
     pub directory: PathBuf,
+    /// The object store that has them all.
+    pub access: Option<Access>,
     /// How far away.
     pub level: Level,
     /// How many are built on each other at most.
@@ -95,11 +102,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
             "--host-wait: a job that is resumed goes on with the hosts it gets; leave it out".into(),
         ));
     }
-    let usual = || match arguments.checkpoint_level {
-        Some(LevelChoice::Memory) => format!("{DIRECTORY_IN_MEMORY}-{}", nix::unistd::getuid()).into(),
-        _ => directory_of_environment().unwrap_or_else(|| DIRECTORY_USUAL.into()),
-    };
-    let directory = arguments.checkpoint_directory.clone().unwrap_or_else(usual);
+    let (directory, access) = place(arguments)?;
     let directory = std::path::absolute(&directory)
         .map_err(|error| UsageError(format!("--checkpoint-dir {}: {error}", directory.display())))?;
     let compression = match arguments.checkpoint_compression {
@@ -109,11 +112,13 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     };
     let key = arguments.checkpoint_key.as_deref().map(secret_file::read).transpose();
     let key = key.map_err(|error| UsageError(format!("--checkpoint-encrypt: {error:#}")))?;
-    let level = arguments.checkpoint_level.map_or(Level::Shared, |choice| match choice {
+    let usual = if access.is_some() { Level::Object } else { Level::Shared };
+    let level = arguments.checkpoint_level.map_or(usual, |choice| match choice {
         LevelChoice::Local => Level::Local,
         LevelChoice::Partner => Level::Partner,
         LevelChoice::Memory => Level::Memory,
         LevelChoice::Shared => Level::Shared,
+        LevelChoice::Object => Level::Object,
     });
     let chain_length = arguments.checkpoint_chain.unwrap_or(chain::LENGTH_USUAL);
     if !(1..=CHAIN_LENGTH_MAX).contains(&chain_length) {
@@ -121,7 +126,48 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
             "--checkpoint-chain {chain_length}: say a number from 1 to {CHAIN_LENGTH_MAX}"
         )));
     }
-    Ok(Some(Checkpoint { schedule, first, directory, level, chain_length, compression, key }))
+    Ok(Some(Checkpoint { schedule, first, directory, access, level, chain_length, compression, key }))
+}
+
+/// What the user has named, a directory or a URL.
+fn named_place(arguments: &Arguments) -> PathBuf {
+    arguments.checkpoint_directory.clone().unwrap_or_else(|| match arguments.checkpoint_level {
+        Some(LevelChoice::Memory) => format!("{DIRECTORY_IN_MEMORY}-{}", nix::unistd::getuid()).into(),
+        _ => directory_of_environment().unwrap_or_else(|| DIRECTORY_USUAL.into()),
+    })
+}
+
+/// The directory where lines are, and the object store that has them, if one was named.
+fn place(arguments: &Arguments) -> Result<(PathBuf, Option<Access>), UsageError> {
+    let named = named_place(arguments);
+    let resumed = arguments.resume.as_deref().and_then(remote::url).map(remote::without_job);
+    let is_of_store = matches!(arguments.checkpoint_level, None | Some(LevelChoice::Object));
+    let named_url = remote::url(&named).filter(|_| arguments.resume.as_deref().is_none_or(|text| !text.is_dir()));
+    match resumed.or(named_url) {
+        Some(url) if is_of_store => {
+            remote::check_url(url).map_err(|why| UsageError(format!("--checkpoint-dir: {why}")))?;
+            Ok((scratch(arguments), Some(Access::of_environment(url))))
+        }
+        Some(url) => {
+            Err(UsageError(format!("--checkpoint-level: {url} is an object store; say object, or leave it out")))
+        }
+        None if arguments.checkpoint_level == Some(LevelChoice::Object) => Err(UsageError(
+            "--checkpoint-level object: say where with --checkpoint-dir s3://BUCKET/PREFIX (or file:///DIRECTORY)"
+                .into(),
+        )),
+        None if arguments.checkpoint_scratch.is_some() => {
+            Err(UsageError("--checkpoint-scratch is for an object store: name that with --checkpoint-dir URL".into()))
+        }
+        None => Ok((named, None)),
+    }
+}
+
+fn scratch(arguments: &Arguments) -> PathBuf {
+    arguments.checkpoint_scratch.clone().unwrap_or_else(|| {
+        let parent = std::env::var_os("TMPDIR").filter(|path| !path.is_empty());
+        let parent = parent.map_or_else(|| SCRATCH_USUAL.into(), PathBuf::from);
+        parent.join(format!("{SCRATCH}-{}", nix::unistd::getuid()))
+    })
 }
 
 /// A job that takes no lines: options that are of them would look as if it did.
@@ -131,6 +177,7 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
         ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),
         ("--checkpoint-chain", arguments.checkpoint_chain.is_some()),
         ("--checkpoint-level", arguments.checkpoint_level.is_some()),
+        ("--checkpoint-scratch", arguments.checkpoint_scratch.is_some()),
         ("--checkpoint-encrypt", arguments.checkpoint_key.is_some()),
         ("--mtbf", arguments.mtbf.is_some()),
         ("--first-checkpoint", arguments.first_checkpoint.is_some()),
@@ -150,6 +197,12 @@ pub enum ResumeError {
     /// Its processes run, and wait for a root.
     #[error("{}", ledger::no_root(.0))]
     Rootless(String),
+    /// The object store does not say what it has, or another host's disk refuses.
+    #[error("{0}")]
+    Remote(String),
+    /// The URL of its store was not named.
+    #[error("its checkpoints are in an object store: name it by its URL, or by its number with --checkpoint-dir URL")]
+    NoUrl,
     /// Not named by its directory.
     #[error("there is no such directory")]
     NoDirectory,
@@ -246,9 +299,20 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
             (kept, None, lock)
         }
         None => {
-            let store = find_store(text, &checkpoint.directory).map_err(wrong)?.with_key(checkpoint.key.clone());
+            let remote = checkpoint.access.is_some().then(|| remote::jobs(Some(text), &named_place(arguments)));
+            let remote =
+                remote.transpose().map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?.flatten();
+            let store = match &remote {
+                Some(jobs) => remote_store(jobs, &checkpoint.directory).map_err(wrong)?,
+                None => find_store(text, &checkpoint.directory).map_err(wrong)?,
+            };
+            let store = store.with_key(checkpoint.key.clone());
             // Before it is looked for: a job that runs would go on to a newer one.
             let lock = store.lock().map_err(|error| wrong(error.into()))?;
+            if let Some(jobs) = remote {
+                let mirrored = jobs.mirror(&store);
+                mirrored.map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?;
+            }
             let (kept, unfit) = newest_at(&store, &hosts::plan(arguments)?).map_err(wrong)?;
             let job = format!("{:016x}", kept.manifest.job);
             if ledger::rootless().contains(&job) {
@@ -265,6 +329,9 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     // Lines of one job stay together.
     let parent = parent_of(&kept);
     let level = if arguments.checkpoint_level.is_some() { checkpoint.level } else { kept.manifest.level };
+    if level == Level::Object && checkpoint.access.is_none() {
+        return Err(wrong(ResumeError::NoUrl));
+    }
     let checkpoint = Checkpoint { directory: parent, level, ..checkpoint };
     let degrees = degrees_of(arguments, &kept.manifest).map_err(wrong)?;
     let view = kept.manifest.view_of_images(&degrees);
@@ -275,6 +342,19 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     job.resume = Some(kept);
     job.lock = lock;
     Ok(job)
+}
+
+/// Where the only one of these jobs has its lines, on this host.
+fn remote_store(jobs: &remote::Jobs, directory: &Path) -> Result<Store, ResumeError> {
+    let store = match &jobs.names[..] {
+        [] => Err(ResumeError::NoJob(jobs.access.url().into())),
+        [name] => u64::from_str_radix(name, 16)
+            .map(|job| Store::of_job(directory, job))
+            .map_err(|_| ResumeError::NoJob(jobs.access.url().into())),
+        _ => Err(ResumeError::Remote(format!("there are several jobs: name one of them: {}", jobs.names.join(", ")))),
+    }?;
+    store.make()?;
+    Ok(store)
 }
 
 /// Where the lines of all jobs are, of which this is one.

@@ -328,6 +328,7 @@ fn assemble_with(
     hosts.roots = lease::roots(arguments, hosts.root_lease)?;
     hosts.root_journal_bytes = lease::root_journal_bytes(arguments)?;
     let checkpoint = checkpoint::checkpoint(arguments)?;
+    let is_stored = checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.access.is_some());
     if let Some(checkpoint) = &checkpoint {
         checkpoint::check_level(checkpoint.level, &checkpoint.directory, &hosts)?;
     }
@@ -338,7 +339,8 @@ fn assemble_with(
         .enumerate()
         .map(|(number, local)| {
             let place = if number > 0 { format!("program {}, after ':': ", number + 1) } else { String::new() };
-            program::application(arguments, local).map_err(|UsageError(why)| UsageError(format!("{place}{why}")))
+            program::application(arguments, local, is_stored)
+                .map_err(|UsageError(why)| UsageError(format!("{place}{why}")))
         })
         .collect::<Result<_, _>>()?;
     let seed = match arguments.seed {

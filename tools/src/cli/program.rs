@@ -4,6 +4,7 @@ use super::UsageError;
 use super::arguments::{AbiChoice, Arguments, LocalArguments};
 use crate::foreign::{BuiltFor, examine};
 use crate::installation::{LIBRARY, find_facade, find_library};
+use crate::remote::CREDENTIALS;
 use clap::ValueEnum;
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
@@ -14,12 +15,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Checks and completes what one segment of the command line says.
-pub fn application(arguments: &Arguments, local: &LocalArguments) -> Result<Application, UsageError> {
+pub fn application(
+    arguments: &Arguments,
+    local: &LocalArguments,
+    hides_credentials: bool,
+) -> Result<Application, UsageError> {
     let Some(name) = local.program.first() else {
         return Err(UsageError("no program was given; try redrun --help".into()));
     };
     let directory = directory(local.directory.as_deref().or(arguments.local.directory.as_deref()))?;
-    let environment = environment(arguments, local)?;
+    let environment = environment(arguments, local, hides_credentials)?;
     check_architecture(local.arch.as_deref())?;
     let places = [local.path.as_ref(), environment.get(OsStr::new("PATH"))];
     let program = find(name, &directory, &places)?;
@@ -96,8 +101,16 @@ fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {
     }
 }
 
-fn environment(arguments: &Arguments, local: &LocalArguments) -> Result<BTreeMap<OsString, OsString>, UsageError> {
-    let mut environment: BTreeMap<_, _> = std::env::vars_os().collect();
+/// `hides_credentials`: images of the program go to an object store, and what opens that is not to be in them, unless
+/// the user has named it.
+fn environment(
+    arguments: &Arguments,
+    local: &LocalArguments,
+    hides_credentials: bool,
+) -> Result<BTreeMap<OsString, OsString>, UsageError> {
+    let is_hidden =
+        |name: &OsString| hides_credentials && name.to_str().is_some_and(|name| CREDENTIALS.contains(&name));
+    let mut environment: BTreeMap<_, _> = std::env::vars_os().filter(|(name, _)| !is_hidden(name)).collect();
     for pairs in [&arguments.local.global_environment, &local.global_environment, &local.environment] {
         for pair in pairs.chunks_exact(2) {
             check_name(&pair[0])?;
@@ -111,14 +124,14 @@ fn environment(arguments: &Arguments, local: &LocalArguments) -> Result<BTreeMap
     let exports = arguments.local.export.iter().chain(&local.export);
     for export in exports {
         let bytes = export.as_bytes();
-        // Without a value it names a variable of redrun's own environment, all of which is passed on already.
+        // Without a value it names a variable of redrun's own environment.
         let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
             Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
             None => (export.as_os_str(), None),
         };
         check_name(name)?;
-        if let Some(value) = value {
-            environment.insert(name.into(), value.into());
+        if let Some(value) = value.map(OsString::from).or_else(|| std::env::var_os(name)) {
+            environment.insert(name.into(), value);
         }
     }
     Ok(environment)

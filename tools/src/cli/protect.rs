@@ -87,7 +87,7 @@ struct SiteOfJob {
 
 impl SiteOfJob {
     fn of(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Self, UsageError> {
-        let programs = locals.iter().map(|local| program::application(arguments, local));
+        let programs = locals.iter().map(|local| program::application(arguments, local, false));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
         let programs = programs.iter().map(|application| application.program.display().to_string());
         let program = programs.collect::<Vec<_>>().join(" : ");

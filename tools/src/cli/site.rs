@@ -51,12 +51,13 @@ const OF_ONE_RUN: [&str; 15] = [
 /// With these, the options of redrun are elsewhere, or there are none.
 const WITHOUT_DEFAULTS: [&str; 4] = ["attach", "generate", "root", "spawned"];
 /// Options that are refused without one of others: they wait for it.
-const NEEDS: [(&str, &[&str]); 14] = [
+const NEEDS: [(&str, &[&str]); 15] = [
     (CHECKPOINT_DIRECTORY, &["checkpoint", "resume", "protect"]),
     ("checkpoint_chain", &["checkpoint", "resume", "protect"]),
     ("checkpoint_compression", &["checkpoint", "resume", "protect"]),
     ("checkpoint_key", &["checkpoint", "resume", "protect"]),
     ("checkpoint_level", &["checkpoint", "resume", "protect"]),
+    ("checkpoint_scratch", &["checkpoint", "resume", "protect"]),
     ("first_checkpoint", &["checkpoint", "protect"]),
     ("host_wait", &["checkpoint", "protect"]),
     ("max_degree", &["spares", "pool", "arbitrate"]),

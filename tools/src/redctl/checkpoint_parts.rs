@@ -131,7 +131,7 @@ fn remove(part: &Part, place: &Path) -> Result<()> {
 /// The images that each host has to have, as far as lines are of hosts: by host, number of the line and name.
 fn expected(manifests: &[Manifest]) -> BTreeMap<u32, BTreeSet<(u64, String)>> {
     let mut all = BTreeMap::<_, BTreeSet<_>>::new();
-    for manifest in manifests.iter().filter(|manifest| manifest.level.is_of_hosts()) {
+    for manifest in manifests.iter().filter(|manifest| manifest.level.is_of_hosts() && !manifest.level.is_fetched()) {
         for member in &manifest.members {
             let name = image_path(Path::new(""), member.replica.rank).display().to_string();
             for holder in manifest.holders(member.host) {

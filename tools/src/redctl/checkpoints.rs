@@ -1,8 +1,9 @@
 //! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
 
+use super::checkpoint_objects::Remote;
 use super::checkpoint_parts::{self, OnHosts, Part, PartWork, ask};
 use crate::cli::checkpoint::{directory_of_site, find_store};
-use crate::{secret_file, undo};
+use crate::{remote, secret_file, undo};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use cloner::image::check::check;
@@ -28,12 +29,12 @@ const CUT: &str = "undo";
 /// Which lines.
 #[derive(Args, Clone, Debug)]
 pub struct Which {
-    /// A job, or the directory of its checkpoints; those of all jobs if it is left out
-    #[arg(value_name = "DIR|JOB")]
+    /// A job, or the directory or URL of its checkpoints; those of all jobs if it is left out
+    #[arg(value_name = "DIR|URL|JOB")]
     which: Option<PathBuf>,
 
     /// Where checkpoints are kept [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
-    #[arg(long = "checkpoint-dir", value_name = "DIR")]
+    #[arg(long = "checkpoint-dir", value_name = "DIR|URL")]
     directory: Option<PathBuf>,
 
     /// The file with the key of those that are encrypted (redrun --checkpoint-encrypt)
@@ -86,13 +87,32 @@ impl Which {
         self.directory.clone().unwrap_or_else(directory_of_site)
     }
 
-    fn stores(&self) -> Result<Vec<Store>> {
+    /// Where they are looked for, for the user.
+    fn place(&self) -> PathBuf {
+        let named = self.which.clone().filter(|which| remote::url(which).is_some());
+        named.unwrap_or_else(|| self.directory())
+    }
+
+    fn stores(&self) -> Result<Found> {
         let key = self.key()?;
-        let stores = match &self.which {
-            Some(which) => self.one(which).map(|store| vec![store])?,
-            None => Store::below(&self.directory())?,
+        let remote = Remote::find(self.which.as_deref(), &self.directory())?;
+        let stores = match (&remote, &self.which) {
+            (Some(remote), _) => remote.stores()?,
+            (None, Some(which)) => self.one(which).map(|store| vec![store])?,
+            (None, None) => Store::below(&self.directory())?,
         };
-        Ok(stores.into_iter().map(|store| store.with_key(key.clone())).collect())
+        let stores = stores.into_iter().map(|store| store.with_key(key.clone())).collect();
+        Ok(Found { stores, remote })
+    }
+
+    /// The store of the job that is meant, of which there must be one.
+    fn only(&self) -> Result<(Store, Option<Remote>)> {
+        let Found { mut stores, remote } = self.stores()?;
+        match (stores.pop(), stores.is_empty()) {
+            (Some(store), true) => Ok((store, remote)),
+            (Some(_), false) => bail!("there are several jobs: name one of them"),
+            (None, _) => bail!("there are no checkpoints in {}", self.place().display()),
+        }
     }
 
     fn key(&self) -> Result<Option<Secret>> {
@@ -102,6 +122,13 @@ impl Which {
     fn one(&self, which: &Path) -> Result<Store> {
         find_store(which, &self.directory()).map_err(|why| anyhow::anyhow!("{}: {why}", which.display()))
     }
+}
+
+/// Lines that were looked for.
+struct Found {
+    stores: Vec<Store>,
+    /// They are in an object store, and what says of them was got from there.
+    remote: Option<Remote>,
 }
 
 fn age(kept: &Kept) -> Duration {
@@ -118,8 +145,13 @@ fn bytes(kept: &Kept) -> u64 {
     kept.manifest.image_bytes
 }
 
-fn as_json(store: &Store, generation: Generation, opened: &Result<Kept, line_store::Error>) -> Value {
-    let directory = store.directory().display().to_string();
+/// Where a store is, for the user.
+fn place_of(store: &Store, remote: Option<&Remote>) -> String {
+    remote.map_or_else(|| store.directory().display().to_string(), |remote| remote.of_job(store).url().to_owned())
+}
+
+fn as_json(place: &str, generation: Generation, opened: &Result<Kept, line_store::Error>) -> Value {
+    let directory = place;
     match opened {
         Err(error) => json!({ "directory": directory, "number": generation.0, "error": error.to_string() }),
         Ok(kept) => json!({
@@ -145,11 +177,12 @@ fn program(kept: &Kept) -> String {
 /// When a directory cannot be read, or standard output not be written.
 pub fn list(list: &List) -> Result<()> {
     let mut rows = Vec::new();
-    for store in list.which.stores()? {
+    let found = list.which.stores()?;
+    for store in &found.stores {
         for generation in store.generations()? {
             let opened = store.open(generation);
             if list.json {
-                rows.push(as_json(&store, generation, &opened).to_string());
+                rows.push(as_json(&place_of(store, found.remote.as_ref()), generation, &opened).to_string());
                 continue;
             }
             let name = store.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -169,7 +202,7 @@ pub fn list(list: &List) -> Result<()> {
         }
     }
     if rows.is_empty() && !list.json {
-        say::error(format_args!("redctl: there are no checkpoints in {}", list.which.directory().display()));
+        say::error(format_args!("redctl: there are no checkpoints in {}", list.which.place().display()));
     }
     for row in rows {
         say::text(format!("{}\n", say::shown(&row)).as_bytes())?;
@@ -185,8 +218,8 @@ pub fn work(work: &Work) -> Result<()> {
     match work {
         Work::Part(part) => checkpoint_parts::work(part),
         Work::Verify { which, on_hosts } => {
-            let stores = which.stores()?;
-            anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.directory().display());
+            let Found { stores, remote } = which.stores()?;
+            anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.place().display());
             let (mut bad, key) = (0, which.key()?);
             for store in stores {
                 let (mut damaged, mut lines) = (BTreeSet::new(), Vec::new());
@@ -197,13 +230,14 @@ pub fn work(work: &Work) -> Result<()> {
                 let mut on_hosts = on_hosts.transpose()?;
                 // What others are built on comes first.
                 for generation in store.generations()?.into_iter().rev() {
+                    let got = remote.as_ref().map_or(Ok(()), |remote| remote.get(&store, generation));
                     let elsewhere = on_hosts.as_mut().map(|wrong| wrong.remove(&generation.0).unwrap_or_default());
-                    let told =
-                        verify(&store, generation, key.as_ref(), (&damaged, elsewhere)).unwrap_or_else(|error| {
-                            damaged.insert(generation);
-                            format!("damaged: {error:#}")
-                        });
-                    lines.push(format!("{} checkpoint {generation}: {told}", store.directory().display()));
+                    let told = got.and_then(|()| verify(&store, generation, key.as_ref(), (&damaged, elsewhere)));
+                    let told = told.unwrap_or_else(|error| {
+                        damaged.insert(generation);
+                        format!("damaged: {error:#}")
+                    });
+                    lines.push(format!("{} checkpoint {generation}: {told}", place_of(&store, remote.as_ref())));
                 }
                 bad += damaged.len();
                 lines.iter().rev().try_for_each(|line| say::line(format_args!("{line}")))?;
@@ -211,12 +245,14 @@ pub fn work(work: &Work) -> Result<()> {
             if bad > 0 { bail!("{bad} checkpoints are damaged") } else { Ok(()) }
         }
         Work::Delete { which, number, on_hosts } => {
-            let Some(of_job) = &which.which else { bail!("name the job whose checkpoints are to be removed") };
-            let store = which.one(of_job)?.with_key(which.key()?);
+            if which.which.is_none() {
+                bail!("name the job whose checkpoints are to be removed")
+            };
+            let (store, remote) = which.only()?;
             let all = store.generations()?;
             let meant: Vec<_> = all.into_iter().filter(|one| number.is_none_or(|number| one.0 == number)).collect();
-            anyhow::ensure!(!meant.is_empty(), "{} has no such checkpoint", store.directory().display());
-            for generation in meant {
+            anyhow::ensure!(!meant.is_empty(), "{} has no such checkpoint", place_of(&store, remote.as_ref()));
+            for generation in meant.iter().copied() {
                 store.check_unneeded(generation)?;
                 if on_hosts.is_wanted {
                     let manifests = manifests(&store, &[generation]);
@@ -226,6 +262,10 @@ pub fn work(work: &Work) -> Result<()> {
                     }
                 }
                 store.delete(generation)?;
+            }
+            if let Some(remote) = remote {
+                let of_job = remote.of_job(&store);
+                return if number.is_some() { of_job.remove(&meant) } else { of_job.sweep(&[]) };
             }
             store.collect(None)?;
             if store.generations()?.is_empty() {
@@ -240,6 +280,9 @@ pub fn work(work: &Work) -> Result<()> {
 
 /// The files of a line that can be seen from here.
 fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
+    if kept.manifest.level.is_fetched() {
+        return Ok(kept.manifest.objects.iter().map(|stored| kept.directory.join(&stored.key)).collect());
+    }
     if !kept.manifest.level.is_of_hosts() {
         return Ok(kept.manifest.files.iter().map(|(name, _)| kept.directory.join(name)).collect());
     }
@@ -325,7 +368,7 @@ fn verify(
     if let Some(link) = kept.manifest.chain.iter().find(|link| damaged.contains(link)) {
         bail!("it is built on checkpoint {link}, which is damaged");
     }
-    Ok(match kept.manifest.level.is_of_hosts() {
+    Ok(match kept.manifest.level.is_of_hosts() && !kept.manifest.level.is_fetched() {
         false => "as it was written".to_owned(),
         true if elsewhere.is_some() => "as it was written, on all hosts that keep it".to_owned(),
         true => {

@@ -40,9 +40,11 @@ pub enum Kind {
     Saver,
     /// The socket of a helper that sends or receives files; the number is its own.
     Carrier,
+    /// The socket of the helper that gets files from an object store.
+    Fetcher,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Death,
     Kind::Agent,
     Kind::Output,
@@ -52,6 +54,7 @@ const KINDS: [Kind; 9] = [
     Kind::Sender,
     Kind::Saver,
     Kind::Carrier,
+    Kind::Fetcher,
 ];
 const KIND_BITS: u32 = 4;
 

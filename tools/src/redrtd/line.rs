@@ -154,7 +154,13 @@ impl Daemon {
                 Reply::Copied => LineStep::Copied,
                 Reply::Saved(cost, steps) => LineStep::Saved(cost, steps),
                 Reply::Failed(told) => LineStep::Failed(NoImage::Helper(told)),
-                Reply::Running { .. } | Reply::Listening(_) | Reply::Sent(_) | Reply::Kept(_) => continue,
+                Reply::Running { .. }
+                | Reply::Listening(_)
+                | Reply::Sent(_)
+                | Reply::Kept(_)
+                | Reply::Moved(_)
+                | Reply::Stored(_)
+                | Reply::Fetched => continue,
             };
             self.tell(&FromDaemon::Line { generation, replica, step });
         }

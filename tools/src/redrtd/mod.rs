@@ -8,6 +8,7 @@
 mod child;
 mod clones;
 mod copying;
+mod fetching;
 mod gpus;
 mod guard;
 mod input;
@@ -105,6 +106,8 @@ struct Daemon {
     /// Helpers that send or receive files, by numbers of their own.
     carriers: HashMap<usize, parts::Carrier>,
     next_carrier: usize,
+    /// What processes go on from is being fetched.
+    fetching: Option<fetching::Fetching>,
     /// Clones made of each replica here.
     clone_counts: HashMap<ReplicaId, u64>,
     /// Whether `redrun` asked not to be sent output.
@@ -168,6 +171,7 @@ impl Daemon {
             saver_turns: turns::Turns::new(),
             carriers: HashMap::new(),
             next_carrier: 0,
+            fetching: None,
             clone_counts: HashMap::new(),
             held: false,
             leaving: false,
@@ -227,6 +231,7 @@ impl Daemon {
             Kind::Sender => self.sender_ready(number),
             Kind::Saver => self.saver_ready(number),
             Kind::Carrier => self.carrier_ready(number),
+            Kind::Fetcher => self.fetcher_ready()?,
         }
         Ok(())
     }
@@ -259,8 +264,9 @@ impl Daemon {
         while !self.unstarted.is_empty() {
             self.start_next()?;
         }
+        let Some(message) = self.put_aside(message) else { return Ok(()) };
         match message {
-            ToDaemon::Launch(launch) => self.launch(*launch)?,
+            ToDaemon::Launch(launch) => self.launch_fetched(*launch)?,
             ToDaemon::Cards(cards) => self.tell_agents(&ToAgent::Cards(cards)),
             ToDaemon::View(view) => {
                 if let Some(job) = &mut self.job {

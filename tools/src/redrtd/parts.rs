@@ -1,9 +1,11 @@
-//! The daemon's part in copies of what hosts have of lines: helpers that send files, and that receive them.
+//! The daemon's part in copies of what hosts have of lines: helpers that send files, to other hosts or an object store,
+//! and that receive them.
 
 use super::Daemon;
 use super::child::Kind;
 use super::clones::no_helper;
 use super::copying::{Reply, Task, heard};
+use crate::remote::Access;
 use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::daemon::FromDaemon;
@@ -38,6 +40,10 @@ impl Daemon {
             PartOrder::Give { directory, files, address } => {
                 Task::Give { secret, destination: address, directory, files }
             }
+            PartOrder::Store { directory, files, prefix, sealed_access } => {
+                let access = Access::unsealed(&sealed_access, self.post.secret()).map_err(no_helper)?;
+                Task::Store { access, directory, files, prefix }
+            }
         };
         let (helper, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
         let number = self.next_carrier;
@@ -66,6 +72,8 @@ impl Daemon {
             let step = match reply {
                 Reply::Listening(address) => PartStep::Listening(address),
                 Reply::Kept(bytes) => PartStep::Kept(bytes),
+                Reply::Moved(bytes) => PartStep::Moved(bytes),
+                Reply::Stored(objects) => PartStep::Stored(objects),
                 Reply::Failed(told) => PartStep::Failed(NoImage::Helper(told)),
                 // That it has gone is told by who has it.
                 Reply::Sent(_) => {
@@ -74,7 +82,7 @@ impl Daemon {
                 }
                 _ => continue,
             };
-            carrier.is_done = !matches!(step, PartStep::Listening(_));
+            carrier.is_done = !matches!(step, PartStep::Listening(_) | PartStep::Moved(_));
             self.tell(&FromDaemon::Part { generation, source, step });
         }
         if has_ended {

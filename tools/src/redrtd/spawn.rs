@@ -343,6 +343,16 @@ impl Prepared {
     }
 }
 
+/// Starts a helper that has nothing to do with processes, before there are any.
+pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
+    let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
+    let mut command = Command::new(own_program()?);
+    command.arg(HELPER_FLAG).env_clear().stdin(Stdio::null());
+    inherit(&mut command, vec![(theirs.as_raw_fd(), HELPER_FD)], getrlimit(Resource::RLIMIT_NOFILE)?, None);
+    let child = command.spawn().context("Failed to start a helper")?;
+    Ok((child, greet(ours, task)?))
+}
+
 /// What happens in the child between fork and exec: descriptors get the numbers that go with them.
 fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u64, u64), processors: Option<CpuSet>) {
     let parent = std::process::id() as libc::pid_t;

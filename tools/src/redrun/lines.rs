@@ -7,19 +7,22 @@ use crate::cli::checkpoint::Checkpoint;
 use crate::homes::{self, Seat};
 use crate::ledger::Returned;
 use crate::plan::HostPlan;
+use crate::remote::{self, Access};
 use crate::undo;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
 use job_root::{Input, Output};
-use line_store::{Kept, Level, Manifest, Member, Store};
+use line_store::{Kept, Level, Manifest, Member, Store, objects, place};
 use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::line::{Building, Generation, Image, LineOrder, Restore, image_path, memory_path};
+use redrt_wire::line::{Building, Generation, Image, LineOrder, Objects, Restore, image_path, memory_path};
+use redrt_wire::object::{Entry, Stored};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -70,6 +73,10 @@ pub(super) struct Returning {
 pub struct Lines {
     checkpoint: Checkpoint,
     store: Store,
+    /// The place of this job in the object store.
+    remote: Option<Access>,
+    /// A line that is not whole there may have a number that the store here does not know of.
+    next_min: Generation,
     worker: Worker<Work, Done>,
     /// The line from which this life of the job began, or the newest since.
     pub newest: Option<Box<Kept>>,
@@ -89,26 +96,46 @@ impl Lines {
     pub fn new(job: &Job, job_number: u64, comes_back: bool, is_elsewhere: bool, bell: &Bell) -> Result<Option<Self>> {
         let Some(checkpoint) = job.checkpoint.clone() else { return Ok(None) };
         let store = Store::of_job(&checkpoint.directory, job_number).with_key(checkpoint.key.clone());
+        let remote = checkpoint.access.as_ref().map(|access| access.below(&format!("{job_number:016x}")));
         // An error is told before anything is started.
         store.next()?;
+        let option = if remote.is_some() { "--checkpoint-scratch" } else { "--checkpoint-dir" };
         std::fs::create_dir_all(&checkpoint.directory)
-            .with_context(|| format!("--checkpoint-dir {}", checkpoint.directory.display()))?;
+            .with_context(|| format!("{option} {}", checkpoint.directory.display()))?;
+        if remote.is_some() {
+            remote::check_scratch(&checkpoint.directory)?;
+        }
+        let mut next_min = Generation(0);
+        match &remote {
+            Some(remote) if comes_back && is_elsewhere => remote.mirror(&store)?,
+            Some(remote) if !comes_back => {
+                next_min =
+                    remote.objects()?.generations().next_back().map_or(next_min, |highest| Generation(highest.0 + 1));
+            }
+            _ => {}
+        }
         // One that was resumed has the lock. Without lines nobody can resume it, and there is no directory yet.
         let (needs_lock, mut lock) = (job.resume.is_none(), None);
         if needs_lock && comes_back && store.directory().exists() {
             // A host that was lost may be taken to have it for a while, by a server of files.
             lock = store.lock().or_else(|error| if is_elsewhere { Ok(None) } else { Err(error) })?;
         }
-        let (of_thread, chain_length) = (store.clone(), checkpoint.chain_length);
+        let (of_thread, chain_length) = ((store.clone(), remote.clone()), checkpoint.chain_length);
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
-                inbox.tell(work_on(&of_thread, work, chain_length, needs_lock.then_some(&mut lock)));
+                inbox.tell(work_on(
+                    (&of_thread.0, of_thread.1.as_ref()),
+                    work,
+                    chain_length,
+                    needs_lock.then_some(&mut lock),
+                ));
             }
         });
         let worker = worker.context("Failed to start a thread")?;
         let newest = job.resume.clone().map(Box::new);
         let (beside, unshown) = (Vec::new(), BTreeMap::new());
-        Ok(Some(Self { checkpoint, store, worker, newest, beside, basis: None, uncommitted: None, unshown }))
+        let (basis, uncommitted) = (None, None);
+        Ok(Some(Self { checkpoint, store, remote, next_min, worker, newest, beside, basis, uncommitted, unshown }))
     }
 
     /// Where the lines of this job are.
@@ -123,7 +150,7 @@ impl Lines {
             schedule: self.checkpoint.schedule,
             first: self.checkpoint.first,
             // A directory that cannot be listed any more is told of when the next line is begun.
-            next: self.store.next().unwrap_or(Generation(u64::from(u32::MAX))),
+            next: self.store.next().unwrap_or(Generation(u64::from(u32::MAX))).max(self.next_min),
             restored: self
                 .newest
                 .as_ref()
@@ -156,7 +183,19 @@ fn forget_old_changes(store: &Store) {
     }
 }
 
-fn work_on(store: &Store, work: Work, chain_length: u32, lock: Option<&mut Option<File>>) -> Done {
+/// In an object store a line counts when its manifest is there.
+fn publish(remote: Option<&Access>, generation: Generation, path: &Path) -> io::Result<()> {
+    let Some(remote) = remote else { return Ok(()) };
+    let entry = Entry { key: objects::manifest_key(generation), path: path.to_owned(), facts: None };
+    remote.put(&[entry], &mut |_| Ok(())).map(drop).map_err(|error| io::Error::other(format!("{error:#}")))
+}
+
+fn work_on(
+    (store, remote): (&Store, Option<&Access>),
+    work: Work,
+    chain_length: u32,
+    lock: Option<&mut Option<File>>,
+) -> Done {
     match work {
         Work::Begin(generation, newest) => {
             let basis = newest.and_then(|newest| store.basis(newest, chain_length));
@@ -167,9 +206,13 @@ fn work_on(store: &Store, work: Work, chain_length: u32, lock: Option<&mut Optio
         }
         Work::Commit(manifest) => {
             let generation = manifest.generation;
-            match store.commit(*manifest) {
+            match store.commit_published(*manifest, |path| publish(remote, generation, path)) {
                 Ok(kept) => {
                     forget_old_changes(store);
+                    if let (Some(remote), Ok(whole)) = (remote, store.generations()) {
+                        // What cannot be removed is no reason not to have the line, and is removed with a later one.
+                        let _ = remote.sweep(&whole);
+                    }
                     Done::Committed(Box::new(kept))
                 }
                 Err(error) => Done::Failed(generation, StoreFailure::NotKept(error.to_string())),
@@ -218,12 +261,14 @@ impl Shell<'_> {
 
     pub(super) fn drop_line(&mut self, generation: Generation) {
         self.parts.take_if(|parts| parts.generation() == generation);
+        self.storing.take_if(|storing| storing.generation() == generation);
         self.give_to_store(Work::Drop(generation));
     }
 
-    /// All of a line is on the disks. `keepers`: who has a copy of the part of each host.
-    pub(super) fn keep_line(&mut self, taken: TakenLine, keepers: &[Option<u32>]) {
-        let manifest = self.manifest(taken, keepers);
+    /// All of a line is on the disks. `keepers`: who has a copy of the part of each host; `objects`: what of it is in
+    /// the object store.
+    pub(super) fn keep_line(&mut self, taken: TakenLine, keepers: &[Option<u32>], objects: Vec<Stored>) {
+        let manifest = Manifest { objects, ..self.manifest(taken, keepers) };
         self.give_to_store(Work::Commit(Box::new(manifest)));
     }
 
@@ -391,6 +436,7 @@ impl Shell<'_> {
             chain: chain.copied().collect(),
             level,
             copies,
+            objects: Vec::new(),
         }
     }
 
@@ -448,7 +494,7 @@ impl Shell<'_> {
 
     /// What was of the life that is over.
     pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration) {
-        self.parts = None;
+        (self.parts, self.storing) = (None, None);
         self.joining.clear();
         self.clones = super::clones::Clones::default();
         // Whom new daemons hold nobody has told them.
@@ -539,8 +585,28 @@ impl Shell<'_> {
             told.done.iter().for_each(|line| self.console.plain(line));
             told.wrong.iter().for_each(|line| self.console.warning(line));
         }
-        let sealed_key = self.sealed_key()?;
-        Ok(Some(Restore { generation, places, has_logs_of_hosts, memories, sealed_key, images }))
+        let (objects, sealed_key) = (self.objects()?, self.sealed_key()?);
+        Ok(Some(Restore { generation, places, has_logs_of_hosts, memories, objects, sealed_key, images }))
+    }
+
+    /// How the object store is reached, where there is one, as daemons are sent it.
+    pub(super) fn sealed_access(&self) -> Result<Option<Vec<u8>>> {
+        let remote = self.lines.as_ref().and_then(|lines| lines.remote.as_ref());
+        remote.map(|remote| remote.sealed(self.fleet.secret())).transpose()
+    }
+
+    /// What each host has to have of the newest line, and of those that it is built on.
+    fn objects(&self) -> Result<Option<Objects>> {
+        let Some(sealed_access) = self.sealed_access()? else { return Ok(None) };
+        let Some((lines, (kept, seats))) = self.lines.as_ref().zip(self.seats()) else { return Ok(None) };
+        let older = kept.manifest.chain.iter().map(|link| Ok(lines.store.open(*link)?.manifest));
+        let older = older.collect::<Result<Vec<_>>>()?;
+        let seated =
+            self.job.world.replicas().zip(seats).filter_map(|(replica, seat)| Some((replica.rank, seat?.host)));
+        let seated: Vec<_> = seated.collect();
+        let directory = |host, manifest: &Manifest| place::of_host(lines.directory(), host, manifest.generation);
+        let wanted = homes::objects(&kept.manifest, &older, &seated, self.fleet.plan().hosts.len(), &directory);
+        Ok(Some(Objects { sealed_access, wanted }))
     }
 
     /// Where they go on, by process.

@@ -34,6 +34,7 @@ mod standard;
 mod start_record;
 mod status;
 mod status_lines;
+mod storing;
 mod streams;
 mod summary;
 mod targets;
@@ -146,6 +147,8 @@ struct Shell<'a> {
     lines: Option<lines::Lines>,
     /// Copies of what hosts have of the line that is about to count.
     parts: Option<parts::Parts>,
+    /// What hosts have of a line goes to the object store.
+    storing: Option<storing::Storing>,
     /// The job is to go back to a line.
     return_due: Option<lines::Return>,
     /// The hosts that the root knows to be part of the job.
@@ -281,6 +284,7 @@ impl<'a> Shell<'a> {
             replay: None,
             lines,
             parts: None,
+            storing: None,
             return_due: None,
             members: BTreeSet::new(),
             went_back: None,

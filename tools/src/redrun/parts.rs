@@ -32,11 +32,13 @@ impl Parts {
 impl Shell<'_> {
     /// All images of a line are on the disks of their hosts.
     pub(super) fn commit_line(&mut self, taken: TakenLine) {
-        if !self.level().has_copies() {
-            return self.keep_line(taken, &[]);
+        if self.level().is_fetched() {
+            return self.store_line(taken);
         }
-        let sources: BTreeSet<_> = self.saved(&taken).filter_map(|replica| self.root.host_at_line(replica)).collect();
-        let sources: Vec<_> = sources.into_iter().collect();
+        if !self.level().has_copies() {
+            return self.keep_line(taken, &[], Vec::new());
+        }
+        let sources: Vec<_> = self.sources_of(&taken).into_iter().collect();
         let places = self.places();
         let mut partners = partners(&sources, &places);
         let basis = self.lines.as_ref().and_then(|lines| lines.basis.as_deref());
@@ -57,7 +59,7 @@ impl Shell<'_> {
             let order = PartOrder::Keep {
                 directory: self.place(partner, generation),
                 own_beside: self.lines_beside(),
-                files: self.files_of(source),
+                files: self.files_of_parts(source),
             };
             self.relay(Some(partner), &ToDaemon::Part { generation, source, order });
         }
@@ -84,6 +86,11 @@ impl Shell<'_> {
         partners(&keepers.keys().copied().collect::<Vec<_>>(), &self.places()) == keepers
     }
 
+    /// The hosts whose processes are saved in a line.
+    pub(super) fn sources_of(&self, taken: &TakenLine) -> BTreeSet<u32> {
+        self.saved(taken).filter_map(|replica| self.root.host_at_line(replica)).collect()
+    }
+
     fn saved<'a>(&'a self, taken: &'a TakenLine) -> impl Iterator<Item = ReplicaId> + 'a {
         let saved = self.job.world.replicas().zip(&taken.positions);
         saved.filter(|(_, position)| position.is_some()).map(|(replica, _)| replica)
@@ -95,10 +102,13 @@ impl Shell<'_> {
         place::of_host(&job, host, generation)
     }
 
-    /// The names of what a host has of the line that is being taken.
-    fn files_of(&self, host: u32) -> Vec<String> {
-        let Some(parts) = &self.parts else { return Vec::new() };
-        let images = self.saved(&parts.taken).filter(|replica| self.root.host_at_line(*replica) == Some(host));
+    fn files_of_parts(&self, host: u32) -> Vec<String> {
+        self.parts.as_ref().map_or_else(Vec::new, |parts| self.files_of(&parts.taken, host))
+    }
+
+    /// The names of what a host has of a line that is being taken.
+    pub(super) fn files_of(&self, taken: &TakenLine, host: u32) -> Vec<String> {
+        let images = self.saved(taken).filter(|replica| self.root.host_at_line(*replica) == Some(host));
         let images = images.map(|replica| image_path(Path::new(""), replica.rank));
         let has_memory = self.job.options.transport != Transport::Tcp && !self.job.world.is_replicated();
         let memory = has_memory.then(|| memory_path(Path::new(""), host));
@@ -107,11 +117,14 @@ impl Shell<'_> {
 
     /// What a daemon says of such a copy.
     pub(super) fn hear_of_part(&mut self, host: u32, generation: Generation, source: u32, step: PartStep) {
+        if self.storing.is_some() {
+            return self.hear_of_storing(host, generation, step);
+        }
         let Some(parts) = self.parts.as_mut().filter(|parts| parts.generation() == generation) else { return };
         match step {
             PartStep::Listening(address) => {
                 if parts.copies.listens(source, host) {
-                    let (directory, files) = (self.place(source, generation), self.files_of(source));
+                    let (directory, files) = (self.place(source, generation), self.files_of_parts(source));
                     let order = PartOrder::Give { directory, files, address };
                     self.relay(Some(source), &ToDaemon::Part { generation, source, order });
                 }
@@ -120,6 +133,7 @@ impl Shell<'_> {
                 parts.copies.kept(source, host);
                 parts.byte_count += byte_count;
             }
+            PartStep::Moved(_) | PartStep::Stored(_) => {}
             PartStep::Failed(why) => {
                 if let Some(Uncopied { source, .. }) = parts.copies.failed(source, host) {
                     let why = format!("on {}: {why}", self.fleet.name(host));
@@ -132,6 +146,7 @@ impl Shell<'_> {
 
     /// A host is lost, and what it has not given or was to keep.
     pub(super) fn part_lost(&mut self, host: u32) {
+        self.storer_lost(host);
         let Some(parts) = &mut self.parts else { return };
         let (generation, lost) = (parts.generation(), parts.copies.host_lost(host));
         let name = self.fleet.name(host).to_owned();
@@ -163,6 +178,6 @@ impl Shell<'_> {
             "seconds": parts.begun.elapsed().as_secs_f64(), "hosts": keepers.iter().flatten().count(),
         });
         self.record("checkpoint-copied", &fields);
-        self.keep_line(parts.taken, &keepers);
+        self.keep_line(parts.taken, &keepers, Vec::new());
     }
 }

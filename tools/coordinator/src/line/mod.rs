@@ -118,7 +118,7 @@ struct Attempt {
     begun_at: Duration,
     /// Since when it is in this stage.
     since: Duration,
-    /// When an image was last heard to have grown.
+    /// When an image was last heard to have grown, or some of its copy to have gone.
     grown_at: Duration,
     /// How far each is: the round, and bytes of it.
     grown: BTreeMap<ReplicaId, (u32, u64)>,
@@ -306,6 +306,13 @@ impl LineWatch {
         attempt.grown_at = now;
         attempt.awaited.remove(&replica);
         attempt.awaited.is_empty().then(|| attempt.advance(now))
+    }
+
+    /// Something of what is copied elsewhere has gone.
+    fn moved(&mut self, now: Duration, generation: Generation) {
+        if let Some(attempt) = self.attempt_at(generation, Stage::Committing) {
+            attempt.grown_at = now;
+        }
     }
 
     /// All that a process has sent has reached the other hosts.

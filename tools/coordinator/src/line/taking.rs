@@ -17,6 +17,8 @@ pub const RESUME_CODE: i32 = 75;
 pub enum StoreNews {
     /// There is a place for it.
     Opened,
+    /// More of it has gone to where it is kept.
+    Moving,
     /// It is kept.
     Committed,
     /// It is not.
@@ -171,6 +173,7 @@ impl Coordinator {
         let Some(line) = &mut self.line else { return };
         match news {
             StoreNews::Opened => line.opened(now, generation),
+            StoreNews::Moving => line.moved(now, generation),
             StoreNews::Failed(why) if line.under_way() == Some(generation) => {
                 self.follow(now, Next::GiveUp(LineFailure::Store(why)));
             }

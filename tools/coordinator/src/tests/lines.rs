@@ -375,6 +375,21 @@ fn images_that_grow_take_their_time_and_those_that_do_not_are_no_longer_waited_f
     assert!(table.lines([progress(9), Input::Tick]).contains("nothing more was written of 0.0"));
 }
 
+/// What goes to an object store may take long, as long as it moves.
+#[test]
+fn a_store_to_which_something_still_moves_is_waited_for() {
+    let mut table = table(&[1], Schedule::Asked);
+    table.want(false);
+    table.take(1, 6);
+    for _ in 0..4 {
+        table.now += WRITE_TIME_MAX / 2;
+        assert_eq!(table.store(1, StoreNews::Moving), "");
+        assert_eq!(table.lines([Input::Tick]), "");
+    }
+    table.now += WRITE_TIME_MAX;
+    assert!(table.lines([Input::Tick]).contains("has not answered"));
+}
+
 /// The disk answers after all: the line is there, and later losses go back to it.
 #[test]
 fn a_line_that_is_kept_after_it_was_given_up_counts() {

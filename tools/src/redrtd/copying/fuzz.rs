@@ -8,6 +8,7 @@ use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::frame::{FrameReader, encode};
 use redrt_wire::line::Step;
 use redrt_wire::no_image::Told;
+use redrt_wire::object::{Facts, Stored};
 use redrt_wire::secret::Secret;
 use serde::de::DeserializeOwned;
 
@@ -39,6 +40,9 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         Reply::Stopped { unread: vec![1; 40], is_below_script: true },
         Reply::Sent(Cost::default()),
         Reply::Saved(Cost::default(), vec![Step { name: "cut: state".into(), ns: 7 }]),
+        Reply::Moved(7),
+        Reply::Stored(vec![Stored { key: "0.image".into(), facts: Facts { bytes: 7, digest: "ab".into() } }]),
+        Reply::Fetched,
         Reply::Failed(Told { sentence: "why".into(), is_lasting: true }),
     ];
     [

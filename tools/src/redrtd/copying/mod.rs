@@ -6,6 +6,8 @@
 //!        ├─ redrtd --helper (send)    ═══ memory ═══▶ receiver
 //!        ├─ redrtd --helper (save)    ═══ memory ═══▶ file
 //!        ├─ redrtd --helper (give)    ═══ files ═══▶ redrtd --helper (keep) of another host
+//!        ├─ redrtd --helper (store)   ── redstore ═══ files ═══▶ object store
+//!        ├─ redrtd --helper (fetch)   ── redstore ◀═══ files ═══ object store
 //!        └─ redrtd --helper (load)    ── first process of a namespace ── receiver, which becomes what the file has
 //! ```
 //! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only.
@@ -15,11 +17,13 @@
 mod fuzz;
 mod hold;
 mod load;
+mod objects;
 mod part;
 mod receive;
 mod save;
 mod send;
 
+use crate::remote::Access;
 use anyhow::{Context, Result, bail};
 use cloner::control::Control;
 use cloner::image::digests::Contents;
@@ -31,6 +35,7 @@ use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
 use redrt_wire::line::{Building, Compression, Generation, Step, UndoPlace};
 use redrt_wire::no_image::Told;
+use redrt_wire::object::{Entry, Stored};
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -120,6 +125,24 @@ pub enum Task {
         /// Their names.
         files: Vec<String>,
     },
+    /// Put files of a line into an object store.
+    Store {
+        /// How that is reached.
+        access: Access,
+        /// Where the files are.
+        directory: PathBuf,
+        /// Their names.
+        files: Vec<String>,
+        /// What goes before each name, there.
+        prefix: String,
+    },
+    /// Get files from an object store.
+    Fetch {
+        /// How that is reached.
+        access: Access,
+        /// Which, and where they go.
+        wanted: Vec<Entry>,
+    },
     /// Become the parent of the process that a file has, and end as it ends.
     Load {
         /// The file.
@@ -172,6 +195,12 @@ pub enum Reply {
     Saved(Cost, Vec<Step>),
     /// The files are on the disk; their size in bytes.
     Kept(u64),
+    /// So many bytes have gone to the object store, or come from it.
+    Moved(u64),
+    /// The files are in the object store.
+    Stored(Vec<Stored>),
+    /// They are here.
+    Fetched,
     /// Nothing came of it.
     Failed(Told),
 }
@@ -315,6 +344,10 @@ pub fn help() -> Result<i32> {
         Task::Keep { secret, address, directory, own_beside, files } => {
             part::keep(&secret, address, (&directory, &own_beside), &files, &mut daemon)
         }
+        Task::Store { access, directory, files, prefix } => {
+            objects::store(&access, &directory, &files, &prefix, &mut daemon)
+        }
+        Task::Fetch { access, wanted } => objects::fetch(&access, &wanted, &mut daemon),
         Task::Load { image, key } => load::load(&image, key.as_ref(), &mut daemon).map(|never| match never {}),
     };
     match outcome {

@@ -1,0 +1,108 @@
+//! Lines in an object store, which has names alone: what is whole, and what is to go.
+//!
+//! ```text
+//!  URL/JOB/line-7/0.image 1.image … host-0.memory    put by hosts
+//!                 manifest.json                      put last, and by itself: the line counts when it is there
+//! ```
+//! A line is removed in the other order, so that one without a manifest is torn, whenever that is seen.
+
+use crate::names::{MANIFEST, Name};
+use redrt_wire::line::Generation;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The name of a file of a line, below that of its job.
+#[must_use]
+pub fn key(generation: Generation, file: &str) -> String {
+    format!("{}/{file}", Name::whole(generation))
+}
+
+/// The name of what says that a line is whole.
+#[must_use]
+pub fn manifest_key(generation: Generation) -> String {
+    key(generation, MANIFEST)
+}
+
+/// What there is of one job.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Objects(BTreeMap<Generation, BTreeSet<String>>);
+
+impl Objects {
+    /// From names below that of the job. Those of no line are not redrt's.
+    pub fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut found = Self::default();
+        keys.into_iter().for_each(|key| found.add(key));
+        found
+    }
+
+    fn add(&mut self, key: &str) {
+        let parts = key.split_once('/').and_then(|(line, file)| Some((Name::parse(line)?, file)));
+        if let Some((line, file)) = parts.filter(|(line, _)| line.is_whole) {
+            self.0.entry(line.generation).or_default().insert(file.to_owned());
+        }
+    }
+
+    /// The lines that count.
+    pub fn whole(&self) -> impl Iterator<Item = Generation> + '_ {
+        self.0.iter().filter(|(_, files)| files.contains(MANIFEST)).map(|(generation, _)| *generation)
+    }
+
+    /// All of which there is something, in their order.
+    pub fn generations(&self) -> impl DoubleEndedIterator<Item = Generation> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// What is to be deleted of all lines that are not kept: manifests, and when those are gone what is left.
+    #[must_use]
+    pub fn surplus(&self, kept: &[Generation]) -> [Vec<String>; 2] {
+        let gone = self.0.iter().filter(|(generation, _)| !kept.contains(generation));
+        let keys =
+            gone.flat_map(|(generation, files)| files.iter().map(|file| (file == MANIFEST, key(*generation, file))));
+        let (manifests, others): (Vec<_>, Vec<_>) = keys.partition(|(is_manifest, _)| *is_manifest);
+        [manifests, others].map(|keys| keys.into_iter().map(|(_, key)| key).collect())
+    }
+}
+
+/// What there is of each job, by its name, from names below the URL.
+#[must_use]
+pub fn by_job<'a>(keys: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, Objects> {
+    let mut jobs: BTreeMap<String, Objects> = BTreeMap::new();
+    for (job, rest) in keys.into_iter().filter_map(|key| key.split_once('/')).filter(|(job, _)| is_job(job)) {
+        jobs.entry(job.to_owned()).or_default().add(rest);
+    }
+    jobs
+}
+
+/// Whether this is the name of a job's directory.
+#[must_use]
+pub fn is_job(name: &str) -> bool {
+    name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "00000000000000ab";
+
+    #[test]
+    fn a_line_counts_when_its_manifest_is_there_and_goes_with_it() {
+        let keys =
+            ["line-1/0.image", "line-2/0.image", "line-2/manifest.json", "line-3/manifest.json", "line-4/1.image"];
+        let found = Objects::of(keys.into_iter().chain(["other/0.image", "line-5.partial/x", "line-6"]));
+        assert_eq!(found.whole().collect::<Vec<_>>(), [2, 3].map(Generation));
+        assert_eq!(found.generations().next_back(), Some(Generation(4)));
+        let [manifests, others] = found.surplus(&[Generation(3)]);
+        assert_eq!((manifests, others), (vec![keys[2].into()], vec![keys[0].into(), keys[1].into(), keys[4].into()]));
+        assert!(found.surplus(&[1, 2, 3, 4].map(Generation)).iter().all(Vec::is_empty));
+        assert_eq!(manifest_key(Generation(2)), keys[2]);
+    }
+
+    #[test]
+    fn what_is_no_job_s_is_not_looked_at() {
+        let keys =
+            [format!("{JOB}/line-1/manifest.json"), "x/line-1/manifest.json".into(), format!("{JOB}.old/line-2/a")];
+        let found = by_job(keys.iter().map(String::as_str));
+        assert_eq!(found.keys().collect::<Vec<_>>(), [JOB]);
+        assert_eq!(found[JOB].whole().count(), 1);
+    }
+}

@@ -1,0 +1,302 @@
+//! Checkpoints in an object store, here a directory that is named by a URL.
+
+use crate::checkpoints::{LIMIT, checkpoint, is_back, is_right, store};
+use crate::while_computing;
+use redrt_tests::{Disk, Ended, Job, Running, compile, prefix};
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A store, and where hosts keep what goes there.
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { directory: store() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}", self.path("store").display())
+    }
+
+    /// With a working directory of its own.
+    fn saved(&self, job: Job, scratch: &str) -> Job {
+        let scratch = self.path(scratch).display().to_string();
+        job.options(&["--checkpoint-dir", &self.url(), "--checkpoint-scratch", &scratch]).limit(LIMIT)
+    }
+
+    fn until(&self, degree: u16) -> Job {
+        let job = Job::new(3, &compile("until")).degree(degree).environment("UNTIL_MIB", "4");
+        self.saved(job.options(&["--checkpoint", "asked"]), "scratch")
+    }
+
+    /// One that computes until it is told to stop.
+    fn computing(&self, degree: u16, options: &[&str]) -> Running {
+        let job = self.until(degree).options(options).arguments(&[&self.path("stop").display().to_string()]).start();
+        job.wait_until("computing", |job| job.output().contains("computing"));
+        job
+    }
+
+    fn stop(&self) {
+        fs::write(self.path("stop"), "").expect("the directory is there");
+    }
+
+    fn resume(&self, scratch: &str) -> Job {
+        Job::resume_with(&[self.url(), "--checkpoint-scratch".into(), self.path(scratch).display().to_string()])
+            .limit(LIMIT)
+    }
+
+    /// That of the only job in the store.
+    fn of_job(&self) -> PathBuf {
+        let mut entries = fs::read_dir(self.path("store")).expect("it is there");
+        entries.next().expect("there is a job").expect("it can be read").path()
+    }
+
+    /// The lines in the store, and how many objects each has.
+    fn lines(&self) -> Vec<(String, usize)> {
+        let lines = fs::read_dir(self.of_job()).expect("it is there").flatten();
+        let count = |path: &Path| fs::read_dir(path).expect("it is a directory").count();
+        let mut lines: Vec<_> =
+            lines.map(|line| (line.file_name().to_string_lossy().into_owned(), count(&line.path()))).collect();
+        lines.sort();
+        lines
+    }
+}
+
+fn kill(id: i32) {
+    // SAFETY: - a signal to another process touches no memory of this one.
+    unsafe { libc::kill(id, libc::SIGKILL) };
+}
+
+fn lose_rank_1(job: &Running, degree: u16) {
+    let victims: Vec<_> = (0..degree).map(|index| job.pid_of(&format!("1.{index}"))).collect();
+    victims.into_iter().for_each(kill);
+}
+
+fn resumed_right(ended: Ended) -> Ended {
+    let ended = ended.ended_well();
+    let mut lines: Vec<_> = ended.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
+    ended
+}
+
+fn redctl(words: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(prefix().join("bin/redctl")).args(words).output().expect("it can be started");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn a_job_goes_back_to_a_checkpoint_in_an_object_store_again_and_again() {
+    for degree in [1, 2] {
+        let place = Place::new();
+        let ended = while_computing(LIMIT, place.until(degree), |job| {
+            for count in 1..3 {
+                checkpoint(job);
+                // What is there as it was is not got again, and what is not, is.
+                if count == 2 {
+                    let scratch = fs::read_dir(place.path("scratch")).expect("it is there").flatten().next();
+                    let line = scratch.expect("the job's").path().join("at-0/line-2");
+                    fs::write(line.join("0.image"), "torn").expect("it can be written");
+                }
+                lose_rank_1(job, degree);
+                is_back(job, count, 3 * usize::from(degree));
+            }
+        });
+        let ended = is_right(ended).said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 2");
+        assert_eq!(ended.events("checkpoint-stored").count(), 2, "{ended}");
+        // The second is built on the first.
+        let names: Vec<_> = place.lines().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["line-1", "line-2"], "{ended}");
+    }
+}
+
+#[test]
+fn two_checkpoints_stay_in_an_object_store_and_what_is_torn_goes() {
+    let place = Place::new();
+    let job = place.computing(1, &["--checkpoint-chain", "1"]);
+    checkpoint(&job);
+    for torn in ["line-1", "line-9"] {
+        fs::create_dir_all(place.of_job().join(torn)).expect("it can be made");
+        fs::write(place.of_job().join(torn).join("7.image"), "torn").expect("it can be written");
+    }
+    (0..2).for_each(|_| checkpoint(&job));
+    // Three images, the memory that they shared, and the manifest.
+    assert_eq!(place.lines(), [("line-2".into(), 5), ("line-3".into(), 5)]);
+    place.stop();
+    let _ = job.wait().ended_well();
+}
+
+/// All hosts are gone, with what was on their disks.
+#[test]
+fn a_job_is_resumed_from_an_object_store_alone() {
+    for degree in [1, 2] {
+        let place = Place::new();
+        let first = place.computing(degree, &[]);
+        (0..2).for_each(|_| checkpoint(&first));
+        first.signal(libc::SIGKILL);
+        assert_ne!(first.wait().code, Some(0));
+        fs::remove_dir_all(place.path("scratch")).expect("it can be removed");
+        let second = place.resume("elsewhere").options(&["--checkpoint", "asked"]).start();
+        second.wait_for("started", 3 * usize::from(degree));
+        second.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
+        second.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", second.errors()));
+        let _ = second.wait().ended_with(75).said("goes on from checkpoint 2");
+        place.stop();
+        // By its number, from what the first job had for a store.
+        let job = place.of_job().file_name().expect("it has a name").to_string_lossy()[..6].to_owned();
+        let third = place.saved(Job::resume_with(&[job]), "third").run();
+        let _ = resumed_right(third).said("goes on from checkpoint 4");
+    }
+}
+
+#[test]
+fn what_is_missing_in_an_object_store_is_told_and_the_older_checkpoint_is_used() {
+    let place = Place::new();
+    let first = place.computing(1, &["--checkpoint-chain", "1"]);
+    (0..2).for_each(|_| checkpoint(&first));
+    first.signal(libc::SIGKILL);
+    let _ = first.wait();
+    fs::remove_dir_all(place.path("scratch")).expect("it can be removed");
+    place.stop();
+    let line = place.of_job().join("line-2");
+    fs::write(line.join("1.image"), vec![7; 4096]).expect("it can be written");
+    let ended = resumed_right(place.resume("a").run()).said("1.image in file://").said("is not what was put there");
+    let _ = ended.said("trying checkpoint 1");
+    fs::remove_file(line.join("1.image")).expect("it is there");
+    let ended = resumed_right(place.resume("b").run()).said("Failed to get line-2/1.image");
+    let _ = ended.said("trying checkpoint 1");
+    fs::remove_file(line.join("manifest.json")).expect("it is there");
+    let ended = resumed_right(place.resume("c").run()).said("goes on from checkpoint 1");
+    assert!(!ended.err.contains("trying"), "{ended}");
+}
+
+/// An object that is a pipe to which nobody writes: reading it never ends.
+#[test]
+fn a_store_that_hangs_while_a_job_is_resumed_is_given_up() {
+    let place = Place::new();
+    let first = place.computing(1, &["--checkpoint-chain", "1"]);
+    (0..2).for_each(|_| checkpoint(&first));
+    first.signal(libc::SIGKILL);
+    let _ = first.wait();
+    fs::remove_dir_all(place.path("scratch")).expect("it can be removed");
+    place.stop();
+    let image = place.of_job().join("line-2/1.image");
+    fs::remove_file(&image).expect("it is there");
+    assert!(Command::new("mkfifo").arg(&image).status().expect("mkfifo is there").success());
+    let resumed = place.resume("elsewhere").environment("REDRT_STORE_PATIENCE", "2").run();
+    let _ = resumed_right(resumed).said("does not answer: nothing has moved for 2 s").said("trying checkpoint 1");
+}
+
+#[test]
+fn a_store_that_takes_nothing_and_a_full_disk_before_it_cost_a_checkpoint_and_no_more() {
+    let place = Place::new();
+    let job = place.computing(1, &[]);
+    // A file is where the store's directory would have to be.
+    fs::write(place.path("store"), "").expect("it can be written");
+    let why = job.redctl(&["checkpoint"]).expect_err("there is no place for it");
+    assert!(why.contains("checkpoint 1 was not taken") && why.contains("Failed to make "), "{why}");
+    fs::remove_file(place.path("store")).expect("it is there");
+    checkpoint(&job);
+    lose_rank_1(&job, 1);
+    is_back(&job, 1, 3);
+    place.stop();
+    let _ = job.wait().ended_well().said("the job goes back to checkpoint 2");
+    let Some(disk) = Disk::small(1 << 20) else { return };
+    let options = ["--checkpoint-scratch", &disk.path("scratch").display().to_string()];
+    let place = Place::new();
+    let job = Job::new(3, &compile("until"))
+        .environment("UNTIL_MIB", "4")
+        .arguments(&[&place.path("stop").display().to_string()]);
+    let job = job
+        .options(&["--checkpoint", "asked", "--checkpoint-dir", &place.url()])
+        .options(&options)
+        .limit(LIMIT)
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let why = job.redctl(&["checkpoint"]).expect_err("there is no room for it");
+    assert!(why.contains("was not taken"), "{why}");
+    place.stop();
+    let _ = job.wait().ended_well();
+}
+
+#[test]
+fn redctl_lists_verifies_and_deletes_what_is_in_an_object_store() {
+    let place = Place::new();
+    let job = place.computing(1, &["--checkpoint-chain", "1"]);
+    (0..2).for_each(|_| checkpoint(&job));
+    job.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    let _ = job.wait().ended_with(75);
+    let url = place.url();
+    let (code, said) = redctl(&["checkpoints", "--checkpoint-dir", &url]);
+    assert!(code == Some(0) && said.lines().count() == 2 && said.contains("3 ranks"), "{said}");
+    let (code, said) = redctl(&["checkpoint", "verify", "--checkpoint-dir", &url]);
+    assert!(code == Some(0) && said.matches("as it was written").count() == 2, "{said}");
+    fs::write(place.of_job().join("line-3/0.image"), "torn").expect("it can be written");
+    let (code, said) = redctl(&["checkpoint", "verify", &url]);
+    assert!(code == Some(1) && said.contains("checkpoint 3: damaged: line-3/0.image in file://"), "{said}");
+    assert!(said.contains("is not what was put there"), "{said}");
+    let (code, said) = redctl(&["checkpoint", "delete", &url, "--number", "2"]);
+    assert!(code == Some(0) && place.lines() == [("line-3".to_owned(), 5)], "{said}");
+    let (code, said) = redctl(&["checkpoint", "delete", &url]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::read_dir(place.path("store")).expect("it is there").next().is_none());
+    let (code, said) = redctl(&["checkpoints", &url]);
+    assert!(code == Some(0) && said.contains("there are no checkpoints in "), "{said}");
+    let refused = place.resume("none").run().ended_with(2);
+    let _ = refused.said("no job like this has a checkpoint in file://");
+}
+
+/// What opens the store is not in images that go there.
+#[test]
+fn programs_do_not_get_the_credentials_of_the_store_unless_they_are_named() {
+    let place = Place::new();
+    let shown = |options: &[&str]| {
+        let job = place.saved(Job::new(1, Path::new("/usr/bin/env")).options(&["--checkpoint", "asked"]), "scratch");
+        let job = job.environment("AWS_SECRET_ACCESS_KEY", "hidden").environment("AWS_REGION", "here");
+        job.options(options).run().ended_well().out
+    };
+    let usual = shown(&[]);
+    assert!(usual.contains("AWS_REGION=here") && !usual.contains("hidden"), "{usual}");
+    assert!(shown(&["-x", "AWS_SECRET_ACCESS_KEY"]).contains("AWS_SECRET_ACCESS_KEY=hidden"));
+}
+
+#[test]
+fn what_is_said_of_an_object_store_has_to_make_sense() {
+    let refused = |options: &[&str], what: &str| {
+        let ended =
+            Job::new(1, &compile("until")).options(&["--checkpoint", "1h"]).options(options).run().ended_with(2);
+        let ended = ended.said(what);
+        assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
+    };
+    refused(&["--checkpoint-level", "object"], "say where with --checkpoint-dir s3://BUCKET/PREFIX");
+    refused(&["--checkpoint-level", "partner", "--checkpoint-dir", "s3://b/p"], "s3://b/p is an object store");
+    refused(&["--checkpoint-dir", "ftp://b/p"], "ftp://b/p: say s3://BUCKET/PREFIX or file:///DIRECTORY");
+    refused(&["--checkpoint-dir", "s3://key:secret@b/p"], "no credentials go into a URL");
+    refused(&["--checkpoint-scratch", "/tmp"], "--checkpoint-scratch is for an object store");
+}
+
+/// It accepts connections, and never answers.
+#[test]
+fn a_store_that_does_not_answer_is_told_before_anything_is_started() {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
+    let endpoint = format!("http://{}", silent.local_addr().expect("it has one"));
+    let place = Place::new();
+    let job = Job::new(1, &compile("until")).options(&["--checkpoint", "1h", "--checkpoint-dir", "s3://bucket/p"]);
+    let job = job.options(&["--checkpoint-scratch", &place.path("scratch").display().to_string()]);
+    let job = job.environment("AWS_ENDPOINT_URL", &endpoint).environment("AWS_ALLOW_HTTP", "true");
+    let job = job.environment("AWS_ACCESS_KEY_ID", "key").environment("AWS_SECRET_ACCESS_KEY", "not-printed");
+    let ended = job.environment("REDRT_STORE_PATIENCE", "2").limit(Duration::from_secs(30)).run();
+    assert!(ended.code != Some(0) && !ended.hung() && !ended.err.contains("not-printed"), "{ended}");
+    let _ = ended.said("does not answer");
+}

@@ -1,0 +1,66 @@
+//! Lines in an object store: what says of them is got into a directory that goes with `redctl`, and to verify them all
+//! of them.
+
+use crate::remote::{Access, Jobs, jobs};
+use anyhow::{Context, Result};
+use line_store::{Store, objects};
+use redrt_wire::line::Generation;
+use redrt_wire::object::Entry;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// See the module.
+pub struct Remote {
+    jobs: Jobs,
+    here: TempDir,
+}
+
+impl Remote {
+    /// The store that is named so, if one is.
+    ///
+    /// # Errors
+    /// When it does not say what it has.
+    pub fn find(which: Option<&Path>, directory: &Path) -> Result<Option<Self>> {
+        if which.is_some_and(Path::is_dir) {
+            return Ok(None);
+        }
+        let Some(jobs) = jobs(which, directory)? else { return Ok(None) };
+        let here = tempfile::tempdir().context("Failed to make a directory")?;
+        Ok(Some(Self { jobs, here }))
+    }
+
+    /// Those of all jobs, with the manifests of their lines.
+    ///
+    /// # Errors
+    /// When these cannot be had.
+    pub fn stores(&self) -> Result<Vec<Store>> {
+        let store = |name: &String| {
+            let store = Store::of_job(self.here.path(), u64::from_str_radix(name, 16)?);
+            self.jobs.mirror(&store)?;
+            Ok(store)
+        };
+        self.jobs.names.iter().map(store).collect()
+    }
+
+    /// The place of the job of such a store.
+    #[must_use]
+    pub fn of_job(&self, store: &Store) -> Access {
+        let name = store.directory().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        self.jobs.access.below(name)
+    }
+
+    /// Gets all of a line.
+    ///
+    /// # Errors
+    /// When something of it is missing, or not as it was put.
+    pub fn get(&self, store: &Store, generation: Generation) -> Result<()> {
+        let kept = store.open(generation)?;
+        let entry = |stored: &redrt_wire::object::Stored| Entry {
+            key: objects::key(generation, &stored.key),
+            path: kept.directory.join(&stored.key),
+            facts: Some(stored.facts.clone()),
+        };
+        let entries: Vec<_> = kept.manifest.objects.iter().map(entry).collect();
+        self.of_job(store).get(&entries, &mut |_| Ok(()))
+    }
+}

@@ -1,0 +1,96 @@
+//! What this host lacks of a line is got from the object store before its processes go on from it.
+//!
+//! ```text
+//!  Launch ──▶ a helper gets files ──Fetched──▶ what Launch asks for, then all that came meanwhile
+//!                     └─ fails, or all are to be killed ──▶ NotStarted, of each process of this host
+//! ```
+
+use super::Daemon;
+use super::child::Kind;
+use super::copying::{Reply, Task, heard};
+use super::spawn;
+use crate::remote::Access;
+use anyhow::{Context, Result};
+use control_network::link::Link;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
+use redrt_wire::no_image::NoImage;
+use std::os::unix::net::UnixStream;
+
+/// See the module.
+pub struct Fetching {
+    helper: std::process::Child,
+    link: Link<UnixStream>,
+    launch: Launch,
+    /// What `redrun` has said since, in its order.
+    later: Vec<ToDaemon>,
+}
+
+impl Daemon {
+    /// Launches processes, once what they go on from is here.
+    pub(super) fn launch_fetched(&mut self, launch: Launch) -> Result<()> {
+        let host = self.post.host() as usize;
+        let objects = launch.restore.as_ref().and_then(|restore| restore.objects.as_ref());
+        let wanted = objects.and_then(|objects| Some((objects, objects.wanted.get(host)?)));
+        let Some((objects, wanted)) = wanted.filter(|(_, wanted)| !wanted.is_empty()) else {
+            return self.launch(launch);
+        };
+        let task = Access::unsealed(&objects.sealed_access, self.post.secret())
+            .map(|access| Task::Fetch { access, wanted: wanted.clone() });
+        match task.and_then(|task| self.start_fetching(&task)) {
+            Ok((helper, link)) => self.fetching = Some(Fetching { helper, link, launch, later: Vec::new() }),
+            Err(error) => self.not_fetched(&launch, &format!("{error:#}")),
+        }
+        Ok(())
+    }
+
+    fn start_fetching(&self, task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
+        let (helper, link) = spawn::start_helper(task)?;
+        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Fetcher.token(0));
+        self.epoll.add(link.fd(), token).context("Failed to watch a helper")?;
+        Ok((helper, link))
+    }
+
+    fn not_fetched(&mut self, launch: &Launch, why: &str) {
+        for replica in launch.replicas_on(self.post.host()) {
+            self.tell(&FromDaemon::NotStarted { replica, message: why.to_owned() });
+        }
+    }
+
+    /// What has to wait until processes are there. The rest is given back.
+    pub(super) fn put_aside(&mut self, message: ToDaemon) -> Option<ToDaemon> {
+        let Some(fetching) = &mut self.fetching else { return Some(message) };
+        match message {
+            ToDaemon::Shutdown | ToDaemon::Councillor(_) => Some(message),
+            message => {
+                if matches!(message, ToDaemon::KillAll) {
+                    // Its end is seen.
+                    let _ = fetching.helper.kill();
+                }
+                fetching.later.push(message);
+                None
+            }
+        }
+    }
+
+    /// What the helper has said.
+    pub(super) fn fetcher_ready(&mut self) -> Result<()> {
+        let Some(fetching) = &mut self.fetching else { return Ok(()) };
+        let (replies, has_ended) = heard(&mut fetching.link);
+        let outcome = replies.into_iter().find_map(|reply| match reply {
+            Reply::Fetched => Some(Ok(())),
+            Reply::Failed(told) => Some(Err(told.to_string())),
+            _ => None,
+        });
+        if outcome.is_none() && !has_ended {
+            return Ok(());
+        }
+        let Some(Fetching { helper, link, launch, later }) = self.fetching.take() else { return Ok(()) };
+        let exit = self.end_helper(helper, &link);
+        match outcome.unwrap_or_else(|| Err(NoImage::HelperEnded(exit).to_string())) {
+            Ok(()) => self.launch(launch)?,
+            Err(why) => self.not_fetched(&launch, &why),
+        }
+        later.into_iter().try_for_each(|message| self.obey(message))
+    }
+}
