@@ -4,6 +4,8 @@
 //! it prints when it is left alone, and leave nothing behind. A job that does otherwise is printed with the seed that
 //! repeats it.
 
+mod roots;
+
 use clap::Parser;
 use redrt_tests::lab::lab;
 use redrt_tests::{Disk, Job, Lab, Program, Random, Running};
@@ -64,9 +66,16 @@ struct Arguments {
     /// How often each job is run, each time with what happens to a host at another moment.
     #[arg(long, default_value_t = 1)]
     times: u32,
+
+    /// Only jobs with three roots, of which any host may be lost; else every eighth is such.
+    #[arg(long)]
+    roots: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// Of so many jobs one has several roots.
+const ROOTS_EVERY: u64 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
     /// One replica, before one of its sends.
@@ -325,9 +334,94 @@ impl Trial {
         }
     }
 
-    /// Whether the host is of no more use.
-    fn breaks_the_lab(&self) -> bool {
-        matches!(self.fault, Fault::Power | Fault::Cut)
+    /// Runs it, with what happens to it. `expected` is what it prints when it is left alone.
+    fn run(&self, random: &mut Random, hosts: &Lab, mut disk: Option<&mut Disk>, expected: &str) -> Outcome {
+        let job = self.start(hosts, disk.as_deref());
+        self.strike(random, hosts, &job, disk.as_deref_mut());
+        let ended = job.wait();
+        if let Some(disk) = disk {
+            // The next one needs the room.
+            let _ = std::fs::remove_file(disk.path("audit"));
+        }
+        if self.fault == Fault::Everything {
+            let _ = std::fs::remove_dir_all(hosts.path("store"));
+        }
+        if self.fault == Fault::Cut {
+            hosts.heal_link(self.host);
+        }
+        // Almost taken for dead, if the fault did not do that.
+        ended.err.lines().filter(|line| line.contains("stood still")).for_each(|line| eprintln!("{line}"));
+        let left = hosts.left_behind(Duration::from_secs(4));
+        let is_right = ended.code == Some(0) && ended.out == expected;
+        // A replica that needs a descriptor in MPI_Init ends by itself, and says why.
+        let ends_alone = |loss: &Value| self.fault == Fault::Descriptors && loss["exit"]["signal"].is_null();
+        let crashes = ended.crashes().into_iter().filter(|loss| !ends_alone(loss)).count();
+        let is_well = is_right && left.is_empty() && crashes == 0;
+        Outcome {
+            wrong: (!is_well).then(|| format!("left: {left:?}\n{ended}")),
+            copies: ended.number("recovered") + ended.number("joined"),
+            breaks_the_lab: matches!(self.fault, Fault::Power | Fault::Cut) || !left.is_empty(),
+        }
+    }
+}
+
+/// What became of a job.
+struct Outcome {
+    /// What is wrong, if anything is.
+    wrong: Option<String>,
+    /// Copies that were made.
+    copies: u64,
+    /// Hosts of the lab are of no more use, or not empty.
+    breaks_the_lab: bool,
+}
+
+/// A job that was drawn.
+enum Drawn {
+    OneRoot(Trial),
+    ThreeRoots(roots::Trial),
+}
+
+impl Drawn {
+    fn draw(random: &mut Random, known: &mut Known, has_three_roots: bool) -> Self {
+        match has_three_roots {
+            true => Self::ThreeRoots(roots::Trial::draw(random, known)),
+            false => Self::OneRoot(Trial::draw(random, known)),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::OneRoot(trial) => trial.name(),
+            Self::ThreeRoots(trial) => trial.name(),
+        }
+    }
+
+    fn kind(&self) -> String {
+        match self {
+            Self::OneRoot(trial) => format!("{:?}", trial.fault),
+            Self::ThreeRoots(_) => "Roots".into(),
+        }
+    }
+
+    /// The same at other moments.
+    fn draw_moments(&mut self, random: &mut Random, known: &mut Known) {
+        match self {
+            Self::OneRoot(trial) => {
+                let millis = known.of(&trial.program).1.as_millis() as u64;
+                trial.after = Duration::from_millis(random.from_one_to(2 * millis));
+            }
+            Self::ThreeRoots(trial) => trial.draw_moments(random, known),
+        }
+    }
+
+    fn run(&self, random: &mut Random, hosts: &Lab, disks: &mut Disks, known: &mut Known) -> Outcome {
+        match self {
+            Self::OneRoot(trial) => {
+                let expected = known.of(&trial.program).0.clone();
+                trial.run(random, hosts, disks.for_fault(trial.fault), &expected)
+            }
+            Self::ThreeRoots(trial) => trial.run(random, hosts, &known.of(trial.program()).0),
+        }
     }
 }
 
@@ -346,7 +440,7 @@ fn main() -> ExitCode {
     let Some(mut hosts) = lab(5) else { return ExitCode::SUCCESS };
     let mut known = Known::default();
     let begin = Instant::now();
-    let (mut failed, mut copies, mut counts) = (0, 0, HashMap::<Fault, u32>::new());
+    let (mut failed, mut copies, mut counts) = (0, 0, HashMap::<String, u32>::new());
     for number in 0.. {
         if begin.elapsed() > Duration::from_secs(arguments.seconds) {
             break;
@@ -356,53 +450,32 @@ fn main() -> ExitCode {
         }
         // Each job has a seed of its own, so that one can be repeated alone.
         let mut random = Random::new(arguments.seed.wrapping_mul(1 << 20).wrapping_add(number));
-        let mut trial = Trial::draw(&mut random, &mut known);
+        let has_three_roots = arguments.roots || number % ROOTS_EVERY == ROOTS_EVERY - 1;
+        let mut drawn = Drawn::draw(&mut random, &mut known, has_three_roots);
         if arguments.only.is_some_and(|only| number < only) {
             continue;
         }
-        let after = trial.after;
         for time in 0..arguments.times {
             if time > 0 {
-                trial.after = Duration::from_micros(random.from_one_to(2 * after.as_micros() as u64));
+                drawn.draw_moments(&mut random, &mut known);
             }
-            let name = format!("job {number} of seed {}: {}", arguments.seed, trial.name());
+            let name = format!("job {number} of seed {}: {}", arguments.seed, drawn.name());
             eprintln!("{name}");
-            let mut disk = disks.for_fault(trial.fault);
-            let job = trial.start(&hosts, disk.as_deref());
-            trial.strike(&mut random, &hosts, &job, disk.as_deref_mut());
-            let ended = job.wait();
-            if let Some(disk) = disk {
-                // The next one needs the room.
-                let _ = std::fs::remove_file(disk.path("audit"));
-            }
-            if trial.fault == Fault::Everything {
-                let _ = std::fs::remove_dir_all(hosts.path("store"));
-            }
-            if trial.fault == Fault::Cut {
-                hosts.heal_link(trial.host);
-            }
-            // Almost taken for dead, if the fault did not do that.
-            ended.err.lines().filter(|line| line.contains("stood still")).for_each(|line| eprintln!("{line}"));
-            let left = hosts.left_behind(Duration::from_secs(4));
-            let is_right = ended.code == Some(0) && ended.out == known.of(&trial.program).0;
-            // A replica that needs a descriptor in MPI_Init ends by itself, and says why.
-            let ends_alone = |loss: &Value| trial.fault == Fault::Descriptors && loss["exit"]["signal"].is_null();
-            let crashes = ended.crashes().into_iter().filter(|loss| !ends_alone(loss)).count();
-            let well = is_right && left.is_empty() && crashes == 0;
-            if !well {
+            let outcome = drawn.run(&mut random, &hosts, &mut disks, &mut known);
+            if let Some(wrong) = outcome.wrong {
                 // The name again, where a long report is read from its end.
-                println!("WRONG: {name}; left: {left:?}\n{ended}\nThat was {name}");
+                println!("WRONG: {name}; {wrong}\nThat was {name}");
                 failed += 1;
             }
-            *counts.entry(trial.fault).or_default() += 1;
-            copies += ended.number("recovered") + ended.number("joined");
-            if trial.breaks_the_lab() || !left.is_empty() {
+            *counts.entry(drawn.kind()).or_default() += 1;
+            copies += outcome.copies;
+            if outcome.breaks_the_lab {
                 drop(hosts);
                 hosts = lab(5).expect("there was one before");
             }
         }
     }
-    let mut table: Vec<_> = counts.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
+    let mut table: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     table.sort();
     let total: u32 = counts.values().sum();
     println!(

@@ -353,6 +353,26 @@ impl Running {
         has_ended(self.redrun())
     }
 
+    /// The exit code of redrun, once it has ended.
+    #[must_use]
+    pub fn code(&self) -> Option<i32> {
+        use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+        let id = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
+        // It is waited for elsewhere.
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(id), flags).expect("redrun is our child") {
+            WaitStatus::Exited(_, code) => Some(code),
+            WaitStatus::Signaled(_, signal, _) => Some(128 + signal as i32),
+            _ => None,
+        }
+    }
+
+    /// Whether it has had all its time.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.begin.elapsed() > self.limit
+    }
+
     /// What it has printed until now.
     #[must_use]
     pub fn output(&self) -> String {
@@ -377,11 +397,21 @@ impl Running {
         find(self).expect("it was there a moment ago")
     }
 
-    /// The records of the audit log until now.
+    /// The records of the audit log until now, with those of roots on other hosts that could not have it.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
-        let text = text(&self.audit);
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let name = self.audit.file_name().unwrap_or_default().to_string_lossy().into_owned() + ".";
+        let beside = self.audit.parent().and_then(|directory| fs::read_dir(directory).ok()).into_iter().flatten();
+        let own = beside.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
+        let paths = std::iter::once(self.audit.clone()).chain(own.map(|entry| entry.path()));
+        let parse = |path: PathBuf| text(&path).lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let mut logs: Vec<Vec<Value>> = paths.map(parse).collect();
+        if logs.len() > 1 {
+            let mut records = logs.concat();
+            records.sort_by_key(|record| record["time"].as_str().unwrap_or_default().to_owned());
+            return records;
+        }
+        logs.pop().unwrap_or_default()
     }
 
     /// What `redreport verify` says of the audit log, and its exit code.
@@ -408,7 +438,7 @@ impl Running {
     /// Waits until a condition holds.
     pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         while !condition(self) {
-            if self.begin.elapsed() > self.limit {
+            if self.is_late() {
                 let said = text(&self.files.path().join("err"));
                 panic!("no {what} within {:?}: {}\n{}", self.limit, self.command, shortened(&said));
             }
@@ -423,7 +453,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().expect("redrun is our child") {
                 break Some(status);
             }
-            if self.begin.elapsed() > self.limit {
+            if self.is_late() {
                 break None;
             }
             sleep(Duration::from_millis(2));
@@ -471,7 +501,10 @@ impl Running {
             sleep(Duration::from_millis(10));
             left = still_there();
         }
-        kill_marked(&self.mark);
+        // What is left on hosts of a lab it shows itself, and ends with it.
+        if self.place.is_empty() {
+            kill_marked(&self.mark);
+        }
         let processes = left.0.into_iter().map(|(id, name)| format!("process {id} ({name})"));
         processes.chain(left.1.iter().map(|path| path.display().to_string())).collect()
     }

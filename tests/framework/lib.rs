@@ -2,12 +2,14 @@
 //! `redrun` that is tested, with and without faults.
 //!
 //! [`Job`] describes one job and [`Ended`] what became of it; after each, nothing of it may be left on the machine.
-//! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several.
+//! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several, and
+//! [`council`] follows one whose root goes from one of them to another.
 
 mod browser;
 pub mod campaign;
 pub mod changing;
 mod control;
+pub mod council;
 mod disk;
 pub mod injection;
 mod job;

@@ -1,18 +1,10 @@
 //! Roots of jobs over several hosts that are killed, and come back.
 
 use crate::{HOSTS, nothing_left};
+use redrt_tests::council::roots_on;
 use redrt_tests::lab::lab;
 use redrt_tests::{Job, Lab, Random, Running, compile};
 use std::time::Duration;
-
-/// The processes of `redrun` that run a job, on a host.
-pub fn roots_on(lab: &Lab, host: &str) -> Vec<i32> {
-    let is_root = |id: &i32| {
-        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).nth(1) == Some(b"--root")
-    };
-    lab.processes(host, "redrun").into_iter().filter(is_root).collect()
-}
 
 /// The same on all hosts.
 fn roots(lab: &Lab) -> Vec<i32> {

@@ -1,9 +1,9 @@
 //! Roots whose hosts are lost, and that come back on others, with nothing but their journals.
 
-use crate::comebacks::roots_on;
 use crate::{HOSTS, nothing_left};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use redrt_tests::council::{OWN, end_of, jobs_on, members_on, roots_on};
 use redrt_tests::lab::lab;
 use redrt_tests::{Job, Lab, MARK, Random, Running, compile, compile_case, kill_marked, prefix};
 use std::fs::DirBuilder;
@@ -14,9 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Each host has its own; what else there is, hosts of a lab share.
-pub const OWN: (&str, &str) = ("XDG_RUNTIME_DIR", "/run");
-const JOBS: &str = "run/redrt";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What other hosts have of a root: its journal, and how it was started.
@@ -25,10 +22,6 @@ pub struct Left {
     journal: Vec<u8>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-}
-
-pub fn jobs_on(lab: &Lab, host: &str) -> PathBuf {
-    Path::new("/proc").join(lab.init(host).to_string()).join("root").join(JOBS)
 }
 
 fn words(path: &str) -> Vec<String> {
@@ -43,19 +36,15 @@ fn state(process: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// The members of the council of roots on all hosts that are there.
-fn members(lab: &Lab) -> Vec<i32> {
-    let is_member = |id: &i32| words(&format!("/proc/{id}/cmdline")).get(1).is_some_and(|word| word == "--member");
-    lab.names().flat_map(|host| lab.processes(host, "redrtd")).filter(is_member).collect()
-}
-
 /// Stops the root, so that nothing more follows from what it does, and takes what other hosts have of it by then.
 fn leave(lab: &Lab, host: &str) -> Left {
     let root = *roots_on(lab, host).first().expect("it is there");
     kill(Pid::from_raw(root), Signal::SIGSTOP).expect("it runs");
     wait_until("stop", || state(root) == Some('T'));
     // They would bring it back.
-    members(lab).into_iter().for_each(|id| kill(Pid::from_raw(id), Signal::SIGKILL).expect("it runs"));
+    lab.names()
+        .flat_map(|host| members_on(lab, host))
+        .for_each(|id| kill(Pid::from_raw(id), Signal::SIGKILL).expect("it runs"));
     let entries = std::fs::read_dir(jobs_on(lab, host)).expect("it is there").flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let job = names.find_map(|name| name.strip_suffix(".root").map(str::to_owned)).expect("the root has a journal");
@@ -136,9 +125,7 @@ pub const RIGHT: [&str; 5] = ["computing", "rank 0: right", "rank 1: right", "ra
 
 /// The code with which a console on this host ends, what it shows, and what it says.
 pub fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, String) {
-    let output = left.attach(lab, host).stdin(Stdio::null()).output().expect("redrun is there");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    end_of(left.attach(lab, host).stdin(Stdio::null()))
 }
 
 pub fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {

@@ -1,7 +1,8 @@
 //! Jobs in allocations of a real Slurm.
 
-use crate::elsewhere::{Left, OWN, see_end};
+use crate::elsewhere::{Left, see_end};
 use crate::{program, undisturbed};
+use redrt_tests::council::{OWN, roots_on};
 use redrt_tests::lab::slurm_lab;
 use redrt_tests::{Lab, prefix};
 use std::os::unix::fs::PermissionsExt;
@@ -123,7 +124,7 @@ fn a_root_that_is_killed_within_an_allocation_comes_back() {
     };
     let mut killed = Vec::new();
     for number in 1..=3 {
-        let roots = crate::comebacks::roots_on(&lab, "ctl");
+        let roots = roots_on(&lab, "ctl");
         let root = *roots.iter().find(|root| !killed.contains(*root)).expect("it came back");
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(root), nix::sys::signal::Signal::SIGKILL).expect("it runs");
         killed.push(root);

@@ -219,15 +219,26 @@ const ROOT: &str = ".root";
 
 /// The directory in which the root of a job keeps what another one goes on with; made if it is not there.
 pub fn root_directory(job: u64) -> Result<PathBuf> {
-    root_directory_by(job, |name| std::env::var_os(name))
+    fill_root_directory(job, |name| std::env::var_os(name), |_| Ok(())).map(|(directory, ())| directory)
 }
 
-/// As a process with these variables finds it.
-pub fn root_directory_by(job: u64, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+/// As a process with these variables finds it, which looks in all of them: the first in which `fill` succeeds.
+///
+/// # Errors
+/// What is wrong with the first.
+pub fn fill_root_directory<T>(
+    job: u64,
+    variable: impl Fn(&str) -> Option<OsString>,
+    fill: impl Fn(&Path) -> Result<T>,
+) -> Result<(PathBuf, T)> {
+    let inside = |directory: &PathBuf| {
+        let own = make(directory)?.join(format!("{job:016x}{ROOT}"));
+        // Where nothing else was in it, it is in nobody's way.
+        let filled = fill(make(&own)?).inspect_err(|_| drop(fs::remove_dir(&own)))?;
+        anyhow::Ok((own, filled))
+    };
     let [first, second] = directories_by(variable);
-    let inside = |directory: &PathBuf| anyhow::Ok(make(directory)?.join(format!("{job:016x}{ROOT}")));
-    let directory = inside(&first).or_else(|error| inside(&second).map_err(|_| error))?;
-    Ok(make(&directory)?.to_owned())
+    inside(&first).or_else(|error| inside(&second).map_err(|_| error))
 }
 
 /// The jobs of this user on this host whose root has left something behind, or runs, and where.

@@ -22,7 +22,7 @@ use control_network::identity::{Machine, ProcessIdentity};
 use control_network::launcher::Starting;
 use job_root::Input;
 use line_store::{Kept, Manifest};
-use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
@@ -226,7 +226,7 @@ impl Ledger {
     pub fn begin(begun: &Begun, directory: &Path, mirror: Option<Mirror>) -> Result<Self> {
         let path = journal_path(directory);
         let failed = || format!("Failed to begin the journal {}", path.display());
-        let begun = encode_body(begun);
+        let begun = encode_long(begun);
         let journal = Journal::create(&path, &begun).with_context(failed)?;
         let ledger = Self::of(Some(journal), directory, begun);
         {
@@ -243,7 +243,7 @@ impl Ledger {
     /// Goes on with one, in which so much of standard input is. Until [`Ledger::came_back`] it is left as it is for who
     /// comes next.
     pub fn go_on(journal: Journal, directory: &Path, begun: &Begun, input_bytes: u64, mirror: Option<Mirror>) -> Self {
-        let ledger = Self::of(Some(journal), directory, encode_body(begun));
+        let ledger = Self::of(Some(journal), directory, encode_long(begun));
         ledger.0.borrow_mut().mirror = mirror;
         ledger.0.borrow_mut().input_bytes = input_bytes;
         ledger
@@ -272,7 +272,7 @@ impl Ledger {
         else {
             return;
         };
-        let snapshot = encode_body(&Record::Snapshot(snapshot));
+        let snapshot = encode_long(&Record::Snapshot(snapshot));
         // Where there is no room it grows, until it is too long.
         if journal.replace(&journal_path(directory), &[begun, &snapshot]).is_ok() {
             *relayed_count = 0;
@@ -290,7 +290,7 @@ impl Ledger {
     fn write(&self, record: &Record) {
         let mut writing = self.0.borrow_mut();
         let Some(journal) = &mut writing.journal else { return };
-        let bytes = encode_body(record);
+        let bytes = encode_long(record);
         let outcome = journal.append(&bytes);
         let is_long = journal.byte_count() > JOURNAL_BYTES_MAX;
         writing.mirror.iter_mut().for_each(|mirror| mirror.add(&bytes));
@@ -318,6 +318,20 @@ impl Ledger {
         let mirror = writing.mirror.as_mut()?;
         mirror.beat();
         Some(mirror.members().clone())
+    }
+
+    /// Another root has taken this one's place. With a council that has a journal of its own: nobody is to go on with
+    /// this one.
+    pub fn is_replaced(&self) {
+        let writing = self.0.borrow();
+        if writing.mirror.is_some() {
+            writing.leave();
+        }
+    }
+
+    /// The job has ended, and somebody is to be told.
+    pub fn ending(&self) {
+        self.0.borrow_mut().mirror.iter_mut().for_each(Mirror::ending);
     }
 
     /// The root cannot come back from now on.
@@ -442,9 +456,16 @@ impl Writing {
     fn flush_mirror(&mut self) {
         self.mirror.iter_mut().for_each(Mirror::flush);
         if self.mirror.as_ref().is_some_and(Mirror::is_lost) {
-            // Nobody is to go on with it.
-            let _ = std::fs::remove_file(journal_path(&self.directory));
+            self.leave();
             std::process::exit(REPLACED_CODE);
+        }
+    }
+
+    /// What keeps other things for who goes on with the journal ends with it.
+    fn leave(&self) {
+        let path = journal_path(&self.directory);
+        if self.journal.as_ref().is_some_and(|journal| journal.is_at(&path)) {
+            let _ = std::fs::remove_file(path);
         }
     }
 

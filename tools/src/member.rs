@@ -1,11 +1,13 @@
 //! `redrtd --member`: a member of the council of a job's roots, and the root of the job while it leads.
 
-use crate::council::{LOCK, Members, Piece, Pieces, Setup, Talk, ToMember, ToRoot, pieces};
+use crate::council::{ELSEWHERE, LOCK, Members, Piece, Pieces, Setup, Talk, ToMember, ToRoot, pieces};
 use crate::jobs;
 use crate::ledger::{self, Begun};
 use crate::redrtd::open_pidfd;
+use crate::redrun;
 use anyhow::{Context, Result, ensure};
 use control_network::hub::{Event, Hub, LinkId};
+use control_network::identity::ProcessIdentity;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::socket::{getsockopt, sockopt};
@@ -13,6 +15,7 @@ use nix::unistd::Pid;
 use redrt_wire::frame::decode_body;
 use root_journal::file::Journal;
 use root_quorum::{Id, Member, Output, Place, Proposal, TIMEOUT_TICKS};
+use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -29,8 +32,11 @@ const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
 const SILENT_TIME_MAX: Duration = Duration::from_secs(5);
 /// One that was started works within this time: it has all that happened to go through.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// How often a root is started again by one member that leads: what fails time and again fails elsewhere too.
+/// How often a member starts a root of which none has worked for [`SILENT_TIME_MAX`]: what fails time and again here
+/// fails elsewhere too, where others have tried meanwhile.
 const STARTS_MAX: u32 = 5;
+/// A member that is to join others hears of one that leads within this time.
+const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long members that have ended see to it that all others hear of it.
 const END_TIME: Duration = Duration::from_secs(1);
 
@@ -43,7 +49,9 @@ struct Root {
     child: Option<Child>,
     /// When it was heard last, or else is to be heard first.
     heard_at: Instant,
-    works: bool,
+    works_since: Option<Instant>,
+    /// The job has ended, and it waits for somebody who wants to know.
+    is_ending: bool,
     /// Proposals of others in this lead, before its own.
     before: u64,
 }
@@ -60,7 +68,12 @@ struct Process {
     root: Option<Root>,
     /// A root is to be started when all that was proposed is kept.
     is_start_due: bool,
+    /// Of roots none of which has worked for long.
     starts: u32,
+    /// One was started in this lead, and is gone.
+    has_failed: bool,
+    /// Another was asked to lead. It may not have heard that.
+    handed_over_at: Option<Instant>,
     proposed: u64,
     kept: u64,
     told: Option<Members>,
@@ -71,7 +84,9 @@ struct Process {
     is_told_over: bool,
     /// Where the journal of its root is, once there is one.
     directory: Option<PathBuf>,
-    _lock: Option<File>,
+    /// The host that has the root, as was written there.
+    elsewhere: Option<String>,
+    lock: Option<File>,
 }
 
 /// Is a member until the job has ended.
@@ -105,7 +120,10 @@ pub fn run() -> Result<()> {
             let (pid, pidfd) = first_root.context("the first member is started by a root")?;
             let member = Member::found(setup.id, place, usize::from(setup.voters));
             let heard_at = Instant::now() + START_TIME_MAX;
-            (member, Some(Root { talk, pid, pidfd, child: None, heard_at, works: false, before: 0 }))
+            (
+                member,
+                Some(Root { talk, pid, pidfd, child: None, heard_at, works_since: None, is_ending: false, before: 0 }),
+            )
         }
         false => (Member::join(setup.id, usize::from(setup.voters)), None),
     };
@@ -121,6 +139,8 @@ pub fn run() -> Result<()> {
         root,
         is_start_due: false,
         starts: 0,
+        has_failed: false,
+        handed_over_at: None,
         proposed: 0,
         kept: 0,
         told: None,
@@ -128,7 +148,8 @@ pub fn run() -> Result<()> {
         ends_at: None,
         is_told_over: false,
         directory,
-        _lock: lock,
+        elsewhere: None,
+        lock,
         setup,
     };
     process.serve()
@@ -163,8 +184,10 @@ impl Process {
             self.carry_out();
             self.start_root_if_due();
             self.tell_council();
+            self.say_where();
             if self.is_over() {
                 self.kill_root();
+                self.tidy();
                 return Ok(());
             }
         }
@@ -250,7 +273,7 @@ impl Process {
                 Ok(Some(ToMember::Over)) => self.is_told_over = true,
                 Ok(Some(ToMember::Raft(message))) => self.member.hear(*message),
                 // Of a root, which is no other member.
-                Ok(Some(ToMember::Propose(_) | ToMember::Beat) | None) => {}
+                Ok(Some(ToMember::Propose(_) | ToMember::Beat | ToMember::Ending) | None) => {}
                 Err(_) => return self.hub.close(link),
             }
         }
@@ -283,9 +306,13 @@ impl Process {
                     }
                 }
                 Ok(Some(ToMember::Beat)) => {
-                    (root.heard_at, root.works) = (Instant::now(), true);
-                    self.starts = 0;
+                    let now = Instant::now();
+                    (root.heard_at, root.works_since) = (now, root.works_since.or(Some(now)));
+                    if root.works_since.is_some_and(|since| now - since > SILENT_TIME_MAX) {
+                        (self.starts, self.has_failed) = (0, false);
+                    }
                 }
+                Ok(Some(ToMember::Ending)) => root.is_ending = true,
                 Ok(Some(ToMember::Hello(..) | ToMember::Raft(_) | ToMember::Over)) => {}
                 Ok(None) => break,
                 Err(_) => {
@@ -303,15 +330,19 @@ impl Process {
     /// One that hangs is ended. What it waits for, a disk perhaps, another host may have.
     fn look_at_root(&mut self) {
         let Some(root) = &self.root else { return };
-        let limit = if root.works { SILENT_TIME_MAX } else { START_TIME_MAX };
-        if root.heard_at.elapsed() > limit {
+        let limit = if root.works_since.is_some() { SILENT_TIME_MAX } else { START_TIME_MAX };
+        if root.heard_at.elapsed() > limit && !root.is_ending {
             self.kill_root();
-            self.is_start_due = self.member.is_leading() && !self.member.hand_over();
+            (self.is_start_due, self.has_failed) = (self.member.is_leading(), true);
         }
     }
 
     fn kill_root(&mut self) {
         let Some(mut root) = self.root.take() else { return };
+        // It wants no member any more: the job has ended, or goes on without a journal.
+        if self.ends_at.is_some() {
+            return;
+        }
         // Its number is its own as long as its descriptor says that it has not ended.
         let mut fds = [PollFd::new(root.pidfd.as_fd(), PollFlags::POLLIN)];
         if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count == 0) {
@@ -337,12 +368,13 @@ impl Process {
                     }
                 }
                 Output::Lead => {
-                    (self.proposed, self.kept, self.starts) = (0, 0, 0);
+                    (self.proposed, self.kept) = (0, 0);
+                    (self.has_failed, self.handed_over_at) = (false, None);
                     // The first root is there already.
                     self.is_start_due = self.root.is_none();
                 }
                 Output::Yield => {
-                    self.is_start_due = false;
+                    (self.is_start_due, self.handed_over_at) = (false, None);
                     self.kill_root();
                     // Another host's goes on, and nobody is to go on with this one.
                     self.directory.iter().for_each(|path| drop(std::fs::remove_file(ledger::journal_path(path))));
@@ -363,28 +395,31 @@ impl Process {
         if !self.is_start_due || self.kept < self.proposed || self.ends_at.is_some() {
             return;
         }
-        // What one host cannot do another may.
-        if self.starts > 0 && self.member.hand_over() {
-            self.is_start_due = false;
-            return;
+        match self.handed_over_at {
+            // It leads within two timeouts, or does not.
+            Some(at) if at.elapsed() < 2 * self.setup.timeout => return,
+            Some(_) => self.handed_over_at = None,
+            // What one host cannot do another may.
+            None if self.has_failed && self.member.hand_over() => {
+                self.handed_over_at = Some(Instant::now());
+                return;
+            }
+            None => {}
         }
-        self.is_start_due = false;
         self.starts += 1;
-        let started =
-            if self.starts > STARTS_MAX { Err(anyhow::anyhow!("it ended again and again")) } else { self.start() };
+        let is_last = self.starts > STARTS_MAX;
+        let started = if is_last { Err(anyhow::anyhow!("it ended again and again")) } else { self.start() };
+        (self.is_start_due, self.has_failed, self.told) = (started.is_err() && !is_last, true, None);
         match started {
             Ok(root) => self.root = Some(root),
             Err(error) => {
                 let why = format!("no root of the job could be started on {}: {error:#}", self.setup.host);
                 jobs::note_end(self.setup.job, &self.setup.host, &why);
-                if self.starts > STARTS_MAX {
+                if is_last {
                     self.member.propose(&Proposal::End);
-                } else {
-                    self.is_start_due = true;
                 }
             }
         }
-        self.told = None;
     }
 
     fn start(&mut self) -> Result<Root> {
@@ -393,16 +428,19 @@ impl Process {
         let begun: Begun = decode_body(first).context("the first record is not one of this version")?;
         // As the root will look for it.
         let of_root = |name: &str| begun.environment.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone());
-        let directory = jobs::root_directory_by(self.setup.job, of_root)?;
-        if self._lock.is_none() {
-            self._lock = lock(&directory)?;
+        let write = |directory: &Path| {
+            let path = ledger::journal_path(directory);
+            let mut journal = Journal::create(&path, first)?;
+            let written = rest.iter().try_for_each(|record| journal.append(record)).and_then(|()| journal.flush());
+            Ok(written.inspect_err(|_| drop(std::fs::remove_file(&path)))?)
+        };
+        let written = jobs::fill_root_directory(self.setup.job, of_root, write);
+        let (directory, ()) = written.context("Failed to write the journal")?;
+        if self.lock.is_none() || self.directory.as_ref() != Some(&directory) {
+            self.lock = lock(&directory)?;
         }
-        self.directory = Some(directory.clone());
-        let path = ledger::journal_path(&directory);
-        let mut journal = Journal::create(&path, first).context("Failed to write the journal")?;
-        rest.iter().try_for_each(|record| journal.append(record)).context("Failed to write the journal")?;
-        journal.flush().context("Failed to write the journal")?;
-        drop(journal);
+        let _ = std::fs::remove_file(directory.join(ELSEWHERE));
+        (self.directory, self.elsewhere) = (Some(directory), None);
         let (own, of_root) = UnixStream::pair().context("Failed to make a socket")?;
         let descriptor = of_root.as_raw_fd();
         let mut command = Command::new(&self.setup.redrun);
@@ -432,7 +470,34 @@ impl Process {
         let pid = Pid::from_raw(child.id() as i32);
         let pidfd = open_pidfd(pid).context("Failed to watch the root")?;
         let talk = Talk::new(File::from(OwnedFd::from(own)))?;
-        Ok(Root { talk, pid, pidfd, child: Some(child), heard_at: Instant::now(), works: false, before: self.proposed })
+        let (heard_at, before) = (Instant::now(), self.proposed);
+        Ok(Root { talk, pid, pidfd, child: Some(child), heard_at, works_since: None, is_ending: false, before })
+    }
+
+    /// Where its root was: which host has it now. What users ask on this host is answered with that.
+    fn say_where(&mut self) {
+        let Some(directory) = self.directory.as_deref().filter(|_| self.root.is_none() && self.lock.is_some()) else {
+            return;
+        };
+        let leader = self.member.leader().filter(|leader| *leader != self.setup.id);
+        let Some(place) = leader.and_then(|leader| self.member.places().get(&leader)) else { return };
+        if self.elsewhere.as_ref() != Some(&place.host) {
+            // Where it cannot be written they learn only that the root is not here.
+            let _ = std::fs::write(directory.join(ELSEWHERE), &place.host);
+            self.elsewhere = Some(place.host.clone());
+        }
+    }
+
+    /// Removes what a root of this host that was ended has left behind. The last one has removed what it had.
+    fn tidy(&self) {
+        let Some(directory) = self.directory.as_deref().filter(|_| self.lock.is_some()) else { return };
+        if ledger::journal_path(directory).exists() {
+            return;
+        }
+        let _ = std::fs::remove_dir_all(directory);
+        // On a host that is cut off they would wait for others for ever.
+        let records: Vec<_> = self.member.records().into_iter().map(ByteBuf::into_vec).collect();
+        redrun::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);
     }
 
     fn tell_council(&mut self) {
@@ -450,8 +515,9 @@ impl Process {
         let is_ended = self.ends_at.is_some_and(|at| Instant::now() >= at);
         let others = self.others();
         let is_voter = self.member.voters().contains(&self.setup.id);
-        // Those whom it was to join have ended, as far as they can be reached, and nothing depends on its vote.
-        let is_late = !is_voter && self.links.is_empty() && !self.refused.is_empty();
+        // Those whom it was to join have ended, or cannot be reached, and nothing depends on its vote.
+        let is_forlorn = self.leaderless_since.elapsed() > JOIN_TIME_MAX;
+        let is_late = !is_voter && (is_forlorn || self.links.is_empty() && !self.refused.is_empty());
         let are_gone = !others.is_empty() && others.keys().all(|other| self.refused.contains(other));
         let is_alone = are_gone && !self.member.is_leading();
         is_ended || self.is_told_over || is_late || is_alone || self.leaderless_since.elapsed() > self.setup.lease

@@ -269,7 +269,7 @@ pub struct Remote {
     pub root: SocketAddr,
     /// How long processes go on when the root was killed, in milliseconds; 0 if they end with it.
     pub root_lease_ms: u64,
-    /// They go on so long also when its host is lost: the next root may be on another.
+    /// They go on so long also when its host is lost, until [`ToDaemon::Roots`] says otherwise.
     pub has_several_roots: bool,
 }
 
@@ -357,6 +357,11 @@ pub enum ToDaemon {
     },
     /// Start a member of the council of roots.
     Councillor(Box<Councillor>),
+    /// Several hosts hold what the root decides from now on, or its own alone does.
+    Roots {
+        /// Processes go on when nothing is heard of the root: its host may be lost, and the next one on another.
+        several: bool,
+    },
     /// About a line.
     Line {
         /// Its number.

@@ -55,7 +55,13 @@ pub fn encode_body<T: Serialize>(message: &T) -> Vec<u8> {
     body
 }
 
-/// Decodes what [`encode_body`] made.
+/// Encodes a message that travels in pieces, and may be longer than a frame.
+#[must_use]
+pub fn encode_long<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("control messages are plain data")
+}
+
+/// Decodes what [`encode_body`] or [`encode_long`] made.
 pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     postcard::from_bytes(body).map_err(|_| FrameError::Body)
 }

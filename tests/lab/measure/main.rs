@@ -4,6 +4,7 @@
 mod tcp;
 
 use clap::{Parser, ValueEnum};
+use redrt_tests::council::{Council, OWN};
 use redrt_tests::lab::lab;
 use redrt_tests::{Job, Lab, Running, compile, compile_source};
 use std::process::ExitCode;
@@ -18,15 +19,22 @@ struct Arguments {
     /// How often.
     #[arg(long, default_value_t = 50)]
     count: usize,
+
+    /// Launches of so many processes.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
+    processes: Vec<u32>,
 }
 
 #[derive(ValueEnum, Clone, Copy)]
 enum What {
-    /// From the start of redrun to its end, for a program that only begins and ends; with a root that can come back in
-    /// turn.
+    /// From the start of redrun to its end, for a program that only begins and ends; by turns with a root that can come
+    /// back, and with three roots.
     Launch,
     /// From a death to its record in the audit log of redrun.
     Detect,
+    /// From a wish to end a replica (`redctl kill`) to the record of its loss, which one decision precedes; with a root
+    /// that can come back, and with three roots.
+    Decide,
     /// Messages between two hosts, beside Open MPI and MPICH.
     Tcp,
 }
@@ -57,10 +65,10 @@ fn heading(what: &str) {
     println!("{what:<28} {:>5} {:>10} {:>10} {:>10} {:>10}", "count", "min ms", "median ms", "p99 ms", "max ms");
 }
 
-fn start(lab: &Lab, rank_count: u32) -> Running {
+fn start(lab: &Lab, rank_count: u32, options: &[&str]) -> Running {
     let program = compile("until");
-    let job = Job::new(rank_count, &program).arguments(&[&lab.path("stop").display().to_string()]);
-    let job = job.degree(2).on_hosts(lab, EIGHT).limit(Duration::from_secs(300)).start();
+    let job = Job::new(rank_count, &program).arguments(&[&lab.path("stop").display().to_string()]).options(options);
+    let job = job.degree(2).on_hosts(lab, EIGHT).environment(OWN.0, OWN.1).limit(Duration::from_secs(300)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     job
 }
@@ -93,7 +101,7 @@ fn process_kills(count: usize) -> Option<Vec<f64>> {
     let mut times = Vec::new();
     while times.len() < count {
         let lab = lab(8)?;
-        let job = start(&lab, 8);
+        let job = start(&lab, 8, &[]);
         for (number, host) in ["h5", "h6", "h7", "h8"].into_iter().enumerate() {
             let victim = *lab.processes(host, "until").first().expect("two of each plane's ranks are there");
             let at = now_us();
@@ -110,7 +118,7 @@ fn host_losses(count: usize, lose: fn(&Lab, &str)) -> Option<Vec<f64>> {
     let mut times = Vec::new();
     while times.len() < count {
         let lab = lab(8)?;
-        let job = start(&lab, 4);
+        let job = start(&lab, 4, &[]);
         for (number, host) in ["h5", "h6", "h7", "h8"].into_iter().enumerate() {
             let at = now_us();
             lose(&lab, host);
@@ -129,22 +137,55 @@ fn detect(count: usize) -> Option<()> {
     Some(())
 }
 
-fn launch(count: usize) -> Option<()> {
+fn decisions(lab: &Lab, options: &[&str], times: &mut Vec<f64>) {
+    const RANK_COUNT: u32 = 8;
+    let job = start(lab, RANK_COUNT, options);
+    if options.contains(&"--roots") {
+        Council::of(lab, &job, 8).wait_until_complete();
+    }
+    for number in 0..RANK_COUNT {
+        let at = now_us();
+        job.redctl(&["kill", &format!("{number}.1")]).expect("it runs");
+        times.push(since(at, record_time(&job, "replica-lost", number as usize), &job));
+    }
+    end(lab, job);
+    std::fs::remove_file(lab.path("stop")).expect("it was written");
+}
+
+fn decide(count: usize) -> Option<()> {
+    let lab = lab(8)?;
+    let (mut one, mut three) = (Vec::new(), Vec::new());
+    while three.len() < count {
+        decisions(&lab, &["--detachable"], &mut one);
+        decisions(&lab, &["--detachable", "--roots", "3"], &mut three);
+    }
+    heading("a replica is ended after");
+    summary("--detachable", one);
+    summary("--detachable --roots 3", three);
+    Some(())
+}
+
+fn launch(count: usize, processes: &[u32]) -> Option<()> {
     let (_directory, program) = compile_source(
         "#include <mpi.h>\nint main(int argc, char **argv) { MPI_Init(&argc, &argv); MPI_Finalize(); return 0; }",
     );
     let lab = lab(8)?;
     heading("launch and end of");
-    for rank_count in [1, 16, 64, 256] {
+    for rank_count in processes {
         for (name, hosts) in [("1 host", "h1"), ("8 hosts", EIGHT)] {
             let run = |options: &[&str]| {
-                let job = Job::new(rank_count, &program).on_hosts(&lab, hosts).options(options);
-                job.run().ended_well().took.as_secs_f64() * 1000.0
+                let job = Job::new(*rank_count, &program).on_hosts(&lab, hosts).options(options);
+                job.environment(OWN.0, OWN.1).run().ended_well().took.as_secs_f64() * 1000.0
             };
-            let both = (0..count).map(|_| (run(&["-q"]), run(&["-q", "--detachable"])));
-            let (plain, detachable) = both.unzip();
+            let kinds: [&[&str]; 3] = [&["-q"], &["-q", "--detachable"], &["-q", "--detachable", "--roots", "3"]];
+            let mut times = kinds.map(|_| Vec::new());
+            for _ in 0..count {
+                kinds.iter().zip(&mut times).for_each(|(options, times)| times.push(run(options)));
+            }
+            let [plain, detachable, three_roots] = times;
             summary(&format!("{rank_count} processes, {name}"), plain);
             summary("  --detachable", detachable);
+            summary("  --detachable --roots 3", three_roots);
         }
     }
     Some(())
@@ -153,8 +194,9 @@ fn launch(count: usize) -> Option<()> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.what {
-        What::Launch => launch(arguments.count),
+        What::Launch => launch(arguments.count, &arguments.processes),
         What::Detect => detect(arguments.count),
+        What::Decide => decide(arguments.count),
         What::Tcp => tcp::compare(arguments.count),
     };
     if done.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -83,7 +83,7 @@ impl Journal {
     /// # Errors
     /// When there is no room for it, or somebody writes it.
     pub fn create(path: &Path, first: &[u8]) -> io::Result<Self> {
-        let (file, byte_count) = make(path, &[first])?;
+        let (file, byte_count) = make(path, &[first]).inspect_err(|_| drop(std::fs::remove_file(beside(path))))?;
         Ok(Self { file, count: 1, byte_count, waiting: Vec::new() })
     }
 
@@ -101,6 +101,14 @@ impl Journal {
     #[must_use]
     pub fn byte_count(&self) -> u64 {
         self.byte_count
+    }
+
+    /// Whether it is what has this path, and not another that has taken its place.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let numbers = (self.file.metadata(), std::fs::metadata(path));
+        matches!(numbers, (Ok(own), Ok(named)) if (own.dev(), own.ino()) == (named.dev(), named.ino()))
     }
 
     /// Goes on with one whose writer is gone. All its records come with it.

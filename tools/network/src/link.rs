@@ -70,7 +70,8 @@ impl<S: Read + Write + AsFd> Link<S> {
         if self.sent_bytes == self.outgoing.len() {
             self.outgoing.clear();
             self.sent_bytes = 0;
-        } else if self.sent_bytes > READ_BYTES {
+        } else if self.sent_bytes > self.outgoing.len() / 2 {
+            // No more is moved than was sent, however much waits.
             self.outgoing.drain(..self.sent_bytes);
             self.sent_bytes = 0;
         }

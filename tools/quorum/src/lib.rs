@@ -29,7 +29,7 @@ pub use message::Message;
 use log::Log;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, MessageType, Snapshot};
 use raft::{Config, ProgressState, RawNode, SnapshotStatus, StateRole};
-use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::frame::{decode_body, encode_body, encode_long};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
@@ -280,7 +280,7 @@ impl Member {
 
     /// The root wants this to be kept. Returns whether this member leads.
     pub fn propose(&mut self, proposal: &Proposal) -> bool {
-        if !self.is_leading || self.node.propose(Vec::new(), encode_body(proposal)).is_err() {
+        if !self.is_leading || self.node.propose(Vec::new(), encode_long(proposal)).is_err() {
             return false;
         }
         self.proposed.push_back(self.node.raft.raft_log.last_index());

@@ -4,7 +4,7 @@
 use super::{Id, Place, Proposal};
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError, util};
-use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::frame::{decode_body, encode_long};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ impl Storage for Log {
         };
         let mut snapshot = Snapshot::default();
         let given = Given { places: self.places.clone(), records: self.records_until(index) };
-        snapshot.data = encode_body(&given).into();
+        snapshot.data = encode_long(&given).into();
         let metadata = snapshot.mut_metadata();
         (metadata.index, metadata.term) = (index, self.term(index)?);
         metadata.set_conf_state(self.conf.clone());

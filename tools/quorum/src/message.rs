@@ -47,18 +47,19 @@ struct Snapshot {
 }
 
 impl From<eraftpb::Message> for Message {
-    fn from(message: eraftpb::Message) -> Self {
-        let snapshot = message.snapshot.clone().into_option().map(|snapshot| {
-            let metadata = snapshot.get_metadata();
-            let conf = metadata.get_conf_state();
+    fn from(mut message: eraftpb::Message) -> Self {
+        // Taken, not copied: it may be as long as a journal.
+        let snapshot = message.snapshot.take().map(|mut snapshot| {
+            let mut metadata = snapshot.take_metadata();
+            let conf = metadata.take_conf_state();
             Box::new(Snapshot {
-                data: ByteBuf::from(snapshot.data.to_vec()),
+                data: ByteBuf::from(Vec::from(snapshot.data)),
                 index: metadata.index,
                 term: metadata.term,
-                voters: conf.voters.clone(),
-                learners: conf.learners.clone(),
-                voters_outgoing: conf.voters_outgoing.clone(),
-                learners_next: conf.learners_next.clone(),
+                voters: conf.voters,
+                learners: conf.learners,
+                voters_outgoing: conf.voters_outgoing,
+                learners_next: conf.learners_next,
                 auto_leave: conf.auto_leave,
             })
         });

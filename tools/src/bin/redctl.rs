@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
+use redrt_tools::council::mirror::find_elsewhere;
 use redrt_tools::jobs::{self, Found};
 use redrt_tools::redctl::ask::ask;
 use redrt_tools::redctl::status::{Replica, Status, Who};
@@ -180,7 +181,10 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Checkpoint { of_job: Some(of_job), .. } => Some(of_job.as_str()),
         _ => arguments.job.as_deref(),
     };
-    let found = jobs::find(of_job)?;
+    let found = jobs::find(of_job).map_err(|error| match find_elsewhere(of_job) {
+        Some((job, host)) => anyhow::anyhow!("job {job} has its root on host {host}: redctl there knows it"),
+        None => error,
+    })?;
     if let What::Status { watch: Some(seconds), .. } = arguments.what {
         return watch(&found, Duration::from_secs(seconds));
     }

@@ -3,6 +3,7 @@
 use redrt_tools::cli::Terminal;
 use redrt_tools::cli::{self, Defaults, Request};
 use redrt_tools::developers;
+use redrt_tools::redctl::status::Status;
 use redrt_tools::redrun::{self, Past};
 use redrt_tools::terminal::client;
 use redrt_tools::terminal::seat::Seat;
@@ -65,7 +66,13 @@ fn main() {
             }
         },
         Ok(Request::Attach { wanted, replaces_root }) => {
-            finish(client::attach(wanted.as_deref(), replaces_root, &console), &console)
+            let attached = client::attach(wanted.as_deref(), replaces_root, &console);
+            let attached = attached.map_err(|error| match error.is::<client::NotHere>() {
+                true => Status::root_of(wanted.as_deref())
+                    .map_or(error, |(job, host)| anyhow::anyhow!(client::root_elsewhere(&job, &host))),
+                false => error,
+            });
+            finish(attached, &console)
         }
         Ok(Request::RunSpawned(arguments)) => {
             let outcome = run_spawned(&arguments, &mut console);

@@ -1,6 +1,7 @@
 //! The root's end: what its journal has is kept by most members before anything follows from it.
 
-use super::{LOCK, MEMBER_FLAG, Members, Setup, Talk, ToMember, ToRoot};
+use super::{ELSEWHERE, LOCK, MEMBER_FLAG, Members, Setup, Talk, ToMember, ToRoot};
+use crate::jobs;
 use anyhow::{Context, Result};
 use control_network::launcher;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -94,6 +95,11 @@ impl Mirror {
         self.hear();
     }
 
+    /// The job has ended: from now on this process may be silent.
+    pub fn ending(&mut self) {
+        self.talk.send(&ToMember::Ending);
+    }
+
     /// Its member is gone, and others may have a root by now: nothing may leave this one any more. A member that
     /// decides alone takes nothing along.
     pub fn is_lost(&self) -> bool {
@@ -142,6 +148,21 @@ pub fn start(setup: &Setup) -> Result<Talk> {
     let mut talk = Talk::new(File::from(OwnedFd::from(own)))?;
     talk.send(setup);
     Ok(talk)
+}
+
+/// The host that has the root of this directory, if a member on this host knows that it is another.
+#[must_use]
+pub fn elsewhere(directory: &Path) -> Option<String> {
+    let host = std::fs::read_to_string(directory.join(ELSEWHERE)).ok().filter(|host| !host.is_empty());
+    host.filter(|_| has_member(directory))
+}
+
+/// The same of a job of this user whose identity begins like this, or of any: the job and that host.
+#[must_use]
+pub fn find_elsewhere(wanted: Option<&str>) -> Option<(String, String)> {
+    let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
+    let roots = jobs::find_roots().into_iter().filter(|(job, _)| is_wanted(job));
+    roots.into_iter().find_map(|(job, directory)| Some((job, elsewhere(&directory)?)))
 }
 
 /// Whether a member on this host sees to it that the root of this directory comes back.

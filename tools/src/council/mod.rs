@@ -16,7 +16,7 @@ pub mod mirror;
 use anyhow::{Context, Result};
 use control_network::link::Link;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::secret::Secret;
 use root_quorum::{Id, Message, Place, Proposal};
 use serde::de::DeserializeOwned;
@@ -33,6 +33,8 @@ pub const REPLACED_CODE: i32 = 77;
 pub const MEMBER_FLAG: &str = "--member";
 /// A member locks this file in the root's directory while it lives: nobody else brings the root back then.
 pub const LOCK: &str = "member";
+/// It writes here which host has the root, when that is another.
+pub const ELSEWHERE: &str = "elsewhere";
 
 /// What a member is told first.
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,6 +74,8 @@ pub enum ToMember {
     Propose(Proposal),
     /// By its root: it works.
     Beat,
+    /// By its root: the job has ended. It may be silent from now on, until somebody has seen that.
+    Ending,
 }
 
 /// All members, as one of them knows them.
@@ -104,7 +108,7 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// A message as it goes over a connection.
 pub fn pieces(message: &impl Serialize) -> Vec<Piece> {
-    let body = encode_body(message);
+    let body = encode_long(message);
     let count = body.chunks(PIECE_BYTES).count();
     let piece = |(at, bytes): (usize, &[u8])| Piece { bytes: bytes.to_vec(), is_last: at + 1 == count };
     body.chunks(PIECE_BYTES).enumerate().map(piece).collect()

@@ -27,8 +27,10 @@ struct Row {
     #[serde(flatten)]
     facts: Option<Facts>,
     health: String,
-    /// Whether `redrun --attach` can be its terminal.
+    /// Whether `redrun --attach` can be its terminal, on this host.
     is_detachable: bool,
+    /// The host where it can, if that is another.
+    attach_on: Option<String>,
 }
 
 #[derive(PartialEq, Debug, Serialize)]
@@ -72,6 +74,7 @@ fn rows() -> Result<Vec<Row>> {
         address: None,
         facts: None,
         is_detachable: true,
+        attach_on: None,
     }));
     let ended = seats.iter().filter(|job| is_new(job)).map(|job| Row {
         job: job.clone(),
@@ -79,6 +82,7 @@ fn rows() -> Result<Vec<Row>> {
         facts: None,
         health: "ended: redrun --attach shows the rest of its output".into(),
         is_detachable: true,
+        attach_on: None,
     });
     rows.extend(ended);
     Ok(rows)
@@ -86,6 +90,8 @@ fn rows() -> Result<Vec<Row>> {
 
 fn row(found: &Found, status: Result<Status>, seats: &[String]) -> Row {
     let health = status.as_ref().map_or_else(|error| format!("{error:#}"), Status::health);
+    let is_elsewhere = |status: &&Status| status.is_detachable() && !seats.contains(&found.job);
+    let attach_on = status.as_ref().ok().filter(is_elsewhere).map(|status| status.root.host.clone());
     let facts = status.ok().map(|status| Facts {
         ranks: status.ranks.len(),
         replicas: status.ranks.iter().map(|rank| rank.live).sum(),
@@ -94,7 +100,7 @@ fn row(found: &Found, status: Result<Status>, seats: &[String]) -> Row {
         user: status.user,
     });
     let (job, address) = (found.job.clone(), Some(found.address.to_string()));
-    Row { is_detachable: seats.contains(&job), job, address, facts, health }
+    Row { is_detachable: seats.contains(&job), job, address, facts, health, attach_on }
 }
 
 /// A time in its two largest units.
@@ -120,10 +126,10 @@ fn table(rows: &[Row]) -> String {
             of(&|facts| facts.ranks.to_string()),
             of(&|facts| facts.replicas.to_string()),
             of(&|facts| age_text(facts.age_s)),
-            if row.is_detachable && row.address.is_some() {
-                format!("{}, detachable", row.health)
-            } else {
-                row.health.clone()
+            match &row.attach_on {
+                Some(host) => format!("{}, detachable on {host}", row.health),
+                None if row.is_detachable && row.address.is_some() => format!("{}, detachable", row.health),
+                None => row.health.clone(),
             },
         ]
     });
@@ -138,7 +144,7 @@ mod tests {
 
     fn row(job: &str, facts: Option<Facts>, is_detachable: bool) -> Row {
         let address = facts.is_some().then(|| "10.0.0.1:4000".to_owned());
-        Row { job: job.into(), address, facts, health: "well".into(), is_detachable }
+        Row { job: job.into(), address, facts, health: "well".into(), is_detachable, attach_on: None }
     }
 
     fn facts() -> Option<Facts> {

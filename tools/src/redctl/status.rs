@@ -1,7 +1,7 @@
 //! What `redctl status --json` says, as far as it is shown, and the table that shows it.
 
 use super::ask::ask;
-use crate::jobs::Found;
+use crate::jobs::{self, Found};
 use anyhow::{Result, bail};
 use job_report::share_text;
 use redrt_types::ReplicaId;
@@ -26,6 +26,17 @@ pub struct Status {
     pub moves: Vec<Move>,
     pub clones: Vec<Clone>,
     pub hosts: Vec<Host>,
+    pub root: RootPlace,
+    pub terminal: String,
+}
+
+/// Where the root of a job is.
+#[derive(PartialEq, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct RootPlace {
+    pub host: String,
+    /// Those that hold what it decides; none where it alone does.
+    pub hosts: Vec<String>,
 }
 
 impl Status {
@@ -56,6 +67,18 @@ impl Status {
         Ok(lines)
     }
 
+    /// The job that is meant and the host of its root, if consoles can be attached there.
+    #[must_use]
+    pub fn root_of(wanted: Option<&str>) -> Option<(String, String)> {
+        let status = Self::of(&jobs::find(wanted).ok()?).ok().filter(Self::is_detachable)?;
+        Some((status.job, status.root.host))
+    }
+
+    /// Whether consoles can be attached, on the host of its root.
+    pub fn is_detachable(&self) -> bool {
+        self.terminal != "own"
+    }
+
     /// What ails the job, in a few words.
     pub fn health(&self) -> String {
         let short_count = self.ranks.iter().filter(|rank| rank.live < rank.degree).count();
@@ -70,8 +93,15 @@ impl Status {
 /// A table for people, of several lines.
 impl Display for Status {
     fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
-        let Self { job, program, user, state, elapsed_s, view, .. } = self;
-        writeln!(out, "job {job}: {state}, {elapsed_s:.1} s, view {view}; {program}, of {user}\n\nrank  replicas")?;
+        let Self { job, program, user, state, elapsed_s, view, root, .. } = self;
+        writeln!(out, "job {job}: {state}, {elapsed_s:.1} s, view {view}; {program}, of {user}")?;
+        if self.is_detachable() {
+            let others: Vec<_> = root.hosts.iter().filter(|host| **host != root.host).map(String::as_str).collect();
+            let with =
+                if others.is_empty() { String::new() } else { format!(", kept on {} as well", others.join(", ")) };
+            writeln!(out, "root on {}{with}", root.host)?;
+        }
+        writeln!(out, "\nrank  replicas")?;
         for rank in &self.ranks {
             let replicas: Vec<_> = rank.replicas.iter().map(Replica::to_string).collect();
             writeln!(out, "{:>4}  {}", rank.rank, replicas.join(", "))?;
@@ -256,6 +286,7 @@ mod tests {
                 "state": "lost", "retention_bytes": 96, "window_messages": 3, "memory_bytes": 1, "stall_ms_max": 0.5,
                 "waits_s": 0.0 }] }],
             "hosts": [{ "host": "h2", "processes": 4, "state": "dead" }], "moves": [], "clones": [],
+            "root": { "host": "h1", "hosts": ["h1", "h2", "h3"] }, "terminal": "detached",
             "checkpoint": { "newest": null, "under_way": null, "progress": null },
             "redundancy": {
                 "protected_share": 0.825, "ranks": [{ "rank": 0, "short_s": 14.0, "single_s": 13.5, "missing": 1 }],
@@ -269,6 +300,7 @@ mod tests {
         let table = status("running").to_string();
         for part in [
             "job 00ab: running, 1.5 s, view 3; ./app, of me",
+            "root on h1, kept on h2, h3 as well\n",
             "0.1 on h2 (7): lost (96 bytes kept, 3 messages open)",
             "h2                           4  dead",
             "   0  0.1 on h2 (7)",

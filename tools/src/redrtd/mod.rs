@@ -327,7 +327,7 @@ impl Daemon {
             ToDaemon::Councillor(wanted) => self.start_councillor(*wanted),
             ToDaemon::Shutdown => self.leaving = true,
             // The post has seen to these.
-            ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } => {}
+            ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots { .. } => {}
         }
         Ok(())
     }

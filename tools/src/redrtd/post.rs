@@ -297,6 +297,7 @@ impl Post {
             }
             Ok(ToDaemon::Grow(growth)) => self.grow(&growth),
             Ok(ToDaemon::Watch(watch)) => self.watch(watch),
+            Ok(ToDaemon::Roots { several }) => self.place.has_several_roots = several,
             Ok(ToDaemon::Probe { host }) => {
                 if let Some(sign) = self.observer.sign(host) {
                     self.tell(&FromDaemon::Observed { host, sign });

@@ -31,7 +31,7 @@ use crate::ledger::{self, Begun, Ledger, Record, Senseless};
 use crate::plan::HostPlan;
 use anyhow::{Context, Result, bail};
 use before::{Before, LifeBefore};
-use control_network::identity::Machine;
+use control_network::identity::{Machine, ProcessIdentity};
 use files::{Found, file_of, is_regular};
 use job_root::Input;
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
@@ -98,6 +98,15 @@ impl Past {
         job.view = coordinator.view.clone();
         job.options.seed = self.begun.seed;
     }
+}
+
+/// The processes by which roots have started the daemons of other hosts, one for each, by the records of their journal.
+/// They wait for those hosts.
+pub fn launchers(records: &[Vec<u8>]) -> Vec<ProcessIdentity> {
+    let before = ledger::read(records).and_then(|(_, records)| Before::of(records));
+    let lives = before.map(|before| before.lives).unwrap_or_default();
+    let launchers = lives.into_iter().flat_map(|life| life.known.launchers);
+    launchers.filter(|(host, _)| host.is_some()).map(|(_, process)| process).collect()
 }
 
 /// What is kept beside the journal.
@@ -402,9 +411,10 @@ impl Shell<'_> {
         let plan = self.fleet.plan().clone().with_hosts(returned.hosts);
         self.fleet = Fleet::come_back(plan, returned.secret, self.ledger.clone(), replay.term, &replay.life.known)?;
         // Unless processes were launched, that is done again.
-        let due = Return { count: returned.count, to_older: false, lost: BTreeSet::new() };
+        let count = returned.count;
+        let due = Return { count, to_older: false, lost: BTreeSet::new() };
         self.return_due = (!replay.life.is_launched).then_some(due);
-        self.leave_life(Instant::now(), lost_at);
+        self.leave_life(Instant::now(), lost_at, count);
         self.site = SitePool::of_past(self.job, self.job_number)?;
         self.line_kept_before(returned.kept);
         Ok(())

@@ -10,6 +10,10 @@ use redrt_wire::daemon::{Councillor, ToDaemon};
 use redrt_wire::secret::Secret;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// A host that was asked to hold the records, and does not within this time, has ended what it has started for that.
+const JOIN_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A number that no other member has.
 fn any_id() -> Result<u64> {
@@ -70,20 +74,21 @@ impl Shell<'_> {
         let Some(Members { places, voters }) = self.ledger.council() else { return };
         if self.voters != voters {
             let name = |id: &u64| places.iter().find(|(of, _)| of == id).map(|(_, place)| place.host.clone());
-            let hosts: Vec<_> = voters.iter().filter_map(name).collect();
-            self.record("roots", &serde_json::json!({ "hosts": hosts }));
+            self.root_hosts = voters.iter().filter_map(name).collect();
+            self.record("roots", &serde_json::json!({ "hosts": self.root_hosts }));
             self.voters = voters;
         }
         if self.replay.is_some() || self.exit_code.is_some() || !self.root.is_launched() {
             return;
         }
+        self.fleet.has_several_roots(self.voters.len() > 1);
         let plan = self.fleet.plan();
         let candidate = |host: u32| {
             let address = self.fleet.host_address(host)?;
             let name = self.fleet.name(host);
             let rack = plan.racks.iter().find(|(of, _)| of == name).map(|(_, rack)| *rack);
-            let is_in =
-                self.councillors.contains(&host) || places.iter().any(|(_, place)| place.address.ip() == address);
+            let is_asked = self.councillors.get(&host).is_some_and(|at| at.elapsed() < JOIN_TIME_MAX);
+            let is_in = is_asked || places.iter().any(|(_, place)| place.address.ip() == address);
             Some(Candidate { host, address, rack, is_in })
         };
         let alive = self.members.iter().copied().filter(|host| !self.fleet.is_dead(*host));
@@ -96,7 +101,7 @@ impl Shell<'_> {
             let name = self.fleet.name(host).to_owned();
             let councillor = Councillor { job: self.job_number, id, host: name, peers, voters, timeout, lease };
             self.fleet.send(host, &ToDaemon::Councillor(Box::new(councillor)));
-            self.councillors.insert(host);
+            self.councillors.insert(host, Instant::now());
         }
     }
 }

@@ -71,6 +71,13 @@ pub enum News {
     Asked(LinkId, Question),
     /// Another root has taken this one's place, which is to end without a word.
     Replaced(Term),
+    /// A host that the job was to be started on is not to be had.
+    NotStarted {
+        /// The host.
+        host: u32,
+        /// Why, with its name.
+        why: anyhow::Error,
+    },
     /// The job cannot be started.
     Failed(anyhow::Error),
 }
@@ -147,6 +154,8 @@ pub struct Fleet {
     /// Those of a root that was killed, for which host or for all.
     launchers: Vec<(Option<u32>, ProcessIdentity)>,
     complete: bool,
+    /// As daemons were told: several hosts hold what is decided here.
+    has_several_roots: bool,
     /// Hosts that were added, and until when they may take.
     joining: BTreeMap<u32, Instant>,
     launched_at: Instant,
@@ -181,6 +190,7 @@ impl Fleet {
             starting: Vec::new(),
             launchers: Vec::new(),
             complete: false,
+            has_several_roots: false,
             joining: BTreeMap::new(),
             launched_at: now,
             progress_at: now,
@@ -232,12 +242,12 @@ impl Fleet {
         planned.map_or_else(called, |name| name.name.clone())
     }
 
-    /// Whether a host is not part of the job any more.
     /// A host's address, once it is there.
     pub fn host_address(&self, host: u32) -> Option<std::net::IpAddr> {
         Some(self.members.get(host as usize)?.attach.as_ref()?.listen.ip())
     }
 
+    /// Whether a host is not part of the job any more.
     pub fn is_dead(&self, host: u32) -> bool {
         self.members[host as usize].dead
     }
@@ -259,6 +269,13 @@ impl Fleet {
         let body = encode(message);
         self.ledger.order(None, &body);
         self.give(None, body.into());
+    }
+
+    /// Whether several hosts hold what is decided here: daemons are told when that changes.
+    pub fn has_several_roots(&mut self, several: bool) {
+        if std::mem::replace(&mut self.has_several_roots, several) != several {
+            self.send_all(&ToDaemon::Roots { several });
+        }
     }
 
     /// Sends to the daemon of one host what the root has not made.
@@ -403,8 +420,10 @@ impl Fleet {
         }
         match message {
             Ok(FromDaemon::HostFailed { host, message }) => {
-                let name = self.plan.hosts.get(host as usize).map_or("?", |_| self.name(host));
-                self.news.push_back(News::Failed(anyhow!("host {name}: {message}")));
+                self.news.push_back(match self.plan.hosts.get(host as usize) {
+                    Some(_) => News::NotStarted { host, why: anyhow!("host {}: {message}", self.name(host)) },
+                    None => News::Failed(anyhow!("a host that is not of the job: {message}")),
+                });
             }
             Ok(FromDaemon::Observed { host: other, sign }) => self.observed(Who::Host(host), other, sign),
             Ok(message) => self.news.push_back(News::Message(host, message)),

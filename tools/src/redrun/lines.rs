@@ -67,6 +67,8 @@ pub(super) struct Returning {
     pub launched_at: Instant,
     /// The time of the job at which it was lost.
     lost_at: Duration,
+    /// As in [`Return`].
+    count: u32,
 }
 
 /// See the module.
@@ -486,14 +488,30 @@ impl Shell<'_> {
         self.ledger.returned(Returned { secret: secret.clone(), hosts: plan.hosts.clone(), kept, count });
         let root_lease = if self.ledger.is_kept() { plan.root_lease } else { Duration::ZERO };
         let plan = HostPlan { root_lease, ..plan };
-        self.leave_life(went_at, lost_at);
+        self.leave_life(went_at, lost_at, count);
         self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone())?;
         self.handle(Input::WentBack(Box::new(life)));
         Ok(())
     }
 
-    /// What was of the life that is over.
-    pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration) {
+    /// A host was to be one of those that the job goes back on, and is not to be had: it goes back without that.
+    ///
+    /// # Errors
+    /// When the job has not run yet, or runs: then this is its end.
+    pub(super) fn go_back_without(&mut self, host: u32, why: anyhow::Error) -> Result<()> {
+        let Some(returning) = self.went_back.as_ref().filter(|_| !self.root.is_launched()) else { return Err(why) };
+        let count = returning.count;
+        let due = self.return_due.get_or_insert_with(|| Return { count, to_older: false, lost: BTreeSet::new() });
+        if due.lost.insert(host) {
+            let name = self.fleet.name(host).to_owned();
+            self.record("daemon-lost", &serde_json::json!({ "host": name, "why": format!("{why:#}"), "processes": 0 }));
+            self.console.warning(&format!("{why:#}; the job goes back without it"));
+        }
+        Ok(())
+    }
+
+    /// What was of the life that is over. One that was never launched was only an attempt to go back.
+    pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
         (self.parts, self.storing) = (None, None);
         self.joining.clear();
         self.clones = super::clones::Clones::default();
@@ -501,8 +519,11 @@ impl Shell<'_> {
         self.all_are_held = false;
         let told_at = self.ending_since.take().unwrap_or(went_at);
         let detected = std::mem::take(&mut self.lost_for);
-        self.went_back = Some(Returning { detected, told_at, went_at, launched_at: went_at, lost_at });
-        self.returns += 1;
+        let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };
+        let is_new = self.went_back.is_none();
+        let returning = self.went_back.get_or_insert(new);
+        (returning.launched_at, returning.count) = (went_at, count);
+        self.returns += u32::from(is_new);
     }
 
     /// The root was on another host until now: what describes lines may be there.

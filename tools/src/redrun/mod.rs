@@ -45,7 +45,7 @@ mod watching;
 mod wishes;
 mod writer;
 
-pub use comeback::Past;
+pub use comeback::{Past, launchers};
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::cli::Job;
@@ -53,7 +53,7 @@ use crate::council::REPLACED_CODE;
 use crate::jobs;
 use crate::ledger::Ledger;
 use crate::terminal::seat::Seat;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
@@ -131,10 +131,12 @@ struct Shell<'a> {
     fleet: Fleet,
     /// From which another root could go on.
     ledger: Ledger,
-    /// Hosts that were asked to hold it, too.
-    councillors: BTreeSet<u32>,
+    /// Hosts that were asked to hold it, too, and when.
+    councillors: BTreeMap<u32, Instant>,
     /// Members of the council that decide together.
     voters: Vec<u64>,
+    /// Their hosts.
+    root_hosts: Vec<String>,
     /// What happened before is gone through again.
     replay: Option<comeback::Replay>,
     /// What hosts that come later are told.
@@ -227,13 +229,10 @@ impl<'a> Shell<'a> {
         // An error is told before anything is started.
         let is_elsewhere = past.as_ref().is_some_and(Past::is_elsewhere);
         let mut untold = Vec::new();
-        let audit = match audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose() {
-            // What is only on the host of the root before is not missed so much that the job ends.
-            Err(why) if is_elsewhere => {
-                untold.push(format!("there is no audit log from now on: {why:#}"));
-                None
-            }
-            audit => audit?,
+        let audit = match audit {
+            Some(path) if is_elsewhere => open_log_elsewhere(path, &mut untold),
+            Some(path) => Some((Log::open(&path)?, path)),
+            None => None,
         };
         let profile_path = job.profile.as_deref().map(|path| profile::path_in(path, job_number));
         profile_path.as_deref().filter(|_| !is_elsewhere).map(profile::check).transpose()?;
@@ -279,8 +278,9 @@ impl<'a> Shell<'a> {
             spawned: spawned::Spawned::new(upwards)?,
             fleet: ground.fleet,
             ledger: ground.ledger,
-            councillors: BTreeSet::new(),
+            councillors: BTreeMap::new(),
             voters: Vec::new(),
+            root_hosts: Vec::new(),
             replay: None,
             lines,
             parts: None,
@@ -504,8 +504,10 @@ impl<'a> Shell<'a> {
             // Whatever this process would do now, the other does. Its daemons and processes are not to be ended.
             News::Replaced(by) => {
                 debug!(target: "redrun", term = by.0, "another root has taken this one's place");
+                self.ledger.is_replaced();
                 std::process::exit(REPLACED_CODE);
             }
+            News::NotStarted { host, why } => self.go_back_without(host, why)?,
             News::Failed(error) => return Err(error),
         }
         Ok(())
@@ -514,7 +516,7 @@ impl<'a> Shell<'a> {
     fn lose_host(&mut self, host: u32, why: HostLoss) -> Result<()> {
         let name = self.fleet.name(host).to_owned();
         if !self.root.is_launched() {
-            bail!("host {name}: {why} before the job had started");
+            return self.go_back_without(host, anyhow!("host {name}: {why} before the job had started"));
         }
         self.lost_for = why.silence(self.fleet.tick_time());
         self.handle(Input::HostLost { host, name, why: why.to_string() });
@@ -602,6 +604,7 @@ impl<'a> Shell<'a> {
                 Output::Finish { code, will_go_on } => {
                     // It hands over what was printed last.
                     self.ledger.flush();
+                    self.ledger.ending();
                     self.outputs.finish(will_go_on);
                     self.exit_code = Some(code);
                     mpir::tell_of_end(code);
@@ -652,6 +655,29 @@ impl<'a> Shell<'a> {
         self.relay(None, message);
         if matches!(message, ToDaemon::Cards(_)) {
             self.tell_return();
+        }
+    }
+}
+
+/// The audit log of a root that has come to this host. One that is cut off from all others may have the old one still:
+/// then what follows is in a file beside it. What is only on another host is not missed so much that the job ends.
+fn open_log_elsewhere(path: PathBuf, untold: &mut Vec<String>) -> Option<(Log, PathBuf)> {
+    let why = match Log::open(&path) {
+        Ok(log) => return Some((log, path)),
+        Err(why) => why,
+    };
+    let mut own = path.into_os_string();
+    own.push(".");
+    own.push(nix::unistd::gethostname().unwrap_or_else(|_| "elsewhere".into()));
+    let own = PathBuf::from(own);
+    match Log::open(&own) {
+        Ok(log) => {
+            untold.push(format!("the audit log goes on in {}: {why:#}", own.display()));
+            Some((log, own))
+        }
+        Err(_) => {
+            untold.push(format!("there is no audit log from now on: {why:#}"));
+            None
         }
     }
 }

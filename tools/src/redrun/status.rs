@@ -68,6 +68,7 @@ impl Shell<'_> {
             "redundancy": redundancy::json(self.root.coordinator().redundancy(), self.now()),
             "checkpoint": { "newest": self.root.coordinator().newest_line().map(|line| line.0),
                 "under_way": self.root.coordinator().line_under_way().map(|line| line.0), "progress": self.saving_json() },
+            "root": { "host": self.fleet.own_name(), "hosts": self.root_hosts },
             "terminal": match &self.seat {
                 None => "own",
                 Some(seat) if seat.is_attached() => "attached",

@@ -4,12 +4,12 @@
 use super::closed::standard_output_was_closed;
 use super::{Channel, FromRoot, Received, ToRoot};
 use crate::council::REPLACED_CODE;
-use crate::council::mirror::has_member;
+use crate::council::mirror::{elsewhere, has_member};
 use crate::jobs;
 use crate::ledger;
 use crate::redrtd::open_pidfd;
 use crate::user_signals;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::SignalFd;
@@ -142,8 +142,26 @@ pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> R
     Terminal { channel, console, signals, leaves: false, job, root, is_leaving: false }.serve()
 }
 
+/// What a user is told whose job has its root on another host.
+#[must_use]
+pub fn root_elsewhere(job: &str, host: &str) -> String {
+    format!("job {job} has its root on host {host}: redrun --attach {job} there")
+}
+
+/// What is to be attached to has no root on this host.
+#[derive(Debug, thiserror::Error)]
+#[error("no job {0} that was started with --detachable or --detach is here")]
+pub struct NotHere(String);
+
+/// The member of the council on this host brings it back.
+#[derive(Debug, thiserror::Error)]
+#[error("the root of job {job} is being started, or awaits most of the hosts that hold its records")]
+struct ByMember {
+    job: String,
+}
+
 fn is_in_use(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
+    matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) || error.is::<ByMember>()
 }
 
 /// Whether there is what a root that is gone needs, or another one that goes on with it.
@@ -164,6 +182,13 @@ fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
     let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
     let (mut lost, mut why) = (Vec::new(), None);
     for (job, directory) in jobs::find_roots().into_iter().filter(|(job, _)| is_wanted(job)) {
+        if has_member(&directory) {
+            why = Some(match elsewhere(&directory) {
+                Some(host) => anyhow!(root_elsewhere(&job, &host)),
+                None => ByMember { job }.into(),
+            });
+            continue;
+        }
         match ledger::look(&directory) {
             Ok(Some(_)) => lost.push((job, directory)),
             Ok(None) => {}
@@ -172,8 +197,7 @@ fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
     }
     match (&lost[..], why, wanted) {
         ([], Some(why), _) => Err(why),
-        ([], None, Some(wanted)) => bail!("no job {wanted} that was started with --detachable or --detach is here"),
-        ([], None, None) => bail!("no job of yours that was started with --detachable or --detach is here"),
+        ([], None, wanted) => Err(NotHere(wanted.map_or_else(|| "of yours".into(), str::to_owned)).into()),
         ([(job, directory)], ..) => {
             if let Some(end) = jobs::noted_end(job) {
                 std::fs::remove_dir_all(directory)
@@ -288,6 +312,10 @@ impl Terminal<'_> {
                 self.channel = channel;
                 let _ = self.attach();
                 return Ok(None);
+            }
+            if let Some(host) = elsewhere(directory) {
+                self.console.plain(&root_elsewhere(&wanted, &host));
+                return Ok(Some(DISPLACED_CODE));
             }
             let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             let interval = PollTimeout::try_from(LOOK_INTERVAL).unwrap_or(PollTimeout::MAX);

@@ -138,6 +138,7 @@ mod tests {
         });
         serde_json::from_value(json!({
             "job": "00ab", "program": "./app", "user": "me", "state": "running", "elapsed_s": 12.3, "view": 3, "terminal": "own",
+            "root": { "host": "h1", "hosts": [] },
             "ranks": [
                 { "rank": 0, "degree": 2, "live": 2,
                   "replicas": [replica("0.0", "h1", "running"), replica("0.1", "h2", "running")] },

@@ -18,7 +18,7 @@ use control_network::identity::{Machine, ProcessIdentity};
 use job_root::Root;
 use line_store::{Kept, Manifest};
 use redrt_wire::daemon::Launch;
-use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
@@ -76,7 +76,7 @@ struct LinesBefore {
 
 /// As [`serde`] sees it, of what cannot be cloned.
 fn copy<T: Serialize + for<'de> Deserialize<'de>>(value: &T) -> Result<T> {
-    decode_body(&encode_body(value)).ok().context("The state of the root cannot be written down")
+    decode_body(&encode_long(value)).ok().context("The state of the root cannot be written down")
 }
 
 impl Snapshot {
@@ -110,7 +110,7 @@ impl Shell<'_> {
             && let Some(written) = self.outputs.written()
         {
             match self.all_of_it(written) {
-                Ok(snapshot) => self.ledger.shorten(encode_body(&snapshot)),
+                Ok(snapshot) => self.ledger.shorten(encode_long(&snapshot)),
                 Err(error) => self.ledger.give_up(&format!("{error:#}")),
             }
         }

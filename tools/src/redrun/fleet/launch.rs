@@ -46,7 +46,7 @@ impl Fleet {
     pub(super) fn place(&self, host: Option<u32>) -> DaemonArguments {
         let HostPlan { fan_out, root_lease, .. } = self.plan;
         let (root, interface) = (self.hub.address(), self.plan.interface.clone());
-        let has_several_roots = self.plan.roots > 1;
+        let has_several_roots = self.has_several_roots;
         DaemonArguments { host, parent: root, root, fan_out, interface, root_lease, has_several_roots }
     }
 
@@ -59,7 +59,7 @@ impl Fleet {
             interface: self.plan.interface.clone(),
             root: self.hub.address(),
             root_lease_ms: self.plan.root_lease.as_millis() as u64,
-            has_several_roots: self.plan.roots > 1,
+            has_several_roots: self.has_several_roots,
         })
     }
 
@@ -92,12 +92,12 @@ impl Fleet {
         let mut failed = starting.filter_map(|starting| starting.ended().map(|why| (starting.host, why)));
         if let Some((host, why)) = failed.next() {
             drop(failed);
-            let message = match host {
-                Some(host) if self.plan.is_remote() => format!("host {}: {why}", self.name(host)),
-                Some(_) => format!("redrtd ended before it connected: {why}"),
-                None => format!("srun could not start the daemons: {why}"),
-            };
-            return self.news.push_back(News::Failed(anyhow!(message)));
+            let is_remote = self.plan.is_remote();
+            return self.news.push_back(match host {
+                Some(host) if is_remote => News::NotStarted { host, why: anyhow!("host {}: {why}", self.name(host)) },
+                Some(_) => News::Failed(anyhow!("redrtd ended before it connected: {why}")),
+                None => News::Failed(anyhow!("srun could not start the daemons: {why}")),
+            });
         }
         drop(failed);
         if self.progress_at.elapsed() > PROGRESS_TIME_MAX {

@@ -1,0 +1,249 @@
+//! Jobs with three roots: any host may lose its power or be cut off, that of the root first of all, and roots, their
+//! members and consoles are killed and stopped. Each job gets up to three such blows, and the next host is lost when
+//! there are three roots again and no rank has lost its last replica.
+
+use super::{HOSTS, HOSTS_AND_SPARE, Known, LONG, Outcome, SHORT};
+use redrt_tests::council::{Council, OWN, members_on, roots_on};
+use redrt_tests::{Job, Lab, Program, Random, Running};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How long what is cut off waits for a root before it ends.
+const LEASE: Duration = Duration::from_secs(20);
+/// After this time of silence a root is killed by its member, with some time for that.
+const SILENCE: Duration = Duration::from_secs(7);
+const BLOWS_MAX: u64 = 3;
+
+/// Whose host it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whose {
+    Root,
+    Other,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Blow {
+    /// A host loses its power.
+    Power(Whose),
+    /// A host is cut off for good.
+    Cut(Whose),
+    KillRoot,
+    KillMember(Whose),
+    StopRoot(Duration),
+    StopMember(Whose, Duration),
+    KillConsole,
+}
+
+impl Blow {
+    fn draw(random: &mut Random, may_lose: bool) -> Self {
+        // The root's first of all.
+        let whose = *random.one_of(&[Whose::Root, Whose::Root, Whose::Other]);
+        let time = *random.one_of(&[SHORT, LONG, SILENCE]);
+        let of_hosts = [Self::Power(whose), Self::Cut(whose)];
+        let others = [
+            Self::KillRoot,
+            Self::KillMember(whose),
+            Self::StopRoot(time),
+            Self::StopMember(whose, time),
+            Self::KillConsole,
+        ];
+        let is_of_host = random.draw().is_multiple_of(2);
+        if is_of_host && may_lose { *random.one_of(&of_hosts) } else { *random.one_of(&others) }
+    }
+
+    fn loses_a_host(self) -> bool {
+        matches!(self, Self::Power(_) | Self::Cut(_))
+    }
+}
+
+/// See the module.
+pub struct Trial {
+    program: Program,
+    degree: u16,
+    has_spare: bool,
+    /// It takes checkpoints, and goes back to them.
+    saves: bool,
+    fan_out: &'static str,
+    /// From which length on a snapshot takes the place of the journal.
+    journal: &'static str,
+    /// What happens, and how long after what happened before.
+    blows: Vec<(Blow, Duration)>,
+}
+
+impl Trial {
+    /// One that is drawn.
+    pub fn draw(random: &mut Random, known: &mut Known) -> Self {
+        let saves = random.draw().is_multiple_of(5);
+        // What is written after a checkpoint is read after going back, by programs that read it back; cg takes minutes.
+        let is_apt = |program: &Program| {
+            program.name != "cg" && !(saves && ["posix", "files", "fortran_heat", "heat"].contains(&program.name))
+        };
+        let programs: Vec<_> = Program::LONG.into_iter().filter(is_apt).collect();
+        let program = *random.one_of(&programs);
+        let has_spare = !saves && random.draw().is_multiple_of(2);
+        let degree = if saves { 1 } else { *random.one_of(&[2, 2, 3]) };
+        let losses_max = if has_spare || degree == 3 { 2 } else { 1 };
+        let mut blows = Vec::new();
+        for _ in 0..random.from_one_to(BLOWS_MAX) {
+            let losses = blows.iter().filter(|(blow, _): &&(Blow, Duration)| blow.loses_a_host()).count();
+            blows.push((Blow::draw(random, losses < losses_max), Duration::ZERO));
+        }
+        let fan_out = *random.one_of(&["32", "1", "2"]);
+        let journal = *random.one_of(&["32MiB", "8KiB"]);
+        let mut trial = Self { program, degree, has_spare, saves, fan_out, journal, blows };
+        trial.draw_moments(random, known);
+        trial
+    }
+
+    /// Other moments of what happens.
+    pub fn draw_moments(&mut self, random: &mut Random, known: &mut Known) {
+        // Sometimes too late.
+        let millis = 2 * known.of(&self.program).1.as_millis() as u64;
+        self.blows.iter_mut().for_each(|(_, after)| *after = Duration::from_millis(random.from_one_to(millis)));
+    }
+
+    /// What it runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What is done, in a line.
+    pub fn name(&self) -> String {
+        let Self { program, degree, has_spare, saves, fan_out, journal, blows } = self;
+        let with = if *has_spare { "a spare, " } else { "" };
+        let with = if *saves { "checkpoints, " } else { with };
+        let mut text =
+            format!("{} at r = {degree}, three roots, {with}fan-out {fan_out}, journal {journal}", program.name);
+        for (blow, after) in blows {
+            let _ = write!(text, ", {blow:?} after {after:?}");
+        }
+        text
+    }
+
+    fn start(&self, lab: &Lab) -> Running {
+        let job = Job::of(&self.program).degree(self.degree).options(&["--fan-out", self.fan_out]);
+        let lease = format!("{}s", LEASE.as_secs());
+        let job =
+            job.options(&["--detachable", "--roots", "3", "--root-lease", &lease, "--root-journal", self.journal]);
+        let job = match self.has_spare {
+            true => job.options(&["--spares", "1", "--max-degree", "3"]).on_hosts(lab, HOSTS_AND_SPARE),
+            false => job.on_hosts(lab, HOSTS),
+        };
+        let job = match self.saves {
+            true => {
+                job.options(&["--checkpoint", "400ms", "--checkpoint-dir", &lab.path("store").display().to_string()])
+            }
+            false => job,
+        };
+        job.environment(OWN.0, OWN.1).limit(Duration::from_secs(120)).start()
+    }
+
+    /// Runs it, with what happens to it. `expected` is what it prints when it is left alone.
+    pub fn run(&self, random: &mut Random, lab: &Lab, expected: &str) -> Outcome {
+        let job = self.start(lab);
+        let council = Council::of(lab, &job, if self.has_spare { 5 } else { 4 });
+        self.wait_until_whole(&job, &council, 0);
+        let mut losses = 0;
+        for (blow, after) in &self.blows {
+            sleep(*after);
+            if blow.loses_a_host() && losses > 0 {
+                self.wait_until_whole(&job, &council, losses);
+            }
+            if is_over(&job, &council) {
+                break;
+            }
+            losses += usize::from(blow.loses_a_host());
+            strike(*blow, random, lab, &job, &council);
+        }
+        let end = council.wait_for_good_end();
+        let is_cut = self.blows.iter().any(|(blow, _)| matches!(blow, Blow::Cut(_)));
+        let grace = if is_cut { LEASE } else { Duration::ZERO } + Duration::from_secs(5);
+        let left = lab.left_behind(grace);
+        let ended = job.wait();
+        let _ = std::fs::remove_dir_all(lab.path("store"));
+        let is_right = end.is_ok() && ended.out == expected;
+        let is_well = is_right
+            && left.is_empty()
+            && ended.crashes().is_empty()
+            && ended.mismatches().is_empty()
+            && ended.retired().is_empty();
+        Outcome {
+            wrong: (!is_well).then(|| format!("its end: {end:?}; left: {left:?}\n{ended}")),
+            copies: ended.number("recovered") + ended.number("joined"),
+            breaks_the_lab: losses > 0 || !left.is_empty(),
+        }
+    }
+
+    /// Until three hosts decide, each rank has all its replicas where lost ones are replaced, and there is a checkpoint
+    /// to go back to where there are such. Or until the end.
+    fn wait_until_whole(&self, job: &Running, council: &Council<'_>, losses: usize) {
+        let is_whole = || {
+            let has_roots = council.is_complete() || council.alive().len() < 3;
+            let has_all = !self.has_spare || missing(job) == 0 && job.count("daemon-lost") >= losses;
+            has_roots && has_all && (!self.saves || job.count("checkpoint") > 0)
+        };
+        while !is_whole() && !is_over(job, council) && !job.is_late() {
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Replicas that were lost and are not back.
+fn missing(job: &Running) -> usize {
+    let mut missing = BTreeSet::new();
+    for record in job.audit() {
+        let replica = record["replica"].as_str().unwrap_or_default().to_owned();
+        match record["event"].as_str() {
+            Some("replica-lost") => drop(missing.insert(replica)),
+            Some("recovered") => drop(missing.remove(&replica)),
+            _ => {}
+        }
+    }
+    missing.len()
+}
+
+fn is_over(job: &Running, council: &Council<'_>) -> bool {
+    job.count("job-end") > 0 || job.code().is_some() && council.has_nobody()
+}
+
+fn strike(blow: Blow, random: &mut Random, lab: &Lab, job: &Running, council: &Council<'_>) {
+    let root = council.find_root();
+    let mut host_of = |whose: Whose| {
+        let others: Vec<_> = council.alive().into_iter().filter(|host| Some(host) != root.as_ref()).collect();
+        match whose {
+            Whose::Root => root.clone(),
+            Whose::Other => (!others.is_empty()).then(|| random.one_of(&others).clone()),
+        }
+    };
+    let send = |processes: &[i32], signal: i32| {
+        for process in processes {
+            // SAFETY: - takes any number; the process is one of the lab's.
+            unsafe { libc::kill(*process, signal) };
+        }
+    };
+    let stop = |find: &dyn Fn() -> Vec<i32>, time: Duration| {
+        let stopped = find();
+        send(&stopped, libc::SIGSTOP);
+        sleep(time);
+        // Those that are there still.
+        let left: Vec<_> = find().into_iter().filter(|process| stopped.contains(process)).collect();
+        send(&left, libc::SIGCONT);
+    };
+    match blow {
+        Blow::Power(whose) => host_of(whose).iter().for_each(|host| council.lose(host)),
+        Blow::Cut(whose) => {
+            if let Some(host) = host_of(whose) {
+                lab.cut_link(&host);
+                council.forget(&host);
+            }
+        }
+        Blow::KillRoot => host_of(Whose::Root).iter().for_each(|host| send(&roots_on(lab, host), libc::SIGKILL)),
+        Blow::KillMember(whose) => host_of(whose).iter().for_each(|host| send(&members_on(lab, host), libc::SIGKILL)),
+        Blow::StopRoot(time) => host_of(Whose::Root).iter().for_each(|host| stop(&|| roots_on(lab, host), time)),
+        Blow::StopMember(whose, time) => host_of(whose).iter().for_each(|host| stop(&|| members_on(lab, host), time)),
+        Blow::KillConsole if !job.has_ended() => job.signal(libc::SIGKILL),
+        Blow::KillConsole => {}
+    }
+}

@@ -1,0 +1,188 @@
+//! Jobs whose root is on one of several hosts of a lab (`--roots 3`): where it is, who holds its records with it, and
+//! how such a job ends, whoever sees that.
+
+use crate::prefix;
+use crate::{Lab, Running};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Each host has its own; what else there is, hosts of a lab share.
+pub const OWN: (&str, &str) = ("XDG_RUNTIME_DIR", "/run");
+const JOBS: &str = "run/redrt";
+
+/// Where the jobs of a host are written down.
+#[must_use]
+pub fn jobs_on(lab: &Lab, host: &str) -> PathBuf {
+    Path::new("/proc").join(lab.init(host).to_string()).join("root").join(JOBS)
+}
+
+/// The words with which a process was started; none when it is gone.
+fn words(id: i32) -> Vec<Vec<u8>> {
+    let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
+}
+
+fn processes_that_begin(lab: &Lab, host: &str, program: &str, word: &str) -> Vec<i32> {
+    let begins = |id: &i32| words(*id).get(1).is_some_and(|first| first == word.as_bytes());
+    lab.processes(host, program).into_iter().filter(begins).collect()
+}
+
+/// The processes of `redrun` that run a job, on a host.
+#[must_use]
+pub fn roots_on(lab: &Lab, host: &str) -> Vec<i32> {
+    processes_that_begin(lab, host, "redrun", "--root")
+}
+
+/// Those that hold the records of a root there.
+#[must_use]
+pub fn members_on(lab: &Lab, host: &str) -> Vec<i32> {
+    processes_that_begin(lab, host, "redrtd", "--member")
+}
+
+/// A job with several roots, and the hosts of its lab that are there.
+pub struct Council<'a> {
+    lab: &'a Lab,
+    job: &'a Running,
+    number: String,
+    alive: RefCell<Vec<String>>,
+}
+
+impl<'a> Council<'a> {
+    /// Of a job on the first hosts of a lab. Waits until it has a number.
+    #[must_use]
+    pub fn of(lab: &'a Lab, job: &'a Running, host_count: usize) -> Self {
+        let find = |job: &Running| {
+            let audit = job.audit();
+            let start = audit.iter().find(|record| record["event"] == "job-start")?;
+            start["job"].as_str().map(str::to_owned)
+        };
+        job.wait_until("its number", |job| find(job).is_some() || job.has_ended());
+        let alive = RefCell::new((1..=host_count).map(|host| format!("h{host}")).collect());
+        Self { lab, job, number: find(job).unwrap_or_default(), alive }
+    }
+
+    /// The hosts that are there.
+    #[must_use]
+    pub fn alive(&self) -> Vec<String> {
+        self.alive.borrow().clone()
+    }
+
+    /// Whether three hosts that are there decide together.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let audit = self.job.audit();
+        let hosts = audit.iter().rfind(|record| record["event"] == "roots").map(|record| record["hosts"].clone());
+        let names: Vec<_> = hosts.iter().filter_map(Value::as_array).flatten().collect();
+        let is_alive = |name: &&Value| self.alive.borrow().iter().any(|host| *name == host);
+        names.len() == 3 && names.iter().all(is_alive)
+    }
+
+    /// Waits until three do.
+    pub fn wait_until_complete(&self) {
+        self.job.wait_until("three roots", |_| self.is_complete());
+    }
+
+    /// The host on which consoles find the root.
+    #[must_use]
+    pub fn find_root(&self) -> Option<String> {
+        let has_root = |host: &&String| jobs_on(self.lab, host).join(format!("{}.console", self.number)).exists();
+        self.alive.borrow().iter().find(has_root).cloned()
+    }
+
+    /// A host loses its power.
+    pub fn lose(&self, host: &str) {
+        self.lab.cut_power(host);
+        self.forget(host);
+    }
+
+    /// A host is cut off, or the root is elsewhere from now on.
+    pub fn forget(&self, host: &str) {
+        self.alive.borrow_mut().retain(|other| other != host);
+    }
+
+    /// Whether nothing on hosts that are there brings the job to an end any more: neither a root nor a member.
+    #[must_use]
+    pub fn has_nobody(&self) -> bool {
+        let is_empty =
+            |host: &String| self.lab.processes(host, "redrtd").is_empty() && roots_on(self.lab, host).is_empty();
+        self.alive.borrow().iter().all(is_empty)
+    }
+
+    /// A console on the host of the root, which sees the end of the job there.
+    ///
+    /// # Panics
+    /// When no host has the root.
+    #[must_use]
+    pub fn console(&self) -> Command {
+        self.console_on(&self.find_root().expect("a host has the root"))
+    }
+
+    fn console_on(&self, host: &str) -> Command {
+        let mut command = self.lab.on(host);
+        command.arg(format!("{}={}", OWN.0, OWN.1));
+        // One that hangs is killed: other signals would be for the job.
+        command.args(["timeout", "-s", "KILL", CONSOLE_SECONDS_MAX]).arg(prefix().join("bin/redrun"));
+        command.args(["--attach", &self.number]).stdin(Stdio::null());
+        command
+    }
+
+    /// Waits for the end of the job, as the first console sees it or others on the hosts of its roots. Whether one has
+    /// seen that it ended well; else nobody is left who knows.
+    ///
+    /// # Errors
+    /// When it has not ended within its time, or not well. What the last console has said.
+    pub fn wait_for_good_end(&self) -> Result<bool, String> {
+        let mut said = String::new();
+        while !self.job.is_late() {
+            let first = self.job.code();
+            if first == Some(0) {
+                return Ok(true);
+            }
+            match self.find_root().filter(|_| first.is_some()) {
+                Some(host) => {
+                    let (code, _, of_this) = end_of(&mut self.console_on(&host));
+                    match code {
+                        Some(0) => return Ok(true),
+                        Some(code) if is_of_job(code, &of_this) => return Err(format!("exit code {code}: {of_this}")),
+                        _ => said = of_this,
+                    }
+                }
+                None if first.is_some() && self.has_nobody() => {
+                    return match first.filter(|code| is_of_job(*code, &self.job.errors())) {
+                        Some(code) => Err(format!("exit code {code}")),
+                        None => Ok(false),
+                    };
+                }
+                None => {}
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(format!("no end: {said}"))
+    }
+}
+
+const CONSOLE_SECONDS_MAX: &str = "100";
+/// With what a console ends that has lost the root, or has not found it where it just was.
+const LOSSES: [&str; 3] = ["the root of", "has its root on", "no job"];
+/// Another console has taken its place, or the root is on another host.
+const DISPLACED_CODE: i32 = 76;
+
+/// Whether a console has ended with this code of the job's, and not because it was killed or has lost the root.
+fn is_of_job(code: i32, said: &str) -> bool {
+    code < 128 && code != DISPLACED_CODE && !(code == 1 && LOSSES.iter().any(|what| said.contains(what)))
+}
+
+/// The code with which a console ends, what it shows, and what it says.
+///
+/// # Panics
+/// When it cannot be run.
+pub fn end_of(console: &mut Command) -> (Option<i32>, String, String) {
+    let output = console.output().expect("redrun is there");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let code = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal));
+    (code, text(output.stdout), text(output.stderr))
+}
