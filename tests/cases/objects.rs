@@ -3,8 +3,9 @@
 use crate::checkpoints::{LIMIT, checkpoint, is_back, is_right, store};
 use crate::while_computing;
 use redrt_tests::{Disk, Ended, Job, Running, compile, prefix};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -137,17 +138,25 @@ fn two_checkpoints_stay_in_an_object_store_and_what_is_torn_goes() {
     let _ = job.wait().ended_well();
 }
 
-/// All hosts are gone, with what was on their disks.
+/// All hosts are gone, with what was on their disks. With replicas all of it is encrypted.
 #[test]
 fn a_job_is_resumed_from_an_object_store_alone() {
     for degree in [1, 2] {
         let place = Place::new();
-        let first = place.computing(degree, &[]);
+        let key = place.path("key");
+        fs::write(&key, "5a".repeat(32)).expect("it can be written");
+        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
+        let (key, with_key) = (key.display().to_string(), ["--checkpoint-encrypt", "--key"]);
+        let [options, words] = with_key.map(|word| if degree == 2 { vec![word, key.as_str()] } else { vec![] });
+        let first = place.computing(degree, &options);
         (0..2).for_each(|_| checkpoint(&first));
         first.signal(libc::SIGKILL);
         assert_ne!(first.wait().code, Some(0));
         fs::remove_dir_all(place.path("scratch")).expect("it can be removed");
-        let second = place.resume("elsewhere").options(&["--checkpoint", "asked"]).start();
+        let url = place.url();
+        let (code, said) = redctl(&[&["checkpoint", "verify", &url], &words[..]].concat());
+        assert!(code == Some(0) && said.matches("as it was written").count() == 2, "{said}");
+        let second = place.resume("elsewhere").options(&["--checkpoint", "asked"]).options(&options).start();
         second.wait_for("started", 3 * usize::from(degree));
         second.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
         second.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", second.errors()));
@@ -155,7 +164,7 @@ fn a_job_is_resumed_from_an_object_store_alone() {
         place.stop();
         // By its number, from what the first job had for a store.
         let job = place.of_job().file_name().expect("it has a name").to_string_lossy()[..6].to_owned();
-        let third = place.saved(Job::resume_with(&[job]), "third").run();
+        let third = place.saved(Job::resume_with(&[job]), "third").options(&options).run();
         let _ = resumed_right(third).said("goes on from checkpoint 4");
     }
 }

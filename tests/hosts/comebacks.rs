@@ -74,13 +74,30 @@ fn a_host_that_was_added_is_part_of_the_job_whose_root_comes_back() {
     nothing_left(&lab, &ended);
 }
 
-/// Whatever the root was at: the hosts copy a checkpoint to each other, or one of them is lost and the job goes back.
+/// Whatever the root was at: the hosts copy a checkpoint to each other, or to an object store, or one of them is lost
+/// and the job goes back.
 #[test]
-fn a_root_is_killed_while_hosts_keep_checkpoints_for_each_other_and_while_the_job_goes_back_to_a_copy() {
+fn a_root_is_killed_while_hosts_keep_checkpoints_elsewhere_and_while_the_job_goes_back_to_what_is_there() {
+    let of_partners =
+        |lab: &Lab| ["--checkpoint-level".into(), "partner".into(), "--checkpoint-dir".into(), of(lab, "store")];
+    let of_store = |lab: &Lab| {
+        let url = format!("file://{}", of(lab, "store"));
+        ["--checkpoint-dir".into(), url, "--checkpoint-scratch".into(), of(lab, "scratch")]
+    };
+    killed_while_it_keeps(&of_partners, "checkpoint-copied");
+    killed_while_it_keeps(&of_store, "checkpoint-stored");
+}
+
+fn of(lab: &Lab, name: &str) -> String {
+    lab.path(name).display().to_string()
+}
+
+/// `event`: what is told when all that is elsewhere of a checkpoint is there.
+fn killed_while_it_keeps(place: &dyn Fn(&Lab) -> [String; 4], event: &str) {
     let Some(lab) = lab(4) else { return };
     let mut random = Random::from_environment();
-    let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
-    let saved = ["--checkpoint", "0.3s", "--checkpoint-level", "partner", "--checkpoint-dir", &store];
+    let (stop, place) = (lab.path("stop"), place(&lab));
+    let saved = [&["--checkpoint", "0.3s"], &place.each_ref().map(String::as_str)[..]].concat();
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).environment("UNTIL_MIB", "16");
     let job = job.on_hosts(&lab, "h1,h2,h3").options(&["--detachable", "--root-journal", "8KiB"]).options(&saved);
     let job = job.limit(Duration::from_secs(120)).start();
@@ -94,7 +111,7 @@ fn a_root_is_killed_while_hosts_keep_checkpoints_for_each_other_and_while_the_jo
         kill_soon(&job, 500);
     }
     // None is held up by what the roots before had begun.
-    job.wait_for("checkpoint-copied", job.count("checkpoint-copied") + 1);
+    job.wait_for(event, job.count(event) + 1);
     lab.cut_power("h2");
     for _ in 0..3 {
         kill_soon(&job, 1500);

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
@@ -27,6 +28,8 @@ pub struct Store {
     pub objects: Arc<dyn ObjectStore>,
     /// For the user.
     pub place: String,
+    /// Where it is a directory.
+    directory: Option<PathBuf>,
     patience: Duration,
     moved_bytes: Cell<u64>,
     /// When something moved last, and when that was told.
@@ -44,16 +47,24 @@ impl Store {
         if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
             return Err(Failure::usage("a URL with credentials in it: name them in the environment (AWS_…)"));
         }
-        let (objects, at) = match parsed.scheme() {
-            "s3" | "s3a" => (of_s3(url, patience)?, String::new()),
-            "file" => (of_directory(&parsed, is_made)?, format!(" of {}", host_name())),
+        let (objects, at, directory) = match parsed.scheme() {
+            "s3" | "s3a" => (of_s3(url, patience)?, String::new(), None),
+            "file" => (of_directory(&parsed, is_made)?, format!(" of {}", host_name()), parsed.to_file_path().ok()),
             scheme => {
                 return Err(Failure::usage(format!("{url}: no {scheme}: say s3://BUCKET/PREFIX or file:///DIRECTORY")));
             }
         };
         let now = Cell::new(Instant::now());
         let place = format!("{url}{at}");
-        Ok(Self { objects, place, patience, moved_bytes: Cell::new(0), moved_at: now.clone(), told_at: now })
+        Ok(Self { objects, place, directory, patience, moved_bytes: Cell::new(0), moved_at: now.clone(), told_at: now })
+    }
+
+    /// Stores have no directories, and those below this one go when they are empty. So does this one.
+    pub fn forget_directory(&self) {
+        if let Some(directory) = &self.directory {
+            // It may have something in it.
+            let _ = fs::remove_dir(directory);
+        }
     }
 
     /// So many bytes have gone, or come.

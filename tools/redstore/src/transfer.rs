@@ -205,5 +205,7 @@ pub async fn delete(store: &Store, keys: &[String]) -> Result<(), Failure> {
         }
         Ok(())
     };
-    stream::iter(keys.iter().cloned().map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, one).await
+    stream::iter(keys.iter().cloned().map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, one).await?;
+    store.forget_directory();
+    Ok(())
 }

@@ -113,7 +113,7 @@ fn files_go_and_come_back_as_they_were_for_their_owner_only() {
     assert!(fs::read(to.join("line-1/0.image")).unwrap() == content(LARGE_BYTES));
     let keys = ["line-1/0.image", "line-1/1.image", "line-2/host-0.memory"].map(str::to_owned);
     redstore("delete", &url, &keys, &[]).done();
-    assert!(redstore("list", &url, &[], &[]).done().is_empty());
+    assert!(redstore("list", &url, &[], &[]).done().is_empty() && !store.exists());
     assert!(fs::read_dir(to.join("line-1")).unwrap().count() == 2);
 }
 
