@@ -512,7 +512,8 @@ impl Process {
 
     /// The job has ended, or nobody has led for the lease, or all others have ended, which this one has not heard why.
     fn is_over(&self) -> bool {
-        let is_ended = self.ends_at.is_some_and(|at| Instant::now() >= at);
+        // All that were told have ended.
+        let is_ended = self.ends_at.is_some_and(|at| Instant::now() >= at || self.links.is_empty());
         let others = self.others();
         let is_voter = self.member.voters().contains(&self.setup.id);
         // Those whom it was to join have ended, or cannot be reached, and nothing depends on its vote.
