@@ -5,7 +5,7 @@ use crate::refusal::{NoAgent, Refusal};
 use cloner_agent::abi::{Ask, Block, MAGIC, Reply, Request, Slot, Timer, VERSION};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -215,7 +215,7 @@ impl Control {
     /// Reads a text file of `/proc/PID`.
     pub fn proc_text(&self, name: &str) -> io::Result<String> {
         let mut text = String::new();
-        io::Read::read_to_string(&mut self.proc_file(name)?, &mut text)?;
+        self.proc_file(name)?.read_to_string(&mut text)?;
         Ok(text)
     }
 
@@ -344,9 +344,12 @@ fn try_exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Resu
             fds.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
-    if message.bytes != size_of::<Reply>() {
+    // What brings descriptors comes by itself, whatever was asked for. When all is here the agent has closed them.
+    let filled = message.bytes;
+    if filled == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    stream.read_exact(&mut bytes[filled..])?;
     let reply = Reply::read_from_bytes(&bytes).map_err(|_| io::Error::other("a reply has another size"))?;
     Ok((reply, fds))
 }

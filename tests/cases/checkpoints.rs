@@ -129,10 +129,9 @@ fn what_comes_and_goes_is_no_reason_to_take_no_checkpoint() {
     let job = saved(Job::new(2, &program).arguments(&["1000000", "500"]).limit(LIMIT), "asked", &store).start();
     job.wait_for("started", 2);
     job.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
-    let refused: Vec<_> = (0..COUNT).filter_map(|_| job.redctl(&["checkpoint"]).err()).collect();
-    eprintln!("{} of {COUNT} checkpoints were refused: {}", refused.len(), refused.join("; "));
-    // A descriptor that is closed at the very moment of the cut may still be a reason (docs/checkpoints.md).
-    assert!(refused.len() <= COUNT / 10, "{}", refused.join("\n"));
+    for _ in 0..COUNT {
+        job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    }
     job.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
     let _ = job.wait().ended_with(75);
 }

@@ -6,7 +6,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Grows with each change of anything in this file.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The first word of a [`Block`].
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
 /// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
@@ -31,6 +31,8 @@ pub const SLOT_SIGNALLED: u32 = 1;
 pub const SLOT_PARKED: u32 = 2;
 /// [`Slot::state`]: the thread ended before the signal reached it.
 pub const SLOT_GONE: u32 = 3;
+/// It has the signal, and is on its way to where it waits.
+pub const SLOT_ENTERED: u32 = 4;
 
 /// What one parked thread is, besides its memory. Its registers, signal mask and alternate stack are in the signal
 /// frame on its stack.

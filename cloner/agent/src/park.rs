@@ -4,7 +4,7 @@
 //! registers are in the signal frame on its own stack. A thread that creates another while threads are being stopped is
 //! why `/proc/self/task` is read until it shows nobody new.
 
-use crate::abi::{Block, Disposition, PARK_SIGNAL, SLOT_GONE, SLOT_PARKED, SLOT_SIGNALLED, Slot};
+use crate::abi::{Block, Disposition, PARK_SIGNAL, SLOT_ENTERED, SLOT_GONE, SLOT_PARKED, SLOT_SIGNALLED, Slot};
 use crate::collect;
 use crate::sys::{self, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -39,6 +39,11 @@ pub fn word(place: &mut u32) -> &AtomicU32 {
     unsafe { AtomicU32::from_ptr(place) }
 }
 
+/// Takes a slot from one state to another, unless it is in a third.
+fn changes(slot: &mut Slot, from: u32, to: u32) -> bool {
+    word(&mut slot.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+}
+
 /// Why threads could not be stopped.
 pub struct Unparked {
     /// The one that made trouble.
@@ -63,12 +68,13 @@ pub fn park(block: &mut Block) -> Result<(), Unparked> {
 
 /// Lets all parked threads go on, and waits until each has left the handler's waiting place.
 pub fn release(block: &mut Block) {
-    let parked = slots(block).iter().filter(|slot| slot.state == SLOT_PARKED).count() as u32;
     let chained = block.chained;
-    // A straggler whose signal is still on the way finds no slot and goes on at once.
+    // A straggler whose signal is still on the way finds its slot given up, and goes on at once. One that has entered
+    // comes to where the others wait, and leaves with them.
+    let mut parked = 0;
     for slot in slots(block) {
-        if slot.state == SLOT_SIGNALLED {
-            slot.tid = 0;
+        if !changes(slot, SLOT_SIGNALLED, SLOT_GONE) && slot.state != SLOT_GONE {
+            parked += 1;
         }
     }
     let_go(block);
@@ -218,8 +224,8 @@ fn wait_for_all(block: &mut Block) -> Result<(), Unparked> {
         let pid = block.pid;
         let mut all = slots(block).iter_mut();
         let Some(slot) = all.find_map(|slot| {
-            let waits = word(&mut slot.state).load(Ordering::SeqCst) == SLOT_SIGNALLED;
-            waits.then_some(slot)
+            let state = word(&mut slot.state).load(Ordering::SeqCst);
+            [SLOT_SIGNALLED, SLOT_ENTERED].contains(&state).then_some(slot)
         }) else {
             return Ok(());
         };
@@ -269,14 +275,16 @@ extern "C" fn handle(signal: i32, info: *const libc::siginfo_t, context: *mut li
 unsafe fn wait_here(block: *mut Block, slot: *mut Slot, context: *mut libc::ucontext_t) {
     // SAFETY: - the slot belongs to the thread that it names; the agent leaves it alone until the thread has parked.
     let slot = unsafe { &mut *slot };
-    if slot.tid != sys::gettid() {
-        return;
-    }
     // SAFETY: - words of the block, which is never unmapped; while threads run they are only used through atomics.
     let [release, parked, left] = unsafe {
         [&raw mut (*block).release, &raw mut (*block).parked, &raw mut (*block).left].map(|at| AtomicU32::from_ptr(at))
     };
+    // Read first: who has entered is let go by the next change.
     let seen = release.load(Ordering::SeqCst);
+    // The signal of a stop that was given up may come during the next one, and to a slot that is another's by then.
+    if slot.tid != sys::gettid() || !changes(slot, SLOT_SIGNALLED, SLOT_ENTERED) {
+        return;
+    }
     // SAFETY: - the context is that of this thread's signal frame.
     unsafe {
         restart(slot, context);

@@ -125,11 +125,7 @@ impl Session<'_> {
         let mut descriptors = [-1; DESCRIPTOR_COUNT_MAX];
         self.answer(ask, &request, &mut reply, &mut descriptors);
         let count = descriptors.iter().take_while(|fd| **fd >= 0).count();
-        let sent = send(self.connection, &reply, &descriptors[..count]);
-        for fd in &descriptors[..count] {
-            sys::close(*fd);
-        }
-        sent
+        answer(self.connection, &reply, &descriptors[..count])
     }
 
     fn free_scratch(&mut self) {
@@ -287,8 +283,21 @@ fn userfaultfd(features: u64) -> (i32, i32) {
     (0, fd)
 }
 
-/// Sends the reply and up to three descriptors.
-fn send(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
+/// Sends the reply, and gives away up to three descriptors with it.
+///
+/// The trap: the agent may share its descriptors with the program. The other end lists those as soon as it has the whole
+/// reply, and must not find what was meant for it. So the last byte leaves when they are closed.
+fn answer(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
+    let (first, rest) = reply.as_bytes().split_at(if descriptors.is_empty() { size_of::<Reply>() } else { 1 });
+    let sent = send(connection, first, descriptors);
+    for fd in descriptors {
+        sys::close(*fd);
+    }
+    sent && (rest.is_empty() || send(connection, rest, &[]))
+}
+
+/// Sends bytes and up to three descriptors.
+fn send(connection: i32, bytes: &[u8], descriptors: &[i32]) -> bool {
     #[repr(C, align(8))]
     struct Control {
         len: u64,
@@ -299,7 +308,6 @@ fn send(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
     let mut control = Control { len: 0, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, fds: [0; 4] };
     control.len = 16 + 4 * descriptors.len() as u64;
     control.fds[..descriptors.len()].copy_from_slice(descriptors);
-    let bytes = reply.as_bytes();
     let part = [bytes.as_ptr() as u64, bytes.len() as u64];
     // struct msghdr: name, its length, parts, their number, control, its length, flags.
     let mut message = [0_u64; 7];
@@ -310,7 +318,38 @@ fn send(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
         message[5] = control.len.next_multiple_of(8);
     }
     let flags = libc::MSG_NOSIGNAL as u64;
-    // SAFETY: - message, part, reply and control live through the call, with the lengths that they state.
+    // SAFETY: - message, part, bytes and control live through the call, with the lengths that they state.
     let sent = unsafe { syscall6(libc::SYS_sendmsg, connection as u64, message.as_ptr() as u64, flags, 0, 0, 0) };
     sent == bytes.len() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn when_a_reply_is_there_its_descriptors_are_closed_here() {
+        // Numbers that no other test of this process gets.
+        const NUMBER_MIN: i32 = 900;
+        for _ in 0..1000 {
+            let (agents, mut asks) = UnixStream::pair().unwrap();
+            let copies = [0; 2].map(|_| {
+                // SAFETY: - touches no memory.
+                unsafe { libc::fcntl(agents.as_raw_fd(), libc::F_DUPFD_CLOEXEC, NUMBER_MIN) }
+            });
+            assert!(copies.iter().all(|fd| *fd >= NUMBER_MIN));
+            let answering = std::thread::spawn(move || answer(agents.as_raw_fd(), &Reply::default(), &copies));
+            let mut reply = [0; size_of::<Reply>()];
+            // What is given away with the first byte is dropped by the kernel.
+            asks.read_exact(&mut reply).unwrap();
+            for fd in copies {
+                // SAFETY: - touches no memory.
+                assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
+            }
+            assert!(answering.join().unwrap());
+        }
+    }
 }
