@@ -20,6 +20,7 @@
 
 pub mod chain;
 pub mod copies;
+mod direct;
 mod level;
 mod manifest;
 pub mod names;

@@ -3,6 +3,7 @@
 //! The trap: such a file takes from the programs what it grows by, and when nothing is left the kernel ends one of them
 //! rather than refuse the file. So a tenth of the memory stays free, or the file does not come to be.
 
+use crate::direct::Direct;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
 use std::fs::File;
 use std::io::{self, Write};
@@ -78,17 +79,17 @@ fn check(meminfo: &str, wanted_bytes: u64) -> io::Result<()> {
 
 /// A file that grows as far as there is room.
 pub struct Growing {
-    file: File,
+    file: Direct,
     room: Room,
 }
 
 impl Growing {
-    /// From where the file is on.
+    /// An empty file.
     ///
     /// # Errors
     /// Those of [`Room::of`].
     pub fn new(file: File) -> io::Result<Self> {
-        Ok(Self { room: Room::of(&file)?, file })
+        Ok(Self { room: Room::of(&file)?, file: Direct::new(file)? })
     }
 }
 
