@@ -285,8 +285,8 @@ fn userfaultfd(features: u64) -> (i32, i32) {
 
 /// Sends the reply, and gives away up to three descriptors with it.
 ///
-/// The trap: the agent may share its descriptors with the program. The other end lists those as soon as it has the whole
-/// reply, and must not find what was meant for it. So the last byte leaves when they are closed.
+/// The trap: the agent may share its descriptors with the program. The other end lists those as soon as it has the
+/// whole reply, and must not find what was meant for it. So the last byte leaves when they are closed.
 fn answer(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
     let (first, rest) = reply.as_bytes().split_at(if descriptors.is_empty() { size_of::<Reply>() } else { 1 });
     let sent = send(connection, first, descriptors);
