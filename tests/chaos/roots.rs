@@ -14,6 +14,8 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(20);
 /// After this time of silence a root is killed by its member, with some time for that.
 const SILENCE: Duration = Duration::from_secs(7);
+/// Longer than four detection timeouts, after which another member takes the place of one that is silent.
+const MEMBER_MISSED: Duration = Duration::from_secs(6);
 const BLOWS_MAX: u64 = 3;
 
 /// Whose host it is.
@@ -55,6 +57,10 @@ impl Blow {
 
     fn loses_a_host(self) -> bool {
         matches!(self, Self::Power(_) | Self::Cut(_))
+    }
+
+    fn takes_a_member(self) -> bool {
+        self.loses_a_host() || matches!(self, Self::KillMember(_) | Self::StopMember(..))
     }
 }
 
@@ -145,16 +151,19 @@ impl Trial {
         let job = self.start(lab);
         let council = Council::of(lab, &job, if self.has_spare { 5 } else { 4 });
         self.wait_until_whole(&job, &council, 0);
-        let mut losses = 0;
+        let (mut losses, mut members_taken) = (0, 0);
         for (blow, after) in &self.blows {
             sleep(*after);
-            if blow.loses_a_host() && losses > 0 {
+            if blow.takes_a_member() && members_taken > 0 {
+                // Two of three at the same time are too many. Until one is missed nothing shows that it is gone.
+                sleep(MEMBER_MISSED);
                 self.wait_until_whole(&job, &council, losses);
             }
             if is_over(&job, &council) {
                 break;
             }
             losses += usize::from(blow.loses_a_host());
+            members_taken += usize::from(blow.takes_a_member());
             strike(*blow, random, lab, &job, &council);
         }
         let end = council.wait_for_good_end();
