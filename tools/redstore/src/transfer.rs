@@ -175,6 +175,7 @@ async fn receive(store: &Store, entry: &Entry, to: &FilePath) -> Result<(), Fail
         file.write_all(&piece).map_err(unwritten)?;
         store.moved(piece.len() as u64);
     }
+    file.flush().map_err(unwritten)?;
     let facts = Facts { bytes, digest: digest_text(&hasher) };
     match &entry.facts {
         Some(meant) if *meant != facts => Err(Failure::damaged(format!(
