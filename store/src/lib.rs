@@ -32,4 +32,4 @@ mod store;
 
 pub use level::Level;
 pub use manifest::{Homeless, Manifest, ManifestError, Member};
-pub use store::{Error, Kept, Store, create, reader, writer};
+pub use store::{Error, Kept, Store, create, is_own, reader, writer};

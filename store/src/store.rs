@@ -10,9 +10,9 @@ use crate::sealed::{self, SealError, SealedReader, SealedWriter};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, TryLockError};
 use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const FILE_MODE: u32 = 0o600;
@@ -40,12 +40,23 @@ pub fn writer(file: File, path: &Path, key: Option<&Secret>) -> io::Result<Box<d
     })
 }
 
+/// Whether a file, or what is in a directory, can only be of this user or the superuser. Memory of programs is loaded
+/// from it, and files are put back: what others have written into a directory that all may use is not.
+#[must_use]
+pub fn is_own(facts: &Metadata) -> bool {
+    let is_of_user = [nix::unistd::geteuid().as_raw(), 0].contains(&facts.uid());
+    is_of_user && facts.mode() & 0o022 == 0
+}
+
 /// What is in a file of a line, which may be encrypted.
 ///
 /// # Errors
 /// When it cannot be read, or its key is another one or was not named.
 pub fn reader(path: &Path, key: Option<&Secret>) -> Result<Box<dyn Read + Send>, Error> {
     let file = File::open(path).doing("open", path)?;
+    if !is_own(&file.metadata().doing("look at", path)?) {
+        return Err(Error::Foreign(path.to_owned()));
+    }
     let mut file = BufReader::with_capacity(BUFFER_BYTES, file);
     let mut first = Vec::new();
     Read::by_ref(&mut file).take(sealed::MAGIC.len() as u64).read_to_end(&mut first).doing("read", path)?;
@@ -95,6 +106,9 @@ pub enum Error {
         /// Why.
         cause: ManifestError,
     },
+    /// Somebody else may have written it.
+    #[error("{0} belongs to another user, or others may write to it, and is not used (chown, chmod go-w)")]
+    Foreign(PathBuf),
     /// It is encrypted, and nobody has named the key.
     #[error("{0} is encrypted: name the file that has its key (redrun --checkpoint-encrypt, redctl --key)")]
     Sealed(PathBuf),

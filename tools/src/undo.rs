@@ -21,7 +21,8 @@ pub struct Told {
 pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Told {
     let place = UndoPlace::beside(line, generation, host.is_some());
     let log = Directory::at(place.directory);
-    match cut_of(line, host).and_then(|cut| log.go_back(generation.0, cut)) {
+    let cut = cut_of(line, host).and_then(|cut| check(&log).map(|()| cut));
+    match cut.and_then(|cut| log.go_back(generation.0, cut)) {
         Ok(undone) => told(generation, &undone),
         Err(error) => Told { done: None, wrong: vec![not_put_back(generation, &error)] },
     }
@@ -32,11 +33,20 @@ pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Told 
 #[must_use]
 pub fn put_back_unsaved(line: &Path, generation: Generation) -> Told {
     let log = Directory::at(UndoPlace::beside(line, generation, true).directory);
-    let undone = log.begun(generation.0).and_then(|cut| cut.map(|cut| log.go_back(generation.0, cut)).transpose());
-    match undone {
+    let begun = log.begun(generation.0).and_then(|cut| cut.map(|cut| check(&log).map(|()| cut)).transpose());
+    match begun.and_then(|cut| cut.map(|cut| log.go_back(generation.0, cut)).transpose()) {
         Ok(undone) => undone.map(|undone| told(generation, &undone)).unwrap_or_default(),
         Err(error) => Told { done: None, wrong: vec![not_put_back(generation, &error)] },
     }
+}
+
+/// What is to be put back was written by this user.
+fn check(log: &Directory) -> io::Result<()> {
+    if line_store::is_own(&log.path().metadata()?) {
+        return Ok(());
+    }
+    let text = format!("{} belongs to another user, or others may write to it", log.path().display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
 fn not_put_back(generation: Generation, error: &io::Error) -> String {

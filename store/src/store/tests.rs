@@ -322,6 +322,30 @@ fn nobody_else_can_read_a_line() {
 }
 
 #[test]
+fn what_somebody_else_may_have_written_is_not_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let parent = tempfile::tempdir().unwrap();
+    let kept = taken(&Store::of_job(parent.path(), 1), 1);
+    let manifest = kept.directory.join(MANIFEST);
+    let allow = |mode| fs::set_permissions(&manifest, fs::Permissions::from_mode(mode)).unwrap();
+    let is_foreign = || matches!(reader(&manifest, None), Err(Error::Foreign(path)) if path == manifest);
+    allow(0o644);
+    assert!(!is_foreign());
+    for mode in [0o602, 0o620] {
+        allow(mode);
+        assert!(is_foreign(), "{mode:o}");
+    }
+    allow(0o600);
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: only the superuser can give a file away");
+    }
+    std::os::unix::fs::chown(&manifest, Some(65534), None).unwrap();
+    assert!(is_foreign());
+    std::os::unix::fs::chown(&kept.directory, Some(65534), None).unwrap();
+    assert!(!is_own(&kept.directory.metadata().unwrap()));
+}
+
+#[test]
 fn where_there_is_no_directory_there_are_no_lines() {
     let parent = tempfile::tempdir().unwrap();
     assert!(Store::below(&parent.path().join("nothing")).unwrap().is_empty());
