@@ -188,7 +188,9 @@ static void test_names(void)
     exchange();
     CHECK((length = readlink(own("sub/link"), text, sizeof text)) == 13);
     note(text, (size_t)length);
-    CHECK(stat(own("sub/link"), &status) == 0 && status.st_size == 4800 && status.st_nlink == 2);
+    /* Three names while a kept checkpoint holds the file. */
+    CHECK(stat(own("sub/link"), &status) == 0 && status.st_size == 4800);
+    CHECK(status.st_nlink == 2 || status.st_nlink == 3);
     CHECK(lstat(own("sub/link"), &status) == 0 && S_ISLNK(status.st_mode));
     CHECK(noted(rmdir(own("sub"))) < 0 && access(own("sub/hard"), R_OK) == 0);
     CHECK(rename(own("sub"), own("renamed")) == 0 && noted(access(own("sub/hard"), R_OK)) < 0);
