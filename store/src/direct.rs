@@ -75,7 +75,6 @@ impl Write for Direct {
         self.memory[begin..begin + count].copy_from_slice(&bytes[..count]);
         self.filled += count;
         if self.filled == BLOCK_BYTES {
-            // A block that was not written is no longer there to be tried again, as with a file.
             self.write_block()?;
         }
         Ok(count)
@@ -84,7 +83,7 @@ impl Write for Direct {
     /// What there is of a block goes through the cache: only whole sectors can be written directly. It is written again
     /// with the rest of its block.
     fn flush(&mut self) -> io::Result<()> {
-        let was_direct = std::mem::take(&mut self.is_direct);
+        let was_direct = self.is_direct;
         if was_direct {
             self.set(false);
         }

@@ -46,7 +46,7 @@ impl Objects {
         self.0.iter().filter(|(_, files)| files.contains(MANIFEST)).map(|(generation, _)| *generation)
     }
 
-    /// All of which there is something, in their order.
+    /// All lines that have an object, in their order.
     pub fn generations(&self) -> impl DoubleEndedIterator<Item = Generation> + '_ {
         self.0.keys().copied()
     }

@@ -59,7 +59,8 @@ impl Lost {
     }
 }
 
-fn redctl(words: &[&str]) -> (Option<i32>, String) {
+/// What it says, and its exit code.
+pub fn redctl(words: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(prefix().join("bin/redctl")).args(words).output().expect("it can be started");
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())

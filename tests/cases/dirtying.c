@@ -1,5 +1,5 @@
-/* Computes, and writes to its memory at a rate: dirtying STOP MIB MIB_A_SECOND FILE. Rank 0 looks for the file STOP; when
-   it is there all end. Each rank has MIB of memory and writes to that many pages of it. FILE.RANK has a line for each
+/* Computes, and writes to its memory at a rate: dirtying STOP MIB MIB_A_SECOND FILE. Rank 0 looks for the file STOP;
+   when it is there all end. Each rank has MIB of memory and writes to that many pages of it. FILE.RANK has a line for each
    50 ms: the time, in seconds since 1970, and how many units of work were done and pages written until then. */
 #include <mpi.h>
 #include <stdio.h>

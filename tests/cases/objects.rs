@@ -1,8 +1,9 @@
 //! Checkpoints in an object store, here a directory that is named by a URL.
 
+use crate::chains::redctl;
 use crate::checkpoints::{LIMIT, checkpoint, is_back, is_right, store};
 use crate::while_computing;
-use redrt_tests::{Disk, Ended, Job, Running, compile, prefix};
+use redrt_tests::{Disk, Ended, Job, Running, compile};
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -47,6 +48,18 @@ impl Place {
         job
     }
 
+    /// With two checkpoints of a job that was lost with its `redrun` and its working directory.
+    fn of_lost() -> Self {
+        let place = Self::new();
+        let first = place.computing(1, &["--checkpoint-chain", "1"]);
+        (0..2).for_each(|_| checkpoint(&first));
+        first.signal(libc::SIGKILL);
+        let _ = first.wait();
+        fs::remove_dir_all(place.path("scratch")).expect("it can be removed");
+        place.stop();
+        place
+    }
+
     fn stop(&self) {
         fs::write(self.path("stop"), "").expect("the directory is there");
     }
@@ -89,12 +102,6 @@ fn resumed_right(ended: Ended) -> Ended {
     lines.sort_unstable();
     assert_eq!(lines, ["rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
     ended
-}
-
-fn redctl(words: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(prefix().join("bin/redctl")).args(words).output().expect("it can be started");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
 }
 
 #[test]
@@ -171,13 +178,7 @@ fn a_job_is_resumed_from_an_object_store_alone() {
 
 #[test]
 fn what_is_missing_in_an_object_store_is_told_and_the_older_checkpoint_is_used() {
-    let place = Place::new();
-    let first = place.computing(1, &["--checkpoint-chain", "1"]);
-    (0..2).for_each(|_| checkpoint(&first));
-    first.signal(libc::SIGKILL);
-    let _ = first.wait();
-    fs::remove_dir_all(place.path("scratch")).expect("it can be removed");
-    place.stop();
+    let place = Place::of_lost();
     let line = place.of_job().join("line-2");
     fs::write(line.join("1.image"), vec![7; 4096]).expect("it can be written");
     let ended = resumed_right(place.resume("a").run()).said("1.image in file://").said("is not what was put there");
@@ -193,13 +194,7 @@ fn what_is_missing_in_an_object_store_is_told_and_the_older_checkpoint_is_used()
 /// An object that is a pipe to which nobody writes: reading it never ends.
 #[test]
 fn a_store_that_hangs_while_a_job_is_resumed_is_given_up() {
-    let place = Place::new();
-    let first = place.computing(1, &["--checkpoint-chain", "1"]);
-    (0..2).for_each(|_| checkpoint(&first));
-    first.signal(libc::SIGKILL);
-    let _ = first.wait();
-    fs::remove_dir_all(place.path("scratch")).expect("it can be removed");
-    place.stop();
+    let place = Place::of_lost();
     let image = place.of_job().join("line-2/1.image");
     fs::remove_file(&image).expect("it is there");
     assert!(Command::new("mkfifo").arg(&image).status().expect("mkfifo is there").success());

@@ -72,7 +72,7 @@ struct Arguments {
     roots: bool,
 }
 
-/// Of so many jobs one has several roots.
+/// One job in this number has several roots.
 const ROOTS_EVERY: u64 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

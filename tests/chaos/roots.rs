@@ -5,7 +5,6 @@
 use super::{HOSTS, HOSTS_AND_SPARE, Known, LONG, Outcome, SHORT};
 use redrt_tests::council::{Council, OWN, members_on, roots_on};
 use redrt_tests::{Job, Lab, Program, Random, Running};
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::thread::sleep;
 use std::time::Duration;
@@ -190,27 +189,13 @@ impl Trial {
     fn wait_until_whole(&self, job: &Running, council: &Council<'_>, losses: usize) {
         let is_whole = || {
             let has_roots = council.is_complete() || council.alive().len() < 3;
-            let has_all = !self.has_spare || missing(job) == 0 && job.count("daemon-lost") >= losses;
+            let has_all = !self.has_spare || job.missing_count() == 0 && job.count("daemon-lost") >= losses;
             has_roots && has_all && (!self.saves || job.count("checkpoint") > 0)
         };
         while !is_whole() && !is_over(job, council) && !job.is_late() {
             sleep(Duration::from_millis(20));
         }
     }
-}
-
-/// Replicas that were lost and are not back.
-fn missing(job: &Running) -> usize {
-    let mut missing = BTreeSet::new();
-    for record in job.audit() {
-        let replica = record["replica"].as_str().unwrap_or_default().to_owned();
-        match record["event"].as_str() {
-            Some("replica-lost") => drop(missing.insert(replica)),
-            Some("recovered") => drop(missing.remove(&replica)),
-            _ => {}
-        }
-    }
-    missing.len()
 }
 
 fn is_over(job: &Running, council: &Council<'_>) -> bool {

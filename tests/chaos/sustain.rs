@@ -8,7 +8,6 @@
 use clap::Parser;
 use redrt_tests::lab::lab;
 use redrt_tests::{Job, Lab, Program, Random, Running};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -103,26 +102,8 @@ impl Subject {
     }
 }
 
-fn records(job: &Running, event: &str) -> usize {
-    job.audit().iter().filter(|record| record["event"] == event).count()
-}
-
-/// Replicas that were lost and are not back.
-fn missing(job: &Running) -> usize {
-    let mut missing = BTreeSet::new();
-    for record in job.audit() {
-        let replica = record["replica"].as_str().unwrap_or_default().to_owned();
-        match record["event"].as_str() {
-            Some("replica-lost") => drop(missing.insert(replica)),
-            Some("recovered") => drop(missing.remove(&replica)),
-            _ => {}
-        }
-    }
-    missing.len()
-}
-
 fn is_over(job: &Running) -> bool {
-    records(job, "job-end") > 0
+    job.count("job-end") > 0
 }
 
 /// What was done to a job.
@@ -169,17 +150,17 @@ fn strike(job: &Running, lab: &Lab, random: &mut Random, interval: Duration) -> 
                 }
             }
         }
-        while records(job, "replica-lost") == lost && !is_over(job) {
+        while job.count("replica-lost") == lost && !is_over(job) {
             sleep(Duration::from_millis(20));
         }
-        while missing(job) > 0 && !is_over(job) {
+        while job.missing_count() > 0 && !is_over(job) {
             if begin.elapsed() > RECOVERY_TIME_MAX {
                 losses.problem = Some(format!("redundancy is not back {RECOVERY_TIME_MAX:?} after loss {number}"));
                 return losses;
             }
             sleep(Duration::from_millis(50));
         }
-        lost = records(job, "replica-lost");
+        lost = job.count("replica-lost");
         sleep(interval.saturating_sub(begin.elapsed()));
     }
 }

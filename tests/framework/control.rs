@@ -3,6 +3,7 @@
 use crate::job::Running;
 use crate::prefix;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 impl Running {
@@ -10,6 +11,21 @@ impl Running {
     #[must_use]
     pub fn count(&self, event: &str) -> usize {
         self.audit().iter().filter(|record| record["event"] == event).count()
+    }
+
+    /// How many replicas were lost and are not back.
+    #[must_use]
+    pub fn missing_count(&self) -> usize {
+        let mut missing = BTreeSet::new();
+        for record in self.audit() {
+            let replica = record["replica"].as_str().unwrap_or_default().to_owned();
+            match record["event"].as_str() {
+                Some("replica-lost") => drop(missing.insert(replica)),
+                Some("recovered") => drop(missing.remove(&replica)),
+                _ => {}
+            }
+        }
+        missing.len()
     }
 
     /// Waits until the audit log has `count` records of this kind.

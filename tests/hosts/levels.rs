@@ -6,7 +6,7 @@ use redrt_tests::lab::{Lab, lab};
 use redrt_tests::{Ended, Job, Running, compile};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Below the file system that hosts have in their memory.
@@ -73,7 +73,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-fn checkpoint(job: &Running) {
+pub fn checkpoint(job: &Running) {
     job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
 }
 
@@ -196,6 +196,17 @@ fn without_copies_a_job_survives_the_loss_of_processes_alone() {
     nothing_left(&lab, &ended);
 }
 
+/// A job that changes files is saved, goes on, and loses its second process.
+pub fn goes_back_twice(job: &Running, files: &Path) {
+    for returns in 1..3 {
+        checkpoint(job);
+        goes_on(job, files, 20);
+        job.redctl(&["kill", "1.0"]).unwrap_or_else(|why| panic!("{why}"));
+        job.wait_for("went-back", returns);
+        goes_on(job, files, 5);
+    }
+}
+
 /// Each host puts back what its processes have changed, by a log of its own; several write to one file.
 #[test]
 fn files_are_as_they_were_where_hosts_keep_checkpoints() {
@@ -212,13 +223,7 @@ fn files_are_as_they_were_where_hosts_keep_checkpoints() {
             .limit(Duration::from_secs(180))
             .start();
         job.wait_until("computing", |job| job.output().contains("computing"));
-        for returns in 1..3 {
-            checkpoint(&job);
-            goes_on(&job, &files, 20);
-            job.redctl(&["kill", "1.0"]).unwrap_or_else(|why| panic!("{why}"));
-            job.wait_for("went-back", returns);
-            goes_on(&job, &files, 5);
-        }
+        goes_back_twice(&job, &files);
         let ended = job.wait().ended_well();
         undisturbed.check(&ended, &files, level);
         nothing_left(&lab, &ended);

@@ -1,17 +1,14 @@
 //! Hosts lose their power with what was on their disks, and others go on from an object store.
 
-use redrt_tests::changing::{Undisturbed, goes_on};
+use crate::levels::{checkpoint, goes_back_twice};
+use redrt_tests::changing::Undisturbed;
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Running, compile};
+use redrt_tests::{Job, compile};
 use std::time::Duration;
 
 /// Below the file system that hosts have in their memory: it goes with their power.
 const SCRATCH: &str = "/dev/shm/scratch";
 const LIMIT: Duration = Duration::from_secs(180);
-
-fn checkpoint(job: &Running) {
-    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
-}
 
 #[test]
 fn another_host_goes_on_from_the_store_and_when_all_are_lost_one_that_had_no_part() {
@@ -29,7 +26,7 @@ fn another_host_goes_on_from_the_store_and_when_all_are_lost_one_that_had_no_par
         job.wait_until("computing", |job| job.output().contains("computing"));
         let count = 3 * usize::from(degree);
         (0..2).for_each(|_| checkpoint(&job));
-        // With replicas that is survived by those who are left.
+        // With replicas, those that are left go on.
         lab.cut_power("h2");
         if degree == 2 {
             job.wait_for("daemon-lost", 1);
@@ -68,13 +65,7 @@ fn files_are_as_they_were_where_a_store_has_checkpoints() {
         .limit(LIMIT)
         .start();
     job.wait_until("computing", |job| job.output().contains("computing"));
-    for returns in 1..3 {
-        checkpoint(&job);
-        goes_on(&job, &files, 20);
-        job.redctl(&["kill", "1.0"]).unwrap_or_else(|why| panic!("{why}"));
-        job.wait_for("went-back", returns);
-        goes_on(&job, &files, 5);
-    }
+    goes_back_twice(&job, &files);
     let ended = job.wait().ended_well();
     undisturbed.check(&ended, &files, "object");
 }

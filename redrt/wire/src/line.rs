@@ -188,7 +188,7 @@ pub enum PartStep {
     Listening(SocketAddr),
     /// It is on the disk here, as it was sent: this number of bytes.
     Kept(u64),
-    /// So many bytes have gone to the object store.
+    /// How many bytes have gone to the object store by now.
     Moved(u64),
     /// All of it is in the object store.
     Stored(Vec<Stored>),

@@ -44,7 +44,7 @@ pub struct Stored {
 /// A line of what `redstore` says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Said {
-    /// So many bytes have gone, or come, in all.
+    /// How many bytes have gone, or come, in all.
     Moved(u64),
     /// An object is there.
     Stored(Stored),

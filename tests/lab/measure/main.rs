@@ -20,7 +20,7 @@ struct Arguments {
     #[arg(long, default_value_t = 50)]
     count: usize,
 
-    /// Launches of so many processes.
+    /// Launches of this number of processes.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
     processes: Vec<u32>,
 }

@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// So many bytes have gone, or come.
+    /// Counts bytes that have gone, or come.
     pub fn moved(&self, byte_count: u64) {
         let now = Instant::now();
         self.moved_at.set(now);

@@ -105,7 +105,7 @@ impl Which {
         Ok(Found { stores, remote })
     }
 
-    /// The store of the job that is meant, of which there must be one.
+    /// The store of the job that is meant. It is an error if there is none, or more than one.
     fn only(&self) -> Result<(Store, Option<Remote>)> {
         let Found { mut stores, remote } = self.stores()?;
         match (stores.pop(), stores.is_empty()) {

@@ -195,7 +195,7 @@ pub enum Reply {
     Saved(Cost, Vec<Step>),
     /// The files are on the disk; their size in bytes.
     Kept(u64),
-    /// So many bytes have gone to the object store, or come from it.
+    /// How many bytes have gone to the object store, or come from it.
     Moved(u64),
     /// The files are in the object store.
     Stored(Vec<Stored>),
