@@ -99,19 +99,26 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Two rounds of the root's work: what it has noted in the first is in the journal with the second.
+/// Waits until several hosts decide: a daemon that does not know that leaves with its root. Then two rounds of the root's
+/// work: what it has noted in the first is in the journal with the second.
 pub fn settle(lab: &Lab, host: &str) {
+    let root_hosts = || {
+        let status: serde_json::Value =
+            serde_json::from_slice(&try_redctl(lab, host, &["status", "--json"]).stdout).ok()?;
+        status["root"]["hosts"].as_array().map(Vec::len)
+    };
+    wait_until("several roots", || root_hosts().is_some_and(|count| count > 1));
     (0..2).for_each(|_| redctl(lab, host, "status"));
 }
 
 fn redctl(lab: &Lab, host: &str, word: &str) {
-    let output = try_redctl(lab, host, word);
+    let output = try_redctl(lab, host, &[word]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn try_redctl(lab: &Lab, host: &str, word: &str) -> Output {
+fn try_redctl(lab: &Lab, host: &str, words: &[&str]) -> Output {
     let mut command = lab.on(host);
-    command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).arg(word);
+    command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).args(words);
     command.output().expect("redctl is there")
 }
 
@@ -143,6 +150,7 @@ pub fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
 fn a_root_whose_host_is_lost_comes_back_on_another_and_then_on_a_third() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &["--spares", "1"]);
+    settle(&lab, "h1");
     let lost = job.replicas().iter().filter(|replica| replica.ends_with(" on h1")).count();
     let (_, mut second) = Left::lose(&lab, "h1", "h2");
     job.wait_for("recovered", lost);
@@ -249,6 +257,7 @@ fn a_job_that_has_lost_a_rank_with_the_host_of_its_root_goes_back_to_its_checkpo
         job.options(&["--detachable", "--roots", "3", "--checkpoint", "0.5s", "--checkpoint-dir", &store]).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     job.wait_for("checkpoint", 1);
+    settle(&lab, "h1");
     let (_, mut second) = Left::lose(&lab, "h1", "h2");
     job.wait_for("went-back", 1);
     job.wait_for("checkpoint", job.count("checkpoint") + 1);
@@ -289,7 +298,7 @@ fn what_was_only_on_the_lost_host_does_not_keep_a_root_from_coming_back() {
     let (left, mut root) = Left::lose(&lab, "h1", "h2");
     console.wait().expect("it is our child");
     // There is room for one here, once it is known that the first host is lost.
-    wait_until("checkpoint", || try_redctl(&lab, "h2", "checkpoint").status.success());
+    wait_until("checkpoint", || try_redctl(&lab, "h2", &["checkpoint"]).status.success());
     std::fs::write(&stop, "").expect("it can be written");
     let (code, shown, said) = see_end(&left, &lab, "h2");
     assert_eq!((code, lines(&shown)), (Some(0), RIGHT[1..].to_vec()), "{said}");
@@ -314,6 +323,7 @@ fn the_next_host_of_the_root_may_be_lost_at_once() {
     let job = job.options(&["--detachable", "--roots", "5", "--output-dir", &ranks.display().to_string()]).start();
     let of = |rank: u32| std::fs::read_to_string(ranks.join(format!("rank.{rank}.out"))).unwrap_or_default();
     job.wait_until("computing", |_| of(1) == "computing\n");
+    settle(&lab, "h1");
     let (_, mut second) = Left::lose(&lab, "h1", "h2");
     let (left, mut third) = Left::lose(&lab, "h2", "h3");
     second.kill().and_then(|()| second.wait().map(drop)).expect("it is our child");
@@ -332,12 +342,14 @@ fn what_is_being_printed_to_a_shared_file_is_neither_lost_nor_there_twice_when_h
     let Some(lab) = lab(4) else { return };
     let mut random = Random::from_environment();
     let place = lab.path("printing");
-    std::fs::create_dir(&place).and_then(|()| std::fs::write(place.join("go"), "")).expect("a new directory");
+    std::fs::create_dir(&place).expect("a new directory");
     let expected: String = (0..LINES).map(|line| format!("this is line {line} of what rank 1 has to say\n")).collect();
     let out = lab.path("out");
     let job = Job::new(2, &compile_case("printing")).arguments(&[&place.display().to_string(), &LINES.to_string()]);
     let job = job.degree(3).on_hosts(&lab, HOSTS).environment(OWN.0, OWN.1).options(&["--detachable", "--roots", "5"]);
     let job = job.standard_output(&out).limit(Duration::from_secs(120)).start();
+    settle(&lab, "h1");
+    std::fs::write(place.join("go"), "").expect("a new file");
     let shown_bytes = || std::fs::metadata(&out).map_or(0, |metadata| metadata.len());
     let mut lose = |host, next| {
         // All of it may have been shown: then the job has ended, and the next root knows that.
@@ -383,22 +395,24 @@ fn a_root_that_was_only_stopped_does_no_harm_when_it_wakes() {
 #[test]
 fn processes_wait_for_a_root_whose_host_is_lost_and_end_after_their_lease() {
     let Some(lab) = lab(3) else { return };
-    let (stop, lease) = (lab.path("stop"), Duration::from_secs(3));
-    let options = ["--detachable", "--roots", "3", "--root-lease", "3s", "--detect-timeout", "0.2"];
+    let (stop, lease, silence) = (lab.path("stop"), Duration::from_secs(6), Duration::from_millis(500));
+    let options = ["--detachable", "--roots", "3", "--root-lease", "6s", "--detect-timeout", "0.5"];
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, "h1,h2,h3").environment(OWN.0, OWN.1).options(&options).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
+    settle(&lab, "h1");
     let ranks = |host| lab.processes(host, "until");
     let before = [ranks("h2"), ranks("h3")];
+    // They have heard of the root until it stops, or a heartbeat less: so the lease is no shorter than its half.
+    let (since, shortest) = (Instant::now(), lease / 2);
     leave(&lab, "h1");
-    let since = Instant::now();
     lab.cut_power("h1");
-    // Five times as long as a daemon is silent that is taken for dead.
-    std::thread::sleep(lease / 3);
-    let is_early = since.elapsed() < lease;
-    assert!(!is_early || [ranks("h2"), ranks("h3")] == before, "they have ended early");
+    std::thread::sleep((silence * 5).saturating_sub(since.elapsed()));
+    let after = [ranks("h2"), ranks("h3")];
+    let is_early = since.elapsed() < shortest;
+    assert!(!is_early || after == before, "{before:?} have ended early: {after:?}\n{}", job.errors());
     let left = lab.left_behind(LIMIT);
     assert!(left.is_empty(), "left behind: {left:?}");
-    assert!(since.elapsed() >= lease, "they have ended after {:?}", since.elapsed());
+    assert!(since.elapsed() >= shortest, "they have ended after {:?}\n{}", since.elapsed(), job.errors());
     drop(job.wait());
 }
