@@ -42,12 +42,16 @@ pub fn in_c() -> impl Iterator<Item = &'static Case> {
     CASES.iter().filter(|case| case.file_name().ends_with(".c"))
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 11] = [
     Case { source: "tests/programs/heat.c", arguments: &["768", "600"], quick: &["128", "100"] },
     Case { source: "tests/programs/cg.c", arguments: &["500000", "200"], quick: &["10000", "50"] },
     Case { source: "tests/programs/ring.c", arguments: &["8", "6"], quick: &["1", "2"] },
     Case { source: "tests/programs/alltoall.c", arguments: &["1000", "10000"], quick: &["100", "2000"] },
     Case { source: "tests/programs/collectives.c", arguments: &["100000"], quick: &["500"] },
+    Case { source: "tests/programs/wavefront.c", arguments: &["64", "80"], quick: &["16", "10"] },
+    Case { source: "tests/programs/transpose.c", arguments: &["1024", "4"], quick: &["64", "4"] },
+    Case { source: "tests/programs/buckets.c", arguments: &["1000000", "12"], quick: &["20000", "4"] },
+    Case { source: "tests/programs/multigrid.c", arguments: &["7", "4"], quick: &["4", "4"] },
     Case { source: "tests/programs/fortran_heat.f90", arguments: &["768", "600"], quick: &["128", "100"] },
     Case { source: "tests/mpi4py/diffusion.py", arguments: &["96", "8000"], quick: &["32", "200"] },
 ];

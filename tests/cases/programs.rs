@@ -32,7 +32,7 @@ macro_rules! programs {
     };
 }
 
-programs!(heat cg master_worker polling collectives boards threads ring alltoall clocks cancel neighbors onesided partitions addresses files datareps places);
+programs!(heat cg master_worker polling collectives boards threads ring alltoall clocks cancel neighbors onesided partitions addresses files datareps places wavefront transpose buckets multigrid);
 programs!(fortran_heat fortran_f08 fortran_mpi fortran_mpif fortran_sections fortran_modern);
 
 #[test]

@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 30] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -41,6 +41,10 @@ impl Program {
         Self { name: "places", arguments: &[], rank_count: 3 },
         Self { name: "posix", arguments: &["1"], rank_count: 3 },
         Self { name: "listings", arguments: &["1"], rank_count: 2 },
+        Self { name: "wavefront", arguments: &["16", "10"], rank_count: 4 },
+        Self { name: "transpose", arguments: &["64", "4"], rank_count: 4 },
+        Self { name: "buckets", arguments: &["20000", "4"], rank_count: 3 },
+        Self { name: "multigrid", arguments: &["4", "4"], rank_count: 3 },
         Self { name: "fortran_heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "fortran_f08", arguments: &["2"], rank_count: 3 },
         Self { name: "fortran_mpi", arguments: &["2"], rank_count: 3 },
