@@ -77,8 +77,14 @@ impl fmt::Display for PlacementError {
 
 impl std::error::Error for PlacementError {}
 
-/// Places all processes of `world` on `hosts`.
-pub fn place(world: &World, hosts: &[Host], order: Order) -> Result<Placement, PlacementError> {
+/// Places all processes of `world` on `hosts`, those of `fixed` on the hosts of these numbers, however many places they
+/// have: a user has said so.
+pub fn place(
+    world: &World,
+    hosts: &[Host],
+    order: Order,
+    fixed: &[(ReplicaId, u32)],
+) -> Result<Placement, PlacementError> {
     let slot_count = hosts.iter().map(|host| u64::from(host.slot_count)).sum();
     if u64::from(world.process_count()) > slot_count {
         return Err(PlacementError { process_count: world.process_count(), slot_count });
@@ -90,7 +96,7 @@ pub fn place(world: &World, hosts: &[Host], order: Order) -> Result<Placement, P
             continue;
         }
         for deals in [false, true] {
-            let draft = Draft::new(world, hosts, minds_racks);
+            let draft = Draft::new(world, hosts, minds_racks, fixed);
             let found = if deals { deal(draft) } else { fill(draft, order) };
             let cost = |placement: &Placement| (placement.shared.len(), placement.shared_racks.len());
             if best.as_ref().is_none_or(|best| cost(&found) < cost(best)) {
@@ -114,16 +120,26 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(world: &'a World, hosts: &[Host], minds_racks: bool) -> Self {
+    fn new(world: &'a World, hosts: &[Host], minds_racks: bool, fixed: &[(ReplicaId, u32)]) -> Self {
         // A host without a rack gets a number that no rack has.
         let own = |number: usize| u32::MAX - number as u32;
-        Self {
+        let mut draft = Self {
             world,
             racks: hosts.iter().enumerate().map(|(number, host)| host.rack.unwrap_or(own(number))).collect(),
             minds_racks,
             free: hosts.iter().map(|host| host.slot_count).collect(),
             hosts: vec![None; world.process_count() as usize],
+        };
+        for (replica, host) in fixed {
+            let free = &mut draft.free[*host as usize];
+            *free = free.saturating_sub(1);
+            draft.hosts[world.process(*replica).0 as usize] = Some(*host);
         }
+        draft
+    }
+
+    fn is_placed(&self, replica: ReplicaId) -> bool {
+        self.hosts[self.world.process(replica).0 as usize].is_some()
     }
 
     fn siblings(&self, replica: ReplicaId) -> impl Iterator<Item = u32> + '_ {
@@ -165,7 +181,7 @@ fn fill(mut draft: Draft<'_>, order: Order) -> Placement {
     for index in 0..world.max_degree() {
         for rank in 0..world.rank_count() {
             let replica = ReplicaId::new(rank, index);
-            if world.contains(replica) {
+            if world.contains(replica) && !draft.is_placed(replica) {
                 let first = match order {
                     Order::Fill => 0,
                     Order::Round => (rank + u32::from(index)) % count,
@@ -177,15 +193,18 @@ fn fill(mut draft: Draft<'_>, order: Order) -> Placement {
     draft.finish()
 }
 
-/// Rank after rank, those of the highest degree first, each to the hosts with the most room.
+/// Rank after rank, each to the hosts with the most room: those first of which some have their places already, then
+/// those of the highest degree.
 fn deal(mut draft: Draft<'_>) -> Placement {
     let world = draft.world;
     let mut ranks: Vec<_> = (0..world.rank_count()).map(VirtualRank).collect();
-    ranks.sort_by_key(|rank| Reverse(world.degree(*rank)));
+    let is_begun = |rank: VirtualRank| world.sphere(rank).any(|replica| draft.is_placed(replica));
+    ranks.sort_by_key(|rank| Reverse((is_begun(*rank), world.degree(*rank))));
     for rank in ranks {
         let mut order: Vec<_> = (0..draft.free.len() as u32).collect();
         order.sort_by_key(|host| Reverse(draft.free[*host as usize]));
-        for replica in world.sphere(rank) {
+        let open: Vec<_> = world.sphere(rank).filter(|replica| !draft.is_placed(*replica)).collect();
+        for replica in open {
             draft.put(replica, order.iter().copied());
         }
     }
@@ -207,7 +226,7 @@ mod tests {
     }
 
     fn placed(degrees: &[u16], slot_counts: &[u32]) -> (Vec<u32>, usize) {
-        let placement = place(&World::new(degrees.to_vec()), &hosts(slot_counts), Order::Fill).unwrap();
+        let placement = place(&World::new(degrees.to_vec()), &hosts(slot_counts), Order::Fill, &[]).unwrap();
         (placement.hosts, placement.shared.len())
     }
 
@@ -230,7 +249,7 @@ mod tests {
 
     #[test]
     fn ranks_go_round_the_hosts() {
-        let placement = place(&World::uniform(4, 2), &hosts(&[4, 4, 4, 4]), Order::Round).unwrap();
+        let placement = place(&World::uniform(4, 2), &hosts(&[4, 4, 4, 4]), Order::Round, &[]).unwrap();
         assert_eq!(placement.hosts, [0, 1, 1, 2, 2, 3, 3, 0]);
     }
 
@@ -240,16 +259,42 @@ mod tests {
         for (host, rack) in hosts.iter_mut().zip([0, 0, 1, 1]) {
             host.rack = Some(rack);
         }
-        let placement = place(&World::uniform(2, 2), &hosts, Order::Fill).unwrap();
+        let placement = place(&World::uniform(2, 2), &hosts, Order::Fill, &[]).unwrap();
         assert_eq!((&placement.hosts[..], placement.shared_racks.len()), (&[0, 2, 0, 2][..], 0));
         // Three replicas, two racks: different hosts at least.
-        let placement = place(&World::uniform(2, 3), &hosts, Order::Fill).unwrap();
+        let placement = place(&World::uniform(2, 3), &hosts, Order::Fill, &[]).unwrap();
         assert_eq!((placement.shared.len(), placement.shared_racks.len()), (0, 2));
+    }
+
+    /// Each process that is named as `rank.replica@host`; the hosts of all, and how many ranks share one.
+    fn around(degree: u16, rank_count: u32, slot_counts: &[u32], fixed: &[(u32, u16, u32)]) -> (Vec<u32>, usize) {
+        let fixed: Vec<_> = fixed.iter().map(|(rank, index, host)| (ReplicaId::new(*rank, *index), *host)).collect();
+        let placement =
+            place(&World::uniform(rank_count, degree), &hosts(slot_counts), Order::Fill, &fixed).expect("they fit");
+        (placement.hosts, placement.shared.len())
+    }
+
+    #[test]
+    fn the_others_find_places_around_those_that_are_fixed() {
+        for (degree, rank_count, slots, fixed, hosts, shared) in [
+            (1, 3, &[2, 2][..], &[(2, 0, 0)][..], &[0, 1, 0][..], 0),
+            // Siblings keep away from those that are named, whichever replica these are.
+            (2, 2, &[2, 2], &[(0, 0, 1), (1, 0, 1)], &[1, 0, 1, 0], 0),
+            (2, 2, &[2, 2], &[(0, 1, 0), (1, 1, 0)], &[1, 0, 1, 0], 0),
+            (2, 2, &[2, 2], &[(0, 0, 0), (1, 0, 1)], &[0, 1, 1, 0], 0),
+            // More than a host has places for.
+            (2, 3, &[1, 5], &[(0, 0, 0), (1, 0, 0), (2, 0, 0)], &[0, 1, 0, 1, 0, 1], 0),
+            (2, 2, &[3, 1, 1], &[(1, 0, 0)], &[0, 1, 0, 2], 0),
+            // Who names the same host twice means it.
+            (2, 1, &[1, 1], &[(0, 0, 0), (0, 1, 0)], &[0, 0], 1),
+        ] {
+            assert_eq!(around(degree, rank_count, slots, fixed), (hosts.to_vec(), shared), "{fixed:?} of {slots:?}");
+        }
     }
 
     #[test]
     fn too_many_processes_are_refused() {
-        let error = place(&World::uniform(3, 2), &hosts(&[2, 3]), Order::Fill).unwrap_err();
+        let error = place(&World::uniform(3, 2), &hosts(&[2, 3]), Order::Fill, &[]).unwrap_err();
         assert_eq!(error.to_string(), "6 processes do not fit into 5 slots");
     }
 
@@ -264,7 +309,7 @@ mod tests {
             let world = World::new(degrees.clone());
             let total: u32 = slots.iter().sum();
             let order = if round { Order::Round } else { Order::Fill };
-            let result = place(&world, &hosts(&slots), order);
+            let result = place(&world, &hosts(&slots), order, &[]);
             prop_assert_eq!(result.is_err(), world.process_count() > total);
             let Ok(placement) = result else { return Ok(()) };
             for (number, slot_count) in slots.iter().enumerate() {

@@ -1,7 +1,9 @@
 //! Which hosts a job uses, and how they are reached: what `redrun` was told, or finds in its environment.
 
 use crate::interface;
+use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Binding, HostName};
+use redrt_wire::slots::Slots;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -41,6 +43,17 @@ pub enum MapBy {
     Node,
 }
 
+/// Where a process is to be, as a rankfile has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RankPlace {
+    /// Which process.
+    pub replica: ReplicaId,
+    /// The number of its host, in the order of the plan.
+    pub host: u32,
+    /// The cores it is bound to, where that was said.
+    pub slots: Option<Slots>,
+}
+
 /// All that is known of hosts before any daemon runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostPlan {
@@ -70,6 +83,10 @@ pub struct HostPlan {
     pub map_by: MapBy,
     /// What each process may use of its host.
     pub binding: Binding,
+    /// What a rankfile says of processes. The others go where there is room.
+    pub ranks: Vec<RankPlace>,
+    /// As many ranks as that file needs: those of the job, if nobody says how many.
+    pub rank_count: Option<u32>,
     /// The rack of hosts, by name, where there is a file that says so.
     pub racks: Vec<(String, u32)>,
     /// Print where each process runs.
@@ -106,6 +123,8 @@ impl HostPlan {
             per_host: None,
             map_by: MapBy::Slot,
             binding: Binding::default(),
+            ranks: Vec::new(),
+            rank_count: None,
             racks: Vec::new(),
             report: false,
             spare_places: 0,

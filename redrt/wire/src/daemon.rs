@@ -23,6 +23,7 @@ use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::foreign::Foreign;
 use crate::line::{Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
+use crate::slots::Slots;
 use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, VirtualRank, World};
 use serde::{Deserialize, Serialize};
@@ -155,6 +156,8 @@ pub struct Launch {
     pub allows_other_mpi: bool,
     /// What processes may use of their host.
     pub binding: Binding,
+    /// What a rankfile says of that, of the processes that it says it of.
+    pub slots: Vec<(ReplicaId, Slots)>,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,
     /// From which line processes are restored; the program is started where there is none.

@@ -117,6 +117,7 @@ fn launch() -> Launch {
         origin: origin(),
         allows_other_mpi: false,
         binding: crate::daemon::Binding::default(),
+        slots: vec![(ReplicaId::new(0, 1), "0:0-2,1:*".parse().expect("they are cores"))],
         standard_input: true,
         restore: Some(Restore {
             generation: Generation(7),

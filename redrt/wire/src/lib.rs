@@ -2,7 +2,8 @@
 //!
 //! `control` and `daemon` list the messages, `card` says how processes find each other, `tree` how messages of many
 //! hosts travel together, `scrub` what is said of memory, `dynamic` of jobs that jobs start, `fault` what is injected,
-//! `no_image` why a process was not copied or saved, `object` what moves to object stores and back.
+//! `no_image` why a process was not copied or saved, `object` what moves to object stores and back, `slots` what a
+//! rankfile says of cores.
 //! `frame` cuts a byte stream into messages. `auth` proves to both ends of a connection that the other knows the job's
 //! `secret` before anything else is read, and `seal` encrypts what follows. Decoders return errors, never panic,
 //! and never allocate more than a frame's stated, bounded length. Application payloads do not travel here.
@@ -31,5 +32,6 @@ pub mod profile;
 pub mod scrub;
 pub mod seal;
 pub mod secret;
+pub mod slots;
 pub mod trace;
 pub mod tree;

@@ -1,7 +1,7 @@
 //! The options, as `clap` sees them, and the small pass before it that knows `mpiexec`'s one-dash words.
 
 use super::UsageError;
-use super::hosts::{BindToChoice, LauncherChoice, MapByChoice};
+use super::hosts::{BindToChoice, LauncherChoice, MapByArgument, MapByParser};
 use crate::installation;
 use crate::plan::HostPlan;
 use audit_log::heads;
@@ -214,8 +214,14 @@ pub struct Arguments {
 
     /// Fill host after host (slot), or go round the hosts (node); or fill host after host and go round the sockets of
     /// each (socket), or the nodes of its memory (numa), with --bind-to
-    #[arg(long = "map-by", value_enum, default_value_t, value_name = "WHAT", help_heading = "Hosts")]
-    pub map_by: MapByChoice,
+    #[arg(long = "map-by", value_parser = MapByParser, default_value = "slot", value_name = "WHAT", help_heading = "Hosts")]
+    pub map_by: MapByArgument,
+
+    /// File of places of processes, a line each: rank N=HOST slot=CORES, rank N.I=HOST for replica I; a host is a name
+    /// or +nN, cores are 0, 1-3, or of a socket 0:1, 0:0-2,1:0, 1:*. The others go where there is room, apart from
+    /// their siblings. Without other hosts, the job has those of the file
+    #[arg(long, visible_alias = "rf", value_name = "FILE", help_heading = "Hosts")]
+    pub rankfile: Option<PathBuf>,
 
     /// Which processors of its host a process may use: all (none), as many cores as OMP_NUM_THREADS says (core), those
     /// of a socket, or those of a node of the memory
@@ -873,6 +879,9 @@ fn soft_rank_count(text: &str, most: u32) -> Result<u32, UsageError> {
 }
 
 fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
+    if let Some(rank_count) = hosts.rank_count {
+        return rank_count;
+    }
     let used = hosts.hosts.iter().filter(|host| !host.spare);
     // As many as there are slots, where all are known; else as if the other hosts were not there.
     let slot_count = used.map(|host| hosts.per_host.or(host.slot_count)).sum::<Option<u32>>();

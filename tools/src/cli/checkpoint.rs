@@ -287,6 +287,8 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(wrong(ResumeError::Shape(name)));
     }
+    // There is none: it is refused.
+    hosts::rankfile(arguments)?;
     let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
     let (kept, unfit, lock) = match arguments.come_back {
         // It has gone on since, and its lines with it.
@@ -313,7 +315,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
                 let mirrored = jobs.mirror(&store);
                 mirrored.map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?;
             }
-            let (kept, unfit) = newest_at(&store, &hosts::plan(arguments)?).map_err(wrong)?;
+            let (kept, unfit) = newest_at(&store, &hosts::plan(arguments, None)?).map_err(wrong)?;
             let job = format!("{:016x}", kept.manifest.job);
             if ledger::rootless().contains(&job) {
                 return Err(wrong(ResumeError::Rootless(job)));

@@ -2,6 +2,7 @@
 
 mod allocation;
 mod file;
+mod rankfile;
 
 use super::UsageError;
 use super::arguments::Arguments;
@@ -10,10 +11,14 @@ use crate::interface;
 use crate::ledger;
 use crate::plan::{DETECT_TIMEOUT, HostPlan, Launcher, MapBy, PlannedHost};
 use clap::ValueEnum;
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use file::HostLine;
 use host_watch::shape::FAN_OUT;
+pub use rankfile::Rankfile;
 use redrt_wire::daemon::{BindTo, Binding, HostName, Within};
+use std::ffi::OsStr;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Shorter, and a busy machine would be taken for a dead one.
@@ -48,6 +53,40 @@ pub enum MapByChoice {
     Numa,
 }
 
+/// What `--map-by` takes: a word, or `rankfile:file=FILE` of Open MPI 5.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MapByArgument {
+    /// A word.
+    Choice(MapByChoice),
+    /// A file, as `--rankfile` has it.
+    Rankfile(PathBuf),
+}
+
+/// Reads [`MapByArgument`].
+#[derive(Clone, Debug)]
+pub struct MapByParser;
+
+impl TypedValueParser for MapByParser {
+    type Value = MapByArgument;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        option: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<MapByArgument, clap::Error> {
+        match value.to_str().and_then(|text| text.strip_prefix("rankfile:file=")) {
+            Some(path) => Ok(MapByArgument::Rankfile(path.into())),
+            None => EnumValueParser::new().parse_ref(command, option, value).map(MapByArgument::Choice),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let words = MapByChoice::value_variants().iter().filter_map(MapByChoice::to_possible_value);
+        Some(Box::new(words.chain([PossibleValue::new("rankfile:file=FILE").help("As --rankfile")])))
+    }
+}
+
 /// `--bind-to`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BindToChoice {
@@ -77,9 +116,25 @@ fn wrong(line: String) -> UsageError {
     UsageError(line)
 }
 
+/// The rankfile that was named, if one was.
+pub fn rankfile(arguments: &Arguments) -> Result<Option<Rankfile>, UsageError> {
+    let path = match (&arguments.rankfile, &arguments.map_by) {
+        (Some(_), MapByArgument::Rankfile(_)) => {
+            return Err(wrong("--rankfile and --map-by rankfile exclude each other".into()));
+        }
+        (Some(path), MapByArgument::Choice(_)) | (None, MapByArgument::Rankfile(path)) => path,
+        (None, MapByArgument::Choice(_)) => return Ok(None),
+    };
+    if arguments.resume.is_some() {
+        return Err(wrong("--rankfile: processes of a job that is resumed go where their images are".into()));
+    }
+    // That of a job that comes back was read, and may be on another host.
+    if arguments.come_back.is_some() { Ok(None) } else { Rankfile::read(path).map(Some) }
+}
+
 /// The hosts of the job. Those of one that comes back are in its journal: files and variables that named them may be
 /// on another host.
-pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
+pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPlan, UsageError> {
     if let Some(job) = arguments.come_back {
         let planned = ledger::planned(job).map_err(|error| wrong(format!("{error:#}")))?;
         let mut plan = planned.clone().with_hosts(planned.hosts);
@@ -95,14 +150,15 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
     plan.per_host = arguments.per_host;
     plan.report = arguments.report_placement;
     plan.map_by = match arguments.map_by {
-        MapByChoice::Slot | MapByChoice::Socket | MapByChoice::Numa => MapBy::Slot,
-        MapByChoice::Node => MapBy::Node,
+        MapByArgument::Choice(MapByChoice::Node) => MapBy::Node,
+        MapByArgument::Choice(_) | MapByArgument::Rankfile(_) => MapBy::Slot,
     };
     plan.binding = binding(arguments)?;
     plan.detect_timeout = match &arguments.detect_timeout {
         None => DETECT_TIMEOUT,
         Some(text) => detect_timeout(text)?,
     };
+    plan.rank_count = rankfile.map(Rankfile::rank_count);
     let named = named_hosts(arguments)?;
     let allocated = match (&named, arguments.launcher) {
         (None, None | Some(LauncherChoice::Ssh | LauncherChoice::Slurm)) => {
@@ -125,7 +181,9 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
     if let Some(path) = &arguments.topology {
         plan.racks = file::read_topology(path)?;
     }
-    let Some(lines) = named.or(allocated.map(|allocated| allocated.lines)) else { return Ok(plan) };
+    let of_rankfile = || rankfile.map(Rankfile::hosts).filter(|lines| !lines.is_empty());
+    let lines = named.or(allocated.map(|allocated| allocated.lines)).or_else(of_rankfile);
+    let Some(lines) = lines else { return Ok(plan) };
     if arguments.launcher == Some(LauncherChoice::Fork) && lines.iter().any(|line| !interface::is_here(&line.name.name))
     {
         return Err(wrong("--launcher fork starts processes on this host only".into()));
@@ -141,9 +199,9 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
 fn binding(arguments: &Arguments) -> Result<Binding, UsageError> {
     let to = BindTo::from(arguments.bind_to);
     let within = match arguments.map_by {
-        MapByChoice::Slot | MapByChoice::Node => Within::Fill,
-        MapByChoice::Socket => Within::Socket,
-        MapByChoice::Numa => Within::Numa,
+        MapByArgument::Choice(MapByChoice::Socket) => Within::Socket,
+        MapByArgument::Choice(MapByChoice::Numa) => Within::Numa,
+        MapByArgument::Choice(MapByChoice::Slot | MapByChoice::Node) | MapByArgument::Rankfile(_) => Within::Fill,
     };
     if within != Within::Fill && to == BindTo::None {
         return Err(wrong("--map-by socket and numa: say to what processes are bound (--bind-to core)".into()));

@@ -303,7 +303,8 @@ fn assemble_with(
     locals: &[LocalArguments],
     line: Option<(&Manifest, View)>,
 ) -> Result<Job, UsageError> {
-    let mut hosts = hosts::plan(arguments)?;
+    let rankfile = hosts::rankfile(arguments)?;
+    let mut hosts = hosts::plan(arguments, rankfile.as_ref())?;
     let spare_count = arguments.spares.unwrap_or(0);
     if arguments.come_back.is_none() {
         hosts.keep_free(spare_count).map_err(|error| UsageError(error.to_string()))?;
@@ -333,6 +334,9 @@ fn assemble_with(
         checkpoint::check_level(checkpoint.level, &checkpoint.directory, &hosts)?;
     }
     let launched = world;
+    if let Some(rankfile) = rankfile {
+        hosts.ranks = rankfile.places(&hosts, &launched)?;
+    }
     let world = places(&launched, is_cloneable, arguments.max_degree, arbitrates)?;
     let mut applications: Vec<_> = locals
         .iter()

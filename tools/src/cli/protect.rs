@@ -91,7 +91,7 @@ impl SiteOfJob {
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
         let programs = programs.iter().map(|application| application.program.display().to_string());
         let program = programs.collect::<Vec<_>>().join(" : ");
-        let plan = hosts::plan(arguments)?;
+        let plan = hosts::plan(arguments, hosts::rankfile(arguments)?.as_ref())?;
         let ranks = Shape::of(arguments, locals, &plan)?.rank_count;
         let (hosts, per_host) = room(&plan, ranks);
         let store = store::chosen_path().map_err(|error| UsageError(error.to_string()))?;

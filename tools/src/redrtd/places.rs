@@ -1,4 +1,6 @@
-//! Which processors each process of a host may use (`--bind-to`), pure.
+//! Which processors each process of a host may use (`--bind-to`, `--rankfile`), pure.
+//!
+//! What a rankfile says of a process is so. The others share what is left, or everything if nothing is.
 //!
 //! Processes that are bound to cores take as many each as they have threads, side by side; when there are not enough,
 //! those that come last share with the first. Processes that are bound to a socket or a node of the memory have all of
@@ -6,12 +8,110 @@
 //! `--map-by numa`). The same goes round cores: the next process has a core of the next socket.
 
 use super::topology::{Processor, Topology};
+use redrt_types::ReplicaId;
 use redrt_wire::daemon::{BindTo, Binding, Within};
+use redrt_wire::slots::{CoreRange, Slots};
+use std::collections::BTreeMap;
+
+/// Processors of a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// In ascending order.
+    pub processors: Vec<usize>,
+    /// Whether it was said: what is not bound may use all.
+    pub is_bound: bool,
+}
+
+/// A rankfile asks for what a host has not.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotThere {
+    /// A core.
+    #[error("--rankfile: slot={range} for {replica}: {what} has {}", counted(*.count, "core"))]
+    Core {
+        /// What was asked for.
+        range: CoreRange,
+        /// For which process.
+        replica: ReplicaId,
+        /// The host or one of its sockets.
+        what: String,
+        /// The cores of that.
+        count: usize,
+    },
+    /// A socket.
+    #[error("--rankfile: slot={range} for {replica}: this host has {}", counted(*.count, "socket"))]
+    Socket {
+        /// What was asked for.
+        range: CoreRange,
+        /// For which process.
+        replica: ReplicaId,
+        /// The sockets of the host.
+        count: usize,
+    },
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("one {what} that may be used, 0"),
+        _ => format!("{count} {what}s that may be used, 0 to {}", count.saturating_sub(1)),
+    }
+}
+
+/// The places of the processes of a host, which have `threads` threads, after what a rankfile says of them.
+///
+/// # Errors
+/// When it names what is not there.
+pub fn places_of(
+    topology: &Topology,
+    binding: Binding,
+    slots: &[(ReplicaId, Slots)],
+    own: &[ReplicaId],
+    threads: usize,
+) -> Result<BTreeMap<ReplicaId, Place>, NotThere> {
+    let mut found = BTreeMap::new();
+    for (replica, slots) in slots.iter().filter(|(replica, _)| own.contains(replica)) {
+        let processors = named(topology, *replica, slots)?;
+        found.insert(*replica, Place { processors, is_bound: true });
+    }
+    let others: Vec<_> = own.iter().copied().filter(|replica| !found.contains_key(replica)).collect();
+    let left = topology.without(|processor| found.values().any(|place: &Place| place.processors.contains(&processor)));
+    let left = left.unwrap_or_else(|| topology.clone());
+    let bound = places(&left, binding, others.len(), threads);
+    let is_bound = bound.is_some();
+    let bound = bound.unwrap_or_else(|| vec![topology.all(); others.len()]);
+    found.extend(others.into_iter().zip(bound.into_iter().map(|processors| Place { processors, is_bound })));
+    Ok(found)
+}
+
+/// The processors of the cores that a rankfile names.
+fn named(topology: &Topology, replica: ReplicaId, slots: &Slots) -> Result<Vec<usize>, NotThere> {
+    let cores = topology.groups(|one| one.core);
+    let sockets = topology.groups(|one| one.socket);
+    let mut processors = Vec::new();
+    for range in &slots.0 {
+        let (what, there) = match range.socket {
+            None => ("this host".to_owned(), cores.clone()),
+            Some(number) => {
+                let none = || NotThere::Socket { range: *range, replica, count: sockets.len() };
+                let socket = sockets.get(number as usize).ok_or_else(none)?;
+                let own = cores.iter().filter(|core| socket.contains(&core[0])).cloned().collect();
+                (format!("socket {number} of this host"), own)
+            }
+        };
+        let none = || NotThere::Core { range: *range, replica, what, count: there.len() };
+        let chosen = match range.cores {
+            None => Some(&there[..]).filter(|all| !all.is_empty()),
+            Some((first, last)) => there.get(first as usize..=last as usize),
+        };
+        processors.extend(chosen.ok_or_else(none)?.concat());
+    }
+    processors.sort_unstable();
+    processors.dedup();
+    Ok(processors)
+}
 
 /// The processors of each of `count` processes, which have `threads` threads, in ascending order; none where processes
 /// are not bound.
-#[must_use]
-pub fn places(topology: &Topology, binding: Binding, count: usize, threads: usize) -> Option<Vec<Vec<usize>>> {
+fn places(topology: &Topology, binding: Binding, count: usize, threads: usize) -> Option<Vec<Vec<usize>>> {
     let numbered = |of: fn(&Processor) -> usize| topology.groups(of);
     let unit: fn(&Processor) -> usize = match binding.within {
         Within::Numa => |one| one.numa,
@@ -108,6 +208,66 @@ mod tests {
         ];
         for (host, to, within, count, threads, expected) in table {
             assert_eq!(text(host, to, within, count, threads), expected, "{to:?} {within:?} {count} {threads}");
+        }
+    }
+
+    /// The places of as many processes, after what a rankfile says: `1=0:1` of process 1.
+    fn of_file(host: &Topology, to: BindTo, count: u32, file: &str) -> String {
+        let own: Vec<_> = (0..count).map(|rank| ReplicaId::new(rank, 0)).collect();
+        let said = file.split_whitespace().map(|word| word.split_once('=').expect("PROCESS=SLOTS"));
+        let said: Vec<_> = said
+            .map(|(rank, slots)| (ReplicaId::new(rank.parse().expect("a rank"), 0), slots.parse().expect("slots")))
+            .collect();
+        match places_of(host, Binding { to, ..Binding::default() }, &said, &own, 1) {
+            Err(error) => error.to_string(),
+            Ok(places) => {
+                let shown = |place: &Place| {
+                    let list = list(&place.processors);
+                    if place.is_bound { list } else { format!("({list})") }
+                };
+                places.values().map(shown).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_rankfile_says_is_so_and_the_others_share_what_is_left() {
+        use BindTo::{Core, None, Socket};
+        let two = host(2, 1, 4, 1);
+        let threaded = host(2, 1, 2, 2);
+        let table: [(&Topology, BindTo, u32, &str, &str); 15] = [
+            (&two, None, 3, "0=0 1=1-3 2=1:0", "0 1-3 4"),
+            (&two, None, 1, "0=0:0-2,1:0", "0-2,4"),
+            (&two, None, 1, "0=1:*", "4-7"),
+            (&two, None, 1, "0=*", "0-7"),
+            (&two, None, 2, "1=0,0:0,0-1", "(0-7) 0-1"),
+            (&two, Core, 3, "0=1", "1 0 2"),
+            (&two, Socket, 2, "0=0:*", "0-3 4-7"),
+            (&two, Core, 2, "0=*", "0-7 0"),
+            // Somebody else's process: it is not on this host.
+            (&two, None, 1, "7=99", "(0-7)"),
+            // A core has all its hardware threads.
+            (&threaded, None, 1, "0=1", "1,5"),
+            (&threaded, None, 1, "0=1:0", "2,6"),
+            (&two, None, 1, "0=8", "--rankfile: slot=8 for 0.0: this host has 8 cores that may be used, 0 to 7"),
+            (
+                &two,
+                None,
+                2,
+                "1=1:3-4",
+                "--rankfile: slot=1:3-4 for 1.0: socket 1 of this host has 4 cores that may be used, 0 to 3",
+            ),
+            (&two, None, 1, "0=2:0", "--rankfile: slot=2:0 for 0.0: this host has 2 sockets that may be used, 0 to 1"),
+            (
+                &host(1, 1, 1, 1),
+                None,
+                1,
+                "0=1",
+                "--rankfile: slot=1 for 0.0: this host has one core that may be used, 0",
+            ),
+        ];
+        for (host, to, count, file, expected) in table {
+            assert_eq!(of_file(host, to, count, file), expected, "{to:?} {count} {file}");
         }
     }
 

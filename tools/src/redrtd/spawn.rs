@@ -7,7 +7,7 @@
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::gpus::Gpus;
-use super::places::places;
+use super::places::{Place, places_of};
 use super::sweep;
 use super::topology::{Topology, list};
 use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
@@ -24,7 +24,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
-use redrt_wire::daemon::{Abi, Application, BindTo, Launch};
+use redrt_wire::daemon::{Abi, Application, Launch};
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -59,8 +59,8 @@ pub struct Prepared {
     preload: Option<PathBuf>,
     /// The key of the line that processes go on from.
     line_key: Option<Secret>,
-    /// Processors that this host's processes may use, by process; of all if they are not bound.
-    places: BTreeMap<ReplicaId, Vec<usize>>,
+    /// Processors that this host's processes may use.
+    places: BTreeMap<ReplicaId, Place>,
     gpus: Gpus,
     /// Who is started on this host, in order.
     own: Vec<ReplicaId>,
@@ -140,23 +140,19 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         library_directory,
         preload,
         line_key,
-        places: places_of(launch, own),
+        places: places_of(&Topology::of_this_host(), launch.binding, &launch.slots, own, thread_count(launch))?,
         gpus,
         own: own.to_vec(),
     })
 }
 
-/// Which processors each of these processes may use.
-fn places_of(launch: &Launch, own: &[ReplicaId]) -> BTreeMap<ReplicaId, Vec<usize>> {
-    let topology = Topology::of_this_host();
-    let threads = launch.applications.iter().filter_map(thread_count).max().unwrap_or(1);
-    let places = places(&topology, launch.binding, own.len(), threads);
-    let places = places.unwrap_or_else(|| vec![topology.all(); own.len()]);
-    own.iter().copied().zip(places).collect()
+/// How many threads processes have.
+fn thread_count(launch: &Launch) -> usize {
+    launch.applications.iter().filter_map(told_thread_count).max().unwrap_or(1)
 }
 
 /// What a program is told of threads: of nested ones, those of the outermost level.
-fn thread_count(application: &Application) -> Option<usize> {
+fn told_thread_count(application: &Application) -> Option<usize> {
     let (_, value) = application.environment.iter().rev().find(|(name, _)| name == "OMP_NUM_THREADS")?;
     value.to_str()?.split(',').next()?.trim().parse().ok()
 }
@@ -164,7 +160,7 @@ fn thread_count(application: &Application) -> Option<usize> {
 impl Prepared {
     /// The processors that a process of this host may use, as the kernel writes them.
     pub fn processors(&self, replica: ReplicaId) -> String {
-        self.places.get(&replica).map_or_else(String::new, |place| list(place))
+        self.places.get(&replica).map_or_else(String::new, |place| list(&place.processors))
     }
 
     /// Starts one replica.
@@ -175,7 +171,7 @@ impl Prepared {
         let environment = self.environment(launch, application, replica, replicated);
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
         let what = || format!("Failed to run {}", application.program.display());
-        let place = self.places.get(&replica).filter(|_| launch.binding.to != BindTo::None);
+        let place = self.places.get(&replica).filter(|place| place.is_bound);
         if launch.cloneable {
             let environment = environment.into_iter().collect();
             let task = Task::Hold(Application { environment, ..application.clone() });
@@ -226,7 +222,7 @@ impl Prepared {
     /// Starts a command, on these processors if it is bound.
     fn start(
         &self,
-        (mut command, place): (Command, Option<&Vec<usize>>),
+        (mut command, place): (Command, Option<&Place>),
         task: Option<&Task>,
         replica: ReplicaId,
         has_input: bool,
@@ -249,7 +245,7 @@ impl Prepared {
         let mut places = vec![(control.as_raw_fd(), CONTROL_FD)];
         places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
         places.extend(helper.iter().map(|(_, theirs)| (theirs.as_raw_fd(), HELPER_FD)));
-        inherit(&mut command, places, self.open_files, place.map(|place| set_of(place)));
+        inherit(&mut command, places, self.open_files, place.map(|place| set_of(&place.processors)));
         let pid = Pid::from_raw(command.spawn()?.id() as i32);
         let helper = helper.zip(task).map(|((ours, _), task)| greet(ours, task)).transpose()?;
         Ok(Child {

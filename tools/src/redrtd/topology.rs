@@ -64,6 +64,12 @@ impl Topology {
         all
     }
 
+    /// Those that are left when some are taken; none if all are.
+    pub(super) fn without(&self, is_taken: impl Fn(usize) -> bool) -> Option<Self> {
+        let left: Vec<_> = self.0.iter().copied().filter(|one| !is_taken(one.number)).collect();
+        (!left.is_empty()).then_some(Self(left))
+    }
+
     /// The processors, by what is the same for those of one group.
     pub(super) fn groups(&self, of: impl Fn(&Processor) -> usize) -> Vec<Vec<usize>> {
         // In the order of the processors, where groups are side by side.

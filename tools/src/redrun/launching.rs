@@ -7,6 +7,7 @@ use job_root::Input;
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Application, Launch, ToDaemon};
 use redrt_wire::fault::ProcessFault;
+use redrt_wire::slots::Slots;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 impl Shell<'_> {
@@ -39,6 +40,7 @@ impl Shell<'_> {
             origin: self.origin(),
             allows_other_mpi: job.allows_other_mpi,
             binding: job.hosts.binding,
+            slots: self.slots(),
             // That of a spawned job is something else.
             standard_input: job.origin.is_none(),
             restore: self.restore()?,
@@ -95,6 +97,12 @@ impl Shell<'_> {
             }
         }
         applications
+    }
+
+    /// The cores that a rankfile gives processes.
+    fn slots(&self) -> Vec<(ReplicaId, Slots)> {
+        let places = self.job.hosts.ranks.iter();
+        places.filter_map(|place| Some((place.replica, place.slots.clone()?))).collect()
     }
 
     /// The faults that processes carry out themselves.

@@ -49,7 +49,11 @@ pub fn lay_out(world: &World, view: &View, fleet: &Fleet) -> Result<Layout> {
         MapBy::Slot => Order::Fill,
         MapBy::Node => Order::Round,
     };
-    let placed = place(&launched, &hosts, order)?;
+    let number = |host: u32| used.iter().position(|other| *other == host);
+    let fixed: Option<Vec<_>> =
+        plan.ranks.iter().map(|place| Some((place.replica, number(place.host)? as u32))).collect();
+    let fixed = fixed.expect("a rankfile names no spare: that was checked");
+    let placed = place(&launched, &hosts, order, &fixed)?;
     let host = |replica| view.is_live(replica).then(|| used[placed.host(launched.process(replica)) as usize]);
     let placement = world.replicas().map(host).collect();
     Ok(Layout { placement, shared_count: placed.shared().len(), shared_rack_count: placed.shared_racks().len() })

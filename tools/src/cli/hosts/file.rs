@@ -48,16 +48,16 @@ pub fn read(path: &Path) -> Result<Vec<HostLine>, UsageError> {
     Ok(lines)
 }
 
-fn read_text(option: &str, path: &Path) -> Result<String, UsageError> {
+pub(super) fn read_text(option: &str, path: &Path) -> Result<String, UsageError> {
     std::fs::read_to_string(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
 }
 
-fn at_line(option: &str, path: &Path, number: usize, why: &str) -> UsageError {
+pub(super) fn at_line(option: &str, path: &Path, number: usize, why: &str) -> UsageError {
     UsageError(format!("{option} {}, line {number}: {why}", path.display()))
 }
 
 /// The lines of a text, numbered, without comments and what is empty without them.
-fn meaningful(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
+pub(super) fn meaningful(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     text.lines().enumerate().filter_map(|(number, line)| {
         let words: Vec<_> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
         (!words.is_empty()).then_some((number + 1, words))

@@ -143,6 +143,7 @@ mod tests {
             origin: Origin { tree: 1, parent_port: None, place_count: 1 },
             allows_other_mpi: false,
             binding: Binding::default(),
+            slots: Vec::new(),
             standard_input: true,
             restore: None,
         }
