@@ -41,6 +41,39 @@ fn without_a_word_processes_are_not_bound() {
     assert_eq!(ended.err.matches("binding: ").count(), 2, "{ended}");
 }
 
+/// What `redrun` says of a rankfile of these lines.
+fn placed(lines: &str, rank_count: u32, options: &[&str], code: i32) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ranks");
+    std::fs::write(&file, lines).unwrap();
+    let job = Job::new(rank_count, Path::new("/bin/sh")).arguments(&["-c", "grep Cpus_allowed_list /proc/self/status"]);
+    job.options(&["--rankfile", file.to_str().unwrap(), "--report-bindings"]).options(options).run().ended_with(code)
+}
+
+#[test]
+fn a_rankfile_says_what_a_process_may_use() {
+    let all = lists(&bound(1, &[])).concat();
+    let one = lists(&bound(1, &["--bind-to", "core"])).concat();
+    let ended = placed("rank 1=localhost slot=0 # the first\n", 2, &[], 0);
+    let bindings: Vec<_> = ended.err.lines().filter(|line| line.contains("binding: ")).collect();
+    let of = |replica: &str| bindings.iter().find(|line| line.contains(&format!(" {replica} on "))).copied();
+    assert!(of("0.0").is_some_and(|line| line.ends_with(&format!(" {all}"))), "{ended}");
+    assert!(of("1.0").is_some_and(|line| line.ends_with(&format!(" {one}"))), "{ended}");
+    // As it is said, so it is.
+    let mut expected = vec![&all[..], &one];
+    expected.sort_unstable();
+    assert_eq!(lists(&ended), expected, "{ended}");
+    // A replica that can be copied, and one that cannot be moved apart from its sibling: there is one host.
+    let ended = placed("rank 0.1=+n0 slot=*\n", 1, &["-r", "2", "--spares", "1", "--stdout", "leader"], 0);
+    assert!(ended.err.contains("binding: 0.1 on "), "{ended}");
+}
+
+#[test]
+fn cores_that_are_not_there_are_named() {
+    let ended = placed("rank 0=+n0 slot=0\nrank 1=+n0 slot=60000\n", 2, &[], 127);
+    ended.said("--rankfile: slot=60000 for 1.0: this host has ");
+}
+
 /// Such a process has a helper for a parent.
 #[test]
 fn replicas_that_can_be_copied_are_bound_too() {

@@ -64,6 +64,41 @@ fn nothing_is_left_of_a_job_with_spares_when_redrun_and_daemon_are_killed() {
     let _ = job.wait().ended_with(128 + libc::SIGKILL);
 }
 
+/// What a daemon has in the directory of temporary files stays there when it is killed. The next one removes it.
+#[test]
+fn what_a_killed_daemon_has_left_is_removed_by_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let temporary = directory.path().to_str().unwrap();
+    let names = || {
+        let entries = std::fs::read_dir(directory.path()).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        // The other one has a line for each job of the user.
+        names.retain(|name| name.starts_with("redrt-") && !name.ends_with(&format!("-{}", nix::unistd::geteuid())));
+        names.sort();
+        names
+    };
+    let waiting = |seconds: &str| {
+        let job = Job::new(1, std::path::Path::new("/bin/sh")).arguments(&["-c", "echo waiting; sleep $0", seconds]);
+        job.degree(2).environment("TMPDIR", temporary).options(&["--spares", "1"])
+    };
+    let job = waiting("600").start();
+    job.wait_until("output", |job| job.output().contains("waiting"));
+    send(job.chain()[2], libc::SIGKILL);
+    let _ = job.wait();
+    let left = names();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let others = waiting("600").start();
+    others.wait_until("output", |job| job.output().contains("waiting"));
+    let held = names();
+    assert!(held.len() == 1 && held != left, "{held:?} after {left:?}");
+    // One that runs has its own still.
+    let _ = waiting("0").run().ended_well();
+    assert_eq!(names(), held);
+    others.signal(libc::SIGTERM);
+    let _ = others.wait();
+    assert_eq!(names(), Vec::<String>::new());
+}
+
 #[test]
 fn nothing_is_left_when_redrun_is_killed_while_its_daemon_stands_still() {
     for stopped in [1, 2] {

@@ -4,6 +4,7 @@ use crate::{HOSTS, nothing_left};
 use redrt_tests::lab::{address, lab};
 use redrt_tests::{Job, prefix};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -41,6 +42,81 @@ fn ranks_run_where_they_are_put() {
     let apart = shell(1, "true").on_hosts(&lab, "h1,h3,h2").degree(2).options(&options).run().ended_well();
     let _ = apart.said("h1: 0.0").said("h3: free").said("h2: 0.1");
     nothing_left(&lab, &report);
+}
+
+#[test]
+fn a_rankfile_puts_replicas_where_it_says_and_their_siblings_elsewhere() {
+    let Some(lab) = lab(4) else { return };
+    let file = lab.path("ranks");
+    let placed = |lines: &str, hosts: &[&str], rank_count: u32, degree: u16| {
+        fs::write(&file, lines).expect("it can be written");
+        let file = file.display().to_string();
+        let job = shell(rank_count, "true").on(&lab, "h1").degree(degree).options(hosts);
+        let options = ["--map-by", &format!("rankfile:file={file}"), "--launcher-exec", &lab.ssh()];
+        job.options(&options).options(&["--report-placement"]).run()
+    };
+    let on_four = ["-hosts", HOSTS];
+    let job = placed("rank 0=h4\nrank 1=h4\nrank 2.1=+n0 slot=0\n", &on_four, 4, 2).ended_well();
+    let line = |host: &str| job.err.lines().find(|line| line.contains(&format!("placement: {host}: ")));
+    let has = |host: &str, replica: &str| line(host).is_some_and(|line| line.split(' ').any(|word| word == replica));
+    assert!(has("h4", "0.0") && has("h4", "1.0") && has("h1", "2.1"), "{job}");
+    assert!(!has("h4", "0.1") && !has("h4", "1.1") && !has("h1", "2.0"), "{job}");
+    assert!(!job.err.contains("replicas on the same host"), "{job}");
+    nothing_left(&lab, &job);
+    // Its hosts are those of the job when no others are named, and processes are bound there.
+    let job = placed("rank 0=h2 slot=0\nrank 1=h3\n", &["--report-bindings"], 2, 1).ended_well();
+    let job = job.said("placement: h2: 0.0\n").said("placement: h3: 1.0\n").said("binding: 0.0 on h2: processors ");
+    nothing_left(&lab, &job);
+    let ended = placed("rank 0=h1\nrank 1=h9\n", &on_four, 2, 1).ended_with(2);
+    let ended = ended.said("line 2: host h9 is none of this job's");
+    nothing_left(&lab, &ended);
+}
+
+/// The scripts that are installed, with what these systems tell a job of its hosts. In place of `blaunch` is one that
+/// takes what that takes.
+#[test]
+fn the_scripts_for_pbs_and_lsf_run_a_job_on_the_hosts_they_are_given() {
+    let Some(lab) = lab(4) else { return };
+    fs::create_dir(lab.path("bin")).expect("a new directory");
+    let write = |name: &str, text: &str| {
+        let path = lab.path(name);
+        fs::write(&path, text).expect("it can be written");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is there");
+    };
+    let ssh = format!("/usr/bin/ssh -F {}", lab.path("ssh_config").display());
+    write("bin/ssh", &format!("#!/bin/sh\nexec {ssh} \"$@\"\n"));
+    write("bin/blaunch", &format!("#!/bin/sh\nhost=$1\nshift\nexec {ssh} \"$host\" -- \"$@\"\n"));
+    write("app", "#!/bin/sh\necho $REDRT_RANK $1 of $REDRT_SIZE\n");
+    fs::write(lab.path("nodes"), "h1\nh1\nh2\nh2\nh3\nh3\nh4\nh4\n").expect("it can be written");
+    let here = lab.path(".").display().to_string();
+    let path = format!("PATH={}:{}:/usr/bin:/bin", lab.path("bin").display(), prefix().join("bin").display());
+    let batch = |script: &str, variables: &[String]| {
+        let mut command = lab.on("h1");
+        command.arg("env").arg(format!("--chdir={here}")).arg(&path).arg("RANKS=3").args(variables);
+        let output = command.arg(prefix().join("share/redrt").join(script)).output().expect("it can be run");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut lines: Vec<_> = printed.lines().collect();
+        lines.sort_unstable();
+        assert!(output.status.success(), "{said}");
+        assert_eq!(lines, ["0 input of 3", "1 input of 3", "2 input of 3"], "{said}");
+        assert!(said.contains("3 ranks x 2 replicas"), "{said}");
+    };
+    let hosts = |name: &str| {
+        let log = fs::read_to_string(lab.path(name)).unwrap_or_default();
+        assert!(["h1", "h2", "h3", "h4"].iter().all(|host| log.contains(&format!("\"{host}\""))), "{log}");
+    };
+    let pbs = ["PBS_JOBID=7", "PROGRAM=./app", "ARGUMENTS=input"].map(str::to_owned);
+    let node_file = format!("PBS_NODEFILE={}", lab.path("nodes").display());
+    batch("redrun.pbs", &[&pbs[..], &[node_file, format!("PBS_O_WORKDIR={here}")]].concat());
+    hosts("redrun.7.audit");
+    let lsf = ["LSB_JOBID=8", "LSB_MCPU_HOSTS=h1 2 h2 2 h3 2 h4 2"].map(str::to_owned);
+    batch("redrun.lsf", &lsf);
+    hosts("redrun.8.audit");
+    let of_file = format!("LSB_DJOB_HOSTFILE={}", lab.path("nodes").display());
+    batch("redrun.lsf", &["LSB_JOBID=9".to_owned(), of_file]);
+    hosts("redrun.9.audit");
+    assert_eq!(lab.left_behind(Duration::from_secs(5)), Vec::<String>::new());
 }
 
 #[test]

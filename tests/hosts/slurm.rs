@@ -169,6 +169,28 @@ fn a_root_comes_back_on_another_node_when_that_of_the_batch_script_is_lost() {
     empty(&lab);
 }
 
+/// Its groups are reached by a srun each, and their hosts are hosts of one job.
+#[test]
+fn all_groups_of_a_heterogeneous_job_take_part() {
+    let Some(lab) = slurm_lab(3) else { return };
+    let heat = program("heat");
+    let out = undisturbed(&heat);
+    let binary = redrt_tests::compile("heat").display().to_string();
+    let [script, printed, said] = ["het", "het.out", "het.err"].map(|name| lab.path(name));
+    let words = format!("-r 2 -n 4 --report-placement {binary} {}", heat.arguments.join(" "));
+    let groups = "#SBATCH -N1 --exclusive\n#SBATCH hetjob\n#SBATCH -N2 --exclusive\n";
+    std::fs::write(&script, format!("#!/bin/sh\n{groups}{} {words}\n", redrun())).expect("it can be written");
+    let mut sbatch = lab.on("ctl");
+    sbatch.args(["sbatch", "--wait"]).arg(format!("--output={}", printed.display()));
+    let (_, told, well) = run(sbatch.arg(format!("--error={}", said.display())).arg(&script));
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    assert!(well && text(&printed) == out, "{told}\n{}\n{}", text(&said), text(&printed));
+    for host in ["h1", "h2", "h3"] {
+        assert!(text(&said).contains(&format!("placement: {host}: ")), "{}", text(&said));
+    }
+    empty(&lab);
+}
+
 #[test]
 fn a_bare_srun_explains_itself() {
     let Some(lab) = slurm_lab(2) else { return };

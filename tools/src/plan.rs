@@ -29,8 +29,13 @@ pub struct PlannedHost {
 pub enum Launcher {
     /// By this command, one for each host.
     Remote(Vec<String>),
-    /// By one of these for all: srun.
-    Slurm(Vec<String>),
+    /// By srun, one for all hosts of a group of Slurm's.
+    Slurm {
+        /// The command.
+        command: Vec<String>,
+        /// The number of hosts in each group. Only heterogeneous jobs have several.
+        groups: Vec<u32>,
+    },
 }
 
 /// How processes are laid out.

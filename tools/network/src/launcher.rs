@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a daemon's command line says in place of its host's number when Slurm is to tell it.
-pub const HOST_BY_SLURM: &str = "slurm";
+/// What a daemon's command line says in place of its host's number when Slurm is to tell it; behind it is the number of
+/// the first host that was started by the same srun.
+pub const HOST_BY_SLURM: &str = "slurm:";
 /// Of what a launcher says on standard error, so much is looked at.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 /// A shell's exit code when there is no such program, and when it cannot be executed.
@@ -49,7 +50,11 @@ pub struct DaemonArguments {
 
 impl DaemonArguments {
     fn arguments(&self) -> Vec<String> {
-        let host = self.host.map_or(HOST_BY_SLURM.to_owned(), |host| host.to_string());
+        let host = self.host.expect("only Slurm starts several daemons by one command");
+        self.arguments_with(host.to_string())
+    }
+
+    fn arguments_with(&self, host: String) -> Vec<String> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let mut words = vec!["--version-wanted".into(), version, "--host".into(), host];
         words.extend(["--fan-out".into(), self.fan_out.to_string(), "--root".into(), self.root.to_string()]);
@@ -185,18 +190,32 @@ pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<I
     Ok(command)
 }
 
-/// Starts a daemon on every node of the Slurm allocation.
-pub fn slurm(srun: &[String], nodes: &[String], place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
+/// Nodes of a Slurm allocation that one srun reaches.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    /// Which one it is of those of a heterogeneous job.
+    pub number: Option<usize>,
+    /// The number of its first host.
+    pub first: u32,
+    /// The names of the nodes.
+    pub nodes: &'a [String],
+}
+
+/// Starts a daemon on every node of a group.
+pub fn slurm(srun: &[String], group: Group<'_>, place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
     let Some((program, options)) = srun.split_first() else { bail!("the launcher's command is empty") };
     let mut command = Command::new(program);
+    let Group { number, first, nodes } = group;
     let count = nodes.len();
     command.args(options);
+    command.args(number.map(|number| format!("--het-group={number}")));
     command.args([&format!("--nodes={count}"), &format!("--ntasks={count}"), "--ntasks-per-node=1"]);
     command.arg(format!("--nodelist={}", nodes.join(",")));
     // One task that ends, or a node that fails, must not end the others.
     command.args(["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none", "--overlap", "--input=all"]);
     command.args(["--cpu-bind=none", "--mem=0", "--export=ALL", "--unbuffered"]);
-    command.arg(daemon_executable()?).arg("--guard").args(place.arguments());
+    let arguments = place.arguments_with(format!("{HOST_BY_SLURM}{first}"));
+    command.arg(daemon_executable()?).arg("--guard").args(arguments);
     // Counts of the surrounding job would be taken for this step's.
     for name in ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION"]
     {

@@ -33,7 +33,7 @@ struct Daemon {
     #[arg(long)]
     version_wanted: String,
 
-    /// Number of this host within the job, or `slurm` to ask Slurm
+    /// Number of this host within the job, or `slurm:N` for the N-th and those after it, as Slurm numbers them
     #[arg(long)]
     host: String,
 
@@ -111,9 +111,10 @@ fn run() -> Result<i32> {
 }
 
 fn host_number(text: &str) -> Result<u32> {
-    if text != HOST_BY_SLURM {
-        return text.parse().context("Failed to read the number of this host");
-    }
-    let number = std::env::var("SLURM_NODEID").context("Slurm says no node number (SLURM_NODEID)")?;
-    number.parse().context("Failed to read SLURM_NODEID")
+    let (first, number) = match text.strip_prefix(HOST_BY_SLURM) {
+        None => ("0", text.to_owned()),
+        Some(first) => (first, std::env::var("SLURM_NODEID").context("Slurm says no node number (SLURM_NODEID)")?),
+    };
+    let sum = first.parse::<u32>().ok().zip(number.parse().ok()).and_then(|(first, number)| first.checked_add(number));
+    sum.with_context(|| format!("Failed to read the number of this host: {first} + {number}"))
 }

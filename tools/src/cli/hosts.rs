@@ -10,6 +10,7 @@ use super::inject::parse_seconds;
 use crate::interface;
 use crate::ledger;
 use crate::plan::{DETECT_TIMEOUT, HostPlan, Launcher, MapBy, PlannedHost};
+use allocation::Allocation;
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use file::HostLine;
@@ -168,27 +169,28 @@ pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPl
     };
     let by_slurm = match arguments.launcher {
         Some(choice) => choice == LauncherChoice::Slurm,
-        None => allocated.as_ref().is_some_and(|allocated| allocated.by_slurm),
+        None => allocated.as_ref().is_some_and(Allocation::is_of_slurm),
     };
     if by_slurm && named.is_some() {
         return Err(wrong(
             "--launcher slurm takes its hosts from the allocation: leave out -hosts and --hostfile".into(),
         ));
     }
-    if by_slurm && allocated.as_ref().is_none_or(|allocated| !allocated.by_slurm) {
+    if by_slurm && !allocated.as_ref().is_some_and(Allocation::is_of_slurm) {
         return Err(wrong("--launcher slurm: this is not inside a Slurm allocation (salloc, sbatch)".into()));
     }
     if let Some(path) = &arguments.topology {
         plan.racks = file::read_topology(path)?;
     }
     let of_rankfile = || rankfile.map(Rankfile::hosts).filter(|lines| !lines.is_empty());
+    let groups = allocated.as_ref().filter(|_| by_slurm).map(|allocated| allocated.slurm_groups.clone());
     let lines = named.or(allocated.map(|allocated| allocated.lines)).or_else(of_rankfile);
     let Some(lines) = lines else { return Ok(plan) };
     if arguments.launcher == Some(LauncherChoice::Fork) && lines.iter().any(|line| !interface::is_here(&line.name.name))
     {
         return Err(wrong("--launcher fork starts processes on this host only".into()));
     }
-    plan.launcher = launcher(arguments, by_slurm)?;
+    plan.launcher = launcher(arguments, groups)?;
     plan.hosts = planned(lines, by_slurm)?;
     if plan.is_remote() || plan.interface.is_some() {
         plan.root_address = root_address(&plan)?;
@@ -233,14 +235,18 @@ fn named_hosts(arguments: &Arguments) -> Result<Option<Vec<HostLine>>, UsageErro
     }
 }
 
-fn launcher(arguments: &Arguments, by_slurm: bool) -> Result<Launcher, UsageError> {
-    let default = if by_slurm { "srun" } else { "ssh" };
+/// By srun, if there are groups of nodes.
+fn launcher(arguments: &Arguments, groups: Option<Vec<u32>>) -> Result<Launcher, UsageError> {
+    let default = if groups.is_some() { "srun" } else { "ssh" };
     let command = arguments.launcher_exec.as_deref().unwrap_or(default);
     let words: Vec<_> = command.split_whitespace().map(str::to_owned).collect();
     if words.is_empty() {
         return Err(wrong("--launcher-exec is empty".into()));
     }
-    Ok(if by_slurm { Launcher::Slurm(words) } else { Launcher::Remote(words) })
+    Ok(match groups {
+        Some(groups) => Launcher::Slurm { command: words, groups },
+        None => Launcher::Remote(words),
+    })
 }
 
 fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, UsageError> {

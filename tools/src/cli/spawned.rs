@@ -25,9 +25,9 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     let plan = &job.hosts;
     let names = host_list(plan);
     match &plan.launcher {
-        Launcher::Slurm(words) => {
+        Launcher::Slurm { command, .. } => {
             option("--launcher", "slurm".into());
-            option("--launcher-exec", words.join(" "));
+            option("--launcher-exec", command.join(" "));
         }
         Launcher::Remote(words) if !names.is_empty() => {
             option("--hosts", names);

@@ -16,6 +16,7 @@ mod line;
 mod parts;
 mod places;
 mod post;
+mod sockets;
 mod spawn;
 mod sweep;
 mod topology;

@@ -8,6 +8,7 @@ use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::gpus::Gpus;
 use super::places::{Place, places_of};
+use super::sockets::Sockets;
 use super::sweep;
 use super::topology::{Topology, list};
 use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
@@ -53,7 +54,7 @@ pub struct Prepared {
     /// Keeps the numbers above, and those of helpers, from being used for anything else.
     _reserved: [File; 4],
     /// Where the agents of processes that can be cloned have their sockets.
-    sockets: Option<tempfile::TempDir>,
+    sockets: Option<Sockets>,
     open_files: (u64, u64),
     library_directory: Option<PathBuf>,
     preload: Option<PathBuf>,
@@ -72,17 +73,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     let child_count = own.len();
     let open_files = raise_open_files(child_count as u64)?;
     let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
-    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    let sockets = || {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("redrt-").permissions(private);
-        // In memory there is room when the disk of temporary files is full.
-        builder
-            .tempdir()
-            .or_else(|error| builder.tempdir_in("/dev/shm").map_err(|_| error))
-            .context("Failed to make a directory")
-    };
-    let sockets = launch.cloneable.then(sockets).transpose()?;
+    let sockets = launch.cloneable.then(Sockets::new).transpose()?;
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
     let replicated = launch.world.is_replicated();
     if replicated && fix_layout().is_err() {

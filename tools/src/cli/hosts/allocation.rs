@@ -9,8 +9,16 @@ use redrt_wire::daemon::HostName;
 pub struct Allocation {
     /// The hosts, in the batch system's order.
     pub lines: Vec<HostLine>,
-    /// Whether srun starts programs on them.
-    pub by_slurm: bool,
+    /// Of Slurm, which starts programs on them by srun: the number of nodes in each of its groups. A job has one, a
+    /// heterogeneous job several.
+    pub slurm_groups: Vec<u32>,
+}
+
+impl Allocation {
+    /// Whether srun starts programs on its hosts.
+    pub fn is_of_slurm(&self) -> bool {
+        !self.slurm_groups.is_empty()
+    }
 }
 
 /// What is wrong with a list of Slurm's.
@@ -32,19 +40,15 @@ type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The allocation this runs in, if any.
 pub fn find(variable: Variable<'_>) -> Result<Option<Allocation>, UsageError> {
     if variable("SLURM_JOB_ID").is_some()
-        && let Some(list) = variable("SLURM_JOB_NODELIST").or_else(|| variable("SLURM_NODELIST"))
+        && let Some(groups) = slurm_groups(variable)?
     {
-        let wrong = |why: ListError| UsageError(format!("SLURM_JOB_NODELIST {list}: {why}"));
-        let names = expand(&list).map_err(wrong)?;
-        let counts = ["SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE"].into_iter().find_map(variable);
-        let counts = counts.map_or(Ok(Vec::new()), |text| repeated(&text).map_err(wrong))?;
-        let line = |(number, name): (usize, &String)| line(name, counts.get(number).copied());
-        return Ok(Some(Allocation { lines: names.iter().enumerate().map(line).collect(), by_slurm: true }));
+        let slurm_groups = groups.iter().map(|lines| lines.len() as u32).collect();
+        return Ok(Some(Allocation { lines: groups.concat(), slurm_groups }));
     }
     for name in ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE"] {
         if let Some(path) = variable(name) {
             let text = std::fs::read_to_string(&path).map_err(|error| UsageError(format!("{name} {path}: {error}")))?;
-            return Ok(Some(Allocation { lines: counted(text.split_whitespace()), by_slurm: false }));
+            return Ok(Some(Allocation { lines: counted(text.split_whitespace()), slurm_groups: Vec::new() }));
         }
     }
     if let Some(text) = variable("LSB_MCPU_HOSTS") {
@@ -52,9 +56,31 @@ pub fn find(variable: Variable<'_>) -> Result<Option<Allocation>, UsageError> {
         let lines: Option<_> =
             words.chunks(2).map(|pair| Some(line(pair[0], Some(pair.get(1)?.parse().ok()?)))).collect();
         let lines = lines.ok_or_else(|| UsageError(format!("LSB_MCPU_HOSTS {text}: not pairs of host and slots")))?;
-        return Ok(Some(Allocation { lines, by_slurm: false }));
+        return Ok(Some(Allocation { lines, slurm_groups: Vec::new() }));
     }
     Ok(None)
+}
+
+/// The nodes of each group. In a heterogeneous job each has variables with its number at their ends, and those without
+/// one are the first group's.
+fn slurm_groups(variable: Variable<'_>) -> Result<Option<Vec<Vec<HostLine>>>, UsageError> {
+    let count = variable("SLURM_HET_SIZE").and_then(|count| count.parse::<u32>().ok()).unwrap_or(1);
+    let ends: Vec<_> = match count {
+        0 | 1 => vec![String::new()],
+        _ => (0..count).map(|group| format!("_HET_GROUP_{group}")).collect(),
+    };
+    ends.iter().map(|end| slurm_group(end, variable)).collect()
+}
+
+fn slurm_group(end: &str, variable: Variable<'_>) -> Result<Option<Vec<HostLine>>, UsageError> {
+    let found = |name: &str| variable(&format!("{name}{end}"));
+    let Some(list) = found("SLURM_JOB_NODELIST").or_else(|| found("SLURM_NODELIST")) else { return Ok(None) };
+    let wrong = |why: ListError| UsageError(format!("SLURM_JOB_NODELIST{end} {list}: {why}"));
+    let names = expand(&list).map_err(wrong)?;
+    let counts = ["SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE"].into_iter().find_map(found);
+    let counts = counts.map_or(Ok(Vec::new()), |text| repeated(&text).map_err(wrong))?;
+    let line = |(number, name): (usize, &String)| line(name, counts.get(number).copied());
+    Ok(Some(names.iter().enumerate().map(line).collect()))
 }
 
 fn line(name: &str, slot_count: Option<u32>) -> HostLine {
@@ -128,11 +154,11 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn found(variables: &[(&str, &str)]) -> Option<(Vec<String>, bool)> {
+    fn found(variables: &[(&str, &str)]) -> Option<(Vec<String>, Vec<u32>)> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();
         let allocation = find(&|name| variables.get(name).map(|value| (*value).to_owned())).unwrap()?;
         let shown = |line: &HostLine| format!("{}:{}", line.name.name, line.slot_count.unwrap_or(0));
-        Some((allocation.lines.iter().map(shown).collect(), allocation.by_slurm))
+        Some((allocation.lines.iter().map(shown).collect(), allocation.slurm_groups))
     }
 
     #[test]
@@ -157,16 +183,27 @@ mod tests {
         let job = ("SLURM_JOB_ID", "7");
         let nodes = ("SLURM_JOB_NODELIST", "h[1-2]");
         let slurm = found(&[job, nodes, ("SLURM_JOB_CPUS_PER_NODE", "4(x2)")]);
-        assert_eq!(slurm, Some((vec!["h1:4".into(), "h2:4".into()], true)));
+        assert_eq!(slurm, Some((vec!["h1:4".into(), "h2:4".into()], vec![2])));
         let tasks = found(&[job, nodes, ("SLURM_TASKS_PER_NODE", "3,1"), ("SLURM_JOB_CPUS_PER_NODE", "4(x2)")]);
-        assert_eq!(tasks, Some((vec!["h1:3".into(), "h2:1".into()], true)));
+        assert_eq!(tasks, Some((vec!["h1:3".into(), "h2:1".into()], vec![2])));
+        let groups = found(&[
+            job,
+            ("SLURM_HET_SIZE", "2"),
+            ("SLURM_JOB_NODELIST", "big"),
+            ("SLURM_JOB_CPUS_PER_NODE", "64"),
+            ("SLURM_JOB_NODELIST_HET_GROUP_0", "big"),
+            ("SLURM_JOB_CPUS_PER_NODE_HET_GROUP_0", "64"),
+            ("SLURM_JOB_NODELIST_HET_GROUP_1", "h[1-2]"),
+            ("SLURM_TASKS_PER_NODE_HET_GROUP_1", "3,1"),
+        ]);
+        assert_eq!(groups, Some((vec!["big:64".into(), "h1:3".into(), "h2:1".into()], vec![1, 2])));
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nodes");
         std::fs::write(&path, "a\na\nb\n").unwrap();
         for name in ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE"] {
-            assert_eq!(found(&[(name, path.to_str().unwrap())]), Some((vec!["a:2".into(), "b:1".into()], false)));
+            assert_eq!(found(&[(name, path.to_str().unwrap())]), Some((vec!["a:2".into(), "b:1".into()], vec![])));
         }
-        assert_eq!(found(&[("LSB_MCPU_HOSTS", "a 4 b 2")]), Some((vec!["a:4".into(), "b:2".into()], false)));
+        assert_eq!(found(&[("LSB_MCPU_HOSTS", "a 4 b 2")]), Some((vec!["a:4".into(), "b:2".into()], vec![])));
         assert_eq!(found(&[]), None);
     }
 }

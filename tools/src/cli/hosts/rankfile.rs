@@ -269,7 +269,10 @@ mod tests {
             ("rank 0=h1\nrank 1=h1\nrank 0.0=h2", "line 3: 0.0 has a place already, by line 1"),
         ] {
             let said = read(text);
-            assert!(said.contains(says) && said.starts_with("--rankfile FILE") && !said.contains('\n'), "{text}: {said}");
+            assert!(
+                said.contains(says) && said.starts_with("--rankfile FILE") && !said.contains('\n'),
+                "{text}: {said}"
+            );
         }
         assert!(Rankfile::read(Path::new("/nosuch")).unwrap_err().0.starts_with("--rankfile /nosuch: No such file"));
     }

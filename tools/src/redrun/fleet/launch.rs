@@ -3,7 +3,7 @@
 use super::{Fleet, News};
 use crate::plan::{HostPlan, Launcher};
 use anyhow::{Context, Result, anyhow};
-use control_network::launcher::{self, DaemonArguments};
+use control_network::launcher::{self, DaemonArguments, Group};
 use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
 use std::time::{Duration, Instant};
@@ -15,11 +15,18 @@ impl Fleet {
     /// Starts the daemons that connect to the root.
     pub(super) fn launch(&mut self) -> Result<()> {
         let secret = self.hub.secret().clone();
-        if let Launcher::Slurm(srun) = &self.plan.launcher {
+        if let Launcher::Slurm { command, groups } = &self.plan.launcher {
             let names = self.plan.hosts.iter().filter_map(|host| Some(host.name.as_ref()?.name.clone()));
-            let nodes: Vec<_> = names.collect();
-            let starting = launcher::slurm(srun, &nodes, &self.place(None), &secret)?;
-            self.note_starting(starting);
+            let names: Vec<_> = names.collect();
+            let (command, groups) = (command.clone(), groups.clone());
+            let mut first = 0;
+            for (number, count) in groups.iter().enumerate() {
+                let nodes = &names[first as usize..][..*count as usize];
+                let group = Group { number: (groups.len() > 1).then_some(number), first, nodes };
+                let starting = launcher::slurm(&command, group, &self.place(None), &secret)?;
+                self.note_starting(starting);
+                first += count;
+            }
             return Ok(());
         }
         for host in shape::children(None, self.plan.fan_out, self.plan.hosts.len() as u32) {
@@ -52,7 +59,7 @@ impl Fleet {
 
     /// What one is told that starts others.
     pub(super) fn remote(&self) -> Result<Remote> {
-        let (Launcher::Remote(command) | Launcher::Slurm(command)) = &self.plan.launcher;
+        let (Launcher::Remote(command) | Launcher::Slurm { command, .. }) = &self.plan.launcher;
         Ok(Remote {
             command: command.clone(),
             daemon: launcher::daemon_executable()?,
@@ -67,7 +74,7 @@ impl Fleet {
     pub(super) fn grown(&mut self, host: u32) {
         self.progress_at = Instant::now();
         let below = shape::children(Some(host), self.plan.fan_out, self.plan.hosts.len() as u32);
-        if !below.is_empty() && !matches!(self.plan.launcher, Launcher::Slurm(_)) {
+        if !below.is_empty() && !matches!(self.plan.launcher, Launcher::Slurm { .. }) {
             let here = || HostName { user: None, name: "localhost".into() };
             let name = |host: u32| self.plan.hosts[host as usize].name.clone().unwrap_or_else(here);
             let hosts = below.map(|host| (host, name(host))).collect();

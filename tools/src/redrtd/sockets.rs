@@ -1,0 +1,126 @@
+//! The directory in which the agents of processes that can be copied have their sockets.
+//!
+//! A daemon that is killed cannot remove its own. So it holds a lock on a file in it, which the kernel lets go of when
+//! the daemon ends, and the next daemon of the same user on this host removes what nobody holds. What has no such file,
+//! or was made before this host was started, or on another that sees the same disk, is left alone: who holds it is not
+//! known.
+//!
+//! ```text
+//! redrt-Xf3a2Q/         made by `tempfile`, for this user only
+//!   lock                held; has the name `new` until it is, so that nobody finds it free before
+//!   1234.sock …
+//! ```
+
+use anyhow::{Context, Result};
+use nix::unistd::Uid;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use tempfile::{Builder, TempDir};
+
+const PREFIX: &str = "redrt-";
+const LOCK: &str = "lock";
+/// There is room in memory when the disk of temporary files is full.
+const IN_MEMORY: &str = "/dev/shm";
+
+/// A directory of this daemon's.
+pub struct Sockets {
+    directory: TempDir,
+    /// Let go of after the directory is gone.
+    _lock: File,
+}
+
+impl Sockets {
+    /// Makes one, after removing those of daemons that were killed.
+    pub fn new() -> Result<Self> {
+        let usual = std::env::temp_dir();
+        let boot = boot();
+        [&usual, Path::new(IN_MEMORY)].into_iter().for_each(|parent| sweep(parent, &boot));
+        let made =
+            Self::new_in(&usual, &boot).or_else(|error| Self::new_in(Path::new(IN_MEMORY), &boot).or(Err(error)));
+        made.context("Failed to make a directory")
+    }
+
+    fn new_in(parent: &Path, boot: &str) -> std::io::Result<Self> {
+        let directory = Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
+        let new = directory.path().join("new");
+        let mut lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        lock.lock()?;
+        lock.write_all(boot.as_bytes())?;
+        fs::rename(new, directory.path().join(LOCK))?;
+        Ok(Self { directory, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// Since when this host runs, and which host it is: a number that it draws when it starts.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// Removes what is nobody's. What cannot be removed is left for the next.
+fn sweep(parent: &Path, boot: &str) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_named_so = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        // Of the entry itself: a link is none.
+        let is_own = || entry.metadata().is_ok_and(|facts| facts.is_dir() && facts.uid() == Uid::effective().as_raw());
+        if is_named_so
+            && is_own()
+            && let Some(_held) = nobodys(&entry.path(), boot)
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The lock of such a directory, if nobody has it.
+fn nobodys(directory: &Path, boot: &str) -> Option<File> {
+    let lock = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(LOCK)).ok()?;
+    let mut made_in = String::new();
+    (&lock).take(1 << 10).read_to_string(&mut made_in).ok()?;
+    (!boot.is_empty() && made_in == boot && lock.try_lock().is_ok()).then_some(lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_is_removed_and_nothing_else_is() {
+        let parent = tempfile::tempdir().unwrap();
+        let parent = parent.path();
+        let new = |boot: &str| Sockets::new_in(parent, boot).unwrap();
+        let left = |sockets: Sockets| {
+            fs::write(sockets.path().join("7.sock"), "").unwrap();
+            // The daemon is killed: its lock is gone.
+            sockets.directory.keep()
+        };
+        let held = new("now");
+        let killed = left(new("now"));
+        let before = left(new("before"));
+        let unmarked = parent.join("redrt-unmarked");
+        fs::create_dir(&unmarked).unwrap();
+        let begun = parent.join("redrt-begun");
+        fs::create_dir(&begun).unwrap();
+        fs::write(begun.join("new"), "now").unwrap();
+        let other = parent.join("other");
+        fs::rename(left(new("now")), &other).unwrap();
+        let link = parent.join("redrt-link");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        sweep(parent, "");
+        assert!(killed.exists(), "where the host does not say which it is nothing is known");
+        sweep(parent, "now");
+        assert!(!killed.exists());
+        for kept in [held.path(), &before, &unmarked, &begun, &other, &link] {
+            assert!(kept.exists(), "{}", kept.display());
+        }
+        let path = held.path().to_owned();
+        drop(held);
+        assert!(!path.exists());
+    }
+}
