@@ -27,7 +27,7 @@ echo '- [Hosts for tests](lab.md)' >>"$work/docs/SUMMARY.md"
 for page in "$work"/docs/*.md; do
     sed -e 's@](\.\./\(README\|ARCHITECTURE\|CONTRIBUTING\|CHANGELOG\)\.md@](\1.md@g' \
         -e 's@](\.\./tests/lab/README\.md@](lab.md@g' \
-        -e 's@\[\([^]]*\)\](\(redrt\|tools\|cloner\|quiesce\|examples\|LICENSE\)[^)]*)@\1@g' "$page" >"$page.new"
+        -e 's@\[\([^]]*\)\](\(\(redrt\|tools\|cloner\|quiesce\|examples\)/[^)]*\|LICENSE\))@\1@g' "$page" >"$page.new"
     mv "$page.new" "$page"
 done
 mdbook build "$work" --dest-dir "$into"
