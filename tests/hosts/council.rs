@@ -85,6 +85,38 @@ fn a_root_that_is_killed_comes_back_on_its_host_and_one_that_is_stopped_on_anoth
     nothing_left(&lab, &ended);
 }
 
+/// Before or after anybody was told that the job has ended. A console goes on with the next one, and ends well.
+#[test]
+fn a_root_that_is_killed_while_its_job_ends_leaves_nothing_behind() {
+    let mut random = Random::from_environment();
+    for _ in 0..root_losses().unwrap_or(2) {
+        let Some(lab) = lab(4) else { return };
+        let (stop, job) = begin(&lab, &[]);
+        let council = Council::of(&lab, &job, 4);
+        council.wait_until_complete();
+        let kill_root = || {
+            for root in roots_on(&lab, "h1") {
+                // It may have ended meanwhile.
+                let _ = kill(Pid::from_raw(root), Signal::SIGKILL);
+            }
+        };
+        // The second one of a host within seconds comes back on another.
+        let is_second = random.draw().is_multiple_of(2);
+        if is_second {
+            kill_root();
+            job.wait_for("came-back", 1);
+        }
+        std::fs::write(&stop, "").expect("it can be written");
+        let later = Duration::from_millis(random.from_one_to(60));
+        std::thread::sleep(later);
+        kill_root();
+        assert_eq!(council.wait_for_good_end(), Ok(true), "after {later:?}, {is_second}");
+        let ended = job.wait();
+        assert_eq!(lines(&ended.out), RIGHT, "after {later:?}, {is_second}: {ended}");
+        nothing_left(&lab, &ended);
+    }
+}
+
 /// The root's host is on the wrong side: the others have another root, and what is on its side ends.
 #[test]
 fn a_root_without_most_of_the_members_ends_and_the_others_go_on() {
@@ -249,12 +281,16 @@ fn lose_root_host_at(moment: Moment, later: Duration) {
     nothing_left(&lab, &ended);
 }
 
+/// How many losses are asked for.
+fn root_losses() -> Option<usize> {
+    std::env::var("REDRT_ROOT_LOSSES").ok().and_then(|text| text.parse().ok())
+}
+
 /// One such moment of a seed; with `REDRT_ROOT_LOSSES=N` N of each kind.
 #[test]
 fn the_host_of_the_root_is_lost_at_any_moment() {
     let mut random = Random::from_environment();
-    let count = std::env::var("REDRT_ROOT_LOSSES").ok().and_then(|text| text.parse::<usize>().ok());
-    let all: Vec<Moment> = match count {
+    let all: Vec<Moment> = match root_losses() {
         Some(count) => std::iter::repeat_n(MOMENTS, count).flatten().collect(),
         None => vec![*random.one_of(&MOMENTS)],
     };

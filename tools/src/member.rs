@@ -52,8 +52,6 @@ struct Root {
     works_since: Option<Instant>,
     /// The job has ended, and it waits for somebody who wants to know.
     is_ending: bool,
-    /// Proposals of others in this lead, before its own.
-    before: u64,
 }
 
 struct Process {
@@ -74,8 +72,6 @@ struct Process {
     has_failed: bool,
     /// Another was asked to lead. It may not have heard that.
     handed_over_at: Option<Instant>,
-    proposed: u64,
-    kept: u64,
     told: Option<Members>,
     /// Since when nobody leads, as far as it knows.
     leaderless_since: Instant,
@@ -120,10 +116,7 @@ pub fn run() -> Result<()> {
             let (pid, pidfd) = first_root.context("the first member is started by a root")?;
             let member = Member::found(setup.id, place, usize::from(setup.voters));
             let heard_at = Instant::now() + START_TIME_MAX;
-            (
-                member,
-                Some(Root { talk, pid, pidfd, child: None, heard_at, works_since: None, is_ending: false, before: 0 }),
-            )
+            (member, Some(Root { talk, pid, pidfd, child: None, heard_at, works_since: None, is_ending: false }))
         }
         false => (Member::join(setup.id, usize::from(setup.voters)), None),
     };
@@ -141,8 +134,6 @@ pub fn run() -> Result<()> {
         starts: 0,
         has_failed: false,
         handed_over_at: None,
-        proposed: 0,
-        kept: 0,
         told: None,
         leaderless_since: Instant::now(),
         ends_at: None,
@@ -301,9 +292,7 @@ impl Process {
                 Ok(Some(ToMember::Propose(proposal))) => {
                     root.heard_at = root.heard_at.max(Instant::now());
                     // One that does not lead is about to end it.
-                    if self.member.propose(&proposal) {
-                        self.proposed += 1;
-                    }
+                    self.member.propose(&proposal);
                 }
                 Ok(Some(ToMember::Beat)) => {
                     let now = Instant::now();
@@ -361,14 +350,8 @@ impl Process {
                     let address = self.member.places().get(&to).map(|place| place.address);
                     self.send(to, address, &ToMember::Raft(message));
                 }
-                Output::Kept(count) => {
-                    self.kept = count;
-                    if let Some(root) = self.root.as_mut().filter(|root| count > root.before) {
-                        root.talk.send(&ToRoot::Kept(count - root.before));
-                    }
-                }
+                Output::Kept(count) => self.root.iter_mut().for_each(|root| root.talk.send(&ToRoot::Kept(count))),
                 Output::Lead => {
-                    (self.proposed, self.kept) = (0, 0);
                     (self.has_failed, self.handed_over_at) = (false, None);
                     // The first root is there already.
                     self.is_start_due = self.root.is_none();
@@ -392,7 +375,7 @@ impl Process {
     }
 
     fn start_root_if_due(&mut self) {
-        if !self.is_start_due || self.kept < self.proposed || self.ends_at.is_some() {
+        if !self.is_start_due || !self.member.may_begin_root() || self.ends_at.is_some() {
             return;
         }
         match self.handed_over_at {
@@ -411,7 +394,10 @@ impl Process {
         let started = if is_last { Err(anyhow::anyhow!("it ended again and again")) } else { self.start() };
         (self.is_start_due, self.has_failed, self.told) = (started.is_err() && !is_last, true, None);
         match started {
-            Ok(root) => self.root = Some(root),
+            Ok(root) => {
+                self.member.begin_root();
+                self.root = Some(root);
+            }
             Err(error) => {
                 let why = format!("no root of the job could be started on {}: {error:#}", self.setup.host);
                 jobs::note_end(self.setup.job, &self.setup.host, &why);
@@ -470,8 +456,8 @@ impl Process {
         let pid = Pid::from_raw(child.id() as i32);
         let pidfd = open_pidfd(pid).context("Failed to watch the root")?;
         let talk = Talk::new(File::from(OwnedFd::from(own)))?;
-        let (heard_at, before) = (Instant::now(), self.proposed);
-        Ok(Root { talk, pid, pidfd, child: Some(child), heard_at, works_since: None, is_ending: false, before })
+        let heard_at = Instant::now();
+        Ok(Root { talk, pid, pidfd, child: Some(child), heard_at, works_since: None, is_ending: false })
     }
 
     /// Where its root was: which host has it now. What users ask on this host is answered with that.
@@ -491,6 +477,12 @@ impl Process {
     /// Removes what a root of this host that was ended has left behind. The last one has removed what it had.
     fn tidy(&self) {
         let Some(directory) = self.directory.as_deref().filter(|_| self.lock.is_some()) else { return };
+        if self.ends_at.is_some() && self.member.is_leading() {
+            // Its root does that too, unless it was killed meanwhile. If the job goes on without a journal, who has
+            // started its daemons goes on with it.
+            let _ = std::fs::remove_dir_all(directory);
+            return;
+        }
         if ledger::journal_path(directory).exists() {
             return;
         }

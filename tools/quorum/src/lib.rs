@@ -80,7 +80,7 @@ pub enum Output {
         /// What.
         message: Box<Message>,
     },
-    /// How many of the proposals that were made since [`Output::Lead`] are kept.
+    /// How many of the proposals of the root that runs are kept ([`Member::begin_root`]).
     Kept(u64),
     /// This member leads: it runs the root, with the records that there are ([`Member::records`]).
     Lead,
@@ -100,6 +100,10 @@ enum Mistake {
     LeadsUnsure,
     /// One that was elected goes on without the last record.
     ForgetsLast,
+    /// Another root on the same host begins while what the one before has proposed is on its way.
+    BeginsEarly,
+    /// Proposals of the root before are counted as those of the root that has followed on the same host.
+    CountsOthers,
 }
 
 /// One of them. See the crate.
@@ -114,8 +118,9 @@ pub struct Member {
     voter_count: usize,
     is_leading: bool,
     has_ended: bool,
-    /// Indices of proposals since it leads that are not kept yet, and the number of those that are.
+    /// Indices of proposals since it leads that are not kept yet …
     proposed: std::collections::VecDeque<u64>,
+    /// … and the number of those that are, of the root that runs.
     kept: u64,
     outputs: Vec<Output>,
     #[cfg(test)]
@@ -290,6 +295,32 @@ impl Member {
         }
         self.settle();
         true
+    }
+
+    /// Whether another root may begin: this member leads, and all that was proposed is kept, and not the end.
+    #[must_use]
+    pub fn may_begin_root(&self) -> bool {
+        #[cfg(test)]
+        if self.mistake == Some(Mistake::BeginsEarly) {
+            return self.is_leading;
+        }
+        self.is_leading && self.proposed.is_empty() && !self.has_ended
+    }
+
+    /// A root begins with the records that there are. What is proposed from now on is its own. Called for each but the
+    /// founder's first, which may have proposed something by the time its member is heard of.
+    ///
+    /// # Panics
+    /// When none may begin.
+    pub fn begin_root(&mut self) {
+        assert!(self.may_begin_root(), "{self:?} has {} proposals under way", self.proposed.len());
+        #[cfg(test)]
+        if self.mistake == Some(Mistake::CountsOthers) {
+            return;
+        }
+        self.kept = 0;
+        // Of the root before, and not told yet.
+        self.outputs.retain(|output| !matches!(output, Output::Kept(_)));
     }
 
     /// Lets another voter lead, if one has all that this one has.

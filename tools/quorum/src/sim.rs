@@ -1,6 +1,6 @@
 //! Members, their roots and the network between them, by a seed. Members are lost for good, are stopped for a while, or
 //! are cut off; messages are lost, late, twice. A root proposes records that nobody else has, and counts on those that
-//! it was told are kept.
+//! it was told are kept. It is killed now and then, and another one takes its place on the same host.
 //!
 //! What must hold at any time:
 //! * Records that were called kept stay, in their order: who leads next has them all, and no other root's between them.
@@ -28,8 +28,16 @@ struct Root {
 struct Seat {
     member: Member,
     root: Option<Root>,
+    /// It leads, and its root was killed.
+    is_root_due: bool,
     /// Until then it does nothing, as one that was stopped.
     stopped_until: u64,
+}
+
+impl Seat {
+    fn of(member: Member) -> Self {
+        Self { member, root: None, is_root_due: false, stopped_until: 0 }
+    }
 }
 
 struct World {
@@ -65,7 +73,7 @@ impl World {
         let mut world = Self {
             random,
             now: 0,
-            seats: BTreeMap::from([(1, Seat { member: first, root: None, stopped_until: 0 })]),
+            seats: BTreeMap::from([(1, Seat::of(first))]),
             network: BTreeMap::new(),
             sent: 0,
             cut: BTreeSet::new(),
@@ -87,7 +95,7 @@ impl World {
         self.next += 1;
         let mut member = Member::join(id, self.voters);
         member.mistake = self.mistake;
-        self.seats.insert(id, Seat { member, root: None, stopped_until: 0 });
+        self.seats.insert(id, Seat::of(member));
         // It says so to all, again and again in processes.
         self.seats.values_mut().for_each(|seat| seat.member.greet(id, place(id)));
         self.carry_out_all();
@@ -104,8 +112,9 @@ impl World {
     }
 
     fn carry_out(&mut self, id: Id) {
-        let Some(seat) = self.seats.get_mut(&id) else { return };
-        for output in seat.member.outputs() {
+        let outputs = self.seats.get_mut(&id).map(|seat| seat.member.outputs());
+        for output in outputs.into_iter().flatten() {
+            let Some(seat) = self.seats.get_mut(&id) else { return };
             match output {
                 Output::Send { to, message } => {
                     // As it would be on the wire.
@@ -138,30 +147,38 @@ impl World {
                     }
                 }
                 Output::Lead => {
-                    let (term, begun) = (seat.member.term(), seat.member.records());
+                    let term = seat.member.term();
                     if self.leaders.insert(term, id).is_some_and(|other| other != id) {
                         self.wrong.get_or_insert(format!("two roots in term {term}"));
                     }
-                    let is_first = |record: &ByteBuf| begun.first() == Some(record);
-                    let at = match begun.first().is_some_and(|first| first.starts_with(b"all ")) {
-                        true => self.history.iter().position(is_first).unwrap_or(self.history.len()),
-                        false => 0,
-                    };
-                    // There may be more: what nobody was told of. One that another has followed already, and that does
-                    // not know it, has nothing kept.
-                    let is_last = self.leaders.keys().next_back() == Some(&term);
-                    if is_last && begun.starts_with(&self.history[at..]) {
-                        self.history.splice(at.., begun.clone());
-                    } else if is_last || !self.history[at..].starts_with(&begun) {
-                        self.wrong.get_or_insert(format!("the root of term {term} lacks records"));
-                    }
-                    self.roots += 1;
-                    seat.root = Some(Root { term, at, begun, proposed: Vec::new(), kept: 0 });
+                    self.begin_root(id);
                 }
-                Output::Yield => seat.root = None,
+                Output::Yield => (seat.root, seat.is_root_due) = (None, false),
                 Output::Ended => {}
             }
         }
+    }
+
+    /// A root of the one that leads goes on.
+    fn begin_root(&mut self, id: Id) {
+        let Some(Seat { member, root, is_root_due, .. }) = self.seats.get_mut(&id) else { return };
+        let (term, begun) = (member.term(), member.records());
+        member.begin_root();
+        let is_first = |record: &ByteBuf| begun.first() == Some(record);
+        let at = match begun.first().is_some_and(|first| first.starts_with(b"all ")) {
+            true => self.history.iter().position(is_first).unwrap_or(self.history.len()),
+            false => 0,
+        };
+        // There may be more: what nobody was told of. One that another has followed already, and that does not know
+        // it, has nothing kept.
+        let is_last = self.leaders.keys().next_back() == Some(&term);
+        if is_last && begun.starts_with(&self.history[at..]) {
+            self.history.splice(at.., begun.clone());
+        } else if is_last || !self.history[at..].starts_with(&begun) {
+            self.wrong.get_or_insert(format!("the root of term {term} lacks records"));
+        }
+        self.roots += 1;
+        (*root, *is_root_due) = (Some(Root { term, at, begun, proposed: Vec::new(), kept: 0 }), false);
     }
 
     fn propose(&mut self, id: Id) {
@@ -206,6 +223,9 @@ impl World {
             if (self.now + id * 7).is_multiple_of(19 + id % 3) {
                 seat.member.tick();
                 self.carry_out(id);
+            }
+            if self.seats.get(&id).is_some_and(|seat| seat.is_root_due && seat.member.may_begin_root()) {
+                self.begin_root(id);
             }
             if self.random.u32(..30) == 0 {
                 self.propose(id);
@@ -268,7 +288,11 @@ impl World {
                     seat.stopped_until = until;
                 }
             }
-            50..52 => {
+            50..58 => {
+                let killed = self.seats.values_mut().filter(|seat| seat.root.is_some());
+                killed.for_each(|seat| (seat.root, seat.is_root_due) = (None, true));
+            }
+            58..60 => {
                 let id = any(&mut self.random);
                 if let Some(seat) = self.seats.get_mut(&id) {
                     seat.member.hand_over();
@@ -330,7 +354,8 @@ fn nothing_that_was_kept_is_lost_and_somebody_always_leads_in_the_end() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    for mistake in [Mistake::KeptAtOnce, Mistake::LeadsUnsure, Mistake::ForgetsLast] {
+    use Mistake::{BeginsEarly, CountsOthers, ForgetsLast, KeptAtOnce, LeadsUnsure};
+    for mistake in [KeptAtOnce, LeadsUnsure, ForgetsLast, BeginsEarly, CountsOthers] {
         let found = (0..400).find_map(|seed| play(seed, Some(mistake)).0);
         assert!(found.is_some(), "{mistake:?} is not found");
     }
@@ -419,6 +444,29 @@ fn when_who_leads_is_lost_another_has_the_records_within_two_timeouts() {
     assert!(ticks <= 2 * super::TIMEOUT_TICKS, "{ticks} ticks");
     let leading = members.values().find(|member| member.is_leading()).expect("one does");
     assert_eq!(leading.records(), ["all", "two"].map(ByteBuf::from));
+}
+
+#[test]
+fn no_root_begins_while_the_end_that_another_has_proposed_is_on_its_way_or_after_it() {
+    let mut members = three();
+    let first = members.get_mut(&1).expect("it is there");
+    assert!(first.may_begin_root());
+    assert!(first.propose(&Proposal::End));
+    assert!(!first.may_begin_root());
+    assert!(deliver(&mut members).contains(&(1, Output::Ended)));
+    assert!(members.values().all(|member| !member.may_begin_root()));
+}
+
+#[test]
+fn what_the_root_before_has_proposed_is_not_counted_as_kept_of_the_next_one() {
+    let mut members = three();
+    let record = |text: &str| vec![ByteBuf::from(text)];
+    for root in ["one", "other"] {
+        let first = members.get_mut(&1).expect("it is there");
+        first.begin_root();
+        assert!(first.propose(&Proposal::Append(record(root))));
+        assert!(deliver(&mut members).contains(&(1, Output::Kept(1))), "of the {root} root");
+    }
 }
 
 #[test]

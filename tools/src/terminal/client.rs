@@ -45,6 +45,8 @@ struct Terminal<'a> {
     root: Option<Child>,
     /// The job goes on without this process, which may not have been heard by it yet.
     is_leaving: bool,
+    /// The exit code, when the job has ended. Its root has things to put away, and would come back for that.
+    ended: Option<i32>,
 }
 
 /// Starts the root of a job with this command line and is its console. With `leaves` only until the job runs.
@@ -61,7 +63,7 @@ pub fn start(arguments: &[OsString], leaves: bool, console: &Console) -> Result<
     })?;
     // After the root was started: it does not inherit the mask.
     let signals = user_signals::catch()?;
-    Terminal { channel, console, signals, leaves, job: None, root: Some(root), is_leaving: false }.serve()
+    Terminal { channel, console, signals, leaves, job: None, root: Some(root), is_leaving: false, ended: None }.serve()
 }
 
 /// Starts a root with these words behind those that `prepare` puts first.
@@ -139,7 +141,7 @@ pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> R
     };
     let job = u64::from_str_radix(&job, 16).ok();
     let signals = user_signals::catch()?;
-    Terminal { channel, console, signals, leaves: false, job, root, is_leaving: false }.serve()
+    Terminal { channel, console, signals, leaves: false, job, root, is_leaving: false, ended: None }.serve()
 }
 
 /// What a user is told whose job has its root on another host.
@@ -297,7 +299,7 @@ impl Terminal<'_> {
                 self.console.plain(&format!("{} has another console now", self.name()));
                 return Ok(Some(DISPLACED_CODE));
             }
-            FromRoot::Ended(code) => return Ok(Some(code)),
+            FromRoot::Ended(code) => self.ended = Some(code),
         }
         Ok(None)
     }
@@ -326,8 +328,18 @@ impl Terminal<'_> {
         bail!("the root of {name} is on another host now, or the job has ended: redrun --attach there shows it")
     }
 
-    /// It has said nothing of its end. The exit code, unless it comes back.
+    /// The exit code, unless it comes back.
     fn root_is_gone(&mut self) -> Result<Option<i32>> {
+        match self.ended {
+            None => self.root_is_lost(),
+            Some(code) if self.job.and_then(jobs::find_root).is_none() => Ok(Some(code)),
+            // It was killed when it had told this process, before anybody else knew: another one waits to tell somebody.
+            Some(code) => Ok(self.root_is_lost().unwrap_or(Some(code)).map(|_| code)),
+        }
+    }
+
+    /// It has said nothing of its end, or has left something behind.
+    fn root_is_lost(&mut self) -> Result<Option<i32>> {
         let name = self.name();
         let directory = self.job.and_then(jobs::find_root);
         let by_member = directory.as_deref().filter(|directory| has_member(directory));
