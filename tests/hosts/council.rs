@@ -113,6 +113,7 @@ fn a_root_that_is_killed_while_its_job_ends_leaves_nothing_behind() {
         assert_eq!(council.wait_for_good_end(), Ok(true), "after {later:?}, {is_second}");
         let ended = job.wait();
         assert_eq!(lines(&ended.out), RIGHT, "after {later:?}, {is_second}: {ended}");
+        assert!(!ended.err.contains("error:"), "after {later:?}, {is_second}: {ended}");
         nothing_left(&lab, &ended);
     }
 }
