@@ -333,7 +333,7 @@ impl Terminal<'_> {
         match self.ended {
             None => self.root_is_lost(),
             Some(code) if self.job.and_then(jobs::find_root).is_none() => Ok(Some(code)),
-            // It was killed when it had told this process, before anybody else knew: another one waits to tell somebody.
+            // It was killed when only this process knew: another one begins, and waits for somebody to tell.
             Some(code) => Ok(self.root_is_lost().unwrap_or(Some(code)).map(|_| code)),
         }
     }
