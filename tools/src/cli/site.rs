@@ -17,8 +17,12 @@ use super::arguments::{command, find_option, value_count, with_two_dashes};
 use super::checkpoint::directory_of_environment;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, Command};
+use nix::unistd::Uid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const VARIABLE: &str = "REDRT_CONFIG";
@@ -31,7 +35,7 @@ const SECTION: &str = "redrun";
 pub const CHECKPOINT_DIRECTORY: &str = "checkpoint_directory";
 
 /// Options that belong to one run, by what clap knows them.
-const OF_ONE_RUN: [&str; 15] = [
+const OF_ONE_RUN: [&str; 16] = [
     "attach",
     "come_back",
     "configfile",
@@ -43,6 +47,7 @@ const OF_ONE_RUN: [&str; 15] = [
     "json_summary",
     "output_directory",
     "profile",
+    "rankfile",
     "replace_root",
     "replicate",
     "resume",
@@ -130,11 +135,18 @@ impl Defaults {
     /// What this file says counts more than what was read before.
     pub fn read(&mut self, path: &Path, must_be: bool) -> Result<(), UsageError> {
         let wrong = |why: String| UsageError(format!("{}: {why}", path.display()));
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (facts, mut file) = match opened {
+            Ok(opened) => opened,
             Err(error) if !must_be && is_absent(&error) => return Ok(()),
             Err(error) => return Err(wrong(error.to_string())),
         };
+        // A user who names a file knows which it is.
+        if !must_be {
+            check_trust(&facts, Uid::effective()).map_err(|why| wrong(why.to_string()))?;
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
             wrong(format!("line {line}: {}", error.message()))
@@ -232,6 +244,28 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
+/// Somebody else could have written a file, whose options say what is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+enum Distrust {
+    #[error("it belongs to neither root nor you: redrun does not do what others say (chown, or {VARIABLE}=)")]
+    Owner,
+    #[error("others may write to it: redrun does not do what others say (chmod go-w, or {VARIABLE}=)")]
+    Mode,
+}
+
+/// Whether a file is its user's, or root's, and nobody else writes to it. A group that has the user's number is that
+/// user's own.
+fn check_trust(facts: &Metadata, user: Uid) -> Result<(), Distrust> {
+    let by_group = facts.mode() & 0o020 != 0 && facts.gid() != facts.uid();
+    if facts.uid() != 0 && facts.uid() != user.as_raw() {
+        Err(Distrust::Owner)
+    } else if facts.mode() & 0o002 != 0 || by_group {
+        Err(Distrust::Mode)
+    } else {
+        Ok(())
+    }
+}
+
 /// What is wrong with a key or its value.
 #[derive(Debug, thiserror::Error)]
 enum KeyError {
@@ -284,6 +318,7 @@ fn word(option: &Arg, value: &toml::Value) -> Result<Option<String>, KeyError> {
 mod tests {
     use super::*;
     use crate::cli::tests::words;
+    use std::os::unix::fs::PermissionsExt;
 
     /// The options of files, each of which counts more than those before.
     fn defaults(texts: &[&str]) -> Result<Defaults, String> {
@@ -301,6 +336,28 @@ mod tests {
     fn before(texts: &[&str], line: &str) -> String {
         let words = defaults(texts).unwrap().before(words(line));
         words.iter().skip(1).map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_somebody_else_may_have_written_is_not_done() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[redrun]\non-event = 'true'\n").unwrap();
+        let read = |mode: u32, must_be: bool| {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            Defaults::default().read(file.path(), must_be).map_err(|UsageError(why)| why)
+        };
+        read(0o644, false).unwrap();
+        assert!(read(0o666, false).unwrap_err().contains("others may write to it"));
+        read(0o666, true).unwrap();
+        let facts = file.as_file().metadata().unwrap();
+        let by_group = read(0o664, false);
+        assert_eq!(by_group.is_ok(), facts.gid() == facts.uid(), "{by_group:?}");
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+        let facts = file.as_file().metadata().unwrap();
+        let other = Uid::from_raw(facts.uid() + 1);
+        let of_root = facts.uid() == 0;
+        assert_eq!(check_trust(&facts, other), if of_root { Ok(()) } else { Err(Distrust::Owner) });
+        assert_eq!(check_trust(&facts, Uid::from_raw(facts.uid())), Ok(()));
     }
 
     #[test]

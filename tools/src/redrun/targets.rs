@@ -31,7 +31,12 @@ impl Target {
         let failed = || format!("Failed to write {}", path.display());
         // Prometheus reads what ends in .json, and must not read a half.
         let new = directory.join(format!("{NAME_BEGIN}{job}.new"));
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).with_context(failed)?;
+        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
+        if written.is_err() {
+            // A half of it, on a full disk.
+            let _ = fs::remove_file(&new);
+        }
+        written.with_context(failed)?;
         Ok(Self(path))
     }
 }
@@ -90,6 +95,10 @@ mod tests {
         assert_eq!((&value[0]["targets"][0], &value[0]["labels"]["user"]), (&json!("h1:9123"), &json!("me")));
         drop(target);
         assert_eq!(names(), ["other.json", "redrt-2.json", "redrt-3.json"]);
+        // The file is written, and cannot take its place.
+        fs::create_dir_all(directory.path().join("redrt-cd.json/x")).unwrap();
+        assert!(Target::write(directory.path(), "cd", "h1", at, &json!({})).is_err());
+        assert!(!directory.path().join("redrt-cd.new").exists());
         assert!(Target::write(Path::new("/no/such"), "ab", "h1", at, &json!({})).is_err());
     }
 }
