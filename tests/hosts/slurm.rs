@@ -47,6 +47,7 @@ fn nodes_and_slots_are_taken_from_the_allocation() {
     for host in ["h1", "h2", "h3"] {
         assert!(said.contains(&format!("placement: {host}: ")), "{said}");
     }
+    assert!(said.contains("note: Slurm ends this job when a host fails, unless"), "{said}");
     empty(&lab);
 
     // As many ranks as there are slots: three nodes of four.
@@ -77,6 +78,8 @@ fn nodes_and_slots_are_taken_from_the_allocation() {
     let [printed, errors] =
         ["script.out", "script.err"].map(|name| std::fs::read_to_string(file_of(name)).unwrap_or_default());
     assert!(well && printed == out && errors.contains("4 ranks x 2 replicas"), "{said}\n{printed}\n{errors}");
+    // It asks for --no-kill, and says so.
+    assert!(!errors.contains("note: Slurm ends"), "{errors}");
     empty(&lab);
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Shell, jobs, layout, pools, start_record};
 use crate::cli::Fault;
+use crate::plan::Launcher;
 use anyhow::{Context, Result};
 use job_root::Input;
 use redrt_types::ReplicaId;
@@ -77,6 +78,12 @@ impl Shell<'_> {
         }
         if !job.quiet {
             layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+            if matches!(job.hosts.launcher, Launcher::Slurm { .. }) && job.is_replicated() && !is_told_no_kill() {
+                self.console.plain(
+                    "note: Slurm ends this job when a host fails, unless it was asked for with --no-kill, which Slurm does \
+                     not tell (SBATCH_NO_KILL=yes says that it was)",
+                );
+            }
         }
         let applications = self.applications(&layout);
         Ok((layout.placement, applications))
@@ -123,6 +130,11 @@ impl Shell<'_> {
         }
         Ok(faults)
     }
+}
+
+/// Whether the user says that Slurm lets the job outlive its hosts: by what sbatch and salloc read themselves.
+fn is_told_no_kill() -> bool {
+    ["SBATCH_NO_KILL", "SALLOC_NO_KILL"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
 /// As daemons are told it: of places that are free they know anyway.
