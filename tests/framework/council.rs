@@ -65,6 +65,12 @@ impl<'a> Council<'a> {
         Self { lab, job, number: find(job).unwrap_or_default(), alive }
     }
 
+    /// The identity of the job.
+    #[must_use]
+    pub fn number(&self) -> &str {
+        &self.number
+    }
+
     /// The hosts that are there.
     #[must_use]
     pub fn alive(&self) -> Vec<String> {

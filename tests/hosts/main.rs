@@ -17,6 +17,7 @@ mod programs;
 mod recovery;
 mod sick;
 mod slurm;
+mod whereabouts;
 
 use redrt_tests::{Ended, Job, Lab, Program};
 use std::time::Duration;

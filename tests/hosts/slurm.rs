@@ -150,18 +150,38 @@ fn a_root_that_is_killed_within_an_allocation_comes_back() {
 /// Its srun is gone, and with it the batch script. Both streams are one file, which all hosts see.
 #[test]
 fn a_root_comes_back_on_another_node_when_that_of_the_batch_script_is_lost() {
-    let Some(lab) = slurm_lab(3) else { return };
+    lose_batch_host(3, &[]);
+}
+
+/// What was lost with it is copied to the node that was kept free.
+#[test]
+fn replicas_of_the_node_of_the_batch_script_are_copied_to_a_spare() {
+    lose_batch_host(4, &["--spares", "1"]);
+}
+
+fn lose_batch_host(node_count: u32, options: &[&str]) {
+    let Some(lab) = slurm_lab(node_count) else { return };
     let [stop, out, audit] = ["stop", "out", "audit.jsonl"].map(|name| lab.path(name).display().to_string());
     let program = redrt_tests::compile("until").display().to_string();
-    let words = ["--detachable", "--roots", "3", "-r", "2", "-n", "4", "--audit", &audit, &program, &stop].join(" ");
+    let all = ["--detachable", "--roots", "3", "-r", "2", "-n", "4", "--audit", &audit];
+    let words = [&all[..], options, &[&program, &stop]].concat().join(" ");
     let mut sbatch = lab.on("ctl");
-    sbatch.args(["sbatch", "--no-kill", "-N3", "--exclusive", "--output", &out, "--wrap"]);
+    sbatch.args(["sbatch", "--no-kill", &format!("-N{node_count}"), "--exclusive", "--output", &out, "--wrap"]);
     let (_, said, well) = run(sbatch.arg(format!("{}={} exec {} {words}", OWN.0, OWN.1, redrun())));
     assert!(well, "{said}");
     wait_for_text(Path::new(&out), "computing");
     crate::elsewhere::settle(&lab, "h1");
     let (left, mut root) = Left::lose(&lab, "h1", "h2");
+    let events = |event: &str| {
+        let log = std::fs::read_to_string(&audit).unwrap_or_default();
+        log.matches(&format!("\"event\":\"{event}\"")).count()
+    };
     wait_for_text(Path::new(&audit), "\"daemon-lost\"");
+    let begin = Instant::now();
+    while !options.is_empty() && (events("replica-lost") == 0 || events("recovered") < events("replica-lost")) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{} copies", events("recovered"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
     std::fs::write(&stop, "").expect("it can be written");
     let (code, shown, said) = see_end(&left, &lab, "h2");
     assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");

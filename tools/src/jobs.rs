@@ -96,11 +96,27 @@ fn check(directory: &Path) -> Result<()> {
 impl Drop for Entry {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-        // Shared memory has to be given back; the directory stays while another job is in it.
-        if let Some(directory) = self.path.parent().filter(|directory| directory.starts_with(SHARED_MEMORY)) {
-            let _ = fs::remove_dir(directory);
-        }
+        give_back(&self.path);
     }
+}
+
+/// What was written down there is removed. Shared memory has to be given back; the directory stays while another job is
+/// in it.
+fn give_back(path: &Path) {
+    if let Some(directory) = path.parent().filter(|directory| directory.starts_with(SHARED_MEMORY)) {
+        let _ = fs::remove_dir(directory);
+    }
+}
+
+/// Removes what the root of a job has left behind.
+pub fn remove_root_directory(path: &Path) -> io::Result<()> {
+    fs::remove_dir_all(path).inspect(|()| give_back(path))
+}
+
+/// Removes the socket of a root that ends.
+pub fn remove_seat(path: &Path) {
+    let _ = fs::remove_file(path);
+    give_back(path);
 }
 
 /// Crosses a job out for all hosts that share this directory: one that died did not do it.

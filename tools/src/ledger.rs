@@ -474,7 +474,7 @@ impl Writing {
             self.mirror.take().iter_mut().for_each(Mirror::end);
             // What is left of it is found by nobody, since there is no journal.
             let _ = std::fs::remove_file(journal_path(&self.directory));
-            let _ = std::fs::remove_dir_all(&self.directory);
+            let _ = jobs::remove_root_directory(&self.directory);
         }
     }
 }

@@ -13,7 +13,7 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
 use redrt_wire::frame::decode_body;
-use root_journal::file::Journal;
+use root_journal::file::{Journal, remove_abandoned};
 use root_quorum::{Id, Member, Output, Place, Proposal, TIMEOUT_TICKS};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
@@ -359,8 +359,9 @@ impl Process {
                 Output::Yield => {
                     (self.is_start_due, self.handed_over_at) = (false, None);
                     self.kill_root();
-                    // Another host's goes on, and nobody is to go on with this one.
-                    self.directory.iter().for_each(|path| drop(std::fs::remove_file(ledger::journal_path(path))));
+                    // Another host's goes on, and nobody is to go on with this one. Where hosts share the directory it
+                    // may be the other's.
+                    self.directory.iter().for_each(|path| drop(remove_abandoned(&ledger::journal_path(path))));
                 }
                 Output::Ended => {
                     self.ends_at = Some(Instant::now() + END_TIME);
@@ -480,13 +481,13 @@ impl Process {
         if self.ends_at.is_some() && self.member.is_leading() {
             // Its root does that too, unless it was killed meanwhile. If the job goes on without a journal, who has
             // started its daemons goes on with it.
-            let _ = std::fs::remove_dir_all(directory);
+            let _ = jobs::remove_root_directory(directory);
             return;
         }
         if ledger::journal_path(directory).exists() {
             return;
         }
-        let _ = std::fs::remove_dir_all(directory);
+        let _ = jobs::remove_root_directory(directory);
         // On a host that is cut off they would wait for others for ever.
         let records: Vec<_> = self.member.records().into_iter().map(ByteBuf::into_vec).collect();
         redrun::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);

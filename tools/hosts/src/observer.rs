@@ -1,6 +1,6 @@
 //! What one daemon, or `redrun`, hears of the hosts it watches.
 
-use super::{LEASE_TICKS, QUIET_TICKS, REPEAT_TICKS, SUSPECT_TICKS, WAY_TICKS};
+use super::{LEASE_TICKS, QUIET_TICKS, REPEAT_TICKS, SUSPECT_TICKS, WAY_TICKS, WAY_TICKS_MAX};
 use redrt_wire::daemon::Sign;
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub enum Duty {
     /// Tell the root this of a host.
     Report(u32, Sign),
-    /// Nothing has come from the root for a while: connect to it directly.
+    /// Nothing has come from the root for a while: connect to it directly, in place of the way that there was.
     FindWay,
     /// Nothing has come from the root for so long that it must count this host as dead: leave.
     Leave,
@@ -103,14 +103,24 @@ impl Observer {
         }
         if let Some(missed) = &mut self.without_root {
             *missed += 1;
+            if is_way_due(*missed) {
+                duties.push(Duty::FindWay);
+            }
             if *missed >= LEASE_TICKS {
                 duties.push(Duty::Leave);
-            } else if *missed >= WAY_TICKS {
-                duties.push(Duty::FindWay);
             }
         }
         duties
     }
+}
+
+/// Whether another way to the root is looked for, of which nothing was heard for so many ticks. Each way takes the place
+/// of the one before, and with it of the answer that was on its way there: so each gets twice the time of the one before.
+fn is_way_due(missed: u32) -> bool {
+    missed.checked_sub(WAY_TICKS).is_some_and(|since| {
+        let number = since + 1;
+        number.is_power_of_two() && number < WAY_TICKS_MAX || number.is_multiple_of(WAY_TICKS_MAX)
+    })
 }
 
 #[cfg(test)]
@@ -165,7 +175,23 @@ mod tests {
         assert_eq!(ticks(&mut observer, WAY_TICKS - 1), []);
         observer.heard_root();
         let duties = ticks(&mut observer, LEASE_TICKS);
-        assert_eq!(duties.len() as u32, LEASE_TICKS - WAY_TICKS + 1);
         assert_eq!((duties[0], *duties.last().unwrap()), (Duty::FindWay, Duty::Leave));
+        assert_eq!(duties.len(), 5, "{duties:?}");
+    }
+
+    #[test]
+    fn a_root_that_answers_late_is_heard_in_the_end() {
+        for late in 0..WAY_TICKS_MAX {
+            let mut observer = Observer::new(true);
+            let mut asked_at = None;
+            let heard_at = (0..8 * WAY_TICKS_MAX).find(|now| {
+                let is_answer = asked_at.is_some_and(|asked_at| now - asked_at >= late);
+                if observer.tick().contains(&Duty::FindWay) {
+                    asked_at = Some(*now);
+                }
+                is_answer
+            });
+            assert!(heard_at.is_some_and(|at| at <= 4 * late + WAY_TICKS + 1), "{late} ticks late: {heard_at:?}");
+        }
     }
 }

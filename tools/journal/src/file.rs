@@ -166,6 +166,15 @@ pub fn is_abandoned(path: &Path) -> bool {
     !has_lock(&locks, metadata.ino())
 }
 
+/// Removes a journal, unless somebody writes it.
+///
+/// # Errors
+/// When somebody does, on whichever host, or it is not there.
+pub fn remove_abandoned(path: &Path) -> Result<(), OpenError> {
+    let _locked = locked(path)?;
+    std::fs::remove_file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })
+}
+
 /// Whether a file of this number is locked (proc_locks(5)). File systems may give theirs other devices there.
 fn has_lock(locks: &str, inode: u64) -> bool {
     let end = format!(":{inode}");
@@ -204,6 +213,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         (directory, path)
+    }
+
+    #[test]
+    fn a_journal_that_somebody_writes_is_not_removed() {
+        let (_directory, path) = place();
+        assert!(remove_abandoned(&path).unwrap_err().is_absence());
+        let journal = Journal::create(&path, b"first").unwrap();
+        assert!(matches!(remove_abandoned(&path), Err(OpenError::InUse { .. })));
+        assert!(path.exists());
+        drop(journal);
+        remove_abandoned(&path).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

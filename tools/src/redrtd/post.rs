@@ -501,7 +501,7 @@ impl Post {
             }
             Err(_) if self.watch.is_none() && self.has_lease() => self.find_root(),
             Err(_) if self.watch.is_none() => self.errands.push_back(Errand::Leave(None)),
-            // The next tick tries again, until the lease is over.
+            // It is tried again as long as nothing is heard, until the lease is over.
             Err(_) => {}
         }
     }
@@ -629,7 +629,6 @@ impl Post {
             // Its host may be lost, and then the next one calls; or it is there, and the way to it is found again.
             Duty::Leave if self.outlives_silence() => {
                 self.rootless_since.get_or_insert_with(Instant::now);
-                self.look_for_root();
             }
             Duty::Leave => {
                 let reason = "cut off from redrun: this side of the network stops".to_owned();

@@ -202,7 +202,7 @@ fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
         ([], None, wanted) => Err(NotHere(wanted.map_or_else(|| "of yours".into(), str::to_owned)).into()),
         ([(job, directory)], ..) => {
             if let Some(end) = jobs::noted_end(job) {
-                std::fs::remove_dir_all(directory)
+                jobs::remove_root_directory(directory)
                     .with_context(|| format!("Failed to remove {}", directory.display()))?;
                 bail!("job {job} has ended: {end}");
             }

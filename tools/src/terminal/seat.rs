@@ -270,8 +270,6 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Some((_, path)) = &self.listener {
-            let _ = std::fs::remove_file(path);
-        }
+        self.listener.iter().for_each(|(_, path)| jobs::remove_seat(path));
     }
 }

@@ -1,0 +1,117 @@
+//! Where the root of a job on several hosts is, as its user is told on each of them, and what becomes of it where there
+//! is no room for its journal or where hosts share the directory.
+
+use crate::elsewhere::{RIGHT, begin, begin_in, lines, try_redctl};
+use crate::nothing_left;
+use redrt_tests::council::{Council, OWN, end_of, roots_on};
+use redrt_tests::lab::lab;
+use redrt_tests::{Lab, Running, prefix};
+use std::path::{Path, PathBuf};
+
+/// A path of this host.
+fn on_host(lab: &Lab, host: &str, path: &str) -> PathBuf {
+    Path::new("/proc").join(lab.init(host).to_string()).join("root").join(path)
+}
+
+fn said(lab: &Lab, host: &str, words: &[&str]) -> String {
+    let output = try_redctl(lab, host, words);
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// What a console is told on a host that has not the root.
+fn attach(lab: &Lab, host: &str, directory: &str, job: &str) -> (Option<i32>, String) {
+    let mut command = lab.on(host);
+    command.arg(format!("{}={directory}", OWN.0)).arg(prefix().join("bin/redrun")).args(["--attach", job]);
+    let (code, _, said) = end_of(&mut command);
+    (code, said)
+}
+
+#[test]
+fn users_are_told_on_each_host_where_the_root_is() {
+    let Some(lab) = lab(4) else { return };
+    let (stop, job) = begin(&lab, &[]);
+    let council = Council::of(&lab, &job, 4);
+    council.wait_until_complete();
+    let number = council.number();
+    let is_told = |host: &str, root: &str| {
+        let where_to_attach = if host == root { "detachable\n".into() } else { format!("detachable on {root}\n") };
+        // A daemon has heard of another root before it writes that down.
+        for (word, answer) in [("status", format!("root on {root}")), ("list", where_to_attach)] {
+            job.wait_until(&format!("{answer:?} on {host}"), |_| said(&lab, host, &[word]).contains(&answer));
+        }
+        if host != root {
+            let (code, said) = attach(&lab, host, OWN.1, number);
+            let there = format!("job {number} has its root on host {root}: redrun --attach {number} there");
+            assert!(code == Some(1) && said.contains(&there), "{code:?} {said}");
+        }
+    };
+    // With another root's records, and without.
+    ["h1", "h2", "h4"].iter().for_each(|host| is_told(host, "h1"));
+    council.lose("h1");
+    job.wait_for("came-back", 1);
+    job.wait_for("daemon-lost", 1);
+    job.wait_until("another root", |_| council.find_root().is_some());
+    let root = council.find_root().expect("it was there");
+    council.alive().iter().for_each(|host| is_told(host, &root));
+    std::fs::write(&stop, "").expect("it can be written");
+    assert_eq!(council.wait_for_good_end(), Ok(true));
+    let ended = job.wait();
+    assert_eq!(lines(&ended.out), RIGHT, "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// On one host there is room in shared memory alone, on another nowhere.
+#[test]
+fn a_root_comes_back_where_there_is_room_for_its_journal() {
+    let Some(lab) = lab(4) else { return };
+    for (host, path) in [("h2", "run/redrt"), ("h3", "run/redrt"), ("h3", "dev/shm/redrt-0")] {
+        // Where a file is there cannot be a directory.
+        std::fs::write(on_host(&lab, host, path), "").expect("a new file");
+    }
+    let (stop, job) = begin(&lab, &[]);
+    let council = Council::of(&lab, &job, 4);
+    council.wait_until_complete();
+    council.lose("h1");
+    job.wait_for("came-back", 1);
+    job.wait_for("daemon-lost", 1);
+    assert_eq!(roots_on(&lab, "h2").len(), 1);
+    std::fs::write(&stop, "").expect("it can be written");
+    let number = council.number();
+    let (code, said) = attach(&lab, "h2", OWN.1, number);
+    assert_eq!(code, Some(0), "{said}");
+    let ended = job.wait();
+    assert_eq!(lines(&ended.out), RIGHT, "{ended}");
+    std::fs::remove_file(on_host(&lab, "h3", "dev/shm/redrt-0")).expect("it is there still");
+    nothing_left(&lab, &ended);
+}
+
+/// The member of the host that is cut off removes the journal of its own root, and not that of the one which goes on.
+#[test]
+fn a_root_goes_on_in_a_directory_that_it_shares_with_the_one_before() {
+    let Some(lab) = lab(4) else { return };
+    let shared = lab.path("shared");
+    std::fs::create_dir(&shared).expect("a new directory");
+    let (stop, job) = begin_in(&shared, &lab, &["--root-lease", "10s"]);
+    let council = Council::of(&lab, &job, 4);
+    council.wait_until_complete();
+    let number = council.number();
+    lab.cut_link("h1");
+    job.wait_for("came-back", 1);
+    job.wait_until("the end of the other", |_| roots_on(&lab, "h1").is_empty());
+    job.wait_until("the end of its side", |_| lab.processes("h1", "redrtd").is_empty());
+    let journal = shared.join(format!("redrt/{number}.root/journal"));
+    assert!(journal.exists(), "{job:?}");
+    std::fs::write(&stop, "").expect("it can be written");
+    // It may have found the root where that is now: hosts of a lab share their kernel.
+    job.wait_until("the end of its console", Running::has_ended);
+    if job.code() != Some(0) {
+        let has_root = |host: &&str| !roots_on(&lab, host).is_empty();
+        let root = ["h2", "h3", "h4"].into_iter().find(has_root).expect("a host has the root");
+        let (code, said) = attach(&lab, root, &shared.display().to_string(), number);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let ended = job.wait();
+    assert_eq!(lines(&ended.out), RIGHT, "{ended}");
+    nothing_left(&lab, &ended);
+    assert!(!journal.exists());
+}
