@@ -116,7 +116,7 @@ fn redctl(lab: &Lab, host: &str, word: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-pub fn try_redctl(lab: &Lab, host: &str, words: &[&str]) -> Output {
+fn try_redctl(lab: &Lab, host: &str, words: &[&str]) -> Output {
     let mut command = lab.on(host);
     command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).args(words);
     command.output().expect("redctl is there")

@@ -1,28 +1,35 @@
 //! Where the root of a job on several hosts is, as its user is told on each of them, and what becomes of it where there
 //! is no room for its journal or where hosts share the directory.
 
-use crate::elsewhere::{RIGHT, begin, begin_in, lines, try_redctl};
+use crate::elsewhere::{RIGHT, begin, begin_in, lines};
 use crate::nothing_left;
 use redrt_tests::council::{Council, OWN, end_of, roots_on};
 use redrt_tests::lab::lab;
 use redrt_tests::{Lab, Running, prefix};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A path of this host.
 fn on_host(lab: &Lab, host: &str, path: &str) -> PathBuf {
     Path::new("/proc").join(lab.init(host).to_string()).join("root").join(path)
 }
 
-fn said(lab: &Lab, host: &str, words: &[&str]) -> String {
-    let output = try_redctl(lab, host, words);
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+/// Where the jobs of the root's host are, and those that daemons write down, whose variables ssh does not pass on.
+const OF_DAEMONS: &str = "";
+
+fn on(lab: &Lab, host: &str, directory: &str, program: &str) -> Command {
+    let mut command = lab.on(host);
+    command.arg(format!("{}={directory}", OWN.0)).arg(prefix().join("bin").join(program));
+    command
 }
 
-/// What a console is told on a host that has not the root.
+fn redctl(lab: &Lab, host: &str, directory: &str, word: &str) -> String {
+    let (_, shown, said) = end_of(on(lab, host, directory, "redctl").arg(word));
+    shown + &said
+}
+
 fn attach(lab: &Lab, host: &str, directory: &str, job: &str) -> (Option<i32>, String) {
-    let mut command = lab.on(host);
-    command.arg(format!("{}={directory}", OWN.0)).arg(prefix().join("bin/redrun")).args(["--attach", job]);
-    let (code, _, said) = end_of(&mut command);
+    let (code, _, said) = end_of(on(lab, host, directory, "redrun").args(["--attach", job]));
     (code, said)
 }
 
@@ -34,13 +41,14 @@ fn users_are_told_on_each_host_where_the_root_is() {
     council.wait_until_complete();
     let number = council.number();
     let is_told = |host: &str, root: &str| {
+        let directory = if host == root { OWN.1 } else { OF_DAEMONS };
         let where_to_attach = if host == root { "detachable\n".into() } else { format!("detachable on {root}\n") };
         // A daemon has heard of another root before it writes that down.
         for (word, answer) in [("status", format!("root on {root}")), ("list", where_to_attach)] {
-            job.wait_until(&format!("{answer:?} on {host}"), |_| said(&lab, host, &[word]).contains(&answer));
+            job.wait_until(&format!("{answer:?} on {host}"), |_| redctl(&lab, host, directory, word).contains(&answer));
         }
         if host != root {
-            let (code, said) = attach(&lab, host, OWN.1, number);
+            let (code, said) = attach(&lab, host, directory, number);
             let there = format!("job {number} has its root on host {root}: redrun --attach {number} there");
             assert!(code == Some(1) && said.contains(&there), "{code:?} {said}");
         }

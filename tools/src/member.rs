@@ -484,10 +484,10 @@ impl Process {
             let _ = jobs::remove_root_directory(directory);
             return;
         }
-        if ledger::journal_path(directory).exists() {
-            return;
+        // Where hosts share the directory another one's root may go on with it.
+        if !ledger::journal_path(directory).exists() {
+            let _ = jobs::remove_root_directory(directory);
         }
-        let _ = jobs::remove_root_directory(directory);
         // On a host that is cut off they would wait for others for ever.
         let records: Vec<_> = self.member.records().into_iter().map(ByteBuf::into_vec).collect();
         redrun::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);
