@@ -136,16 +136,11 @@ pub fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, Stri
 }
 
 pub fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
-    begin_in(Path::new(OWN.1), lab, options)
-}
-
-/// Its roots have their journals in this directory.
-pub fn begin_in(directory: &Path, lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
     let stop = lab.path("stop");
     let all = ["--detachable", "--roots", "3", "--transport", "tcp", "--fan-out", "2"];
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
-    let job = job.on_hosts(lab, HOSTS).options(&all).options(options);
-    let job = job.environment(OWN.0, &directory.display().to_string()).limit(Duration::from_secs(120)).start();
+    let job = job.on_hosts(lab, HOSTS).options(&all).options(options).environment(OWN.0, OWN.1);
+    let job = job.limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     (stop, job)
 }

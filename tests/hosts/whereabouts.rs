@@ -1,11 +1,11 @@
 //! Where the root of a job on several hosts is, as its user is told on each of them, and what becomes of it where there
-//! is no room for its journal or where hosts share the directory.
+//! is no room for its journal.
 
-use crate::elsewhere::{RIGHT, begin, begin_in, lines};
+use crate::elsewhere::{RIGHT, begin, lines};
 use crate::nothing_left;
 use redrt_tests::council::{Council, OWN, end_of, roots_on};
 use redrt_tests::lab::lab;
-use redrt_tests::{Lab, Running, prefix};
+use redrt_tests::{Lab, prefix};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -91,35 +91,4 @@ fn a_root_comes_back_where_there_is_room_for_its_journal() {
     assert_eq!(lines(&ended.out), RIGHT, "{ended}");
     std::fs::remove_file(on_host(&lab, "h3", "dev/shm/redrt-0")).expect("it is there still");
     nothing_left(&lab, &ended);
-}
-
-/// The member of the host that is cut off removes the journal of its own root, and not that of the one which goes on.
-#[test]
-fn a_root_goes_on_in_a_directory_that_it_shares_with_the_one_before() {
-    let Some(lab) = lab(4) else { return };
-    let shared = lab.path("shared");
-    std::fs::create_dir(&shared).expect("a new directory");
-    let (stop, job) = begin_in(&shared, &lab, &["--root-lease", "10s"]);
-    let council = Council::of(&lab, &job, 4);
-    council.wait_until_complete();
-    let number = council.number();
-    lab.cut_link("h1");
-    job.wait_for("came-back", 1);
-    job.wait_until("the end of the other", |_| roots_on(&lab, "h1").is_empty());
-    job.wait_until("the end of its side", |_| lab.processes("h1", "redrtd").is_empty());
-    let journal = shared.join(format!("redrt/{number}.root/journal"));
-    assert!(journal.exists(), "{job:?}");
-    std::fs::write(&stop, "").expect("it can be written");
-    // It may have found the root where that is now: hosts of a lab share their kernel.
-    job.wait_until("the end of its console", Running::has_ended);
-    if job.code() != Some(0) {
-        let has_root = |host: &&str| !roots_on(&lab, host).is_empty();
-        let root = ["h2", "h3", "h4"].into_iter().find(has_root).expect("a host has the root");
-        let (code, said) = attach(&lab, root, &shared.display().to_string(), number);
-        assert_eq!(code, Some(0), "{said}");
-    }
-    let ended = job.wait();
-    assert_eq!(lines(&ended.out), RIGHT, "{ended}");
-    nothing_left(&lab, &ended);
-    assert!(!journal.exists());
 }

@@ -41,7 +41,7 @@ pub const REPEAT_TICKS: u32 = 5;
 pub const SUSPECT_TICKS: u32 = 17;
 /// Ticks without a beat from the root after which a daemon looks for another way to it.
 pub const WAY_TICKS: u32 = 5;
-/// How often at least it looks for one as long as it hears nothing. A root that takes as long to answer is as good as none.
+/// How often at least it looks for one as long as it hears nothing. A root that takes so long to answer is no help.
 const WAY_TICKS_MAX: u32 = 128;
 /// Ticks without a beat from the root after which a daemon takes itself for cut off.
 pub const LEASE_TICKS: u32 = 18;
