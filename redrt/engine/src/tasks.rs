@@ -22,7 +22,7 @@ pub fn block_on<T>(task: impl Future<Output = T>) -> T {
 }
 
 /// The same; it may well be over with the first poll (`at_once`), if it was over a board.
-#[inline]
+#[inline(always)]
 pub fn run<T>(task: impl Future<Output = T>, mut at_once: bool) -> T {
     let mut task = pin!(task);
     let cell = cell();

@@ -1,5 +1,6 @@
 //! All-to-all: everything at once while pieces are short, else in pairs.
 
+use super::board::Call;
 use super::{Outcome, Peers, all, board};
 use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
@@ -11,7 +12,8 @@ const PAIRWISE_BYTES_MIN: usize = 32 << 10;
 pub async fn alltoall(peers: Peers, out: Vec<Region>, into: Vec<Region>) -> Outcome {
     let (size, rank) = (peers.size(), peers.rank);
     if let Some(table) = peers.table.as_deref() {
-        return board::alltoall(table, || peers.clone(), out.as_slice(), into.as_slice()).await;
+        let arguments = board::Alltoall { out: out.as_slice(), into: into.as_slice() };
+        return Call::new(table, || peers.clone(), arguments).run().await;
     }
     super::gather::copy(out[rank], into[rank])?;
     let longest = out.iter().chain(&into).map(|piece| piece.len()).max().unwrap_or(0);

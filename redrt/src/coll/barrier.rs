@@ -1,5 +1,6 @@
 //! Barrier by dissemination: in round k each member signals the one 2^k further on.
 
+use super::board::Call;
 use super::{Outcome, Peers, board};
 use crate::mutation::{self, Mutation};
 use redrt_transport::memory::Region;
@@ -7,8 +8,7 @@ use redrt_transport::memory::Region;
 /// Returns once all members have called it.
 pub async fn barrier(peers: Peers) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        board::barrier(table).await;
-        return Ok(());
+        return Call::new(table, || peers.clone(), board::Barrier).run().await;
     }
     let size = peers.size();
     let mut distance = 1;

@@ -1,5 +1,6 @@
 //! Broadcast: a binomial tree while the message is short, else scatter over the tree and a ring to collect the pieces.
 
+use super::board::Call;
 use super::{Outcome, Peers, all, board};
 use crate::mutation::{self, Mutation};
 use redrt_transport::memory::Region;
@@ -10,7 +11,7 @@ const RING_BYTES_MIN: usize = 512 << 10;
 /// Brings `buffer` of `root` to all members.
 pub async fn bcast(peers: Peers, buffer: Region, root: usize) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        return board::bcast(table, || peers.clone(), buffer, root).await;
+        return Call::new(table, || peers.clone(), board::Bcast { buffer, root }).run().await;
     }
     if peers.size() > 4 && buffer.len() >= RING_BYTES_MIN {
         scatter_and_collect(&peers, buffer, root).await

@@ -1,5 +1,6 @@
 //! Gather, scatter and allgather, with equal or given lengths.
 
+use super::board::Call;
 use super::{Outcome, Peers, all, board};
 use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
@@ -11,7 +12,8 @@ const RING_BYTES_MIN: usize = 64 << 10;
 /// the root: its piece is in place already.
 pub async fn gather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>, root: usize) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        return board::gather(table, || peers.clone(), mine, pieces.as_slice(), root).await;
+        let arguments = board::Gather { mine, pieces: pieces.as_slice(), root };
+        return Call::new(table, || peers.clone(), arguments).run().await;
     }
     if peers.rank != root {
         return peers.send(root, mine.unwrap_or(Region::empty())).await;
@@ -27,7 +29,8 @@ pub async fn gather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>, roo
 /// Brings each piece of `pieces` at `root` to `mine` of its member. `None` for `mine` at the root: it keeps its piece.
 pub async fn scatter(peers: Peers, pieces: Vec<Region>, mine: Option<Region>, root: usize) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        return board::scatter(table, || peers.clone(), pieces.as_slice(), mine, root).await;
+        let arguments = board::Scatter { pieces: pieces.as_slice(), mine, root };
+        return Call::new(table, || peers.clone(), arguments).run().await;
     }
     if peers.rank != root {
         return peers.receive(root, mine.unwrap_or(Region::empty())).await;
@@ -51,7 +54,8 @@ pub(super) fn copy(from: Region, into: Region) -> Outcome {
 /// Brings `mine` of every member to its piece at all. `None` where it is in place already.
 pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        return board::allgather(table, || peers.clone(), mine, pieces.as_slice()).await;
+        let arguments = board::Allgather { mine, pieces: pieces.as_slice() };
+        return Call::new(table, || peers.clone(), arguments).run().await;
     }
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let equal = pieces.iter().all(|piece| piece.len() == pieces[0].len());

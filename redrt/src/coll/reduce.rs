@@ -1,6 +1,7 @@
 //! Reductions. Which operands are combined in which order depends on ranks and lengths alone, so that every member and
 //! replica gets the same bits. For operations that do not commute, the operand of a lower rank stands to the left.
 
+use super::board::Call;
 use super::gather::scatter;
 use super::{Failure, Outcome, Peers, board};
 use crate::mutation::{self, Mutation};
@@ -28,7 +29,8 @@ pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcom
 /// Combines `operand` of all members into `result` of `root`, where they may be the same; elsewhere there is none.
 pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn Combine, root: usize) -> Outcome {
     if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(operand.len(), peers.size())) {
-        return board::reduce(table, operand, result, combine, root).await;
+        let arguments = board::Reduce { operand, result, combine, root };
+        return Call::new(table, || peers.clone(), arguments).run().await;
     }
     let size = peers.size();
     // Members are numbered from the root if operands may change places, else from rank 0, and the result goes to the
@@ -97,7 +99,7 @@ impl Places {
 }
 
 /// Combines `operand` of all members into `buffer` of all; they may be the same. A few short ones over a board are
-/// combined there ([`board::allreduce`]).
+/// combined there ([`board::Allreduce`]).
 pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
     let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
     if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(buffer.len())) {

@@ -192,7 +192,7 @@ pub fn handle_of_basic(datatype: &Datatype, basic: Basic) -> DatatypeHandle {
 ///
 /// # Errors
 /// `MPI_ERR_TYPE` when there is none or it is not committed.
-#[inline]
+#[inline(always)]
 pub fn resolve_committed(handle: DatatypeHandle) -> Result<Held<Datatype>> {
     let datatype = resolve(handle)?;
     if datatype.is_committed() {

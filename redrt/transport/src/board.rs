@@ -33,6 +33,18 @@ const POSTED_END: usize = INLINE_BYTES_MAX + ANNEX_BYTES_MAX;
 
 /// Where a piece is that must come as a message.
 const MESSAGE: u64 = u64::MAX;
+/// Where pieces for each member are that all fit into the cell: so many [`Short`] entries say it.
+const SHORT: u64 = u64::MAX - 1;
+
+/// Where and how long a piece for one of the members is, where all of them fit into the cell: with a few members and
+/// bytes, entries and pieces are in the line of the cell that each looks at anyhow.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Short {
+    length: u16,
+    /// In the bytes of the cell.
+    place: u16,
+}
 
 /// Where and how long a piece is that somebody has posted, as its words say.
 #[derive(Clone, Copy)]
@@ -40,7 +52,7 @@ const MESSAGE: u64 = u64::MAX;
 struct Entry {
     length: u64,
     /// Below [`INLINE_BYTES_MAX`] it is in the cell, from there on; below [`POSTED_END`] likewise in its annex;
-    /// [`MESSAGE`]; or an address in its process.
+    /// [`MESSAGE`]; [`SHORT`]; or an address in its process.
     place: u64,
 }
 
@@ -65,6 +77,7 @@ const _: () = assert!(size_of::<BoardCells>() == 4 * 4096 && ANNEX_BYTES_MAX.is_
 const _: () = assert!(PLACES as usize * (size_of::<BoardCells>() + ANNEXES_BYTES) == BOARDS_BYTES);
 const _: () = assert!(size_of::<[Entry; ENTRIES_INLINE_MAX]>() <= INLINE_BYTES_MAX);
 const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
+const _: () = assert!(INLINE_BYTES_MAX <= u16::MAX as usize);
 
 /// Where the next piece may be put.
 struct Room {
@@ -127,7 +140,7 @@ impl Posted {
 }
 
 fn is_elsewhere(entry: Entry) -> bool {
-    entry.place >= POSTED_END as u64 && entry.place != MESSAGE
+    entry.place >= POSTED_END as u64 && entry.place < SHORT
 }
 
 /// What somebody waits for at an operation.
@@ -279,10 +292,19 @@ impl Board {
         piece.len() > INLINE_BYTES_MAX
     }
 
-    /// Whether pieces for each other member may not all fit into a cell.
+    /// Whether pieces for each other member do not all fit into a cell.
+    #[inline]
     pub fn need_annex(&self, piece: impl Fn(usize) -> Region) -> bool {
-        let bytes: usize = (0..self.size()).map(|member| piece(member).len() + size_of::<Entry>()).sum();
-        self.size() > ENTRIES_INLINE_MAX || bytes > INLINE_BYTES_MAX
+        self.short_end(piece) > INLINE_BYTES_MAX
+    }
+
+    /// Where in a cell the last piece ends, if they are all there.
+    #[inline]
+    fn short_end(&self, piece: impl Fn(usize) -> Region) -> usize {
+        let start = self.size() * size_of::<Short>();
+        (0..self.size())
+            .filter(|member| *member != self.rank)
+            .fold(start, |end, to| end.saturating_add(piece(to).len()))
     }
 
     #[inline]
@@ -359,7 +381,7 @@ impl Board {
     }
 
     /// Writes where this member wants what another has posted; if that is long, others can help to bring it.
-    #[inline]
+    #[inline(always)]
     pub fn write_place(&self, number: u64, into: Region, long: Long) {
         let mut entry = Entry { length: into.len() as u64, place: MESSAGE };
         if self.direct && into.len() > long.copied_max() {
@@ -413,7 +435,7 @@ impl Board {
     }
 
     /// Writes what this member posts for all: `piece`, or where it is if it is `long`.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, number: u64, piece: Region, long: Long) {
         let mut room = Room { cell: 0, annex: INLINE_BYTES_MAX };
         let entry = self.put(number, piece, long, &mut room);
@@ -422,7 +444,29 @@ impl Board {
     }
 
     /// Writes one piece for each other member, and for all whether one of them is where only its member knows.
+    #[inline(always)]
     pub fn write_each(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) {
+        let end = self.short_end(&piece);
+        if end > INLINE_BYTES_MAX {
+            return self.write_each_long(number, piece, long);
+        }
+        let bytes = self.bytes_at(self.rank, number, 0, end).expect("there is room for all");
+        let mut place = self.size() * size_of::<Short>();
+        for member in (0..self.size()).filter(|member| *member != self.rank) {
+            let piece = piece(member);
+            let short = Short { length: piece.len() as u16, place: place as u16 };
+            // SAFETY: - this member's own cell, which nobody reads now; there is room for all: checked above.
+            unsafe {
+                bytes.cast::<Short>().add(member).write_unaligned(short);
+                std::ptr::copy_nonoverlapping(piece.start(), bytes.add(place), piece.len());
+            }
+            place += piece.len();
+        }
+        // SAFETY: - as above.
+        unsafe { (&raw mut (*self.own(number)).entry).write(Entry { length: 0, place: SHORT }) };
+    }
+
+    fn write_each_long(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) {
         let (entries, bytes) = (self.entries(self.rank, number), self.size() * size_of::<Entry>());
         let mut room = match self.size() {
             ..=ENTRIES_INLINE_MAX => Room { cell: bytes, annex: INLINE_BYTES_MAX },
@@ -453,7 +497,7 @@ impl Board {
     }
 
     /// Puts a piece where there is room for it, or finds out where it is.
-    #[inline]
+    #[inline(always)]
     fn put(&self, number: u64, piece: Region, long: Long, room: &mut Room) -> Entry {
         let length = piece.len();
         let place = if room.cell + length <= INLINE_BYTES_MAX {
@@ -515,6 +559,14 @@ impl Board {
     /// What a member has posted for another, once it has come.
     pub fn posted_for(&self, member: usize, number: u64, to: usize) -> Posted {
         assert!(to < self.members.len(), "rank {to} of {}", self.members.len());
+        if self.posted(member, number).entry.place == SHORT {
+            // What cannot be so, as there are no such bytes, cannot be read either.
+            let at = self.bytes_at(member, number, to * size_of::<Short>(), size_of::<Short>());
+            // SAFETY: - as in `posted`.
+            let short = at.map(|at| unsafe { at.cast::<Short>().read_unaligned() });
+            let (length, place) = short.map_or((0, SHORT), |short| (u64::from(short.length), u64::from(short.place)));
+            return Posted { member, number, entry: Entry { length, place } };
+        }
         // SAFETY: - as in `posted`; there are as many as members.
         let entry = unsafe { self.entries(member, number).add(to).read_unaligned() };
         Posted { member, number, entry }
@@ -524,19 +576,11 @@ impl Board {
     ///
     /// # Errors
     /// When its process's memory cannot be read.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, posted: &Posted, offset: usize, into: Region) -> io::Result<()> {
         let Posted { member, number, entry } = *posted;
         if posted.is_elsewhere() {
-            // SAFETY: - the region is valid for writes of its length, and nobody else accesses it meanwhile.
-            return unsafe {
-                direct::read(
-                    self.members[member].pid,
-                    entry.place.wrapping_add(offset as u64),
-                    into.start(),
-                    into.len(),
-                )
-            };
+            return self.read_elsewhere(posted, offset, into);
         }
         let from = (entry.place as usize).checked_add(offset);
         let from = from.and_then(|place| self.bytes_at(member, number, place, into.len()));
@@ -546,6 +590,12 @@ impl Board {
         // SAFETY: - in the cell or its annex; the member leaves it as it is until this one has come further.
         unsafe { std::ptr::copy_nonoverlapping(from, into.start(), into.len()) };
         Ok(())
+    }
+
+    fn read_elsewhere(&self, posted: &Posted, offset: usize, into: Region) -> io::Result<()> {
+        let (pid, place) = (self.members[posted.member].pid, posted.entry.place.wrapping_add(offset as u64));
+        // SAFETY: - the region is valid for writes of its length, and nobody else accesses it meanwhile.
+        unsafe { direct::read(pid, place, into.start(), into.len()) }
     }
 
     /// A posted piece that can be read where it is posted. It stays so until this member comes to another operation.

@@ -16,7 +16,7 @@ pub use reducing::*;
 
 use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use crate::api::p2p;
-use crate::coll::board::SharedBoard;
+use crate::coll::board::{self, Algorithm, Call as OverBoard, MakePeers, SharedBoard};
 use crate::coll::inter::Role;
 use crate::coll::start;
 use crate::coll::{Outcome, Peers};
@@ -28,7 +28,7 @@ use crate::handle::RequestHandle;
 use redrt_engine as engine;
 use redrt_engine::tasks;
 use std::ffi::{c_int, c_void};
-use std::future::{Future, Ready};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,28 +42,30 @@ pub trait Plan: Clone + Send + Sync + 'static {
     /// Reads what this member contributes, and begins.
     fn run(self, peers: Peers) -> impl Running;
 
-    /// The same over a board, in place. `peers` makes the members for what goes in messages. `Err`: something has to be
+    /// The same over a board, in place. `peers` makes the members for what goes in messages. `None`: something has to be
     /// packed, or cannot go over a board.
     #[inline(always)]
-    fn over<'a>(
-        self,
+    fn over<'a, P: MakePeers>(
+        &'a self,
         _table: &'a SharedBoard,
-        _peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        Err::<Ready<Outcome>, _>(self)
+        _peers: P,
+    ) -> Option<OverBoard<'a, P, impl Algorithm + 'a>> {
+        None::<OverBoard<'a, P, board::Barrier>>
     }
 }
 
-/// Does all of it; over the board, if there is one. Over a board it takes so little time that to make a future of all
-/// the ways in which it may go would count.
+/// Does all of it over the board, if that can be done in place. It takes so little time that to make a future of all the
+/// ways in which it may go would count, and to move the plan.
 #[inline(always)]
-fn block(plan: impl Plan, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
-    let Some(table) = table else { return tasks::run(plan.run(comm.peers()), false) };
-    let peers = comm.peers_later();
-    match plan.over(table, &peers) {
-        Ok(operation) => tasks::run(operation, true),
-        Err(plan) => tasks::run(plan.run(Peers { table: Some(table.clone()), ..peers() }), true),
-    }
+fn at_once(plan: &impl Plan, table: &SharedBoard, peers: impl MakePeers) -> Option<Outcome> {
+    let call = plan.over(table, peers);
+    call.as_ref().map(|call| tasks::run(call.run(), true))
+}
+
+/// Does all of it; what goes over a board of the members is likely to be over at once.
+fn block(plan: impl Plan, peers: Peers) -> Outcome {
+    let has_table = peers.table.is_some();
+    tasks::run(plan.run(peers), has_table)
 }
 
 impl<F, R> Plan for F
@@ -85,12 +87,19 @@ macro_rules! collective {
         /// The pointers are those of the C call.
         pub unsafe fn $blocking($($argument: $type,)* comm: $crate::handle::CommHandle) -> Result {
             let comm = $crate::comm::resolve(comm)?;
-            let plan = $plan($($argument,)* &comm)?;
+            let planned = $plan($($argument,)* &comm);
+            let Ok(plan) = &planned else { return planned.map(drop) };
             $crate::scrub::at_collective();
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
                 $crate::comm::check::blocking(&comm, call?)?;
             }
-            Ok($crate::api::coll::block(plan, &comm, comm.table()?)?)
+            let Some(table) = comm.table()? else { return Ok($crate::api::coll::block(planned?, comm.peers())?) };
+            let peers = comm.peers_later();
+            if let Some(outcome) = $crate::api::coll::at_once(plan, table, &peers) {
+                return Ok(outcome?);
+            }
+            let peers = $crate::coll::Peers { table: Some(table.clone()), ..peers() };
+            Ok($crate::api::coll::block(planned?, peers)?)
         }
 
         /// The nonblocking form.
@@ -181,8 +190,8 @@ async fn in_turn(
     };
     queue.turn_of(number).await;
     let outcome = match plan.over(table, &peers) {
-        Ok(operation) => operation.await,
-        Err(plan) => Box::pin(plan.run(Peers { table: Some(table.clone()), ..peers() })).await,
+        Some(call) => call.run().await,
+        None => Box::pin(plan.clone().run(Peers { table: Some(table.clone()), ..peers() })).await,
     };
     queue.pass(number);
     outcome
@@ -237,6 +246,7 @@ struct Root {
 }
 
 impl Root {
+    #[inline(always)]
     fn new(comm: &Comm, root: c_int) -> Result<Self> {
         let role = match root {
             MPI_ROOT if comm.remote.is_some() => Role::Root,

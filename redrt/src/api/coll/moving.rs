@@ -3,14 +3,13 @@
 use super::slots::{Packed, Slot, Slots, assorted, load_all, open_all, regions, scattered};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place};
 use crate::abi::{Counts, Input, MPI_ERR_ARG};
-use crate::coll::board::{self, SharedBoard};
-use crate::coll::{Outcome, Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
+use crate::coll::board::{self, Algorithm, Call, MakePeers, SharedBoard};
+use crate::coll::{Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
 use redrt_transport::memory::Region;
 use std::ffi::{c_int, c_void};
-use std::future::Future;
 
 #[derive(Clone)]
 struct Barrier;
@@ -26,18 +25,12 @@ impl Plan for Barrier {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        _peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        Ok(async move {
-            board::barrier(table).await;
-            Ok(())
-        })
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        Some(Call::new(table, peers, board::Barrier))
     }
 }
 
+#[inline(always)]
 fn plan_barrier(_comm: &Comm) -> Result<impl Plan + use<>> {
     Ok(Barrier)
 }
@@ -65,16 +58,13 @@ impl Plan for Bcast {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        let Some(buffer) = self.slot.as_ref().and_then(Slot::in_place) else { return Err(self) };
-        Ok(board::bcast(table, peers, buffer, self.root.rank))
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let buffer = self.slot.as_ref().and_then(Slot::in_place)?;
+        Some(Call::new(table, peers, board::Bcast { buffer, root: self.root.rank }))
     }
 }
 
+#[inline(always)]
 fn plan_bcast(
     buffer: *mut c_void,
     count: i64,
@@ -91,6 +81,7 @@ collective!(bcast, ibcast, bcast_init, plan_bcast(
     buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int));
 
 /// A member's own piece at the root: its buffer, or nothing because it is in place or has none.
+#[inline(always)]
 fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, root: Root) -> Result<Option<Slot>> {
     if !root.is_member {
         return Ok(None);
@@ -139,17 +130,13 @@ impl Plan for Gather {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        let in_place = || Some((own_in_place(self.mine.as_ref())?, self.all.in_place_at(self.root.is_me)?));
-        let Some((mine, all)) = in_place() else { return Err(self) };
-        Ok(board::gather(table, peers, mine, all, self.root.rank))
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (mine, all) = (own_in_place(self.mine.as_ref())?, self.all.in_place_at(self.root.is_me)?);
+        Some(Call::new(table, peers, board::Gather { mine, pieces: all, root: self.root.rank }))
     }
 }
 
+#[inline(always)]
 fn plan_gather(
     sendbuf: *const c_void,
     sendcount: i64,
@@ -217,17 +204,13 @@ impl Plan for Scatter {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        let in_place = || Some((own_in_place(self.mine.as_ref())?, self.all.in_place_at(self.root.is_me)?));
-        let Some((mine, all)) = in_place() else { return Err(self) };
-        Ok(board::scatter(table, peers, all, mine, self.root.rank))
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (mine, all) = (own_in_place(self.mine.as_ref())?, self.all.in_place_at(self.root.is_me)?);
+        Some(Call::new(table, peers, board::Scatter { pieces: all, mine, root: self.root.rank }))
     }
 }
 
+#[inline(always)]
 fn plan_scatter(
     sendbuf: *const c_void,
     sendcount: i64,
@@ -297,18 +280,14 @@ impl Plan for Allgather {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        let in_place = || Some((own_in_place(self.mine.as_ref())?, self.all.in_place()?));
-        let Some((mine, all)) = in_place() else { return Err(self) };
-        Ok(board::allgather(table, peers, mine, all))
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (mine, all) = (own_in_place(self.mine.as_ref())?, self.all.in_place()?);
+        Some(Call::new(table, peers, board::Allgather { mine, pieces: all }))
     }
 }
 
 /// Puts this member's contribution into its piece, and collects all.
+#[inline(always)]
 fn collect(
     sendbuf: *const c_void,
     sendcount: i64,
@@ -325,6 +304,7 @@ fn collect(
     Ok(Allgather { mine, all, rank, is_inter })
 }
 
+#[inline(always)]
 fn plan_allgather(
     sendbuf: *const c_void,
     sendcount: i64,
@@ -381,17 +361,13 @@ impl Plan for Alltoall {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        let in_place = || Some((self.out.as_ref()?.in_place()?, self.into.in_place()?));
-        let Some((out, into)) = in_place() else { return Err(self) };
-        Ok(board::alltoall(table, peers, out, into))
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (out, into) = (self.out.as_ref()?.in_place()?, self.into.in_place()?);
+        Some(Call::new(table, peers, board::Alltoall { out, into }))
     }
 }
 
+#[inline(always)]
 fn plan_alltoall(
     sendbuf: *const c_void,
     sendcount: i64,

@@ -3,9 +3,9 @@
 use super::slots::{Packed, Slot};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group};
 use crate::abi::{Counts, MPI_ERR_COUNT};
-use crate::coll::board::SharedBoard;
+use crate::coll::board::{Algorithm, Call, MakePeers, SharedBoard};
 use crate::coll::reduce::Combine;
-use crate::coll::{Outcome, Peers, board, inter, reduce as fold, scan as prefix};
+use crate::coll::{Peers, board, inter, reduce as fold, scan as prefix};
 use crate::comm::Comm;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
@@ -13,7 +13,6 @@ use crate::handle::{DatatypeHandle, Held, OpHandle};
 use crate::op::{self, Op};
 use redrt_transport::memory::{Region, Scratch};
 use std::ffi::{c_int, c_void};
-use std::future::Future;
 
 /// An operation on elements of a datatype.
 #[derive(Clone)]
@@ -183,28 +182,18 @@ impl Plan for Reduce {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        _peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        let in_place = || {
-            let (mine, result) = match (&self.operand, &self.mine) {
-                (Some(operand), _) => operand.in_place()?,
-                (None, mine) => (mine.as_ref()?.in_place()?, Region::empty()),
-            };
-            board::are_few(mine.len(), table.size()).then_some((mine, result))
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (mine, result) = match (&self.operand, &self.mine) {
+            (Some(operand), _) => operand.in_place()?,
+            (None, mine) => (mine.as_ref()?.in_place()?, Region::empty()),
         };
-        let is_fast = self.reduction.as_ref().is_some_and(Reduction::is_fast);
-        let Some((mine, result)) = Some(in_place).filter(|_| is_fast).and_then(|in_place| in_place()) else {
-            return Err(self);
-        };
-        let Self { reduction, root, .. } = self;
-        let reduction = reduction.expect("it is fast");
-        Ok(async move { board::reduce(table, mine, result, &reduction, root.rank).await })
+        let reduction = self.reduction.as_ref().filter(|reduction| reduction.is_fast())?;
+        let arguments = board::Reduce { operand: mine, result, combine: reduction, root: self.root.rank };
+        board::are_few(mine.len(), table.size()).then(|| Call::new(table, peers, arguments))
     }
 }
 
+#[inline(always)]
 fn plan_reduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
@@ -255,15 +244,11 @@ impl Plan for Allreduce {
     }
 
     #[inline(always)]
-    fn over<'a>(
-        self,
-        table: &'a SharedBoard,
-        _peers: impl Fn() -> Peers + Send + 'a,
-    ) -> std::result::Result<impl Future<Output = Outcome> + Send + 'a, Self> {
-        let few = self.operand.in_place().filter(|(mine, _)| board::are_few(mine.len(), table.size()));
-        let Some((mine, result)) = few.filter(|_| self.reduction.is_fast()) else { return Err(self) };
-        let reduction = self.reduction;
-        Ok(async move { board::allreduce(table, mine, result, &reduction).await })
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (mine, result) = self.operand.in_place()?;
+        let may_be = self.reduction.is_fast() && board::are_few(mine.len(), table.size());
+        let arguments = board::Allreduce { operand: mine, result, combine: &self.reduction };
+        may_be.then(|| Call::new(table, peers, arguments))
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Slot {
     count: i64,
     datatype: Held<Datatype>,
     /// Where it lies, if it is part of a section with strides.
-    section: Option<Section>,
+    section: Option<Box<Section>>,
 }
 
 /// The bytes of a slot for one operation: in place when they are contiguous, else a copy.
@@ -41,7 +41,7 @@ impl Slot {
             return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
         }
         buffers::check_place(buffer.cast(), offset, count, &datatype)?;
-        let section = Section::of(buffer, offset, count, &datatype)?;
+        let section = Section::of(buffer, offset, count, &datatype)?.map(Box::new);
         let start = buffer.cast_mut().wrapping_offset(if section.is_some() { 0 } else { offset });
         // SAFETY: - an address only; the bytes are accessed through what `open` makes of it, or by pack and unpack.
         Ok(Self { start: unsafe { Region::new(start, 0) }, count, datatype, section })

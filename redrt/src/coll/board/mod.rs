@@ -9,17 +9,99 @@
 //! the result does not depend on who is on which host.
 //!
 //! There is one text of each algorithm. Its waits for others block the thread in a blocking collective, so that it is
-//! over with the first poll unless parts of it go in messages; in the others they give the thread back.
+//! over with the first poll unless parts of it go in messages; in the others they give the thread back. The steps of
+//! algorithms are macros: as futures within futures they took more instructions than what they do.
+
+/// Waits until members have come.
+macro_rules! wait {
+    ($table:expr, $awaited:expr) => {
+        let awaited = $awaited;
+        if !$table.board.has_come(awaited, &mut 0) {
+            if $table.blocks {
+                $table.hold(awaited);
+            } else {
+                $table.coming(awaited).await;
+            }
+        }
+    };
+}
+
+/// Waits for all members at an operation.
+macro_rules! wait_for_all {
+    ($table:expr, $number:expr) => {
+        wait!($table, Board::all($number))
+    };
+}
+
+/// Waits for one member at an operation.
+macro_rules! wait_for {
+    ($table:expr, $member:expr, $number:expr) => {
+        wait!($table, Board::one($member, $number))
+    };
+}
+
+/// The same in an operation in which this member only takes. If the other one was there before it, it is likely to be
+/// there before it in the next one, too.
+macro_rules! take_from {
+    ($table:expr, $member:expr, $number:expr) => {
+        let (member, number) = ($member, $number);
+        if $table.board.has_come(Board::one(member, number), &mut 0) {
+            $table.board.expect(member, number + 1);
+        } else {
+            wait_for!($table, member, number);
+        }
+    };
+}
+
+/// Begins the next operation; its number. In one in which this member writes something, `needs_annex` is whether that
+/// is more than a cell holds.
+macro_rules! begin {
+    ($table:expr) => {{
+        let (number, before) = $table.board.next();
+        if let Some(before) = before {
+            wait!($table, before);
+        }
+        $table.look_around(number);
+        number
+    }};
+    ($table:expr, needs_annex: $needs_annex:expr) => {{
+        let number = begin!($table);
+        if $needs_annex && let Some(before) = $table.board.before_annex(number) {
+            wait!($table, before);
+        }
+        number
+    }};
+}
+
+/// Comes to the next operation with nothing; its number.
+macro_rules! come {
+    ($table:expr) => {{
+        let number = begin!($table);
+        $table.post(number);
+        number
+    }};
+}
+
+/// Comes to the next operation, and posts a piece for all; its number.
+macro_rules! come_with {
+    ($table:expr, $piece:expr, $long:expr) => {{
+        let (piece, long) = ($piece, $long);
+        let number = begin!($table, needs_annex: $table.board.needs_annex(piece));
+        $table.board.write(number, piece, long);
+        $table.post(number);
+        number
+    }};
+}
 
 mod moving;
 mod reducing;
 
-pub use moving::{allgather, alltoall, barrier, bcast, gather, scatter};
+pub use moving::{Allgather, Alltoall, Barrier, Bcast, Gather, Scatter};
 pub use reducing::{
-    allreduce, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce, reduce_scatter,
+    Allreduce, Reduce, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce_scatter,
 };
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, Peers};
 use crate::abi::MPI_ERR_INTERN;
 use crate::error::Error;
 use redrt_engine as engine;
@@ -79,7 +161,7 @@ const COPIED_MAX: usize = 16 << 10;
 const COPIED_MAX_BEFORE_MESSAGES: usize = 8 << 10;
 
 /// Pieces of members.
-pub trait Pieces: Sync {
+pub trait Pieces: Send + Sync {
     /// That of a member.
     fn piece(&self, member: usize) -> Region;
 }
@@ -88,6 +170,41 @@ impl Pieces for &[Region] {
     #[inline]
     fn piece(&self, member: usize) -> Region {
         self[member]
+    }
+}
+
+/// A collective, by its arguments at this member.
+pub trait Algorithm: Send + Sync + Sized {
+    /// Does it. All that it needs is behind one address: the text of a future that is given more moves that about, in
+    /// pieces that were just written in others, for which the processor waits until all earlier writes are visible.
+    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send;
+}
+
+/// Makes the members for those parts of a collective that go in messages: most have none, and take less time than that.
+pub trait MakePeers: Fn() -> Peers + Send + Sync {}
+impl<F: Fn() -> Peers + Send + Sync> MakePeers for F {}
+
+/// A collective over a board.
+pub struct Call<'a, P, A> {
+    /// The board.
+    pub table: &'a SharedBoard,
+    /// See [`MakePeers`].
+    pub peers: P,
+    /// What this member brings and wants.
+    pub arguments: A,
+}
+
+impl<'a, P: MakePeers, A: Algorithm> Call<'a, P, A> {
+    /// Of these arguments.
+    #[inline(always)]
+    pub fn new(table: &'a SharedBoard, peers: P, arguments: A) -> Self {
+        Self { table, peers, arguments }
+    }
+
+    /// Does it.
+    #[inline(always)]
+    pub fn run(&self) -> impl Future<Output = Outcome> + Send {
+        A::run(self)
     }
 }
 
@@ -138,101 +255,39 @@ impl SharedBoard {
         self.board.size()
     }
 
-    #[inline(always)]
-    async fn wait(&self, awaited: Awaited) {
+    /// Waits for members where waits hold the thread.
+    #[inline(never)]
+    fn hold(&self, awaited: Awaited) {
         let mut come = 0;
-        if self.board.has_come(awaited, &mut come) {
-            return;
-        }
-        let wait = || Wait { board: self.board.clone(), awaited, context: self.context };
-        if self.blocks {
-            let has_come = || self.board.has_come(awaited, &mut come);
-            engine::cell().await_shared(self.shares_core, has_come, || Box::new(wait()));
-        } else {
-            Coming { wait: wait(), meeting: None }.await;
-        }
+        let has_come = || self.board.has_come(awaited, &mut come);
+        engine::cell().await_shared(self.shares_core, has_come, || Box::new(self.wait(awaited)));
     }
 
-    /// Begins the next operation; its number.
+    /// Waits for members where waits give the thread back.
+    fn coming(&self, awaited: Awaited) -> Coming {
+        Coming { wait: self.wait(awaited), meeting: None }
+    }
+
+    fn wait(&self, awaited: Awaited) -> Wait {
+        Wait { board: self.board.clone(), awaited, context: self.context }
+    }
+
+    /// Drains incoming messages in some operations. Not where collectives do not block: a thread that waits for one of
+    /// those makes progress by that.
     #[inline(always)]
-    async fn begin(&self) -> u64 {
-        let (number, before) = self.board.next();
-        if let Some(before) = before {
-            self.wait(before).await;
-        }
-        // Not where collectives do not block: a thread that waits for one of those makes progress by that.
+    fn look_around(&self, number: u64) {
         if self.blocks && number.is_multiple_of(OPERATIONS_PER_PROGRESS) {
             engine::cell().poll_once();
         }
-        number
     }
 
-    /// The same where this member writes something, and whether that is more than a cell holds.
     #[inline(always)]
-    async fn begin_to_write(&self, needs_annex: bool) -> u64 {
-        let number = self.begin().await;
-        if needs_annex && let Some(before) = self.board.before_annex(number) {
-            self.wait(before).await;
-        }
-        number
-    }
-
     fn post(&self, number: u64) {
         self.board.post(number, doorbell::poke);
     }
 
-    /// Comes to the next operation, and posts `piece` for all.
-    #[inline(always)]
-    async fn come_with(&self, piece: Region, long: Long) -> u64 {
-        let number = self.begin_to_write(self.board.needs_annex(piece)).await;
-        self.board.write(number, piece, long);
-        self.post(number);
-        number
-    }
-
-    /// The same; `also` will be posted later, and must be readable in place too.
-    async fn come_with_both(&self, piece: Region, also: Region) -> u64 {
-        let number = self.begin_to_write(self.board.needs_annex(piece)).await;
-        if self.board.is_readable(also) {
-            self.board.write(number, piece, Long::TO_ANNEX);
-        } else {
-            self.board.write_message(number, piece.len());
-        }
-        self.post(number);
-        number
-    }
-
-    /// Comes to the next operation with nothing.
-    #[inline(always)]
-    async fn come(&self) -> u64 {
-        let number = self.begin().await;
-        self.post(number);
-        number
-    }
-
-    #[inline(always)]
-    async fn wait_for_all(&self, number: u64) {
-        self.wait(Board::all(number)).await;
-    }
-
-    #[inline(always)]
-    async fn wait_for(&self, member: usize, number: u64) {
-        self.wait(Board::one(member, number)).await;
-    }
-
-    /// The same in an operation in which this member only takes. If the other one was there before it, it is likely to
-    /// be there before it in the next one, too.
-    #[inline(always)]
-    async fn take_from(&self, member: usize, number: u64) {
-        if self.board.has_come(Board::one(member, number), &mut 0) {
-            self.board.expect(member, number + 1);
-        } else {
-            self.wait_for(member, number).await;
-        }
-    }
-
     /// Reads all of a posted piece, which must be as long as its place.
-    #[inline]
+    #[inline(always)]
     fn take(&self, posted: &Posted, into: Region) -> Outcome {
         if posted.length() != into.len() as u64 {
             return Err(Failure::Mismatched);
@@ -246,6 +301,7 @@ impl SharedBoard {
         self.board.seen(posted).filter(|piece| piece.len() == bytes).ok_or(Failure::Mismatched)
     }
 
+    #[inline(always)]
     fn read(&self, posted: &Posted, offset: usize, into: Region) -> Outcome {
         self.board.read(posted, offset, into).map_err(|error| {
             let message = format!("another member's buffer cannot be read from its process: {error}");

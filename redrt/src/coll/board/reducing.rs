@@ -1,11 +1,12 @@
 //! Reductions.
 
-use super::{SharedBoard, following};
+use super::{Algorithm, Call, MakePeers, SharedBoard, following};
 use crate::coll::reduce::{Combine, RING_BYTES_MIN, even_shares, join};
 use crate::coll::{Failure, Outcome};
-use redrt_transport::board::{ANNEX_BYTES_MAX, Long};
+use redrt_transport::board::{ANNEX_BYTES_MAX, Board, Long};
 use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
+use std::future::Future;
 
 /// Bytes of each member that are combined at a time: operands and result stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -112,23 +113,34 @@ impl Operand {
 }
 
 /// Combines short operands of all members into `result` of `root`.
-pub async fn reduce(
-    table: &SharedBoard,
-    operand: Region,
-    result: Region,
-    combine: &dyn Combine,
-    root: usize,
-) -> Outcome {
-    let number = table.come_with(operand, Long::TO_ANNEX).await;
-    if table.board.rank() != root {
-        return Ok(());
+pub struct Reduce<'a> {
+    /// This member's.
+    pub operand: Region,
+    /// Written by the root alone.
+    pub result: Region,
+    /// How two are combined.
+    pub combine: &'a dyn Combine,
+    /// Rank of the root.
+    pub root: usize,
+}
+
+impl Algorithm for Reduce<'_> {
+    #[inline(always)]
+    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
+        async move {
+            let Call { table, arguments: Self { operand, result, combine, root }, .. } = call;
+            let number = come_with!(table, *operand, Long::TO_ANNEX);
+            if table.board.rank() != *root {
+                return Ok(());
+            }
+            for from in following(table) {
+                take_from!(table, from, number);
+            }
+            let first = if combine.commutes() { *root } else { 0 };
+            let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
+            Operands::gather(table, number, (operand.len(), 0), first, *result, scratch.region())?.fold(*combine)
+        }
     }
-    for from in following(table) {
-        table.take_from(from, number).await;
-    }
-    let first = if combine.commutes() { root } else { 0 };
-    let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
-    Operands::gather(table, number, (operand.len(), 0), first, result, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members, from byte `offset` of them on, into `mine`.
@@ -139,21 +151,35 @@ pub async fn reduce_scatter(
     mine: Region,
     combine: &dyn Combine,
 ) -> Outcome {
-    let number = table.come_with(operand, Long::TO_ANNEX).await;
-    table.wait_for_all(number).await;
+    let number = come_with!(table, operand, Long::TO_ANNEX);
+    wait_for_all!(table, number);
     let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
     Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members into `result` of all.
-#[inline(always)]
-pub async fn allreduce(table: &SharedBoard, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
-    let number = table.come_with(operand, Long::TO_ANNEX).await;
-    table.wait_for_all(number).await;
-    let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
-    let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, result, scratch.region())?;
-    operands.pair_up(combine)?;
-    operands.fold(combine)
+pub struct Allreduce<'a> {
+    /// This member's.
+    pub operand: Region,
+    /// Where the result goes.
+    pub result: Region,
+    /// How two are combined.
+    pub combine: &'a dyn Combine,
+}
+
+impl Algorithm for Allreduce<'_> {
+    #[inline(always)]
+    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
+        async move {
+            let Call { table, arguments: Self { operand, result, combine }, .. } = call;
+            let number = come_with!(table, *operand, Long::TO_ANNEX);
+            wait_for_all!(table, number);
+            let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
+            let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, *result, scratch.region())?;
+            operands.pair_up(*combine)?;
+            operands.fold(*combine)
+        }
+    }
 }
 
 /// Combines short operands of all members into `result` of all: each combines a share of them, and reads the others'.
@@ -166,17 +192,17 @@ pub async fn allreduce_by_short_shares(
     let shares = even_shares(result, combine.element_bytes(), table.board.size());
     let mine = shares[table.board.rank()];
     let offset = mine.start() as usize - result.start() as usize;
-    let number = table.come_with(operand, Long::TO_ANNEX).await;
-    table.wait_for_all(number).await;
+    let number = come_with!(table, operand, Long::TO_ANNEX);
+    wait_for_all!(table, number);
     let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
     let operands = Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region());
     let mut outcome = operands.and_then(|mut operands| {
         operands.pair_up(combine)?;
         operands.fold(combine)
     });
-    let combined = table.come_with(mine, Long::TO_ANNEX).await;
+    let combined = come_with!(table, mine, Long::TO_ANNEX);
     for from in following(table) {
-        table.wait_for(from, combined).await;
+        wait_for!(table, from, combined);
         outcome = outcome.and_then(|()| table.take(&table.board.posted(from, combined), shares[from]));
     }
     outcome
@@ -191,8 +217,15 @@ pub async fn allreduce_by_shares(
     combine: &dyn Combine,
 ) -> Option<Outcome> {
     let (rank, size) = (table.board.rank(), table.board.size());
-    let number = table.come_with_both(operand, result).await;
-    table.wait_for_all(number).await;
+    let number = begin!(table, needs_annex: table.board.needs_annex(operand));
+    // The result will be posted later, and must be readable in place too.
+    if table.board.is_readable(result) {
+        table.board.write(number, operand, Long::TO_ANNEX);
+    } else {
+        table.board.write_message(number, operand.len());
+    }
+    table.post(number);
+    wait_for_all!(table, number);
     let posted = |rank| table.board.posted(rank, number);
     if (0..size).any(|rank| posted(rank).is_message()) {
         return None;
@@ -204,14 +237,14 @@ pub async fn allreduce_by_shares(
     let offset = |share: Region| share.start() as usize - result.start() as usize;
     let mut outcome = combine_share(table, number, offset(shares[rank]), operand, shares[rank], combine);
     // Who comes to this has read all that it needs of the operands.
-    let combined = table.come_with(result, Long::TO_ANNEX).await;
+    let combined = come_with!(table, result, Long::TO_ANNEX);
     for from in following(table) {
-        table.wait_for(from, combined).await;
+        wait_for!(table, from, combined);
         let made = table.board.posted(from, combined);
         outcome = outcome.and_then(|()| table.read(&made, offset(shares[from]), shares[from]));
     }
-    let read = table.come().await;
-    table.wait_for_all(read).await;
+    let read = come!(table);
+    wait_for_all!(table, read);
     Some(outcome)
 }
 
