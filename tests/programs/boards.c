@@ -22,7 +22,7 @@ static void fill(uint64_t seed, int count)
 /* The first ones of a communicator go in messages, and the first ones that do not block. */
 static void sums(MPI_Comm comm, int count, uint64_t seed)
 {
-    int in_place = seed % 2, members;
+    int in_place = seed % 2, members, here;
     MPI_Request request;
     MPI_Comm fresh;
     MPI_Comm_size(comm, &members);
@@ -32,6 +32,15 @@ static void sums(MPI_Comm comm, int count, uint64_t seed)
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     MPI_Iallreduce(mine, whole, count, MPI_DOUBLE, MPI_SUM, comm, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(memcmp(whole, apart, (size_t)count * sizeof *whole) == 0);
+    MPI_Comm_rank(comm, &here);
+    memset(apart, 0, (size_t)count * sizeof *apart);
+    memset(whole, 0, (size_t)count * sizeof *whole);
+    MPI_Iexscan(mine, apart, count, MPI_DOUBLE, MPI_SUM, fresh, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (in_place && here > 0)
+        memcpy(whole, mine, (size_t)count * sizeof *whole);
+    MPI_Exscan(in_place && here > 0 ? MPI_IN_PLACE : mine, whole, count, MPI_DOUBLE, MPI_SUM, comm);
     CHECK(memcmp(whole, apart, (size_t)count * sizeof *whole) == 0);
     MPI_Iscan(mine, apart, count, MPI_DOUBLE, MPI_SUM, fresh, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -54,8 +63,6 @@ static void sums(MPI_Comm comm, int count, uint64_t seed)
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         MPI_Reduce(mine, whole, count, MPI_DOUBLE, MPI_SUM, root, comm);
         memset(mine, 0, (size_t)count * sizeof *mine);
-        int here;
-        MPI_Comm_rank(comm, &here);
         CHECK(here != root || memcmp(whole, apart, (size_t)count * sizeof *whole) == 0);
     }
 }

@@ -591,6 +591,9 @@ impl Cell {
                 engine.meetings.linger();
                 if idle % 64 == 0 {
                     drop(engine);
+                    if idle % sleep::POLLS_BEFORE_YIELD == 0 {
+                        pause::yield_now();
+                    }
                     engine = self.lock_to_wait();
                 }
                 spun += 1 + sleep::POLLS_OF_A_SOCKET * engine.links.receivers().len() as u32;

@@ -23,6 +23,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Polls without success before a process that has a core to itself goes to sleep.
 pub const SPIN_POLLS: u32 = 20_000;
 
+/// Polls without success, a multiple of 64, after which a process that has a core to itself yields once: where others
+/// use the machine too, who it waits for may have been put on the same core.
+pub const POLLS_BEFORE_YIELD: u32 = 512;
+
 /// Polls without success before acknowledgements that wait for company go out.
 pub const POLLS_BEFORE_FLUSH: u32 = 4;
 

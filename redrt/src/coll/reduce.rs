@@ -69,7 +69,7 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
 }
 
 /// The board over which operands are combined, if there is one.
-fn table_for<'a>(peers: &'a Peers, combine: &dyn Combine) -> Option<&'a board::SharedBoard> {
+pub(super) fn table_for<'a>(peers: &'a Peers, combine: &dyn Combine) -> Option<&'a board::SharedBoard> {
     peers.table.as_deref().filter(|_| combine.is_fast())
 }
 

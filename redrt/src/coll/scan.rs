@@ -1,12 +1,17 @@
 //! Prefix reductions by recursive doubling, operands in rank order.
 
-use super::reduce::{Combine, join};
-use super::{Outcome, Peers};
+use super::board::Call;
+use super::reduce::{Combine, join, table_for};
+use super::{Outcome, Peers, board};
 use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// Leaves in `buffer` the combination of `buffer` of all members up to this one.
 pub async fn scan(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
+    if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(buffer.len(), peers.size())) {
+        let arguments = board::Scan { operand: buffer, result: buffer, combine };
+        return Call::new(table, || peers.clone(), arguments).run().await;
+    }
     let mut scratch = Scratch::spare(if peers.rank > 0 { buffer.len() } else { 0 });
     let incoming = scratch.region();
     for distance in distances(&peers) {
@@ -21,6 +26,10 @@ pub async fn scan(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcom
 /// Leaves in `result` the combination of `operand` of all members before this one; untouched on the first. They may not
 /// be the same.
 pub async fn exscan(peers: Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
+    if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(operand.len(), peers.size())) {
+        let arguments = board::Exscan { operand, result, combine };
+        return Call::new(table, || peers.clone(), arguments).run().await;
+    }
     // What this member has of those up to itself, for the ones behind it, and what came from the ones before.
     let is_needed = |distance: usize| peers.rank + distance < peers.size();
     let (of_total, of_incoming) = (peers.rank > 0 && is_needed(2), peers.rank > 1);

@@ -267,6 +267,33 @@ fn plan_allreduce(
 collective!(allreduce, iallreduce, allreduce_init, plan_allreduce(
     sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
 
+#[derive(Clone)]
+struct Scan {
+    reduction: Reduction,
+    operand: Operand,
+}
+
+impl Plan for Scan {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { reduction, operand } = self;
+        let result = operand.load();
+        async move {
+            prefix::scan(peers, result.region, &reduction).await?;
+            result.store();
+            Ok(())
+        }
+    }
+
+    #[inline(always)]
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (mine, result) = self.operand.in_place()?;
+        let may_be = self.reduction.is_fast() && board::are_few(mine.len(), table.size());
+        let arguments = board::Scan { operand: mine, result, combine: &self.reduction };
+        may_be.then(|| Call::new(table, peers, arguments))
+    }
+}
+
+#[inline(always)]
 fn plan_scan(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
@@ -277,19 +304,40 @@ fn plan_scan(
 ) -> Result<impl Plan + use<>> {
     one_group(comm)?;
     let reduction = Reduction::new(op, datatype)?;
-    let operand = Operand::new(sendbuf, recvbuf, count, datatype, comm)?;
-    Ok(move |peers: Peers| {
-        let result = operand.load();
-        async move {
-            prefix::scan(peers, result.region, &reduction).await?;
-            result.store();
-            Ok(())
-        }
-    })
+    Ok(Scan { reduction, operand: Operand::new(sendbuf, recvbuf, count, datatype, comm)? })
 }
 collective!(scan, iscan, scan_init, plan_scan(
     sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
 
+#[derive(Clone)]
+struct Exscan {
+    reduction: Reduction,
+    operand: Source,
+    result: Slot,
+}
+
+impl Plan for Exscan {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { reduction, operand, result } = self;
+        let mut operand = operand.load();
+        let result = result.load();
+        async move {
+            prefix::exscan(peers, operand.region(), result.region, &reduction).await?;
+            result.store();
+            Ok(())
+        }
+    }
+
+    #[inline(always)]
+    fn over<'a, P: MakePeers>(&'a self, table: &'a SharedBoard, peers: P) -> Option<Call<'a, P, impl Algorithm + 'a>> {
+        let (mine, result) = (self.operand.slot.in_place()?, self.result.in_place()?);
+        let may_be = self.reduction.is_fast() && board::are_few(mine.len(), table.size());
+        let arguments = board::Exscan { operand: mine, result, combine: &self.reduction };
+        may_be.then(|| Call::new(table, peers, arguments))
+    }
+}
+
+#[inline(always)]
 fn plan_exscan(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
@@ -301,15 +349,7 @@ fn plan_exscan(
     one_group(comm)?;
     let reduction = Reduction::new(op, datatype)?;
     let (operand, result) = (Source::new(sendbuf, recvbuf, count, datatype)?, Slot::new(recvbuf, count, datatype)?);
-    Ok(move |peers: Peers| {
-        let mut operand = operand.load();
-        let result = result.load();
-        async move {
-            prefix::exscan(peers, operand.region(), result.region, &reduction).await?;
-            result.store();
-            Ok(())
-        }
-    })
+    Ok(Exscan { reduction, operand, result })
 }
 collective!(exscan, iexscan, exscan_init, plan_exscan(
     sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));

@@ -98,7 +98,7 @@ mod reducing;
 
 pub use moving::{Allgather, Alltoall, Barrier, Bcast, Gather, Scatter};
 pub use reducing::{
-    Allreduce, Reduce, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce_scatter,
+    Allreduce, Exscan, Reduce, Scan, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce_scatter,
 };
 
 use super::{Failure, Outcome, Peers};

@@ -7,6 +7,7 @@ use redrt_transport::board::{ANNEX_BYTES_MAX, Board, Long};
 use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
 use std::future::Future;
+use std::ops::Range;
 
 /// Bytes of each member that are combined at a time: operands and result stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -55,14 +56,27 @@ impl Operands {
         result: Region,
         room: Region,
     ) -> Outcome<Self> {
-        let (size, bytes) = (table.board.size(), result.len());
-        let mut places = SmallVec::with_capacity(size);
-        for at in 0..size {
-            let posted = table.board.posted((first + at) % size, number);
+        let size = table.board.size();
+        Self::of(table, number, (length, offset), (0..size).map(|at| (first + at) % size), result, room)
+    }
+
+    /// The same of these members alone, at least two.
+    fn of(
+        table: &SharedBoard,
+        number: u64,
+        (length, offset): (usize, usize),
+        members: impl ExactSizeIterator<Item = usize>,
+        result: Region,
+        room: Region,
+    ) -> Outcome<Self> {
+        let (count, bytes) = (members.len(), result.len());
+        let mut places = SmallVec::with_capacity(count);
+        for (at, member) in members.enumerate() {
+            let posted = table.board.posted(member, number);
             let bytes = table.see(&posted, length)?.part(offset, bytes);
             let mine = match at {
+                _ if at == count - 1 => result,
                 0 => Region::empty(),
-                _ if at == size - 1 => result,
                 _ => room.part((at - 1) * bytes.len(), bytes.len()),
             };
             places.push(Operand { bytes, mine, is_mine: false });
@@ -86,6 +100,23 @@ impl Operands {
             self.places[number] = self.places[2 * number];
         }
         self.places.drain(paired..2 * paired);
+        Ok(())
+    }
+
+    /// Combines those in a range as members do that bring each other what they have of ever more before them: neighbours
+    /// from the right, then neighbours of these. It is in the place of the last one then.
+    fn fold_back(&mut self, combine: &dyn Combine, range: Range<usize>) -> Outcome {
+        let mut distance = 1;
+        while distance < range.len() {
+            for right in range.clone().rev().step_by(2 * distance) {
+                if let Some(left) = right.checked_sub(distance).filter(|left| range.contains(left)) {
+                    let combined = self.places[right].own();
+                    join(combine, self.places[left].bytes, combined.bytes)?;
+                    self.places[right] = combined;
+                }
+            }
+            distance *= 2;
+        }
         Ok(())
     }
 
@@ -139,6 +170,78 @@ impl Algorithm for Reduce<'_> {
             let first = if combine.commutes() { *root } else { 0 };
             let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
             Operands::gather(table, number, (operand.len(), 0), first, *result, scratch.region())?.fold(*combine)
+        }
+    }
+}
+
+/// Combines short operands of all members up to this one into `result`, in the order of [`crate::coll::scan::scan`].
+pub struct Scan<'a> {
+    /// This member's.
+    pub operand: Region,
+    /// Where the result goes.
+    pub result: Region,
+    /// How two are combined.
+    pub combine: &'a dyn Combine,
+}
+
+impl Algorithm for Scan<'_> {
+    #[inline(always)]
+    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
+        async move {
+            let Call { table, arguments: Self { operand, result, combine }, .. } = call;
+            let number = come_with!(table, *operand, Long::TO_ANNEX);
+            let rank = table.board.rank();
+            if rank == 0 {
+                result.copy_from(*operand);
+                return Ok(());
+            }
+            for from in 0..rank {
+                take_from!(table, from, number);
+            }
+            let (members, bytes) = (rank + 1, operand.len());
+            let mut scratch = Scratch::spare(bytes * (members - 2));
+            Operands::of(table, number, (bytes, 0), 0..members, *result, scratch.region())?
+                .fold_back(*combine, 0..members)
+        }
+    }
+}
+
+/// Combines short operands of all members before this one into `result`, in the order of
+/// [`crate::coll::scan::exscan`]; untouched on the first.
+pub struct Exscan<'a> {
+    /// This member's.
+    pub operand: Region,
+    /// Where the result goes.
+    pub result: Region,
+    /// How two are combined.
+    pub combine: &'a dyn Combine,
+}
+
+impl Algorithm for Exscan<'_> {
+    #[inline(always)]
+    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
+        async move {
+            let Call { table, arguments: Self { operand, result, combine }, .. } = call;
+            let number = come_with!(table, *operand, Long::TO_ANNEX);
+            let rank = table.board.rank();
+            if rank == 0 {
+                return Ok(());
+            }
+            for from in 0..rank {
+                take_from!(table, from, number);
+            }
+            let bytes = operand.len();
+            let mut scratch = Scratch::spare(bytes * rank.saturating_sub(2));
+            let mut operands = Operands::of(table, number, (bytes, 0), 0..rank, *result, scratch.region())?;
+            let last = operands.places[rank - 1].own();
+            // Twice as many of those before with each step.
+            let (mut end, mut count) = (rank - 1, 2);
+            while end > 0 {
+                operands.fold_back(*combine, end.saturating_sub(count)..end)?;
+                join(*combine, operands.places[end - 1].bytes, last.bytes)?;
+                (end, count) = (end.saturating_sub(count), 2 * count);
+            }
+            Ok(())
         }
     }
 }
