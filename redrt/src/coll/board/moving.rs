@@ -7,7 +7,6 @@ use crate::coll::{Failure, Outcome, Peers, all};
 use redrt_engine::doorbell;
 use redrt_transport::board::{Board, Posted};
 use redrt_transport::memory::Region;
-use std::future::Future;
 use std::io;
 
 /// Over once all members have called it.
@@ -15,12 +14,10 @@ pub struct Barrier;
 
 impl Algorithm for Barrier {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let number = come!(call.table);
-            wait_for_all!(call.table, number);
-            Ok(())
-        }
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let number = come!(call.table);
+        wait_for_all!(call.table, number);
+        Ok(())
     }
 }
 
@@ -35,26 +32,24 @@ pub struct Bcast {
 
 impl Algorithm for Bcast {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, peers, arguments: Self { buffer, root } } = call;
-            let is_root = table.board.rank() == *root;
-            let number = begin!(table, needs_annex: is_root && table.board.needs_annex(*buffer));
-            if is_root {
-                table.board.write(number, *buffer, table.in_place);
-            } else {
-                table.board.write_place(number, *buffer, table.in_place);
-            }
-            table.post(number);
-            if !is_root {
-                take_from!(table, *root, number);
-            }
-            let posted = table.board.posted(*root, number);
-            if !posted.is_elsewhere() && !posted.is_message() {
-                return if is_root { Ok(()) } else { table.take(&posted, *buffer) };
-            }
-            Box::pin(bcast_long(table, peers(), *buffer, *root, number, posted)).await
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, peers, arguments: Self { buffer, root } } = call;
+        let is_root = table.board.rank() == *root;
+        let number = begin!(table, needs_annex: is_root && table.board.needs_annex(*buffer));
+        if is_root {
+            table.board.write(number, *buffer, table.in_place);
+        } else {
+            table.board.write_place(number, *buffer, table.in_place);
         }
+        table.post(number);
+        if !is_root {
+            take_from!(table, *root, number);
+        }
+        let posted = table.board.posted(*root, number);
+        if !posted.is_elsewhere() && !posted.is_message() {
+            return if is_root { Ok(()) } else { table.take(&posted, *buffer) };
+        }
+        Box::pin(bcast_long(table, peers(), *buffer, *root, number, posted)).await
     }
 }
 
@@ -135,40 +130,38 @@ pub struct Gather<A> {
 
 impl<A: Pieces> Algorithm for Gather<A> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, peers, arguments: Self { mine, pieces, root } } = call;
-            if table.board.rank() != *root {
-                let mine = mine.unwrap_or(Region::empty());
-                let number = come_with!(table, mine, table.as_messages);
-                if !table.board.posted(table.board.rank(), number).is_message() {
-                    return Ok(());
-                }
-                let step = peers().start_send(*root, mine);
-                return step.await;
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, peers, arguments: Self { mine, pieces, root } } = call;
+        if table.board.rank() != *root {
+            let mine = mine.unwrap_or(Region::empty());
+            let number = come_with!(table, mine, table.as_messages);
+            if !table.board.posted(table.board.rank(), number).is_message() {
+                return Ok(());
             }
-            let number = come!(table);
-            let mut outcome = mine.map_or(Ok(()), |mine| copy(mine, pieces.piece(*root)));
-            let mut by_message = Vec::new();
-            for from in following(table) {
-                take_from!(table, from, number);
-                let posted = table.board.posted(from, number);
-                if posted.is_message() {
-                    by_message.push(from);
-                } else {
-                    outcome = outcome.and(table.take(&posted, pieces.piece(from)));
-                }
-            }
-            if !by_message.is_empty() {
-                let steps = {
-                    let peers = peers();
-                    let receive = |from| peers.start_receive(from, pieces.piece(from));
-                    by_message.into_iter().map(receive).collect::<Vec<_>>()
-                };
-                outcome = outcome.and(Box::pin(all(steps)).await);
-            }
-            outcome
+            let step = peers().start_send(*root, mine);
+            return step.await;
         }
+        let number = come!(table);
+        let mut outcome = mine.map_or(Ok(()), |mine| copy(mine, pieces.piece(*root)));
+        let mut by_message = Vec::new();
+        for from in following(table) {
+            take_from!(table, from, number);
+            let posted = table.board.posted(from, number);
+            if posted.is_message() {
+                by_message.push(from);
+            } else {
+                outcome = outcome.and(table.take(&posted, pieces.piece(from)));
+            }
+        }
+        if !by_message.is_empty() {
+            let steps = {
+                let peers = peers();
+                let receive = |from| peers.start_receive(from, pieces.piece(from));
+                by_message.into_iter().map(receive).collect::<Vec<_>>()
+            };
+            outcome = outcome.and(Box::pin(all(steps)).await);
+        }
+        outcome
     }
 }
 
@@ -185,38 +178,36 @@ pub struct Scatter<A> {
 
 impl<A: Pieces> Algorithm for Scatter<A> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, peers, arguments: Self { pieces, mine, root } } = call;
-            let rank = table.board.rank();
-            if rank != *root {
-                let number = come!(table);
-                let mine = mine.unwrap_or(Region::empty());
-                take_from!(table, *root, number);
-                let posted = table.board.posted_for(*root, number, rank);
-                if !posted.is_message() {
-                    return table.take(&posted, mine);
-                }
-                let step = peers().start_receive(*root, mine);
-                return step.await;
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, peers, arguments: Self { pieces, mine, root } } = call;
+        let rank = table.board.rank();
+        if rank != *root {
+            let number = come!(table);
+            let mine = mine.unwrap_or(Region::empty());
+            take_from!(table, *root, number);
+            let posted = table.board.posted_for(*root, number, rank);
+            if !posted.is_message() {
+                return table.take(&posted, mine);
             }
-            let number = begin!(table, needs_annex: table.board.need_annex(|to| pieces.piece(to)));
-            table.board.write_each(number, |to| pieces.piece(to), table.as_messages);
-            table.post(number);
-            let own = || mine.map_or(Ok(()), |mine| copy(pieces.piece(*root), mine));
-            let is_message = |to: &usize| table.board.posted_for(*root, number, *to).is_message();
-            if !following(table).any(|to| is_message(&to)) {
-                return own();
-            }
-            let steps = {
-                let peers = peers();
-                let send = |to| peers.start_send(to, pieces.piece(to));
-                following(table).filter(is_message).map(send).collect::<Vec<_>>()
-            };
-            // While the others take theirs.
-            let outcome = own();
-            outcome.and(Box::pin(all(steps)).await)
+            let step = peers().start_receive(*root, mine);
+            return step.await;
         }
+        let number = begin!(table, needs_annex: table.board.need_annex(|to| pieces.piece(to)));
+        table.board.write_each(number, |to| pieces.piece(to), table.as_messages);
+        table.post(number);
+        let own = || mine.map_or(Ok(()), |mine| copy(pieces.piece(*root), mine));
+        let is_message = |to: &usize| table.board.posted_for(*root, number, *to).is_message();
+        if !following(table).any(|to| is_message(&to)) {
+            return own();
+        }
+        let steps = {
+            let peers = peers();
+            let send = |to| peers.start_send(to, pieces.piece(to));
+            following(table).filter(is_message).map(send).collect::<Vec<_>>()
+        };
+        // While the others take theirs.
+        let outcome = own();
+        outcome.and(Box::pin(all(steps)).await)
     }
 }
 
@@ -230,45 +221,43 @@ pub struct Allgather<A> {
 
 impl<A: Pieces> Algorithm for Allgather<A> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, peers, arguments: Self { mine, pieces } } = call;
-            let rank = table.board.rank();
-            let mine = Mine::new(*mine, pieces.piece(rank))?;
-            let number = come_with!(table, mine.bytes, table.in_place);
-            mine.settle();
-            let mut outcome = Ok(());
-            let own = table.board.posted(rank, number);
-            let mut is_elsewhere = own.is_elsewhere();
-            let mut by_message = Vec::new();
-            for from in following(table) {
-                wait_for!(table, from, number);
-                let posted = table.board.posted(from, number);
-                is_elsewhere |= posted.is_elsewhere();
-                if posted.is_message() {
-                    by_message.push(from);
-                } else {
-                    outcome = outcome.and(table.take(&posted, pieces.piece(from)));
-                }
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, peers, arguments: Self { mine, pieces } } = call;
+        let rank = table.board.rank();
+        let mine = Mine::new(*mine, pieces.piece(rank))?;
+        let number = come_with!(table, mine.bytes, table.in_place);
+        mine.settle();
+        let mut outcome = Ok(());
+        let own = table.board.posted(rank, number);
+        let mut is_elsewhere = own.is_elsewhere();
+        let mut by_message = Vec::new();
+        for from in following(table) {
+            wait_for!(table, from, number);
+            let posted = table.board.posted(from, number);
+            is_elsewhere |= posted.is_elsewhere();
+            if posted.is_message() {
+                by_message.push(from);
+            } else {
+                outcome = outcome.and(table.take(&posted, pieces.piece(from)));
             }
-            if own.is_message() || !by_message.is_empty() {
-                let steps = {
-                    let peers = peers();
-                    let receive = |from| peers.start_receive(from, pieces.piece(from));
-                    let mut steps: Vec<_> = by_message.into_iter().map(receive).collect();
-                    if own.is_message() {
-                        steps.extend(following(table).map(|to| peers.start_send(to, mine.bytes)));
-                    }
-                    steps
-                };
-                outcome = outcome.and(Box::pin(all(steps)).await);
-            }
-            if is_elsewhere {
-                let read = come!(table);
-                wait_for_all!(table, read);
-            }
-            outcome
         }
+        if own.is_message() || !by_message.is_empty() {
+            let steps = {
+                let peers = peers();
+                let receive = |from| peers.start_receive(from, pieces.piece(from));
+                let mut steps: Vec<_> = by_message.into_iter().map(receive).collect();
+                if own.is_message() {
+                    steps.extend(following(table).map(|to| peers.start_send(to, mine.bytes)));
+                }
+                steps
+            };
+            outcome = outcome.and(Box::pin(all(steps)).await);
+        }
+        if is_elsewhere {
+            let read = come!(table);
+            wait_for_all!(table, read);
+        }
+        outcome
     }
 }
 
@@ -282,43 +271,41 @@ pub struct Alltoall<A, B> {
 
 impl<A: Pieces, B: Pieces> Algorithm for Alltoall<A, B> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, peers, arguments: Self { out, into } } = call;
-            let rank = table.board.rank();
-            let number = begin!(table, needs_annex: table.board.need_annex(|to| out.piece(to)));
-            table.board.write_each(number, |to| out.piece(to), table.in_place);
-            table.post(number);
-            let mut by_message = Vec::new();
-            let mut outcome = copy(out.piece(rank), into.piece(rank));
-            let mut is_elsewhere = table.board.posted(rank, number).is_elsewhere();
-            for from in following(table) {
-                wait_for!(table, from, number);
-                is_elsewhere |= table.board.posted(from, number).is_elsewhere();
-                let posted = table.board.posted_for(from, number, rank);
-                if posted.is_message() {
-                    by_message.push(from);
-                } else {
-                    outcome = outcome.and(table.take(&posted, into.piece(from)));
-                }
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, peers, arguments: Self { out, into } } = call;
+        let rank = table.board.rank();
+        let number = begin!(table, needs_annex: table.board.need_annex(|to| out.piece(to)));
+        table.board.write_each(number, |to| out.piece(to), table.in_place);
+        table.post(number);
+        let mut by_message = Vec::new();
+        let mut outcome = copy(out.piece(rank), into.piece(rank));
+        let mut is_elsewhere = table.board.posted(rank, number).is_elsewhere();
+        for from in following(table) {
+            wait_for!(table, from, number);
+            is_elsewhere |= table.board.posted(from, number).is_elsewhere();
+            let posted = table.board.posted_for(from, number, rank);
+            if posted.is_message() {
+                by_message.push(from);
+            } else {
+                outcome = outcome.and(table.take(&posted, into.piece(from)));
             }
-            let is_message = |to: &usize| table.board.posted_for(rank, number, *to).is_message();
-            if !by_message.is_empty() || following(table).any(|to| is_message(&to)) {
-                let steps = {
-                    let peers = peers();
-                    let receive = |from| peers.start_receive(from, into.piece(from));
-                    let mut steps: Vec<_> = by_message.into_iter().map(receive).collect();
-                    let send = |to| peers.start_send(to, out.piece(to));
-                    steps.extend(following(table).filter(is_message).map(send));
-                    steps
-                };
-                outcome = outcome.and(Box::pin(all(steps)).await);
-            }
-            if is_elsewhere {
-                let read = come!(table);
-                wait_for_all!(table, read);
-            }
-            outcome
         }
+        let is_message = |to: &usize| table.board.posted_for(rank, number, *to).is_message();
+        if !by_message.is_empty() || following(table).any(|to| is_message(&to)) {
+            let steps = {
+                let peers = peers();
+                let receive = |from| peers.start_receive(from, into.piece(from));
+                let mut steps: Vec<_> = by_message.into_iter().map(receive).collect();
+                let send = |to| peers.start_send(to, out.piece(to));
+                steps.extend(following(table).filter(is_message).map(send));
+                steps
+            };
+            outcome = outcome.and(Box::pin(all(steps)).await);
+        }
+        if is_elsewhere {
+            let read = come!(table);
+            wait_for_all!(table, read);
+        }
+        outcome
     }
 }

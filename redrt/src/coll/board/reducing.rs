@@ -6,7 +6,6 @@ use crate::coll::{Failure, Outcome};
 use redrt_transport::board::{ANNEX_BYTES_MAX, Board, Long};
 use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
-use std::future::Future;
 use std::ops::Range;
 
 /// Bytes of each member that are combined at a time: operands and result stay in a core's cache.
@@ -157,20 +156,18 @@ pub struct Reduce<'a> {
 
 impl Algorithm for Reduce<'_> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, arguments: Self { operand, result, combine, root }, .. } = call;
-            let number = come_with!(table, *operand, Long::TO_ANNEX);
-            if table.board.rank() != *root {
-                return Ok(());
-            }
-            for from in following(table) {
-                take_from!(table, from, number);
-            }
-            let first = if combine.commutes() { *root } else { 0 };
-            let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
-            Operands::gather(table, number, (operand.len(), 0), first, *result, scratch.region())?.fold(*combine)
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, arguments: Self { operand, result, combine, root }, .. } = call;
+        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        if table.board.rank() != *root {
+            return Ok(());
         }
+        for from in following(table) {
+            take_from!(table, from, number);
+        }
+        let first = if combine.commutes() { *root } else { 0 };
+        let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
+        Operands::gather(table, number, (operand.len(), 0), first, *result, scratch.region())?.fold(*combine)
     }
 }
 
@@ -186,23 +183,20 @@ pub struct Scan<'a> {
 
 impl Algorithm for Scan<'_> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, arguments: Self { operand, result, combine }, .. } = call;
-            let number = come_with!(table, *operand, Long::TO_ANNEX);
-            let rank = table.board.rank();
-            if rank == 0 {
-                result.copy_from(*operand);
-                return Ok(());
-            }
-            for from in 0..rank {
-                take_from!(table, from, number);
-            }
-            let (members, bytes) = (rank + 1, operand.len());
-            let mut scratch = Scratch::spare(bytes * (members - 2));
-            Operands::of(table, number, (bytes, 0), 0..members, *result, scratch.region())?
-                .fold_back(*combine, 0..members)
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, arguments: Self { operand, result, combine }, .. } = call;
+        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        let rank = table.board.rank();
+        if rank == 0 {
+            result.copy_from(*operand);
+            return Ok(());
         }
+        for from in 0..rank {
+            take_from!(table, from, number);
+        }
+        let (members, bytes) = (rank + 1, operand.len());
+        let mut scratch = Scratch::spare(bytes * (members - 2));
+        Operands::of(table, number, (bytes, 0), 0..members, *result, scratch.region())?.fold_back(*combine, 0..members)
     }
 }
 
@@ -219,30 +213,28 @@ pub struct Exscan<'a> {
 
 impl Algorithm for Exscan<'_> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, arguments: Self { operand, result, combine }, .. } = call;
-            let number = come_with!(table, *operand, Long::TO_ANNEX);
-            let rank = table.board.rank();
-            if rank == 0 {
-                return Ok(());
-            }
-            for from in 0..rank {
-                take_from!(table, from, number);
-            }
-            let bytes = operand.len();
-            let mut scratch = Scratch::spare(bytes * rank.saturating_sub(2));
-            let mut operands = Operands::of(table, number, (bytes, 0), 0..rank, *result, scratch.region())?;
-            let last = operands.places[rank - 1].own();
-            // Twice as many of those before with each step.
-            let (mut end, mut count) = (rank - 1, 2);
-            while end > 0 {
-                operands.fold_back(*combine, end.saturating_sub(count)..end)?;
-                join(*combine, operands.places[end - 1].bytes, last.bytes)?;
-                (end, count) = (end.saturating_sub(count), 2 * count);
-            }
-            Ok(())
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, arguments: Self { operand, result, combine }, .. } = call;
+        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        let rank = table.board.rank();
+        if rank == 0 {
+            return Ok(());
         }
+        for from in 0..rank {
+            take_from!(table, from, number);
+        }
+        let bytes = operand.len();
+        let mut scratch = Scratch::spare(bytes * rank.saturating_sub(2));
+        let mut operands = Operands::of(table, number, (bytes, 0), 0..rank, *result, scratch.region())?;
+        let last = operands.places[rank - 1].own();
+        // Twice as many of those before with each step.
+        let (mut end, mut count) = (rank - 1, 2);
+        while end > 0 {
+            operands.fold_back(*combine, end.saturating_sub(count)..end)?;
+            join(*combine, operands.places[end - 1].bytes, last.bytes)?;
+            (end, count) = (end.saturating_sub(count), 2 * count);
+        }
+        Ok(())
     }
 }
 
@@ -272,16 +264,14 @@ pub struct Allreduce<'a> {
 
 impl Algorithm for Allreduce<'_> {
     #[inline(always)]
-    fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send {
-        async move {
-            let Call { table, arguments: Self { operand, result, combine }, .. } = call;
-            let number = come_with!(table, *operand, Long::TO_ANNEX);
-            wait_for_all!(table, number);
-            let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
-            let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, *result, scratch.region())?;
-            operands.pair_up(*combine)?;
-            operands.fold(*combine)
-        }
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, arguments: Self { operand, result, combine }, .. } = call;
+        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        wait_for_all!(table, number);
+        let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
+        let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, *result, scratch.region())?;
+        operands.pair_up(*combine)?;
+        operands.fold(*combine)
     }
 }
 
