@@ -42,8 +42,8 @@ pub trait Plan: Clone + Send + Sync + 'static {
     /// Reads what this member contributes, and begins.
     fn run(self, peers: Peers) -> impl Running;
 
-    /// The same over a board, in place. `peers` makes the members for what goes in messages. `None`: something has to be
-    /// packed, or cannot go over a board.
+    /// The same over a board, in place. `peers` makes the members for what goes in messages. `None`: something has to
+    /// be packed, or cannot go over a board.
     #[inline(always)]
     fn over<'a, P: MakePeers>(
         &'a self,
@@ -54,8 +54,8 @@ pub trait Plan: Clone + Send + Sync + 'static {
     }
 }
 
-/// Does all of it over the board, if that can be done in place. It takes so little time that to make a future of all the
-/// ways in which it may go would count, and to move the plan.
+/// Does all of it over the board, if that can be done in place. It takes so little time that to make a future of all
+/// the ways in which it may go would count, and to move the plan.
 #[inline(always)]
 fn at_once(plan: &impl Plan, table: &SharedBoard, peers: impl MakePeers) -> Option<Outcome> {
     let call = plan.over(table, peers);

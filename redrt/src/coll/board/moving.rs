@@ -117,8 +117,8 @@ impl SharedBoard {
     }
 }
 
-/// Brings `mine` of every member to its piece of `pieces` at `root`. Long pieces come as messages, so that only the root
-/// waits.
+/// Brings `mine` of every member to its piece of `pieces` at `root`. Long pieces come as messages, so that only the
+/// root waits.
 pub struct Gather<A> {
     /// `None` at the root: it is in place.
     pub mine: Option<Region>,

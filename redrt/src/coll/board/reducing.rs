@@ -102,8 +102,8 @@ impl Operands {
         Ok(())
     }
 
-    /// Combines those in a range as members do that bring each other what they have of ever more before them: neighbours
-    /// from the right, then neighbours of these. It is in the place of the last one then.
+    /// Combines those in a range as members do that bring each other what they have of ever more before them:
+    /// neighbours from the right, then neighbours of these. It is in the place of the last one then.
     fn fold_back(&mut self, combine: &dyn Combine, range: Range<usize>) -> Outcome {
         let mut distance = 1;
         while distance < range.len() {
