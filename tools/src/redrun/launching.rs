@@ -25,6 +25,9 @@ impl Shell<'_> {
         let rooms = self.rooms(&placement);
         self.handle(Input::Launched { placement, recovery, rooms });
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        let restore = self.restore()?;
+        // An image has the processors of its process with it, and its host may be another, which has not what was said.
+        let slots = if restore.is_none() { self.slots() } else { Vec::new() };
         let launch = Launch {
             job: self.job_number,
             world: job.world.clone(),
@@ -41,10 +44,10 @@ impl Shell<'_> {
             origin: self.origin(),
             allows_other_mpi: job.allows_other_mpi,
             binding: job.hosts.binding,
-            slots: self.slots(),
+            slots,
             // That of a spawned job is something else.
             standard_input: job.origin.is_none(),
-            restore: self.restore()?,
+            restore,
         };
         let hosts: Vec<_> =
             (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
