@@ -33,7 +33,7 @@ const POSTED_END: usize = INLINE_BYTES_MAX + ANNEX_BYTES_MAX;
 
 /// Where a piece is that must come as a message.
 const MESSAGE: u64 = u64::MAX;
-/// Where pieces for each member are that all fit into the cell: so many [`Short`] entries say it.
+/// Stands for pieces for each member that all fit into the cell. A [`Short`] for each member says where its piece is.
 const SHORT: u64 = u64::MAX - 1;
 
 /// Where and how long a piece for one of the members is, where all of them fit into the cell: with a few members and

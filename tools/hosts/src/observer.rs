@@ -114,8 +114,9 @@ impl Observer {
     }
 }
 
-/// Whether another way to the root is looked for, of which nothing was heard for so many ticks. Each way takes the
-/// place of the one before, and of the answer that was to come there: so each gets twice the time of the one before.
+/// Whether another way to the root is looked for after `missed` ticks in which nothing was heard of it. A new way takes
+/// the place of the one before, and an answer that was to come there is lost. So each way gets twice the time of the
+/// one before.
 fn is_way_due(missed: u32) -> bool {
     missed.checked_sub(WAY_TICKS).is_some_and(|since| {
         let number = since + 1;

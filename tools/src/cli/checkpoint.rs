@@ -287,7 +287,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(wrong(ResumeError::Shape(name)));
     }
-    // There is none: it is refused.
+    // A rankfile is refused here.
     hosts::rankfile(arguments)?;
     let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
     let (kept, unfit, lock) = match arguments.come_back {

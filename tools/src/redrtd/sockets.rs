@@ -67,7 +67,7 @@ fn boot() -> String {
 fn sweep(parent: &Path, boot: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_named_so = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        // Of the entry itself: a link is none.
+        // Of the entry itself: a symbolic link is not followed.
         let is_own = || entry.metadata().is_ok_and(|facts| facts.is_dir() && facts.uid() == Uid::effective().as_raw());
         if is_named_so
             && is_own()

@@ -59,7 +59,7 @@ impl Operands {
         Self::of(table, number, (length, offset), (0..size).map(|at| (first + at) % size), result, room)
     }
 
-    /// The same of these members alone, at least two.
+    /// The same of these members alone, at least one.
     fn of(
         table: &SharedBoard,
         number: u64,
