@@ -1,6 +1,6 @@
 //! Which processors processes may use.
 
-use redrt_tests::{Ended, Job};
+use redrt_tests::{Ended, Job, compile};
 use std::path::Path;
 
 /// Prints what it may use.
@@ -102,4 +102,23 @@ fn too_few_gpus_are_told() {
     let job = Job::new(2, Path::new("/bin/true")).environment("CUDA_VISIBLE_DEVICES", "0");
     let ended = job.options(&["--gpus-per-process", "1"]).run().ended_with(0);
     ended.said("2 processes share 1 GPUs, of which 2 are needed");
+}
+
+/// One that has no core of its own copies more; what is copied and what is read in place must be the same for all.
+#[test]
+fn ranks_that_may_use_different_cores_agree_on_what_is_copied() {
+    let boards = compile("boards");
+    let lines = |ended: &Ended| {
+        let mut lines: Vec<_> = ended.out.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let expected = lines(&Job::new(2, &boards).arguments(&["1"]).run().ended_with(0));
+    let first = lists(&bound(1, &["--bind-to", "core"])).concat();
+    for bound in ["0", "1"] {
+        let run = r#"[ $REDRT_RANK = "$2" ] && exec taskset -c "$1" "$0" 1; exec "$0" 1"#;
+        let arguments = ["-c", run, boards.to_str().unwrap(), &first, bound];
+        let ended = Job::new(2, Path::new("/bin/sh")).arguments(&arguments).run().ended_with(0);
+        assert_eq!(lines(&ended), expected, "{ended}");
+    }
 }

@@ -22,6 +22,25 @@ pub trait Combine: Send + Sync {
     fn is_fast(&self) -> bool;
 }
 
+impl<T: Combine + ?Sized> Combine for &T {
+    #[inline(always)]
+    fn combine(&self, left: Region, right: Region) -> Result<(), crate::error::Error> {
+        (**self).combine(left, right)
+    }
+
+    fn element_bytes(&self) -> usize {
+        (**self).element_bytes()
+    }
+
+    fn commutes(&self) -> bool {
+        (**self).commutes()
+    }
+
+    fn is_fast(&self) -> bool {
+        (**self).is_fast()
+    }
+}
+
 pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcome {
     combine.combine(left, right).map_err(Failure::Refused)
 }

@@ -265,6 +265,12 @@ impl Comm {
         self.seat.table(self)
     }
 
+    /// The board for a blocking collective whose arguments nobody checks against those of others, if there is one.
+    #[inline(always)]
+    pub fn unchecked_table(&self) -> Option<&Arc<board::SharedBoard>> {
+        if check::is_on() { None } else { self.seat.taken() }
+    }
+
     /// The members, for a blocking collective over this board or in messages.
     pub fn peers_with(&self, table: Option<Arc<board::SharedBoard>>) -> Peers {
         Peers { table, ..self.peers() }

@@ -105,6 +105,12 @@ impl Seat {
         self.come_closer(comm)
     }
 
+    /// The table, if it has one.
+    #[inline(always)]
+    pub fn taken(&self) -> Option<&Arc<SharedBoard>> {
+        self.place.table()
+    }
+
     fn come_closer(&self, comm: &Comm) -> Result<Option<&Arc<SharedBoard>>> {
         let count = self.collectives.load(Ordering::Relaxed).saturating_add(1);
         self.collectives.store(count, Ordering::Relaxed);
@@ -163,7 +169,9 @@ pub(super) async fn agree(comm: &Comm, peers: &Peers, purpose: Use) -> Outcome<O
     let mask = if purpose == Use::Nonblocking { OF_NONBLOCKING } else { !0 };
     let agreed = agree_on(peers, sharing, offered.unwrap_or(0) & mask, highest).await;
     let blocks = purpose == Use::Blocking;
-    let agreed = agreed.map(|board| board.map(|board| SharedBoard::new(Arc::new(board), comm.context, blocks)));
+    let agreed = agreed.map(|agreed| {
+        agreed.map(|(board, shares_core)| SharedBoard::new(Arc::new(board), comm.context, blocks, shares_core))
+    });
     let mut places = lock(&PLACES_TAKEN);
     places.is_agreeing &= offered.is_none();
     let agreed = agreed?;
@@ -171,13 +179,17 @@ pub(super) async fn agree(comm: &Comm, peers: &Peers, purpose: Use) -> Outcome<O
     Ok(agreed)
 }
 
+/// The board, and whether some member shares its core: what is copied and what is read in place is the same at all.
 async fn agree_on(
     peers: &Peers,
     sharing: Option<(Segment, Box<[Member]>)>,
     offered: u32,
     highest: u64,
-) -> Outcome<Option<Board>> {
-    let all = cards::exchange_among(peers.clone(), [u64::from(offered), highest, probe(), 0]).await?;
+) -> Outcome<Option<(Board, bool)>> {
+    let shares_core = engine::cell().lock().shares_core();
+    let card = [u64::from(offered), highest, probe(), u64::from(shares_core)];
+    let all = cards::exchange_among(peers.clone(), card).await?;
+    let some_share = all.iter().any(|card| card[3] != 0);
     let free = all.iter().fold(!0, |free, card: &Card| free & card[0] as u32);
     let base = all.iter().map(|card| card[1]).max().unwrap_or_default();
     let reads_all = sharing
@@ -187,7 +199,8 @@ async fn agree_on(
     let all = cards::exchange_among(peers.clone(), [u64::from(reads_all), 0, 0, 0]).await?;
     let direct = all.iter().all(|card| card[0] == 1);
     let Some((segment, members)) = sharing.filter(|_| free != 0) else { return Ok(None) };
-    Ok(job().map(|_| Board::new(segment, free.trailing_zeros(), members, peers.rank, direct, base)))
+    let board = || Board::new(segment, free.trailing_zeros(), members, peers.rank, direct, base);
+    Ok(job().map(|_| (board(), some_share)))
 }
 
 /// The address by which others try to read this process's memory.

@@ -223,13 +223,13 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let CopyPlace { me, incarnation, host, host_number, local_process_count, listen, is_restored, undo } = place;
+    let CopyPlace { me, incarnation, host, host_number, core_sharers, listen, is_restored, undo } = place;
     let welcome = Welcome {
         me,
         incarnation,
         host,
         host_number,
-        local_process_count,
+        core_sharers,
         listen,
         faults: Vec::new(),
         ..before.welcome.clone()

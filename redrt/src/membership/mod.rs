@@ -320,7 +320,7 @@ fn alone() -> std::io::Result<Welcome> {
         options: Options { transport: Transport::Shm, seed: pid, ..Options::default() },
         host: host.unwrap_or_else(|_| "localhost".to_owned()),
         host_number: 0,
-        local_process_count: 1,
+        core_sharers: 1,
         shared_memory: None,
         listen: ([127, 0, 0, 1], 0).into(),
         faults: Vec::new(),
@@ -381,10 +381,10 @@ fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
     }
 }
 
-/// More processes than cores on this host.
+/// More processes than cores where this process may run.
 fn shares_core(welcome: &Welcome) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    welcome.local_process_count > cores
+    welcome.core_sharers > cores
 }
 
 /// The replication protocol as the job's options ask for it.

@@ -558,7 +558,7 @@ fn welcome(
         },
         host: format!("h{}", world.process(me).0),
         host_number: world.process(me).0,
-        local_process_count: 1,
+        core_sharers: 1,
         shared_memory: None,
         listen: ([127, 0, 0, 1], 0).into(),
         faults: Vec::new(),

@@ -133,6 +133,12 @@ impl Posted {
         self.entry.place == MESSAGE
     }
 
+    /// It stands for a piece for each, all of which are in the cell.
+    #[inline]
+    pub fn are_short(&self) -> bool {
+        self.entry.place == SHORT
+    }
+
     /// It is in its process's memory, which must leave it there until it was read; or one of several pieces is.
     pub fn is_elsewhere(&self) -> bool {
         is_elsewhere(self.entry)
@@ -164,8 +170,8 @@ enum What {
 pub struct Board {
     place: u32,
     members: Box<[Member]>,
-    /// Where each of them says that it sleeps.
-    sleeps: Box<[&'static AtomicU32]>,
+    /// Where each of the others says that it sleeps.
+    sleeps: Box<[(ProcessIndex, &'static AtomicU32)]>,
     places: Box<[*const BoardCells]>,
     annexes: Box<[*const u8]>,
     rank: usize,
@@ -217,7 +223,8 @@ impl Board {
             unsafe { segment.board(member.process).add(at) }
         });
         let annexes = annexes.collect();
-        let sleeps = members.iter().map(|member| segment.sleep_word(member.process)).collect();
+        let others = members.iter().enumerate().filter(|(member, _)| *member != rank);
+        let sleeps = others.map(|(_, member)| (member.process, segment.sleep_word(member.process))).collect();
         let (settled, last) = (AtomicU64::new(base), AtomicU64::new(base));
         Self { place, members, sleeps, places, annexes, rank, direct, settled, last }
     }
@@ -229,6 +236,7 @@ impl Board {
     }
 
     /// The rank of this process.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -388,8 +396,7 @@ impl Board {
             self.work(self.rank, number).reset();
             entry.place = into.start() as u64;
         }
-        // SAFETY: - this member's own cell, which nobody reads now.
-        unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
+        self.write_entry(number, entry);
     }
 
     /// Whether a member has come and wants `length` bytes which others may bring.
@@ -411,7 +418,8 @@ impl Board {
         let parts = self.work(member, number);
         while let Some(part) = parts.take(total) {
             if parts.finish(total, work(part).is_ok()) && member != self.rank {
-                self.rouse(|other| other == member, &poke);
+                let process = self.members[member].process;
+                shm::rouse(self.sleeps.iter().copied().filter(|(other, _)| *other == process), &poke);
             }
         }
     }
@@ -436,16 +444,24 @@ impl Board {
 
     /// Writes what this member posts for all: `piece`, or where it is if it is `long`.
     #[inline(always)]
-    pub fn write(&self, number: u64, piece: Region, long: Long) {
+    pub fn write(&self, number: u64, piece: Region, long: Long) -> Posted {
         let mut room = Room { cell: 0, annex: INLINE_BYTES_MAX };
         let entry = self.put(number, piece, long, &mut room);
-        // SAFETY: - this member's own cell, which nobody reads now: `next` says what must have come before.
-        unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
+        self.write_entry(number, entry)
     }
 
-    /// Writes one piece for each other member, and for all whether one of them is where only its member knows.
+    /// What was written is given back: who looks for it in the cell waits until that line is here and nobody else's.
     #[inline(always)]
-    pub fn write_each(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) {
+    fn write_entry(&self, number: u64, entry: Entry) -> Posted {
+        // SAFETY: - this member's own cell, which nobody reads now: `next` says what must have come before.
+        unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
+        Posted { member: self.rank, number, entry }
+    }
+
+    /// Writes one piece for each other member, and for all whether one of them is where only its member knows, which is
+    /// given back.
+    #[inline(always)]
+    pub fn write_each(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) -> Posted {
         let end = self.short_end(&piece);
         if end > INLINE_BYTES_MAX {
             return self.write_each_long(number, piece, long);
@@ -462,11 +478,10 @@ impl Board {
             }
             place += piece.len();
         }
-        // SAFETY: - as above.
-        unsafe { (&raw mut (*self.own(number)).entry).write(Entry { length: 0, place: SHORT }) };
+        self.write_entry(number, Entry { length: 0, place: SHORT })
     }
 
-    fn write_each_long(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) {
+    fn write_each_long(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) -> Posted {
         let (entries, bytes) = (self.entries(self.rank, number), self.size() * size_of::<Entry>());
         let mut room = match self.size() {
             ..=ENTRIES_INLINE_MAX => Room { cell: bytes, annex: INLINE_BYTES_MAX },
@@ -484,8 +499,7 @@ impl Board {
             // SAFETY: - this member's own cell or annex, which nobody reads now; there is room for them: checked above.
             unsafe { entries.add(member).write_unaligned(entry) };
         }
-        // SAFETY: - as above.
-        unsafe { (&raw mut (*self.own(number)).entry).write(for_all) };
+        self.write_entry(number, for_all)
     }
 
     /// Where a member says what it posts for each.
@@ -519,9 +533,7 @@ impl Board {
 
     /// Posts that this member's piece for all comes as a message, and its size in bytes.
     pub fn write_message(&self, number: u64, bytes: usize) {
-        let entry = Entry { length: bytes as u64, place: MESSAGE };
-        // SAFETY: - this member's own cell, which nobody reads now.
-        unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
+        self.write_entry(number, Entry { length: bytes as u64, place: MESSAGE });
     }
 
     /// Whether members can read a long piece where it is.
@@ -538,14 +550,7 @@ impl Board {
     #[inline]
     pub fn post(&self, number: u64, poke: impl Fn(ProcessIndex)) {
         board::post(self, self.rank, number);
-        self.rouse(|member| member != self.rank, poke);
-    }
-
-    /// Wakes those of the members that sleep.
-    #[inline(always)]
-    fn rouse(&self, is_meant: impl Fn(usize) -> bool + Copy, poke: impl Fn(ProcessIndex)) {
-        let meant = self.sleeps.iter().enumerate().filter(move |(member, _)| is_meant(*member));
-        shm::rouse(meant.map(|(member, sleep)| (self.members[member].process, *sleep)), poke);
+        shm::rouse(self.sleeps.iter().copied(), poke);
     }
 
     /// What a member has posted for all, once it has come.

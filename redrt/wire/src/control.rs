@@ -182,8 +182,8 @@ pub struct Welcome {
     pub host: String,
     /// Number of this host within the job.
     pub host_number: u32,
-    /// How many processes of the job run on this host.
-    pub local_process_count: u32,
+    /// How many processes of the job on this host, this one among them, may use the processors that this one may use.
+    pub core_sharers: u32,
     /// The node's shared memory, unless the transport is TCP only.
     pub shared_memory: Option<SharedMemory>,
     /// Address on which data connections are to be accepted (port 0).
@@ -240,8 +240,8 @@ pub struct CopyPlace {
     pub host: String,
     /// Number of its host within the job.
     pub host_number: u32,
-    /// How many processes of the job run there.
-    pub local_process_count: u32,
+    /// How many processes of the job may use the processors there that it may use.
+    pub core_sharers: u32,
     /// Address on which data connections are to be accepted (port 0).
     pub listen: SocketAddr,
     /// Whether it goes on as the process that its image is of, with the whole job: `me` is who it was.

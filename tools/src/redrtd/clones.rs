@@ -271,7 +271,7 @@ impl Daemon {
             incarnation,
             host: self.host.clone(),
             host_number,
-            local_process_count: alive.max(job.launch.replicas_on(host_number).count() as u32),
+            core_sharers: alive.max(job.launch.replicas_on(host_number).count() as u32),
             listen: SocketAddr::from((self.post.address(), 0)),
             is_restored,
             undo: match (&job.launch.restore, is_restored) {

@@ -515,7 +515,7 @@ impl Daemon {
             options: launch.options.clone(),
             host: self.host.clone(),
             host_number: self.post.host(),
-            local_process_count: launch.replicas_on(self.post.host()).count() as u32,
+            core_sharers: job.prepared.sharers(me) as u32,
             shared_memory: job.shared_memory,
             listen: SocketAddr::from((self.post.address(), 0)),
             faults,

@@ -82,6 +82,14 @@ pub fn places_of(
     Ok(found)
 }
 
+/// How many of these processes, this one among them, may use a processor that this one may use. None when nothing is
+/// known of it.
+pub fn sharers(places: &BTreeMap<ReplicaId, Place>, replica: ReplicaId) -> Option<usize> {
+    let own = &places.get(&replica)?.processors;
+    let shares = |place: &&Place| place.processors.iter().any(|processor| own.contains(processor));
+    Some(places.values().filter(shares).count()).filter(|count| *count > 0)
+}
+
 /// The processors of the cores that a rankfile names.
 fn named(topology: &Topology, replica: ReplicaId, slots: &Slots) -> Result<Vec<usize>, NotThere> {
     let cores = topology.groups(|one| one.core);
@@ -228,6 +236,23 @@ mod tests {
                 places.values().map(shown).collect::<Vec<_>>().join(" ")
             }
         }
+    }
+
+    #[test]
+    fn who_may_use_what_a_process_may_use_is_counted() {
+        let two = host(2, 1, 4, 1);
+        let count = |to, of: u32, file: &str| {
+            let own: Vec<_> = (0..of).map(|rank| ReplicaId::new(rank, 0)).collect();
+            let said: Vec<_> = file.split_whitespace().map(|slots| (own[0], slots.parse().expect("slots"))).collect();
+            let places = places_of(&two, Binding { to, ..Binding::default() }, &said, &own, 1).expect("there");
+            own.iter().map(|replica| sharers(&places, *replica).expect("known")).collect::<Vec<_>>()
+        };
+        assert_eq!(count(BindTo::None, 3, ""), [3, 3, 3]);
+        assert_eq!(count(BindTo::Core, 3, ""), [1, 1, 1]);
+        assert_eq!(count(BindTo::Core, 9, ""), [2, 1, 1, 1, 1, 1, 1, 1, 2]);
+        assert_eq!(count(BindTo::Socket, 3, ""), [2, 2, 1]);
+        assert_eq!(count(BindTo::None, 3, "0:0"), [3, 3, 3], "who is not bound may go anywhere");
+        assert_eq!(sharers(&BTreeMap::new(), ReplicaId::new(0, 0)), None, "of a host without processors");
     }
 
     #[test]

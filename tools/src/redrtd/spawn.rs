@@ -7,7 +7,7 @@
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::gpus::Gpus;
-use super::places::{Place, places_of};
+use super::places::{self, Place, places_of};
 use super::sockets::Sockets;
 use super::sweep;
 use super::topology::{Topology, list};
@@ -152,6 +152,11 @@ impl Prepared {
     /// The processors that a process of this host may use, as the kernel writes them.
     pub fn processors(&self, replica: ReplicaId) -> String {
         self.places.get(&replica).map_or_else(String::new, |place| list(&place.processors))
+    }
+
+    /// How many processes of this host, the replica among them, may use processors that it may use.
+    pub fn sharers(&self, replica: ReplicaId) -> usize {
+        places::sharers(&self.places, replica).unwrap_or(self.own.len())
     }
 
     /// Starts one replica.

@@ -4,6 +4,7 @@
 //! the persistent name are made from it: they run the plan, begin it, or keep it to begin it time and again.
 
 mod describe;
+mod direct;
 mod moving;
 mod neighbor;
 mod reducing;
@@ -54,18 +55,17 @@ pub trait Plan: Clone + Send + Sync + 'static {
     }
 }
 
-/// Does all of it over the board, if that can be done in place. It takes so little time that to make a future of all
-/// the ways in which it may go would count, and to move the plan.
-#[inline(always)]
-fn at_once(plan: &impl Plan, table: &SharedBoard, peers: impl MakePeers) -> Option<Outcome> {
-    let call = plan.over(table, peers);
-    call.as_ref().map(|call| tasks::run(call.run(), true))
-}
-
 /// Does all of it; what goes over a board of the members is likely to be over at once.
 fn block(plan: impl Plan, peers: Peers) -> Outcome {
     let has_table = peers.table.is_some();
     tasks::run(plan.run(peers), has_table)
+}
+
+/// The same over the board in place, for which no plan was made: it takes so little time that this would count.
+#[inline(always)]
+fn at_once(comm: &Comm, table: &SharedBoard, arguments: impl Algorithm) -> Outcome {
+    let peers = comm.peers_later();
+    tasks::run(OverBoard::new(table, &peers, arguments).run(), true)
 }
 
 impl<F, R> Plan for F
@@ -80,25 +80,26 @@ where
 
 /// The blocking, nonblocking and persistent forms of an operation.
 macro_rules! collective {
-    ($blocking:ident, $nonblocking:ident, $persistent:ident, $plan:ident ( $($argument:ident : $type:ty),* )) => {
+    (
+        $blocking:ident, $nonblocking:ident, $persistent:ident, $plan:ident ( $($argument:ident : $type:ty),* )
+        $(, in_place: $in_place:path)?
+    ) => {
         /// The blocking form.
         ///
         /// # Safety
         /// The pointers are those of the C call.
         pub unsafe fn $blocking($($argument: $type,)* comm: $crate::handle::CommHandle) -> Result {
             let comm = $crate::comm::resolve(comm)?;
+            $crate::api::coll::try_in_place!(($($in_place)?) &*comm, $($argument),*);
             let planned = $plan($($argument,)* &comm);
-            let Ok(plan) = &planned else { return planned.map(drop) };
+            if planned.is_err() {
+                return planned.map(drop);
+            }
             $crate::scrub::at_collective();
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
                 $crate::comm::check::blocking(&comm, call?)?;
             }
-            let Some(table) = comm.table()? else { return Ok($crate::api::coll::block(planned?, comm.peers())?) };
-            let peers = comm.peers_later();
-            if let Some(outcome) = $crate::api::coll::at_once(plan, table, &peers) {
-                return Ok(outcome?);
-            }
-            let peers = $crate::coll::Peers { table: Some(table.clone()), ..peers() };
+            let peers = comm.blocking_peers()?;
             Ok($crate::api::coll::block(planned?, peers)?)
         }
 
@@ -136,6 +137,21 @@ macro_rules! collective {
     };
 }
 use collective;
+
+/// Returns when there is a function that gives what goes over a board in place, and it did.
+macro_rules! try_in_place {
+    (() $comm:expr, $($argument:ident),*) => {};
+    (($in_place:path) $comm:expr, $($argument:ident),*) => {
+        let comm: &Comm = $comm;
+        if let Some(table) = comm.unchecked_table()
+            && let Some(arguments) = $in_place($($argument,)* table)
+        {
+            $crate::scrub::at_collective();
+            return Ok($crate::api::coll::at_once(comm, table, arguments)?);
+        }
+    };
+}
+use try_in_place;
 
 /// What this member calls, if that is checked: the function's name, that of its kind, and its arguments.
 macro_rules! call {

@@ -1,5 +1,6 @@
 //! Collectives that move data.
 
+use super::direct;
 use super::slots::{Packed, Slot, Slots, assorted, load_all, open_all, regions, scattered};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place};
 use crate::abi::{Counts, Input, MPI_ERR_ARG};
@@ -34,7 +35,7 @@ impl Plan for Barrier {
 fn plan_barrier(_comm: &Comm) -> Result<impl Plan + use<>> {
     Ok(Barrier)
 }
-collective!(barrier, ibarrier, barrier_init, plan_barrier());
+collective!(barrier, ibarrier, barrier_init, plan_barrier(), in_place: direct::barrier);
 
 #[derive(Clone)]
 struct Bcast {
@@ -78,7 +79,8 @@ fn plan_bcast(
     Ok(Bcast { slot, root })
 }
 collective!(bcast, ibcast, bcast_init, plan_bcast(
-    buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int));
+    buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int),
+    in_place: direct::bcast);
 
 /// A member's own piece at the root: its buffer, or nothing because it is in place or has none.
 #[inline(always)]
@@ -155,7 +157,8 @@ fn plan_gather(
 }
 collective!(gather, igather, gather_init, plan_gather(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
-    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle, root: c_int));
+    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle, root: c_int),
+    in_place: direct::gather);
 
 fn plan_gatherv(
     sendbuf: *const c_void,
@@ -229,7 +232,8 @@ fn plan_scatter(
 }
 collective!(scatter, iscatter, scatter_init, plan_scatter(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
-    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle, root: c_int));
+    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle, root: c_int),
+    in_place: direct::scatter);
 
 fn plan_scatterv(
     sendbuf: *const c_void,
@@ -318,7 +322,8 @@ fn plan_allgather(
 }
 collective!(allgather, iallgather, allgather_init, plan_allgather(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
-    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle));
+    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle),
+    in_place: direct::allgather);
 
 fn plan_allgatherv(
     sendbuf: *const c_void,
@@ -383,7 +388,8 @@ fn plan_alltoall(
 }
 collective!(alltoall, ialltoall, alltoall_init, plan_alltoall(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
-    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle));
+    recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle),
+    in_place: direct::alltoall);
 
 fn plan_alltoallv(
     sendbuf: *const c_void,

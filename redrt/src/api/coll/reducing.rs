@@ -1,5 +1,6 @@
 //! Collectives that reduce.
 
+use super::direct;
 use super::slots::{Packed, Slot};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group};
 use crate::abi::{Counts, MPI_ERR_COUNT};
@@ -16,7 +17,7 @@ use std::ffi::{c_int, c_void};
 
 /// An operation on elements of a datatype.
 #[derive(Clone)]
-struct Reduction {
+pub(super) struct Reduction {
     op: Held<Op>,
     datatype: Held<Datatype>,
     /// The packed form is the form in memory.
@@ -25,7 +26,7 @@ struct Reduction {
 
 impl Reduction {
     #[inline(always)]
-    fn new(op: OpHandle, datatype: DatatypeHandle) -> Result<Self> {
+    pub(super) fn new(op: OpHandle, datatype: DatatypeHandle) -> Result<Self> {
         let op = op::resolve(op)?;
         let datatype = datatype::resolve_committed(datatype)?;
         op.check(&datatype)?;
@@ -220,7 +221,8 @@ fn plan_reduce(
     Ok(Reduce { reduction, operand, mine, root })
 }
 collective!(reduce, ireduce, reduce_init, plan_reduce(
-    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int));
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int),
+    in_place: direct::reduce);
 
 #[derive(Clone)]
 struct Allreduce {
@@ -265,7 +267,8 @@ fn plan_allreduce(
     Ok(Allreduce { reduction, operand: Operand::new(sendbuf, recvbuf, count, datatype, comm)? })
 }
 collective!(allreduce, iallreduce, allreduce_init, plan_allreduce(
-    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle),
+    in_place: direct::allreduce);
 
 #[derive(Clone)]
 struct Scan {
@@ -307,7 +310,8 @@ fn plan_scan(
     Ok(Scan { reduction, operand: Operand::new(sendbuf, recvbuf, count, datatype, comm)? })
 }
 collective!(scan, iscan, scan_init, plan_scan(
-    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle),
+    in_place: direct::scan);
 
 #[derive(Clone)]
 struct Exscan {
@@ -352,7 +356,8 @@ fn plan_exscan(
     Ok(Exscan { reduction, operand, result })
 }
 collective!(exscan, iexscan, exscan_init, plan_exscan(
-    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle),
+    in_place: direct::exscan);
 
 fn scatter_reduced(
     sendbuf: *const c_void,

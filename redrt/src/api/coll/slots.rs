@@ -144,6 +144,20 @@ pub struct Even {
     stride: isize,
 }
 
+impl Even {
+    /// `first`, and others like it, each that many bytes behind the one before.
+    #[inline(always)]
+    pub fn new(first: Region, stride: isize) -> Self {
+        Self { first, stride }
+    }
+
+    /// None at all, where nobody asks for any.
+    #[inline(always)]
+    pub fn none() -> Self {
+        Self::new(Region::empty(), 0)
+    }
+}
+
 impl Pieces for Even {
     #[inline(always)]
     fn piece(&self, member: usize) -> Region {
@@ -173,14 +187,14 @@ impl Slots {
     /// Their bytes, if they are even and the program's own; where they are not `here` nobody asks for any.
     #[inline(always)]
     pub fn in_place_at(&self, here: bool) -> Option<Even> {
-        if here { self.in_place() } else { Some(Even { first: Region::empty(), stride: 0 }) }
+        if here { self.in_place() } else { Some(Even::none()) }
     }
 
     /// Their bytes, if they are even and the program's own.
     #[inline(always)]
     pub fn in_place(&self) -> Option<Even> {
         match self {
-            Self::Even(first, stride, _) => Some(Even { first: first.in_place()?, stride: *stride }),
+            Self::Even(first, stride, _) => Some(Even::new(first.in_place()?, *stride)),
             Self::Each(_) => None,
         }
     }

@@ -82,14 +82,14 @@ macro_rules! come {
     }};
 }
 
-/// Comes to the next operation, and posts a piece for all; its number.
+/// Comes to the next operation, and posts a piece for all; its number, and what was posted.
 macro_rules! come_with {
     ($table:expr, $piece:expr, $long:expr) => {{
         let (piece, long) = ($piece, $long);
         let number = begin!($table, needs_annex: $table.board.needs_annex(piece));
-        $table.board.write(number, piece, long);
+        let posted = $table.board.write(number, piece, long);
         $table.post(number);
-        number
+        (number, posted)
     }};
 }
 
@@ -143,7 +143,7 @@ pub struct SharedBoard {
     pub(crate) board: Arc<Board>,
     /// Context of the communicator.
     context: u64,
-    /// There are more processes than cores.
+    /// Some member has no core of its own.
     shares_core: bool,
     /// Whether its waits hold the thread.
     blocks: bool,
@@ -241,16 +241,23 @@ impl Drop for Coming {
 }
 
 impl SharedBoard {
-    /// The table of a communicator with this context; `blocks`: its waits hold the thread.
-    pub fn new(board: Arc<Board>, context: u64, blocks: bool) -> Self {
-        let shares_core = engine::cell().lock().shares_core();
+    /// The table of a communicator with this context; `blocks`: its waits hold the thread. `shares_core`: some member
+    /// does, on which all agree.
+    pub fn new(board: Arc<Board>, context: u64, blocks: bool, shares_core: bool) -> Self {
         let most = |most| if shares_core || !board.is_direct() { ANNEX_BYTES_MAX } else { most };
         let (in_place, as_messages) = (most(COPIED_MAX), most(COPIED_MAX_BEFORE_MESSAGES));
         let (in_place, as_messages) = (Long::InPlace(in_place), Long::AsMessages(as_messages));
         Self { board, context, shares_core, blocks, in_place, as_messages }
     }
 
+    /// The rank of this process.
+    #[inline]
+    pub fn rank(&self) -> usize {
+        self.board.rank()
+    }
+
     /// Number of members.
+    #[inline]
     pub fn size(&self) -> usize {
         self.board.size()
     }

@@ -36,19 +36,23 @@ impl Algorithm for Bcast {
         let Call { table, peers, arguments: Self { buffer, root } } = call;
         let is_root = table.board.rank() == *root;
         let number = begin!(table, needs_annex: is_root && table.board.needs_annex(*buffer));
-        if is_root {
-            table.board.write(number, *buffer, table.in_place);
+        let posted = if is_root {
+            let posted = table.board.write(number, *buffer, table.in_place);
+            table.post(number);
+            if !posted.is_elsewhere() && !posted.is_message() {
+                return Ok(());
+            }
+            posted
         } else {
             table.board.write_place(number, *buffer, table.in_place);
-        }
-        table.post(number);
-        if !is_root {
+            table.post(number);
             take_from!(table, *root, number);
-        }
-        let posted = table.board.posted(*root, number);
-        if !posted.is_elsewhere() && !posted.is_message() {
-            return if is_root { Ok(()) } else { table.take(&posted, *buffer) };
-        }
+            let posted = table.board.posted(*root, number);
+            if !posted.is_elsewhere() && !posted.is_message() {
+                return table.take(&posted, *buffer);
+            }
+            posted
+        };
         Box::pin(bcast_long(table, peers(), *buffer, *root, number, posted)).await
     }
 }
@@ -134,8 +138,8 @@ impl<A: Pieces> Algorithm for Gather<A> {
         let Call { table, peers, arguments: Self { mine, pieces, root } } = call;
         if table.board.rank() != *root {
             let mine = mine.unwrap_or(Region::empty());
-            let number = come_with!(table, mine, table.as_messages);
-            if !table.board.posted(table.board.rank(), number).is_message() {
+            let (_, posted) = come_with!(table, mine, table.as_messages);
+            if !posted.is_message() {
                 return Ok(());
             }
             let step = peers().start_send(*root, mine);
@@ -193,11 +197,11 @@ impl<A: Pieces> Algorithm for Scatter<A> {
             return step.await;
         }
         let number = begin!(table, needs_annex: table.board.need_annex(|to| pieces.piece(to)));
-        table.board.write_each(number, |to| pieces.piece(to), table.as_messages);
+        let posted = table.board.write_each(number, |to| pieces.piece(to), table.as_messages);
         table.post(number);
         let own = || mine.map_or(Ok(()), |mine| copy(pieces.piece(*root), mine));
         let is_message = |to: &usize| table.board.posted_for(*root, number, *to).is_message();
-        if !following(table).any(|to| is_message(&to)) {
+        if posted.are_short() || !following(table).any(|to| is_message(&to)) {
             return own();
         }
         let steps = {
@@ -225,10 +229,9 @@ impl<A: Pieces> Algorithm for Allgather<A> {
         let Call { table, peers, arguments: Self { mine, pieces } } = call;
         let rank = table.board.rank();
         let mine = Mine::new(*mine, pieces.piece(rank))?;
-        let number = come_with!(table, mine.bytes, table.in_place);
+        let (number, own) = come_with!(table, mine.bytes, table.in_place);
         mine.settle();
         let mut outcome = Ok(());
-        let own = table.board.posted(rank, number);
         let mut is_elsewhere = own.is_elsewhere();
         let mut by_message = Vec::new();
         for from in following(table) {
@@ -275,11 +278,11 @@ impl<A: Pieces, B: Pieces> Algorithm for Alltoall<A, B> {
         let Call { table, peers, arguments: Self { out, into } } = call;
         let rank = table.board.rank();
         let number = begin!(table, needs_annex: table.board.need_annex(|to| out.piece(to)));
-        table.board.write_each(number, |to| out.piece(to), table.in_place);
+        let own = table.board.write_each(number, |to| out.piece(to), table.in_place);
         table.post(number);
         let mut by_message = Vec::new();
         let mut outcome = copy(out.piece(rank), into.piece(rank));
-        let mut is_elsewhere = table.board.posted(rank, number).is_elsewhere();
+        let mut is_elsewhere = own.is_elsewhere();
         for from in following(table) {
             wait_for!(table, from, number);
             is_elsewhere |= table.board.posted(from, number).is_elsewhere();
@@ -291,7 +294,8 @@ impl<A: Pieces, B: Pieces> Algorithm for Alltoall<A, B> {
             }
         }
         let is_message = |to: &usize| table.board.posted_for(rank, number, *to).is_message();
-        if !by_message.is_empty() || following(table).any(|to| is_message(&to)) {
+        let sends = !own.are_short() && following(table).any(|to| is_message(&to));
+        if sends || !by_message.is_empty() {
             let steps = {
                 let peers = peers();
                 let receive = |from| peers.start_receive(from, into.piece(from));

@@ -26,10 +26,57 @@ pub fn are_few(bytes: usize, size: usize) -> bool {
     is_short(bytes) && bytes <= ALL_BYTES_MAX / size
 }
 
-/// Short operands of all members. They are where they were posted until they are combined with one to the left, and
+/// An operation in which members have posted short operands, `length` bytes each. Those bytes of them are wanted that
+/// begin at `offset`.
+struct Posts<'a> {
+    table: &'a SharedBoard,
+    number: u64,
+    length: usize,
+    offset: usize,
+}
+
+impl Posts<'_> {
+    /// `bytes` bytes of that of a member, who has come.
+    #[inline(always)]
+    fn operand(&self, member: usize, bytes: usize) -> Outcome<Region> {
+        let posted = self.table.board.posted(member, self.number);
+        Ok(self.table.see(&posted, self.length)?.part(self.offset, bytes))
+    }
+
+    /// Combines those of all, of whom `first` comes first in order, into `result`. `pairs_up`: the first pairs before
+    /// all else, so that a power of two is left.
+    #[inline(always)]
+    fn combine_all(&self, first: usize, result: Region, combine: &impl Combine, pairs_up: bool) -> Outcome {
+        match self.table.size() {
+            2 => self.combine_two(first, 1 - first, result, combine),
+            _ => self.combine_many(first, result, combine, pairs_up),
+        }
+    }
+
+    #[inline(always)]
+    fn combine_two(&self, left: usize, right: usize, result: Region, combine: &impl Combine) -> Outcome {
+        let left = self.operand(left, result.len())?;
+        result.copy_from(self.operand(right, result.len())?);
+        combine.combine(left, result).map_err(Failure::Refused)
+    }
+
+    #[inline(never)]
+    fn combine_many(&self, first: usize, result: Region, combine: &dyn Combine, pairs_up: bool) -> Outcome {
+        let size = self.table.size();
+        let mut scratch = Scratch::spare(result.len() * (size - 2));
+        let mut operands = Operands::default();
+        operands.add(self, (0..size).map(|at| (first + at) % size), result, scratch.region())?;
+        if pairs_up {
+            operands.pair_up(combine)?;
+        }
+        operands.fold(combine)
+    }
+}
+
+/// Operands of members, in order. They are where they were posted until they are combined with one to the left, and
 /// then in memory of this member.
+#[derive(Default)]
 struct Operands {
-    /// In order.
     places: SmallVec<[Operand; 8]>,
 }
 
@@ -43,44 +90,26 @@ struct Operand {
 }
 
 impl Operands {
-    /// All of them have come, of `length` bytes each; member `first` comes first in order. Those bytes of them are
-    /// taken that begin at `offset` and are as many as `result` has room for. What is combined at the end is there, on
-    /// the way also in `room`, which has room for two operands less than there are: nothing is to the left of the
-    /// first.
-    fn gather(
-        table: &SharedBoard,
-        number: u64,
-        (length, offset): (usize, usize),
-        first: usize,
-        result: Region,
-        room: Region,
-    ) -> Outcome<Self> {
-        let size = table.board.size();
-        Self::of(table, number, (length, offset), (0..size).map(|at| (first + at) % size), result, room)
-    }
-
-    /// The same of these members alone, at least one.
-    fn of(
-        table: &SharedBoard,
-        number: u64,
-        (length, offset): (usize, usize),
+    /// Those of these members, at least one. What is combined at the end is in `result`, on the way also in `room`,
+    /// which has room for two operands less than there are: nothing is to the left of the first.
+    fn add(
+        &mut self,
+        posts: &Posts<'_>,
         members: impl ExactSizeIterator<Item = usize>,
         result: Region,
         room: Region,
-    ) -> Outcome<Self> {
-        let (count, bytes) = (members.len(), result.len());
-        let mut places = SmallVec::with_capacity(count);
+    ) -> Outcome {
+        let last = members.len() - 1;
         for (at, member) in members.enumerate() {
-            let posted = table.board.posted(member, number);
-            let bytes = table.see(&posted, length)?.part(offset, bytes);
+            let bytes = posts.operand(member, result.len())?;
             let mine = match at {
-                _ if at == count - 1 => result,
+                _ if at == last => result,
                 0 => Region::empty(),
                 _ => room.part((at - 1) * bytes.len(), bytes.len()),
             };
-            places.push(Operand { bytes, mine, is_mine: false });
+            self.places.push(Operand { bytes, mine, is_mine: false });
         }
-        Ok(Self { places })
+        Ok(())
     }
 
     /// Combines two of them; the combination takes the place of the left one.
@@ -120,7 +149,7 @@ impl Operands {
     }
 
     /// Combines neighbours, then neighbours of these, until one is left, which is where the last one's combinations go.
-    fn fold(mut self, combine: &dyn Combine) -> Outcome {
+    fn fold(&mut self, combine: &dyn Combine) -> Outcome {
         let (mut distance, count) = (1, self.places.len());
         while distance < count {
             for left in (0..count - distance).step_by(2 * distance) {
@@ -143,22 +172,22 @@ impl Operand {
 }
 
 /// Combines short operands of all members into `result` of `root`.
-pub struct Reduce<'a> {
+pub struct Reduce<C> {
     /// This member's.
     pub operand: Region,
     /// Written by the root alone.
     pub result: Region,
     /// How two are combined.
-    pub combine: &'a dyn Combine,
+    pub combine: C,
     /// Rank of the root.
     pub root: usize,
 }
 
-impl Algorithm for Reduce<'_> {
+impl<C: Combine> Algorithm for Reduce<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
         let Call { table, arguments: Self { operand, result, combine, root }, .. } = call;
-        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        let (number, _) = come_with!(table, *operand, Long::TO_ANNEX);
         if table.board.rank() != *root {
             return Ok(());
         }
@@ -166,26 +195,25 @@ impl Algorithm for Reduce<'_> {
             take_from!(table, from, number);
         }
         let first = if combine.commutes() { *root } else { 0 };
-        let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
-        Operands::gather(table, number, (operand.len(), 0), first, *result, scratch.region())?.fold(*combine)
+        Posts { table, number, length: operand.len(), offset: 0 }.combine_all(first, *result, combine, false)
     }
 }
 
 /// Combines short operands of all members up to this one into `result`, in the order of [`crate::coll::scan::scan`].
-pub struct Scan<'a> {
+pub struct Scan<C> {
     /// This member's.
     pub operand: Region,
     /// Where the result goes.
     pub result: Region,
     /// How two are combined.
-    pub combine: &'a dyn Combine,
+    pub combine: C,
 }
 
-impl Algorithm for Scan<'_> {
+impl<C: Combine> Algorithm for Scan<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
         let Call { table, arguments: Self { operand, result, combine }, .. } = call;
-        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        let (number, _) = come_with!(table, *operand, Long::TO_ANNEX);
         let rank = table.board.rank();
         if rank == 0 {
             result.copy_from(*operand);
@@ -194,28 +222,33 @@ impl Algorithm for Scan<'_> {
         for from in 0..rank {
             take_from!(table, from, number);
         }
-        let (members, bytes) = (rank + 1, operand.len());
-        let mut scratch = Scratch::spare(bytes * (members - 2));
-        Operands::of(table, number, (bytes, 0), 0..members, *result, scratch.region())?.fold_back(*combine, 0..members)
+        let posts = Posts { table, number, length: operand.len(), offset: 0 };
+        if rank == 1 {
+            return posts.combine_two(0, 1, *result, combine);
+        }
+        let mut scratch = Scratch::spare(operand.len() * (rank - 1));
+        let mut operands = Operands::default();
+        operands.add(&posts, 0..rank + 1, *result, scratch.region())?;
+        operands.fold_back(combine, 0..rank + 1)
     }
 }
 
 /// Combines short operands of all members before this one into `result`, in the order of
 /// [`crate::coll::scan::exscan`]; untouched on the first.
-pub struct Exscan<'a> {
+pub struct Exscan<C> {
     /// This member's.
     pub operand: Region,
     /// Where the result goes.
     pub result: Region,
     /// How two are combined.
-    pub combine: &'a dyn Combine,
+    pub combine: C,
 }
 
-impl Algorithm for Exscan<'_> {
+impl<C: Combine> Algorithm for Exscan<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
         let Call { table, arguments: Self { operand, result, combine }, .. } = call;
-        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        let (number, _) = come_with!(table, *operand, Long::TO_ANNEX);
         let rank = table.board.rank();
         if rank == 0 {
             return Ok(());
@@ -223,15 +256,16 @@ impl Algorithm for Exscan<'_> {
         for from in 0..rank {
             take_from!(table, from, number);
         }
-        let bytes = operand.len();
-        let mut scratch = Scratch::spare(bytes * rank.saturating_sub(2));
-        let mut operands = Operands::of(table, number, (bytes, 0), 0..rank, *result, scratch.region())?;
+        let posts = Posts { table, number, length: operand.len(), offset: 0 };
+        let mut scratch = Scratch::spare(operand.len() * rank.saturating_sub(2));
+        let mut operands = Operands::default();
+        operands.add(&posts, 0..rank, *result, scratch.region())?;
         let last = operands.places[rank - 1].own();
         // Twice as many of those before with each step.
         let (mut end, mut count) = (rank - 1, 2);
         while end > 0 {
-            operands.fold_back(*combine, end.saturating_sub(count)..end)?;
-            join(*combine, operands.places[end - 1].bytes, last.bytes)?;
+            operands.fold_back(combine, end.saturating_sub(count)..end)?;
+            join(combine, operands.places[end - 1].bytes, last.bytes)?;
             (end, count) = (end.saturating_sub(count), 2 * count);
         }
         Ok(())
@@ -246,32 +280,28 @@ pub async fn reduce_scatter(
     mine: Region,
     combine: &dyn Combine,
 ) -> Outcome {
-    let number = come_with!(table, operand, Long::TO_ANNEX);
+    let (number, _) = come_with!(table, operand, Long::TO_ANNEX);
     wait_for_all!(table, number);
-    let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
-    Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region())?.fold(combine)
+    Posts { table, number, length: operand.len(), offset }.combine_all(0, mine, &combine, false)
 }
 
 /// Combines short operands of all members into `result` of all.
-pub struct Allreduce<'a> {
+pub struct Allreduce<C> {
     /// This member's.
     pub operand: Region,
     /// Where the result goes.
     pub result: Region,
     /// How two are combined.
-    pub combine: &'a dyn Combine,
+    pub combine: C,
 }
 
-impl Algorithm for Allreduce<'_> {
+impl<C: Combine> Algorithm for Allreduce<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
         let Call { table, arguments: Self { operand, result, combine }, .. } = call;
-        let number = come_with!(table, *operand, Long::TO_ANNEX);
+        let (number, _) = come_with!(table, *operand, Long::TO_ANNEX);
         wait_for_all!(table, number);
-        let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
-        let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, *result, scratch.region())?;
-        operands.pair_up(*combine)?;
-        operands.fold(*combine)
+        Posts { table, number, length: operand.len(), offset: 0 }.combine_all(0, *result, combine, true)
     }
 }
 
@@ -285,15 +315,11 @@ pub async fn allreduce_by_short_shares(
     let shares = even_shares(result, combine.element_bytes(), table.board.size());
     let mine = shares[table.board.rank()];
     let offset = mine.start() as usize - result.start() as usize;
-    let number = come_with!(table, operand, Long::TO_ANNEX);
+    let (number, _) = come_with!(table, operand, Long::TO_ANNEX);
     wait_for_all!(table, number);
-    let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
-    let operands = Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region());
-    let mut outcome = operands.and_then(|mut operands| {
-        operands.pair_up(combine)?;
-        operands.fold(combine)
-    });
-    let combined = come_with!(table, mine, Long::TO_ANNEX);
+    let posts = Posts { table, number, length: operand.len(), offset };
+    let mut outcome = posts.combine_all(0, mine, &combine, true);
+    let (combined, _) = come_with!(table, mine, Long::TO_ANNEX);
     for from in following(table) {
         wait_for!(table, from, combined);
         outcome = outcome.and_then(|()| table.take(&table.board.posted(from, combined), shares[from]));
@@ -330,7 +356,7 @@ pub async fn allreduce_by_shares(
     let offset = |share: Region| share.start() as usize - result.start() as usize;
     let mut outcome = combine_share(table, number, offset(shares[rank]), operand, shares[rank], combine);
     // Who comes to this has read all that it needs of the operands.
-    let combined = come_with!(table, result, Long::TO_ANNEX);
+    let (combined, _) = come_with!(table, result, Long::TO_ANNEX);
     for from in following(table) {
         wait_for!(table, from, combined);
         let made = table.board.posted(from, combined);

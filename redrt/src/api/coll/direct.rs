@@ -1,0 +1,241 @@
+//! Blocking collectives over a board whose pieces are in place: what the board's algorithms need of their arguments.
+//!
+//! A plan holds what it was given for who runs it later, and finds out whether there is something to pack. For a few
+//! bytes that would take more time than all else. `None` stands for what is wrong, too: the plan says what it is.
+
+use super::is_in_place;
+use super::reducing::Reduction;
+use super::slots::Even;
+use crate::api::buffers;
+use crate::coll::board::{self, Algorithm, Pieces, SharedBoard};
+use crate::coll::reduce::Combine;
+use crate::datatype;
+use crate::handle::{DatatypeHandle, OpHandle};
+use redrt_transport::memory::Region;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+/// `count` elements that lie in one stretch. What they are need not be known: over boards nothing is compared.
+///
+/// It stays in registers, as what [`buffers::outgoing`] gives: both ways lead to the same two words.
+#[inline(always)]
+fn piece(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Option<Region> {
+    let (start, bytes) = match buffers::predefined_stretch(buffer, count, datatype) {
+        Some((start, bytes, _)) => (start, bytes),
+        None => stretch_of_any(buffer, count, datatype).map(|(start, bytes)| (start.as_ptr(), bytes))?,
+    };
+    // SAFETY: - the program's buffer, valid until the collective is over.
+    Some(unsafe { Region::new(start, bytes) })
+}
+
+#[inline(never)]
+fn stretch_of_any(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Option<(NonNull<u8>, usize)> {
+    let typed = buffers::typed_at(buffer, count, datatype).ok()?;
+    Some((NonNull::new(typed.stretch(buffer)?).unwrap_or(NonNull::dangling()), typed.bytes()))
+}
+
+/// A piece for each member, one after the other.
+#[inline(always)]
+fn pieces(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Option<Even> {
+    let first = piece(buffer, count, datatype)?;
+    let extent = match datatype::predefined(datatype) {
+        Some(datatype) => datatype.extent(),
+        None => extent_of_any(datatype)?,
+    };
+    Some(Even::new(first, extent as isize * count as isize))
+}
+
+#[inline(never)]
+fn extent_of_any(datatype: DatatypeHandle) -> Option<i64> {
+    datatype::resolve_committed(datatype).ok().map(|datatype| datatype.extent())
+}
+
+/// The same, which this member has only if it is the root.
+#[inline(always)]
+fn pieces_of_root(
+    buffer: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    root: usize,
+    table: &SharedBoard,
+) -> Option<Even> {
+    if root == table.rank() { pieces(buffer, count, datatype) } else { Some(Even::none()) }
+}
+
+/// This member's piece, or none where the root, or each (`may_be_in_place`), has it in its place already.
+#[inline(always)]
+fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, may_be_in_place: bool) -> Option<Option<Region>> {
+    if is_in_place(buffer) { may_be_in_place.then_some(None) } else { piece(buffer, count, datatype).map(Some) }
+}
+
+#[inline(always)]
+fn member(root: c_int, table: &SharedBoard) -> Option<usize> {
+    usize::try_from(root).ok().filter(|root| *root < table.size())
+}
+
+/// The operand and the place of the result, which may be the same.
+#[inline(always)]
+fn operand(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> Option<(Region, Region)> {
+    let result = piece(recvbuf, count, datatype)?;
+    Some((if is_in_place(sendbuf) { result } else { piece(sendbuf, count, datatype)? }, result))
+}
+
+/// How operands are combined, if that is done by who wants the result.
+#[inline(always)]
+fn reduction(op: OpHandle, datatype: DatatypeHandle, operand: Region, table: &SharedBoard) -> Option<Reduction> {
+    let reduction = Reduction::new(op, datatype).ok()?;
+    (reduction.is_fast() && board::are_few(operand.len(), table.size())).then_some(reduction)
+}
+
+/// `MPI_Barrier`.
+#[inline(always)]
+pub fn barrier(_: &SharedBoard) -> Option<impl Algorithm + use<>> {
+    Some(board::Barrier)
+}
+
+/// `MPI_Bcast`.
+#[inline(always)]
+pub fn bcast(
+    buffer: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    root: c_int,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let (root, buffer) = (member(root, table)?, piece(buffer, count, datatype)?);
+    Some(board::Bcast { buffer, root })
+}
+
+/// `MPI_Gather`.
+#[inline(always)]
+pub fn gather(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    root: c_int,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let root = member(root, table)?;
+    let pieces = pieces_of_root(recvbuf, recvcount, recvtype, root, table)?;
+    Some(board::Gather { mine: own(sendbuf, sendcount, sendtype, root == table.rank())?, pieces, root })
+}
+
+/// `MPI_Scatter`.
+#[inline(always)]
+pub fn scatter(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    root: c_int,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let root = member(root, table)?;
+    let pieces = pieces_of_root(sendbuf, sendcount, sendtype, root, table)?;
+    Some(board::Scatter { pieces, mine: own(recvbuf, recvcount, recvtype, root == table.rank())?, root })
+}
+
+/// `MPI_Allgather`.
+#[inline(always)]
+pub fn allgather(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    _: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let (mine, pieces) = (own(sendbuf, sendcount, sendtype, true)?, pieces(recvbuf, recvcount, recvtype)?);
+    let fits = mine.is_none_or(|mine| mine.len() <= pieces.piece(0).len());
+    fits.then_some(board::Allgather { mine, pieces })
+}
+
+/// `MPI_Alltoall`.
+#[inline(always)]
+pub fn alltoall(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    _: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    if is_in_place(sendbuf) {
+        return None;
+    }
+    let (out, into) = (pieces(sendbuf, sendcount, sendtype)?, pieces(recvbuf, recvcount, recvtype)?);
+    Some(board::Alltoall { out, into })
+}
+
+/// `MPI_Reduce`.
+#[inline(always)]
+pub fn reduce(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    root: c_int,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let root = member(root, table)?;
+    let (operand, result) = match root == table.rank() {
+        true => operand(sendbuf, recvbuf, count, datatype)?,
+        false => (own(sendbuf, count, datatype, false)??, Region::empty()),
+    };
+    Some(board::Reduce { operand, result, combine: reduction(op, datatype, operand, table)?, root })
+}
+
+/// `MPI_Allreduce`.
+#[inline(always)]
+pub fn allreduce(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
+    Some(board::Allreduce { operand, result, combine: reduction(op, datatype, operand, table)? })
+}
+
+/// `MPI_Scan`.
+#[inline(always)]
+pub fn scan(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
+    Some(board::Scan { operand, result, combine: reduction(op, datatype, operand, table)? })
+}
+
+/// `MPI_Exscan`.
+#[inline(always)]
+pub fn exscan(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
+    Some(board::Exscan { operand, result, combine: reduction(op, datatype, operand, table)? })
+}
