@@ -223,7 +223,8 @@ pub async fn reduce_scatter(
     combine: &dyn Combine,
 ) -> Outcome {
     if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(operand.len())) {
-        return board::reduce_scatter(table, operand, bounds[peers.rank], mine, combine).await;
+        let arguments = board::ReduceScatter { operand, offset: bounds[peers.rank], mine, combine };
+        return Call::new(table, || peers.clone(), arguments).run().await;
     }
     let shares = |all: Region| stretches(all, &bounds);
     if combine.commutes() && operand.len() >= RING_BYTES_MIN {

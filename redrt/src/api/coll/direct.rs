@@ -6,6 +6,7 @@
 use super::is_in_place;
 use super::reducing::Reduction;
 use super::slots::Even;
+use crate::abi::Counts;
 use crate::api::buffers;
 use crate::coll::board::{self, Algorithm, Pieces, SharedBoard};
 use crate::coll::reduce::Combine;
@@ -238,4 +239,58 @@ pub fn exscan(
 ) -> Option<impl Algorithm + use<>> {
     let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
     Some(board::Exscan { operand, result, combine: reduction(op, datatype, operand, table)? })
+}
+
+/// The stretch of `count` elements of the operands that begins behind `before`, of `total` elements.
+#[inline(always)]
+fn reduced_stretch(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    (before, count, total): (i64, i64, i64),
+    datatype: DatatypeHandle,
+    op: OpHandle,
+) -> Option<impl Algorithm + use<>> {
+    let source = if is_in_place(sendbuf) { recvbuf.cast_const() } else { sendbuf };
+    let (operand, mine) = (piece(source, total, datatype)?, piece(recvbuf, count, datatype)?);
+    let combine = Reduction::new(op, datatype).ok().filter(Combine::is_fast)?;
+    let offset = before as usize * combine.element_bytes();
+    board::is_short(operand.len()).then_some(board::ReduceScatter { operand, offset, mine, combine })
+}
+
+/// `MPI_Reduce_scatter`.
+#[inline(always)]
+pub fn reduce_scatter(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: Counts,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    if recvcounts.is_null() {
+        return None;
+    }
+    let (mut before, mut total) = (0, 0i64);
+    for member in 0..table.size() {
+        let count = Some(recvcounts.get(member)).filter(|count| *count >= 0)?;
+        before += if member < table.rank() { count } else { 0 };
+        total = total.checked_add(count)?;
+    }
+    let of = (before, recvcounts.get(table.rank()), total);
+    reduced_stretch(sendbuf, recvbuf, of, datatype, op)
+}
+
+/// `MPI_Reduce_scatter_block`.
+#[inline(always)]
+pub fn reduce_scatter_block(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    table: &SharedBoard,
+) -> Option<impl Algorithm + use<>> {
+    let total = recvcount.checked_mul(table.size() as i64).filter(|total| *total >= 0)?;
+    let of = (recvcount * table.rank() as i64, recvcount, total);
+    reduced_stretch(sendbuf, recvbuf, of, datatype, op)
 }

@@ -407,7 +407,8 @@ fn plan_reduce_scatter(
     scatter_reduced(sendbuf, recvbuf, &recvcounts.to_vec(comm.size())?, datatype, op, comm)
 }
 collective!(reduce_scatter, ireduce_scatter, reduce_scatter_init, plan_reduce_scatter(
-    sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: Counts, datatype: DatatypeHandle, op: OpHandle));
+    sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: Counts, datatype: DatatypeHandle, op: OpHandle),
+    in_place: direct::reduce_scatter);
 
 fn plan_reduce_scatter_block(
     sendbuf: *const c_void,
@@ -420,4 +421,5 @@ fn plan_reduce_scatter_block(
     scatter_reduced(sendbuf, recvbuf, &vec![recvcount; comm.size()], datatype, op, comm)
 }
 collective!(reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init, plan_reduce_scatter_block(
-    sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: i64, datatype: DatatypeHandle, op: OpHandle));
+    sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: i64, datatype: DatatypeHandle, op: OpHandle),
+    in_place: direct::reduce_scatter_block);

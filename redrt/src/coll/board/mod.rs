@@ -94,11 +94,12 @@ macro_rules! come_with {
 }
 
 mod moving;
+mod operands;
 mod reducing;
 
 pub use moving::{Allgather, Alltoall, Barrier, Bcast, Gather, Scatter};
 pub use reducing::{
-    Allreduce, Exscan, Reduce, Scan, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce_scatter,
+    Allreduce, Exscan, Reduce, ReduceScatter, Scan, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short,
 };
 
 use super::{Failure, Outcome, Peers};

@@ -1,12 +1,11 @@
 //! Reductions.
 
+use super::operands::{Operands, Posts};
 use super::{Algorithm, Call, MakePeers, SharedBoard, following};
 use crate::coll::reduce::{Combine, RING_BYTES_MIN, even_shares, join};
 use crate::coll::{Failure, Outcome};
 use redrt_transport::board::{ANNEX_BYTES_MAX, Board, Long};
 use redrt_transport::memory::{Region, Scratch};
-use smallvec::SmallVec;
-use std::ops::Range;
 
 /// Bytes of each member that are combined at a time: operands and result stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -24,151 +23,6 @@ pub fn is_short(bytes: usize) -> bool {
 /// a share of them.
 pub fn are_few(bytes: usize, size: usize) -> bool {
     is_short(bytes) && bytes <= ALL_BYTES_MAX / size
-}
-
-/// An operation in which members have posted short operands, `length` bytes each. Those bytes of them are wanted that
-/// begin at `offset`.
-struct Posts<'a> {
-    table: &'a SharedBoard,
-    number: u64,
-    length: usize,
-    offset: usize,
-}
-
-impl Posts<'_> {
-    /// `bytes` bytes of that of a member, who has come.
-    #[inline(always)]
-    fn operand(&self, member: usize, bytes: usize) -> Outcome<Region> {
-        let posted = self.table.board.posted(member, self.number);
-        Ok(self.table.see(&posted, self.length)?.part(self.offset, bytes))
-    }
-
-    /// Combines those of all, of whom `first` comes first in order, into `result`. `pairs_up`: the first pairs before
-    /// all else, so that a power of two is left.
-    #[inline(always)]
-    fn combine_all(&self, first: usize, result: Region, combine: &impl Combine, pairs_up: bool) -> Outcome {
-        match self.table.size() {
-            2 => self.combine_two(first, 1 - first, result, combine),
-            _ => self.combine_many(first, result, combine, pairs_up),
-        }
-    }
-
-    #[inline(always)]
-    fn combine_two(&self, left: usize, right: usize, result: Region, combine: &impl Combine) -> Outcome {
-        let left = self.operand(left, result.len())?;
-        result.copy_from(self.operand(right, result.len())?);
-        combine.combine(left, result).map_err(Failure::Refused)
-    }
-
-    #[inline(never)]
-    fn combine_many(&self, first: usize, result: Region, combine: &dyn Combine, pairs_up: bool) -> Outcome {
-        let size = self.table.size();
-        let mut scratch = Scratch::spare(result.len() * (size - 2));
-        let mut operands = Operands::default();
-        operands.add(self, (0..size).map(|at| (first + at) % size), result, scratch.region())?;
-        if pairs_up {
-            operands.pair_up(combine)?;
-        }
-        operands.fold(combine)
-    }
-}
-
-/// Operands of members, in order. They are where they were posted until they are combined with one to the left, and
-/// then in memory of this member.
-#[derive(Default)]
-struct Operands {
-    places: SmallVec<[Operand; 8]>,
-}
-
-/// Where an operand is.
-#[derive(Clone, Copy)]
-struct Operand {
-    bytes: Region,
-    /// Where what it is combined with goes.
-    mine: Region,
-    is_mine: bool,
-}
-
-impl Operands {
-    /// Those of these members, at least one. What is combined at the end is in `result`, on the way also in `room`,
-    /// which has room for two operands less than there are: nothing is to the left of the first.
-    fn add(
-        &mut self,
-        posts: &Posts<'_>,
-        members: impl ExactSizeIterator<Item = usize>,
-        result: Region,
-        room: Region,
-    ) -> Outcome {
-        let last = members.len() - 1;
-        for (at, member) in members.enumerate() {
-            let bytes = posts.operand(member, result.len())?;
-            let mine = match at {
-                _ if at == last => result,
-                0 => Region::empty(),
-                _ => room.part((at - 1) * bytes.len(), bytes.len()),
-            };
-            self.places.push(Operand { bytes, mine, is_mine: false });
-        }
-        Ok(())
-    }
-
-    /// Combines two of them; the combination takes the place of the left one.
-    fn join(&mut self, combine: &dyn Combine, left: usize, right: usize) -> Outcome {
-        let combined = self.places[right].own();
-        join(combine, self.places[left].bytes, combined.bytes)?;
-        self.places[left] = combined;
-        Ok(())
-    }
-
-    /// Combines the first pairs, so that a power of two is left.
-    fn pair_up(&mut self, combine: &dyn Combine) -> Outcome {
-        let paired = self.places.len() - (1 << self.places.len().ilog2());
-        for number in 0..paired {
-            self.join(combine, 2 * number, 2 * number + 1)?;
-            self.places[number] = self.places[2 * number];
-        }
-        self.places.drain(paired..2 * paired);
-        Ok(())
-    }
-
-    /// Combines those in a range as members do that bring each other what they have of ever more before them:
-    /// neighbours from the right, then neighbours of these. It is in the place of the last one then.
-    fn fold_back(&mut self, combine: &dyn Combine, range: Range<usize>) -> Outcome {
-        let mut distance = 1;
-        while distance < range.len() {
-            for right in range.clone().rev().step_by(2 * distance) {
-                if let Some(left) = right.checked_sub(distance).filter(|left| range.contains(left)) {
-                    let combined = self.places[right].own();
-                    join(combine, self.places[left].bytes, combined.bytes)?;
-                    self.places[right] = combined;
-                }
-            }
-            distance *= 2;
-        }
-        Ok(())
-    }
-
-    /// Combines neighbours, then neighbours of these, until one is left, which is where the last one's combinations go.
-    fn fold(&mut self, combine: &dyn Combine) -> Outcome {
-        let (mut distance, count) = (1, self.places.len());
-        while distance < count {
-            for left in (0..count - distance).step_by(2 * distance) {
-                self.join(combine, left, left + distance)?;
-            }
-            distance *= 2;
-        }
-        Ok(())
-    }
-}
-
-impl Operand {
-    /// The operand in memory of this member.
-    fn own(self) -> Self {
-        if !self.is_mine {
-            self.mine.copy_from(self.bytes);
-        }
-        Self { bytes: self.mine, is_mine: true, ..self }
-    }
 }
 
 /// Combines short operands of all members into `result` of `root`.
@@ -273,16 +127,25 @@ impl<C: Combine> Algorithm for Exscan<C> {
 }
 
 /// Combines short operands of all members, from byte `offset` of them on, into `mine`.
-pub async fn reduce_scatter(
-    table: &SharedBoard,
-    operand: Region,
-    offset: usize,
-    mine: Region,
-    combine: &dyn Combine,
-) -> Outcome {
-    let (number, _) = come_with!(table, operand, Long::TO_ANNEX);
-    wait_for_all!(table, number);
-    Posts { table, number, length: operand.len(), offset }.combine_all(0, mine, &combine, false)
+pub struct ReduceScatter<C> {
+    /// This member's.
+    pub operand: Region,
+    /// Where in the operands this member's stretch begins.
+    pub offset: usize,
+    /// Where the result goes: as long as that stretch.
+    pub mine: Region,
+    /// How two are combined.
+    pub combine: C,
+}
+
+impl<C: Combine> Algorithm for ReduceScatter<C> {
+    #[inline(always)]
+    async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
+        let Call { table, arguments: Self { operand, offset, mine, combine }, .. } = call;
+        let (number, _) = come_with!(table, *operand, Long::TO_ANNEX);
+        wait_for_all!(table, number);
+        Posts { table, number, length: operand.len(), offset: *offset }.combine_all(0, *mine, combine, false)
+    }
 }
 
 /// Combines short operands of all members into `result` of all.

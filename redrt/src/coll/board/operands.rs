@@ -1,0 +1,160 @@
+//! Short operands of reductions, where they were posted, and how they are combined.
+
+use super::SharedBoard;
+use crate::coll::reduce::{Combine, join};
+use crate::coll::{Failure, Outcome};
+use redrt_transport::memory::{Region, Scratch};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// An operation in which members have posted short operands, `length` bytes each. Those bytes of them are wanted that
+/// begin at `offset`.
+pub struct Posts<'a> {
+    /// Where.
+    pub table: &'a SharedBoard,
+    /// Of the operation.
+    pub number: u64,
+    /// Bytes of each operand.
+    pub length: usize,
+    /// First byte that is wanted.
+    pub offset: usize,
+}
+
+impl Posts<'_> {
+    /// `bytes` bytes of that of a member, who has come.
+    #[inline(always)]
+    pub fn operand(&self, member: usize, bytes: usize) -> Outcome<Region> {
+        let posted = self.table.board.posted(member, self.number);
+        Ok(self.table.see(&posted, self.length)?.part(self.offset, bytes))
+    }
+
+    /// Combines those of all, of whom `first` comes first in order, into `result`. `pairs_up`: the first pairs before
+    /// all else, so that a power of two is left.
+    #[inline(always)]
+    pub fn combine_all(&self, first: usize, result: Region, combine: &impl Combine, pairs_up: bool) -> Outcome {
+        match self.table.size() {
+            2 => self.combine_two(first, 1 - first, result, combine),
+            _ => self.combine_many(first, result, combine, pairs_up),
+        }
+    }
+
+    /// Combines those of two.
+    #[inline(always)]
+    pub fn combine_two(&self, left: usize, right: usize, result: Region, combine: &impl Combine) -> Outcome {
+        let left = self.operand(left, result.len())?;
+        result.copy_from(self.operand(right, result.len())?);
+        combine.combine(left, result).map_err(Failure::Refused)
+    }
+
+    #[inline(never)]
+    fn combine_many(&self, first: usize, result: Region, combine: &dyn Combine, pairs_up: bool) -> Outcome {
+        let size = self.table.size();
+        let mut scratch = Scratch::spare(result.len() * (size - 2));
+        let mut operands = Operands::default();
+        operands.add(self, (0..size).map(|at| (first + at) % size), result, scratch.region())?;
+        if pairs_up {
+            operands.pair_up(combine)?;
+        }
+        operands.fold(combine)
+    }
+}
+
+/// Operands of members, in order. They are where they were posted until they are combined with one to the left, and
+/// then in memory of this member.
+#[derive(Default)]
+pub struct Operands {
+    /// One for each operand that is left.
+    pub places: SmallVec<[Operand; 8]>,
+}
+
+/// Where an operand is.
+#[derive(Clone, Copy)]
+pub struct Operand {
+    /// Its bytes.
+    pub bytes: Region,
+    /// Where what it is combined with goes.
+    mine: Region,
+    is_mine: bool,
+}
+
+impl Operands {
+    /// Those of these members, at least one. What is combined at the end is in `result`, on the way also in `room`,
+    /// which has room for two operands less than there are: nothing is to the left of the first.
+    pub fn add(
+        &mut self,
+        posts: &Posts<'_>,
+        members: impl ExactSizeIterator<Item = usize>,
+        result: Region,
+        room: Region,
+    ) -> Outcome {
+        let last = members.len() - 1;
+        for (at, member) in members.enumerate() {
+            let bytes = posts.operand(member, result.len())?;
+            let mine = match at {
+                _ if at == last => result,
+                0 => Region::empty(),
+                _ => room.part((at - 1) * bytes.len(), bytes.len()),
+            };
+            self.places.push(Operand { bytes, mine, is_mine: false });
+        }
+        Ok(())
+    }
+
+    /// Combines two of them; the combination takes the place of the left one.
+    fn join(&mut self, combine: &dyn Combine, left: usize, right: usize) -> Outcome {
+        let combined = self.places[right].own();
+        join(combine, self.places[left].bytes, combined.bytes)?;
+        self.places[left] = combined;
+        Ok(())
+    }
+
+    /// Combines the first pairs, so that a power of two is left.
+    fn pair_up(&mut self, combine: &dyn Combine) -> Outcome {
+        let paired = self.places.len() - (1 << self.places.len().ilog2());
+        for number in 0..paired {
+            self.join(combine, 2 * number, 2 * number + 1)?;
+            self.places[number] = self.places[2 * number];
+        }
+        self.places.drain(paired..2 * paired);
+        Ok(())
+    }
+
+    /// Combines those in a range as members do that bring each other what they have of ever more before them:
+    /// neighbours from the right, then neighbours of these. It is in the place of the last one then.
+    pub fn fold_back(&mut self, combine: &dyn Combine, range: Range<usize>) -> Outcome {
+        let mut distance = 1;
+        while distance < range.len() {
+            for right in range.clone().rev().step_by(2 * distance) {
+                if let Some(left) = right.checked_sub(distance).filter(|left| range.contains(left)) {
+                    let combined = self.places[right].own();
+                    join(combine, self.places[left].bytes, combined.bytes)?;
+                    self.places[right] = combined;
+                }
+            }
+            distance *= 2;
+        }
+        Ok(())
+    }
+
+    /// Combines neighbours, then neighbours of these, until one is left, which is where the last one's combinations go.
+    fn fold(&mut self, combine: &dyn Combine) -> Outcome {
+        let (mut distance, count) = (1, self.places.len());
+        while distance < count {
+            for left in (0..count - distance).step_by(2 * distance) {
+                self.join(combine, left, left + distance)?;
+            }
+            distance *= 2;
+        }
+        Ok(())
+    }
+}
+
+impl Operand {
+    /// The operand in memory of this member.
+    pub fn own(self) -> Self {
+        if !self.is_mine {
+            self.mine.copy_from(self.bytes);
+        }
+        Self { bytes: self.mine, is_mine: true, ..self }
+    }
+}
