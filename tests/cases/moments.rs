@@ -1,10 +1,26 @@
 //! Jobs that are lost at moments drawn from a seed, by each program and at each degree: all processes, all of one rank,
-//! or the whole job with its `redrun`. A few of them here, many by `scripts/line-campaign.sh`.
+//! or the whole job with its `redrun`. What they print, and the files that they leave, must be as without that. A few of
+//! them here, many by `scripts/line-campaign.sh`.
 
 use crate::checkpoints::{LIMIT, resume, saved, store};
+use crate::posix::content;
 use redrt_tests::{Ended, Job, Program, Random, Running};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The argument that is the place of a program's files.
+const DIRECTORY: &str = "DIRECTORY";
+/// What marks the argument that says how long a program runs.
+const COUNT: char = '#';
+/// For so long a program of a campaign is to run after its first checkpoint.
+const TIME: Duration = Duration::from_millis(800);
+/// How often its argument is changed for that.
+const TRIES: usize = 4;
+/// Draws for each loss that is wanted, at most: some moments come too late.
+const DRAWS_EACH: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Lost {
@@ -15,23 +31,90 @@ enum Lost {
     Redrun,
 }
 
+/// What is in the files of a job, by name.
+type Files = BTreeMap<String, Vec<u8>>;
+
 /// A program, and what it does alone.
 struct Alone {
     program: Program,
-    ended: Ended,
-    took: Duration,
+    arguments: Vec<String>,
+    out: String,
+    files: Files,
 }
 
-fn lines(out: &str) -> BTreeMap<&str, usize> {
-    let mut all = BTreeMap::new();
-    out.lines().for_each(|line| *all.entry(line).or_default() += 1);
-    all
+/// The program, with its files in a new directory.
+fn job(program: &Program, arguments: &[String]) -> (Job, TempDir) {
+    let files = store();
+    let place = files.path().display().to_string();
+    let arguments: Vec<_> = arguments.iter().map(|word| word.replace(DIRECTORY, &place)).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let job = Job::of(&Program { arguments: &[], ..*program }).arguments(&arguments).limit(LIMIT);
+    (job, files)
 }
 
-/// Each line of `part` is in `whole`, as often at least.
-fn is_part(part: &str, whole: &str) -> bool {
-    let whole = lines(whole);
-    lines(part).into_iter().all(|(line, count)| whole.get(line).is_some_and(|there| *there >= count))
+impl Alone {
+    /// One that runs `scale` times as long as with the argument that is marked.
+    fn of(program: Program, scale: f64) -> Self {
+        let scaled = |word: &&str| match word.strip_prefix(COUNT) {
+            Some(count) => ((count.parse::<f64>().expect("a number") * scale).ceil() as u64).to_string(),
+            None => (*word).to_owned(),
+        };
+        let arguments: Vec<_> = program.arguments.iter().map(scaled).collect();
+        let (job, files) = job(&program, &arguments);
+        let ended = job.run().ended_well();
+        Self { program, arguments, out: ended.out, files: content(files.path()) }
+    }
+
+    /// One that runs for [`TIME`] or so after its first checkpoint at this degree, and how long it does.
+    fn of_time(program: Program, degree: u16) -> (Self, Duration) {
+        let mut scale = 1.0;
+        let mut alone = Self::of(program, scale);
+        let mut lasted = last(&alone, degree);
+        for _ in 1..TRIES {
+            let ratio = TIME.as_secs_f64() / lasted.as_secs_f64().max(1e-3);
+            if (0.5..2.0).contains(&ratio) {
+                break;
+            }
+            scale *= ratio.clamp(0.1, 6.0);
+            alone = Self::of(program, scale);
+            lasted = last(&alone, degree);
+        }
+        (alone, lasted)
+    }
+
+    /// In `threads` each rank prints, and nobody says which does first.
+    fn sorted<'a>(&self, out: &'a str) -> Vec<&'a str> {
+        let mut lines: Vec<_> = out.split_inclusive('\n').collect();
+        if self.program.name == "threads" {
+            lines.sort_unstable();
+        }
+        lines
+    }
+
+    fn is_right(&self, what: &str, ended: &Ended, files: &TempDir) {
+        assert!(self.sorted(&ended.out) == self.sorted(&self.out), "{what}: {ended}\nalone:\n{}", self.out);
+        self.has_files(what, ended, files);
+    }
+
+    fn has_files(&self, what: &str, ended: &Ended, files: &TempDir) {
+        let (left, own) = (content(files.path()), &self.files);
+        let differs = |name: &&String| left.get(*name) != own.get(*name);
+        let names: Vec<_> = left.keys().chain(own.keys()).filter(differs).collect();
+        assert!(names.is_empty(), "{what}: other files than alone: {names:?}: {ended}");
+    }
+
+    /// What was shown after the checkpoint comes again, and nothing else.
+    fn is_right_in_two(&self, what: &str, begun: &Ended, ended: &Ended, files: &TempDir) {
+        let whole = self.sorted(&self.out);
+        let (first, second) = (self.sorted(&begun.out), self.sorted(&ended.out));
+        let is_right = match self.program.name {
+            "threads" => first.iter().chain(&second).all(|line| whole.contains(line)),
+            _ => whole.starts_with(&first) && whole.ends_with(&second),
+        };
+        let is_whole = first.len() + second.len() >= whole.len();
+        assert!(is_right && is_whole, "{what}: before {begun} and then {ended}\nalone:\n{}", self.out);
+        self.has_files(what, ended, files);
+    }
 }
 
 fn kill_all(job: &Running, of_rank: Option<u32>) {
@@ -43,16 +126,35 @@ fn kill_all(job: &Running, of_rank: Option<u32>) {
     ids.into_iter().for_each(|id| _ = unsafe { libc::kill(id, libc::SIGKILL) });
 }
 
-/// Runs it, and takes something from it at a moment.
-fn disturb(alone: &Alone, degree: u16, random: &mut Random) -> Lost {
-    let (store, program) = (store(), &alone.program);
-    let job = saved(Job::of(program).degree(degree).limit(LIMIT), "50ms", &store).start();
+/// Starts it, and waits for its first checkpoint.
+fn begin(alone: &Alone, degree: u16, store: &TempDir) -> (Running, TempDir) {
+    let (job, files) = job(&alone.program, &alone.arguments);
+    let job = saved(job.degree(degree), "50ms", store).start();
     job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
+    (job, files)
+}
+
+/// How long it runs after its first checkpoint when nothing is lost.
+fn last(alone: &Alone, degree: u16) -> Duration {
+    let store = store();
+    let (job, files) = begin(alone, degree, &store);
+    let begun = Instant::now();
+    job.wait_until("its end", Running::has_ended);
+    let lasted = begun.elapsed();
+    alone.is_right("left alone", &job.wait().ended_well(), &files);
+    lasted
+}
+
+/// Runs it, and takes something from it at a moment before that time.
+fn disturb(alone: &Alone, degree: u16, time: Duration, random: &mut Random) -> Lost {
+    let (store, program) = (store(), &alone.program);
     let lost = *random.one_of(&[Lost::Processes, Lost::Rank, Lost::Redrun]);
-    std::thread::sleep(Duration::from_micros(random.from_one_to(alone.took.as_micros() as u64 + 20_000)));
+    let moment = Duration::from_micros(random.from_one_to(time.as_micros() as u64));
     let rank = random.from_one_to(program.rank_count.into()) as u32 - 1;
+    let (job, files) = begin(alone, degree, &store);
+    std::thread::sleep(moment);
     let lost = if job.has_ended() || job.count("checkpoint") == 0 { Lost::Nothing } else { lost };
-    let what = format!("{} at r = {degree}, {lost:?} lost", program.name);
+    let what = format!("{} at r = {degree}, {lost:?} lost after {moment:?}", program.name);
     match lost {
         Lost::Nothing => {}
         Lost::Processes => kill_all(&job, None),
@@ -64,44 +166,113 @@ fn disturb(alone: &Alone, degree: u16, random: &mut Random) -> Lost {
                 return Lost::Nothing;
             }
             let ended = resume(store.path()).run().ended_well();
-            // What was shown after the checkpoint comes again.
-            let both = format!("{}{}", begun.out, ended.out);
-            let is_whole = is_part(&alone.ended.out, &both) && is_part(&ended.out, &alone.ended.out);
-            assert!(is_whole && is_part(&begun.out, &alone.ended.out), "{what}: before {begun} and then {ended}");
+            alone.is_right_in_two(&what, &begun, &ended, &files);
             return lost;
         }
     }
     let ended = job.wait().ended_well();
-    assert_eq!(lines(&ended.out), lines(&alone.ended.out), "{what}: {ended}");
-    lost
+    alone.is_right(&what, &ended, &files);
+    // Nobody was there any more when the signals came.
+    if ended.events("went-back").count() > 0 { lost } else { Lost::Nothing }
 }
 
 #[test]
 fn programs_that_are_lost_at_any_moment_print_the_same() {
+    if std::env::var_os("REDRT_MOMENTS").is_some() {
+        return campaign();
+    }
     let mut random = Random::from_environment();
-    let moments: Option<usize> = std::env::var("REDRT_MOMENTS").ok().map(|text| text.parse().expect("a number"));
-    let mut counts = BTreeMap::<(u16, Lost), usize>::new();
-    // What has ended before its first checkpoint shows nothing.
-    let mut programs = if moments.is_some() { Program::lasting() } else { Program::ALL.to_vec() };
+    let mut counts = BTreeMap::<Lost, usize>::new();
+    for program in Program::ALL {
+        let alone = Alone::of(program, 1.0);
+        let degree = *random.one_of(&[1, 2, 3]);
+        *counts.entry(disturb(&alone, degree, Duration::from_millis(50), &mut random)).or_default() += 1;
+    }
+    println!("{counts:?}");
+    assert!(counts.keys().any(|lost| *lost != Lost::Nothing), "{counts:?}");
+}
+
+/// A program at a degree.
+struct Row {
+    degree: u16,
+    lasted: Duration,
+    losses: BTreeMap<Lost, usize>,
+    mismatches: usize,
+}
+
+impl Row {
+    fn lost(&self) -> usize {
+        self.losses.iter().filter(|(lost, _)| **lost != Lost::Nothing).map(|(_, count)| count).sum()
+    }
+
+    fn run(program: Program, degree: u16, wanted: usize, mut random: Random) -> Self {
+        let mut row = Self { degree, lasted: Duration::ZERO, losses: BTreeMap::new(), mismatches: 0 };
+        let Ok((alone, lasted)) = catch_unwind(|| Alone::of_time(program, degree)) else {
+            row.mismatches = 1;
+            return row;
+        };
+        row.lasted = lasted;
+        for _ in 0..DRAWS_EACH * wanted {
+            if row.lost() + row.mismatches >= wanted {
+                break;
+            }
+            // What is wrong is told where it is found, and the others are tried all the same.
+            match catch_unwind(AssertUnwindSafe(|| disturb(&alone, degree, row.lasted, &mut random))) {
+                Ok(lost) => *row.losses.entry(lost).or_default() += 1,
+                Err(_) => row.mismatches += 1,
+            }
+        }
+        row
+    }
+
+    fn line(&self, program: &str) -> String {
+        let count = |lost| self.losses.get(&lost).copied().unwrap_or_default();
+        let [processes, rank, redrun] = [Lost::Processes, Lost::Rank, Lost::Redrun].map(count);
+        format!(
+            "{program:<17} {:>2} {:>7.2} {:>7} {processes:>10} {rank:>5} {redrun:>7} {:>11}",
+            self.degree,
+            self.lasted.as_secs_f64(),
+            self.lost(),
+            self.mismatches
+        )
+    }
+}
+
+fn number(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// Each program at each degree with so many losses.
+fn campaign() {
+    let (wanted, seed) = (number("REDRT_MOMENTS").unwrap_or(1), number("REDRT_SEED").unwrap_or(1) as u64);
+    let mut programs = Program::LASTING.to_vec();
     if let Ok(names) = std::env::var("REDRT_PROGRAMS") {
         programs.retain(|program| names.split_ascii_whitespace().any(|name| name == program.name));
     }
-    for program in programs {
-        let begun = Instant::now();
-        let ended = Job::of(&program).run().ended_well();
-        let alone = Alone { program, ended, took: begun.elapsed() };
-        let degrees = if moments.is_some() { vec![1, 2, 3] } else { vec![*random.one_of(&[1, 2, 3])] };
-        let mut of_program = BTreeMap::<(u16, Lost), usize>::new();
-        for degree in degrees {
-            for _ in 0..moments.unwrap_or(1) {
-                *of_program.entry((degree, disturb(&alone, degree, &mut random))).or_default() += 1;
+    println!(
+        "{:<17} {:>2} {:>7} {:>7} {:>10} {:>5} {:>7} {:>11}",
+        "program", "r", "seconds", "losses", "processes", "rank", "redrun", "mismatches"
+    );
+    let waiting: Mutex<VecDeque<_>> = Mutex::new(programs.into_iter().enumerate().collect());
+    let short = Mutex::new(Vec::new());
+    let next = || waiting.lock().expect("nobody has failed with it").pop_front();
+    let work = || {
+        while let Some((place, program)) = next() {
+            for degree in [1, 2, 3] {
+                let random = Random::new((seed << 16) + ((place as u64) << 2) + u64::from(degree));
+                let row = Row::run(program, degree, wanted, random);
+                println!("{}", row.line(program.name));
+                if row.mismatches > 0 || row.lost() < wanted {
+                    short.lock().expect("nobody has failed with it").push(format!("{} at r = {degree}", program.name));
+                }
             }
         }
-        if moments.is_some() {
-            println!("{}, {:.1} s alone: {of_program:?}", alone.program.name, alone.took.as_secs_f64());
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..number("REDRT_PARALLEL").unwrap_or(1) {
+            scope.spawn(work);
         }
-        of_program.into_iter().for_each(|(key, count)| *counts.entry(key).or_default() += count);
-    }
-    println!("{counts:?}");
-    assert!(counts.keys().any(|(_, lost)| *lost != Lost::Nothing), "{counts:?}");
+    });
+    let short = short.into_inner().expect("nobody has failed with it");
+    assert!(short.is_empty(), "mismatches, or fewer losses than {wanted}: {short:?}");
 }

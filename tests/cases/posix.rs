@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Every file below a directory, and what is in it. Lines that several ranks have appended are in any order.
-fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+pub fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(directory).expect("the directory is there") {
         let path = entry.expect("it can be read").path();

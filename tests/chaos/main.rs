@@ -112,10 +112,14 @@ enum Fault {
     Degree,
     /// All processes of a job that takes checkpoints.
     Everything,
+    /// All replicas of a rank of such a job.
+    Rank,
+    /// A host of such a job loses its power, and has the only replicas of some ranks at r = 1.
+    Home,
 }
 
 impl Fault {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 20] = [
         Self::None,
         Self::Send,
         Self::Process,
@@ -134,7 +138,14 @@ impl Fault {
         Self::Drain,
         Self::Degree,
         Self::Everything,
+        Self::Rank,
+        Self::Home,
     ];
+
+    /// Whether the job takes checkpoints, and goes back to one.
+    fn goes_back(self) -> bool {
+        matches!(self, Self::Everything | Self::Rank | Self::Home)
+    }
 
     /// Whether it is no fault but a wish, for which replicas are copied.
     fn is_wish(self) -> bool {
@@ -183,12 +194,11 @@ impl Trial {
         };
         let program = if has_spare { *random.one_of(&long) } else { *random.one_of(&Program::ALL) };
         let fault = if fault == Fault::Descriptors && opens_files(&program) { Fault::Process } else { fault };
-        // What is written after a checkpoint is read after going back, by programs that read it back.
-        let is_everything = fault == Fault::Everything;
-        let kept: Vec<_> = long.iter().filter(|program| !opens_files(program)).copied().collect();
-        let (program, has_spare) = if is_everything { (*random.one_of(&kept), false) } else { (program, has_spare) };
+        let (program, has_spare) =
+            if fault.goes_back() { (*random.one_of(&long), false) } else { (program, has_spare) };
         let degrees: &[u16] = match fault {
-            Fault::Everything => &[1, 1, 2],
+            Fault::Home => &[1],
+            _ if fault.goes_back() => &[1, 1, 2],
             _ if fault.is_wish() => &[1, 2, 3],
             _ => &[2, 2, 3],
         };
@@ -230,7 +240,7 @@ impl Trial {
         };
         let job = if self.arbitrates { job.options(&["--arbitrate=0.5"]) } else { job };
         let job = match self.fault {
-            Fault::Everything => {
+            fault if fault.goes_back() => {
                 job.options(&["--checkpoint", "400ms", "--checkpoint-dir", &lab.path("store").display().to_string()])
             }
             _ => job,
@@ -261,6 +271,24 @@ impl Trial {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What the job goes back for, once it has a checkpoint.
+    fn lose_what_is_saved(&self, random: &mut Random, lab: &Lab, job: &Running) {
+        job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
+        sleep(Duration::from_millis(random.from_one_to(500)));
+        if self.fault == Fault::Home {
+            return lab.cut_power(self.host);
+        }
+        let rank = random.draw() % u64::from(self.program.rank_count);
+        let of_rank = format!("{rank}.");
+        // Those that are gone before their turn comes are gone with the others.
+        for replica in job.replicas() {
+            let name = replica.split(' ').next().expect("its name");
+            if self.fault == Fault::Everything || name.starts_with(&of_rank) {
+                let _ = job.redctl(&["kill", name]);
+            }
         }
     }
 
@@ -321,14 +349,7 @@ impl Trial {
                 sleep(SHORT);
                 lab.heal_link(self.host);
             }
-            Fault::Everything => {
-                job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
-                sleep(Duration::from_millis(random.from_one_to(500)));
-                // Those that are gone before their turn comes are gone with the others.
-                for replica in job.replicas() {
-                    let _ = job.redctl(&["kill", replica.split(' ').next().expect("its name")]);
-                }
-            }
+            Fault::Everything | Fault::Rank | Fault::Home => self.lose_what_is_saved(random, lab, job),
             Fault::Migrate | Fault::Drain | Fault::Degree => self.wish(random, job),
             Fault::None | Fault::Send | Fault::Process => {}
         }
@@ -343,7 +364,7 @@ impl Trial {
             // The next one needs the room.
             let _ = std::fs::remove_file(disk.path("audit"));
         }
-        if self.fault == Fault::Everything {
+        if self.fault.goes_back() {
             let _ = std::fs::remove_dir_all(hosts.path("store"));
         }
         if self.fault == Fault::Cut {
@@ -360,7 +381,7 @@ impl Trial {
         Outcome {
             wrong: (!is_well).then(|| format!("left: {left:?}\n{ended}")),
             copies: ended.number("recovered") + ended.number("joined"),
-            breaks_the_lab: matches!(self.fault, Fault::Power | Fault::Cut) || !left.is_empty(),
+            breaks_the_lab: matches!(self.fault, Fault::Power | Fault::Cut | Fault::Home) || !left.is_empty(),
         }
     }
 }

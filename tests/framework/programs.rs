@@ -107,12 +107,41 @@ impl Program {
         Self { name: "fortran_sections", arguments: &["20"], rank_count: 3 },
     ];
 
-    /// All of them, with arguments that make them run for a second or so where there are such.
-    #[must_use]
-    pub fn lasting() -> Vec<Self> {
-        let longer = |name| Self::CONFORMANCE.into_iter().chain(Self::LONG).find(|program| program.name == name);
-        Self::ALL.into_iter().map(|program| longer(program.name).unwrap_or(program)).collect()
-    }
+    /// All of them, with the argument that says how long they run marked by `#`: with that number it is a second or so.
+    /// In `DIRECTORY` they leave what is the same in each run.
+    pub const LASTING: [Self; 31] = [
+        Self { name: "heat", arguments: &["32", "#3000", "DIRECTORY/picture"], rank_count: 4 },
+        Self { name: "cg", arguments: &["256", "#700"], rank_count: 4 },
+        Self { name: "master_worker", arguments: &["#30000"], rank_count: 4 },
+        Self { name: "polling", arguments: &["#1000"], rank_count: 3 },
+        Self { name: "collectives", arguments: &["12000", "#8"], rank_count: 3 },
+        Self { name: "boards", arguments: &["#1"], rank_count: 4 },
+        Self { name: "threads", arguments: &["3", "#2000"], rank_count: 3 },
+        Self { name: "ring", arguments: &["1", "#20"], rank_count: 3 },
+        Self { name: "alltoall", arguments: &["#1000", "2000"], rank_count: 4 },
+        Self { name: "clocks", arguments: &["#400", "anew"], rank_count: 3 },
+        Self { name: "cancel", arguments: &["#5000"], rank_count: 3 },
+        Self { name: "neighbors", arguments: &["#20"], rank_count: 3 },
+        Self { name: "partitions", arguments: &["#25"], rank_count: 3 },
+        Self { name: "onesided", arguments: &["#10"], rank_count: 3 },
+        Self { name: "addresses", arguments: &["#1000"], rank_count: 3 },
+        Self { name: "files", arguments: &["#2"], rank_count: 3 },
+        Self { name: "datareps", arguments: &["#10"], rank_count: 3 },
+        Self { name: "places", arguments: &["#20", "DIRECTORY/places"], rank_count: 3 },
+        Self { name: "posix", arguments: &["#15", "DIRECTORY"], rank_count: 3 },
+        Self { name: "listings", arguments: &["#4", "DIRECTORY"], rank_count: 2 },
+        Self { name: "wavefront", arguments: &["16", "#1000"], rank_count: 4 },
+        Self { name: "transpose", arguments: &["128", "#100"], rank_count: 4 },
+        Self { name: "buckets", arguments: &["20000", "#60"], rank_count: 3 },
+        Self { name: "multigrid", arguments: &["4", "#80"], rank_count: 3 },
+        Self { name: "hybrid", arguments: &["96", "#500"], rank_count: 3 },
+        Self { name: "fortran_heat", arguments: &["32", "#1500"], rank_count: 4 },
+        Self { name: "fortran_f08", arguments: &["#8"], rank_count: 3 },
+        Self { name: "fortran_mpi", arguments: &["#60"], rank_count: 3 },
+        Self { name: "fortran_sections", arguments: &["#1500"], rank_count: 3 },
+        Self { name: "fortran_mpif", arguments: &["#1000"], rank_count: 3 },
+        Self { name: "fortran_modern", arguments: &["#60"], rank_count: 3 },
+    ];
 
     /// Whether it runs with `--verify deferred`. Windows and files need verdicts before programs go on.
     #[must_use]

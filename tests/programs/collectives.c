@@ -1,7 +1,7 @@
 /* Every collective against a serial oracle: lengths from 0 to beyond each change of algorithm, all roots, several types
  * and operations, MPI_IN_PLACE, the v and w forms, a user operation that does not commute, and the nonblocking forms.
  *
- *   collectives [LONGEST] */
+ *   collectives [LONGEST [ROUNDS]] */
 #include "check.h"
 
 static int rank, size, checks;
@@ -229,12 +229,14 @@ int main(int argc, char **argv)
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    int longest = argc > 1 ? atoi(argv[1]) : 12000, t = 1;
-    for (int count = 0; count <= longest; count = count * 5 + 1, t++) {
-        if (count > 0)
-            test_moves(count, t);
-        test_reductions(count, t);
-        test_order(t);
+    int longest = argc > 1 ? atoi(argv[1]) : 12000, rounds = argc > 2 ? atoi(argv[2]) : 1, t = 1;
+    for (int round = 0; round < rounds; round++) {
+        for (int count = 0; count <= longest; count = count * 5 + 1, t++) {
+            if (count > 0)
+                test_moves(count, t);
+            test_reductions(count, t);
+            test_order(t);
+        }
     }
     int64_t mine = checks, all = 0;
     MPI_Reduce(&mine, &all, 1, MPI_INT64_T, MPI_SUM, 0, comm);

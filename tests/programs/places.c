@@ -2,7 +2,7 @@
  * takes a buffer says so with MPI_ERR_BUFFER, and nothing has been sent. With no elements, or with addresses in the datatype,
  * null is as good as any other address.
  *
- *   places [DIRECTORY] */
+ *   places [ROUNDS [DIRECTORY]] */
 #include "check.h"
 #include "directory.h"
 #include <unistd.h>
@@ -163,20 +163,23 @@ int main(int argc, char **argv)
 {
     null = NULL;
     MPI_Init(&argc, &argv);
-    make_directory("places", argc > 1 ? argv[1] : NULL);
+    int rounds = argc > 1 ? atoi(argv[1]) : 1;
+    make_directory("places", argc > 2 ? argv[2] : NULL);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     /* With a hole, so that it is packed. */
     MPI_Type_vector(2, 1, 2, MPI_INT, &type[0]);
     MPI_Type_commit(&type[0]);
     const int to = (rank + 1) % size, from = (rank + size - 1) % size;
-    messages(MPI_COMM_WORLD, to);
-    collectives(MPI_COMM_SELF);
-    packing(MPI_COMM_WORLD);
-    windows(MPI_COMM_WORLD, to);
-    files(MPI_COMM_WORLD);
-    for (int round = 0; round < 10; round++)
-        accepted(MPI_COMM_WORLD, to, from);
+    for (int round = 0; round < rounds; round++) {
+        messages(MPI_COMM_WORLD, to);
+        collectives(MPI_COMM_SELF);
+        packing(MPI_COMM_WORLD);
+        windows(MPI_COMM_WORLD, to);
+        files(MPI_COMM_WORLD);
+        for (int time = 0; time < 10; time++)
+            accepted(MPI_COMM_WORLD, to, from);
+    }
     int total = 0;
     CHECK(MPI_Reduce(&refused_count, &total, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD) == MPI_SUCCESS);
     MPI_Type_free(&type[0]);
