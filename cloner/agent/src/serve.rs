@@ -16,8 +16,9 @@ pub struct Hooks {
     /// Passed to each.
     pub context: *mut c_void,
     /// Before threads are stopped: take your locks. The second argument is one of the `CUT_` constants of
-    /// [`crate::abi`]. Anything but 0 refuses the cut with this error number.
-    pub before_cut: Option<unsafe extern "C" fn(*mut c_void, u32) -> i32>,
+    /// [`crate::abi`]. The third is the connection of the one that asks: it can be read from when that one has gone, and
+    /// nothing is to be waited for any more. Anything but 0 refuses the cut with this error number.
+    pub before_cut: Option<unsafe extern "C" fn(*mut c_void, u32, i32) -> i32>,
     /// All threads are stopped, the image is about to be taken.
     pub at_cut: Option<unsafe extern "C" fn(*mut c_void)>,
     /// In the source, threads still stopped: give your locks back. The argument is 1 when the clone went well so far.
@@ -222,7 +223,7 @@ impl Session<'_> {
         let hooks = self.hooks();
         if let Some(hook) = hooks.before_cut {
             // SAFETY: - the embedder's promise.
-            let refused = unsafe { hook(hooks.context, purpose) };
+            let refused = unsafe { hook(hooks.context, purpose, self.connection) };
             if refused != 0 {
                 reply.status = -refused.abs();
                 return;

@@ -34,7 +34,7 @@ fn note(event: &'static str) {
 /// How many cuts are refused before one is allowed: $EMBEDDER_REFUSALS.
 static REFUSALS: AtomicU32 = AtomicU32::new(0);
 
-unsafe extern "C" fn before_cut(_: *mut c_void, _: u32) -> i32 {
+unsafe extern "C" fn before_cut(_: *mut c_void, _: u32, _: i32) -> i32 {
     if REFUSALS.load(Ordering::SeqCst) > 0 {
         REFUSALS.fetch_sub(1, Ordering::SeqCst);
         return libc::EBUSY;

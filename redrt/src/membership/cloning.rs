@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::MutexGuard;
 
 /// A copy that cannot take its place ends with this.
@@ -93,7 +93,7 @@ fn control(context: *mut c_void) -> &'static Control {
     unsafe { &*context.cast::<Control>() }
 }
 
-unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32) -> i32 {
+unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd) -> i32 {
     let (deaf, closed) = (control(context).deafen(), links::closed());
     let is_for_line = purpose == CUT_FOR_SUCCESSOR;
     if is_for_line && engine::contact::are_met() {
@@ -107,7 +107,7 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32) -> i32 {
     };
     let mut hushed = deaf.hush();
     if is_for_line {
-        match come_to_rest(&mut hushed, &mut held) {
+        match come_to_rest(&mut hushed, &mut held, Some(asker)) {
             Ok(place) => undo::begin(&place),
             Err(refusal) => {
                 go_on(Stillness { hushed, held, settled: descriptors::settled(), closed, unchanging });
@@ -127,7 +127,10 @@ const ARRIVAL_INTERVAL_MS: i32 = 1;
 /// Waits until nothing is on its way between any two processes of the job. What the daemon says besides is put aside.
 /// Where changes of files are written down from then on.
 /// Fails when nothing comes of the line, with the error number that the cloner is told.
-fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<UndoPlace, i32> {
+///
+/// The daemon may have said that nothing comes of the line before this process was hushed: then whoever listened has
+/// heeded it, to no effect. But then the daemon ends the `asker`, the one that wants the image, too.
+fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> Result<UndoPlace, i32> {
     let mut is_quiet = false;
     loop {
         let has_arrived = !held.needs_rest() || held.settle();
@@ -137,7 +140,8 @@ fn come_to_rest(hushed: &mut Hushed, held: &mut Held) -> Result<UndoPlace, i32> 
         }
         // Those that are not quiet yet may need room here.
         let limit_ms = if held.uses_networks() { ARRIVAL_INTERVAL_MS } else { -1 };
-        match hushed.receive_within(limit_ms) {
+        match hushed.receive_within(limit_ms, asker) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return Err(libc::ECANCELED),
             Ok(None) => {}
             Ok(Some(ToAgent::LineGoes(Some(place)))) if is_quiet => {
                 if held.needs_rest() {
@@ -181,7 +185,7 @@ pub fn go_on_simulated(mut held: Held<'static>, place: UndoPlace, said: &[ToAgen
     let (first, last) = said.split_at(before);
     first.iter().chain([&ToAgent::LineGoes(Some(place))]).chain(last).for_each(|message| hushed.hear(message));
     // It goes on the same way when nothing comes of the line.
-    if let Ok(place) = come_to_rest(&mut hushed, &mut held) {
+    if let Ok(place) = come_to_rest(&mut hushed, &mut held, None) {
         undo::begin(&place);
     }
     held.resume();

@@ -4,7 +4,7 @@ use crate::mutation::{self, Mutation};
 use redrt_wire::control::{FromAgent, ToAgent};
 use redrt_wire::frame::{self, FrameReader};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard};
 
@@ -133,9 +133,18 @@ impl Control {
     }
 
     fn wait_readable(&self, limit_ms: i32) -> bool {
-        let mut entry = libc::pollfd { fd: self.stream().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: - one entry, valid during the call.
-        unsafe { libc::poll(&raw mut entry, 1, limit_ms) > 0 }
+        self.wait_with(limit_ms, None).0
+    }
+
+    /// The same, and whether the `other` descriptor has become readable.
+    fn wait_with(&self, limit_ms: i32, other: Option<RawFd>) -> (bool, bool) {
+        // A negative one is passed over.
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut entries = [entry(self.stream().as_raw_fd()), entry(other.unwrap_or(-1))];
+        // SAFETY: - two entries, valid during the call.
+        unsafe { libc::poll(entries.as_mut_ptr(), 2, limit_ms) };
+        let [own, other] = entries.map(|entry| entry.revents != 0);
+        (own, other)
     }
 
     /// Waits until no message is being heeded. The order of locks is this one, the engine, the writer: messages are
@@ -171,12 +180,17 @@ impl Hushed<'_> {
         self.control.read(&mut self.reader)
     }
 
-    /// Waits for the next message for at most this many milliseconds; -1 for ever.
-    pub fn receive_within(&mut self, limit_ms: i32) -> io::Result<Option<ToAgent>> {
+    /// Waits for the next message for at most this many milliseconds; -1 for ever. Fails with
+    /// [`io::ErrorKind::ConnectionAborted`] when there is none and the `asker` can be read from: it has gone.
+    pub fn receive_within(&mut self, limit_ms: i32, asker: Option<RawFd>) -> io::Result<Option<ToAgent>> {
         if let Some(message) = self.reader.next().map_err(io::Error::other)? {
             return Ok(Some(message));
         }
-        if self.control.wait_readable(limit_ms) { self.receive().map(Some) } else { Ok(None) }
+        match self.control.wait_with(limit_ms, asker) {
+            (true, _) => self.receive().map(Some),
+            (false, true) => Err(io::ErrorKind::ConnectionAborted.into()),
+            (false, false) => Ok(None),
+        }
     }
 
     /// Keeps a message that is to be heeded when others may talk to the daemon again.
@@ -226,12 +240,27 @@ mod tests {
         let mut hushed = control.deafen().hush();
         let first = hushed.receive().unwrap();
         hushed.put_aside(first);
-        let second = hushed.receive_within(-1).unwrap().unwrap();
+        let second = hushed.receive_within(-1, None).unwrap().unwrap();
         assert_eq!(text(&[second]), text(&said[1..2]));
         assert_eq!(text(&hushed.end()), text(&[ToAgent::Held(true), ToAgent::Held(false)]));
         daemon.write_all(&late).unwrap();
         assert_eq!(text(&[control.receive().unwrap()]), text(&said[3..]));
         assert_eq!(text(&control.deafen().hush().end()), text(&[]));
+    }
+
+    /// That nothing comes of a line may have been said before this process was hushed for it.
+    #[test]
+    fn one_whose_asker_has_gone_waits_for_no_word_of_the_daemon() {
+        let ((here, mut daemon), (asked, asker)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let control = Control::new(here);
+        let mut hushed = control.deafen().hush();
+        let asked = Some(asked.as_raw_fd());
+        assert!(hushed.receive_within(0, asked).unwrap().is_none());
+        daemon.write_all(&frame::encode(&ToAgent::Release)).unwrap();
+        drop(asker);
+        assert_eq!(text(&[hushed.receive_within(-1, asked).unwrap().unwrap()]), text(&[ToAgent::Release]));
+        let gone = hushed.receive_within(-1, asked).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::ConnectionAborted);
     }
 
     #[test]
