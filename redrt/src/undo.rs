@@ -9,7 +9,7 @@
 //! image is taken while anybody has. Before the first line there is nothing to go back to, and nothing is written down.
 //! A program that only appends makes one record of each file between two lines.
 
-use crate::runtime::job;
+use crate::runtime::{job, workers};
 use file_undo::{Change, Directory, Disk, Files, Recorder, Subject};
 use redrt_process::lock;
 use redrt_transport::descriptors;
@@ -32,8 +32,11 @@ process_local! {
 }
 
 thread_local! {
-    /// The calling thread has a passage: what it changes meanwhile is part of the change.
+    /// The calling thread has a passage: what it changes meanwhile is part of the change, or done by a handler of a
+    /// signal.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// It writes something down, and gets no signals until it has: what it changes meanwhile is the log.
+    static IS_WRITING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A change that takes longer is no reason to hold up all processes of the job: there is no image then.
@@ -91,8 +94,10 @@ impl Passage {
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        if self.0.take().is_some() {
+        if self.0.is_some() {
+            // A handler that comes now has a passage of its own.
             IS_INSIDE.set(false);
+            self.0 = None;
         }
     }
 }
@@ -102,36 +107,44 @@ pub type Still = RwLockWriteGuard<'static, ()>;
 
 /// Whether changes are written down, of the calling thread too.
 pub fn is_recording() -> bool {
-    RECORDS.load(Ordering::Relaxed) && !IS_INSIDE.get()
+    RECORDS.load(Ordering::Relaxed) && !IS_WRITING.get()
 }
 
-/// Writes down what has to be before a change, which is made before the passage is dropped.
+/// Whether the calling thread has a passage.
+pub fn is_inside() -> bool {
+    IS_INSIDE.get()
+}
+
+/// Writes down what has to be before a change, which is made before the passage is dropped. One that is made within
+/// another needs none of its own.
 pub fn before(change: Change<'_>) -> Passage {
     if !is_recording() {
         return Passage(None);
     }
-    let passage = Passage::new();
+    let passage = if is_inside() { Passage(None) } else { Passage::new() };
+    write_down(|state| state.recorder.before(&mut state.disk, change));
+    passage
+}
+
+/// Signals of the program wait: their handlers may change files too, and wait for the lock that their thread has.
+fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
+    let blocked = workers::block_signals();
+    IS_WRITING.set(true);
     if let Some(state) = &mut *lock(&STATE)
-        && let Err(error) = state.recorder.before(&mut state.disk, change)
+        && let Err(error) = write(state)
     {
         give_up(state, &error);
     }
-    passage
+    IS_WRITING.set(false);
+    workers::restore_signals(&blocked);
 }
 
 /// A change has made this file, by a name that was written down. Called with a passage.
 pub fn note_made(fd: RawFd) {
-    if let Some(state) = &mut *lock(&STATE) {
-        let found = state.disk.look(Subject::Open(fd));
-        let noted = match found {
-            Ok(Some(seen)) => state.recorder.note_made(&state.disk, seen.key),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = noted {
-            give_up(state, &error);
-        }
-    }
+    write_down(|state| match state.disk.look(Subject::Open(fd))? {
+        Some(seen) => state.recorder.note_made(&state.disk, seen.key),
+        None => Ok(()),
+    });
 }
 
 /// The job goes on; who goes back to the line is told that files are not as they were.

@@ -1,7 +1,9 @@
 /* Changes files in all ways, and reads back what it has changed: changing DIRECTORY STEPS. In each step each rank reads,
    changes and writes a file of its own and one of all ranks, cuts one, appends to one, replaces one by renaming, makes
-   one that must not be there, makes and removes directories, and does the same through MPI. What it reads goes into a
-   number that it prints in the end: it is another one if a file is not as it was left. */
+   one that must not be there, makes and removes directories, stamps a symbolic link, makes a file through another, and
+   does the same through MPI. What it reads goes into a number that it prints in the end: it is another one if a file is
+   not as it was left. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum { CELLS = 3000 };
@@ -96,6 +99,28 @@ static void make_and_remove(int step) {
         check(rmdir(path("renamed", step - 5)) == 0, "rmdir");
 }
 
+/* The times of a link, not of what it names, which is nowhere. */
+static void stamp(int step) {
+    struct timeval times[2] = {{1000 + step, 0}, {2000 + step, 0}};
+    struct stat status;
+    check(lstat(path("stamp", 0), &status) == 0, "lstat");
+    take(&status.st_mtim.tv_sec, sizeof status.st_mtim.tv_sec);
+    check(lutimes(path("stamp", 0), times) == 0, "lutimes");
+    check(lchown(path("stamp", 0), getuid(), getgid()) == 0, "lchown");
+}
+
+/* A file is made by the name of a link that names what is not there, and is removed by its own. */
+static void through_a_link(int step) {
+    const char *door = path("door", 0), *behind = path("behind", 0);
+    if (step % 2) {
+        check(unlink(behind) == 0, "unlink of what was made through a link");
+        return;
+    }
+    check(access(behind, F_OK) != 0 && errno == ENOENT, "what is not there");
+    int fd = open(door, O_CREAT | O_WRONLY, 0600);
+    check(fd >= 0 && write(fd, &seen, sizeof seen) == sizeof seen && close(fd) == 0, "open through a link");
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -107,6 +132,10 @@ int main(int argc, char **argv) {
     int cuts = open(path("cut", 0), O_RDWR | O_CREAT, 0644);
     FILE *appended = fopen(path("appended", 0), "a");
     check(shared >= 0 && own >= 0 && cuts >= 0 && appended, "open");
+    snprintf(name, sizeof name, "behind.%d.0", rank);
+    check(symlink("nowhere", path("stamp", 0)) == 0 && symlink(name, path("door", 0)) == 0, "symlink");
+    struct timeval first[2] = {{1, 0}, {2, 0}};
+    check(lutimes(path("stamp", 0), first) == 0, "lutimes");
     snprintf(name, sizeof name, "%s/mpi", directory);
     MPI_File file;
     MPI_File_set_errhandler(MPI_FILE_NULL, MPI_ERRORS_ARE_FATAL);
@@ -123,6 +152,8 @@ int main(int argc, char **argv) {
         check(fflush(appended) == 0, "fflush");
         replace(step);
         make_and_remove(step);
+        stamp(step);
+        through_a_link(step);
         uint64_t value = 0;
         MPI_Offset at = ((step * 61) % CELLS * size + (rank + step) % size) * 8;
         MPI_File_read_at(file, at, &value, 8, MPI_BYTE, MPI_STATUS_IGNORE);

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 const WAITED_FOR: c_int = 2;
 const ANSWERED: c_int = 1;
 const LEFT: c_int = 0;
+/// More the kernel does not follow.
+const LINKS_MAX: usize = 40;
 
 thread_local! {
     /// Of the call that the C library carries out now. Nothing that is dropped at the thread's end: see
@@ -33,6 +35,13 @@ pub fn before(call: &mut Call) -> c_int {
         // It would wait for what comes through a pipe, and no line could be taken. Callers read and write then.
         (call.result, call.error) = (-1, libc::EINVAL);
         return ANSWERED;
+    }
+    // In a handler of a signal: the call that it has interrupted has a passage, and comes to its end after this one.
+    if undo::is_inside() {
+        let makes = MAKES.get();
+        let _ = passage_for(call);
+        MAKES.set(makes);
+        return LEFT;
     }
     match passage_for(call) {
         Some(passage) => {
@@ -140,10 +149,20 @@ pub fn opening(path: &Path, flags: c_int) -> Option<(Passage, bool)> {
             let path = fs::canonicalize(path).ok()?;
             Some((undo::before(Change::Resize(Subject::Named(&path), 0)), false))
         }
-        Err(_) if creates => Some((undo::before(Change::Name(path)), true)),
+        Err(_) if creates => Some((undo::before(Change::Name(&end_of_links(path)?)), true)),
         // A pipe may wait here for long.
         _ => None,
     }
+}
+
+/// The name under which a file is made that has none yet: at the end of symbolic links.
+fn end_of_links(path: &Path) -> Option<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else { return Some(path) };
+        path = path.parent()?.join(target);
+    }
+    None
 }
 
 /// What is written where, in a regular file.

@@ -40,8 +40,8 @@ pub fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     spawned
 }
 
-/// The application's signals are for the application's threads.
-fn block_signals() -> libc::sigset_t {
+/// The application's signals are for the application's threads, and come when they are let in again.
+pub fn block_signals() -> libc::sigset_t {
     // SAFETY: - an all-zero set is a valid value to be overwritten.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: - both sets are valid; the new thread inherits the mask that is set here.
@@ -52,7 +52,8 @@ fn block_signals() -> libc::sigset_t {
     before
 }
 
-fn restore_signals(before: &libc::sigset_t) {
+/// As they were.
+pub fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: - the set is what pthread_sigmask returned.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }

@@ -259,6 +259,8 @@ mod tests {
     use super::*;
     use crate::files::{Files, Subject};
     use crate::recorder::{Change, Recorder};
+    use nix::sys::stat::UtimensatFlags;
+    use nix::sys::time::TimeSpec;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
 
@@ -303,7 +305,17 @@ mod tests {
         fs::create_dir(place.path("directory")).unwrap();
         std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
         let inode = |place: &Place, name: &str| fs::symlink_metadata(place.path(name)).unwrap().ino();
+        std::os::unix::fs::symlink("nowhere", place.path("stamped")).unwrap();
+        let modified = |place: &Place| fs::symlink_metadata(place.path("stamped")).unwrap().mtime();
+        let stamp = |place: &Place, seconds| {
+            let (time, here) = (TimeSpec::new(seconds, 0), nix::fcntl::AT_FDCWD);
+            let flags = UtimensatFlags::NoFollowSymlink;
+            nix::sys::stat::utimensat(here, &place.path("stamped"), &time, &time, flags).unwrap();
+        };
+        stamp(&place, 1000);
         let (written, cut) = (inode(&place, "written"), place.directory.cut().unwrap());
+        place.before(Change::Describe(Subject::Named(&place.path("stamped"))));
+        stamp(&place, 2000);
 
         let file = OpenOptions::new().write(true).open(place.path("written")).unwrap();
         place.before(Change::Write(Subject::Open(file.as_raw_fd()), 2, 100));
@@ -337,7 +349,8 @@ mod tests {
         assert_eq!(fs::read_link(place.path("link")).unwrap(), Path::new("nowhere"));
         assert_eq!(inode(&place, "written"), written, "it is another file");
         let names = fs::read_dir(place.files.path()).unwrap().count();
-        assert_eq!((names, fs::read_dir(place.path("directory")).unwrap().count()), (6, 0));
+        assert_eq!((names, fs::read_dir(place.path("directory")).unwrap().count()), (7, 0));
+        assert_eq!(modified(&place), 1000);
         assert_eq!(place.directory.cut().unwrap(), cut);
         assert_eq!(place.directory.go_back(4, cut).unwrap().count, 0);
     }

@@ -151,7 +151,8 @@ impl Disk {
         if (found.uid(), found.gid()) != (about.owner, about.group) {
             unix::lchown(path, Some(about.owner), Some(about.group))?;
         }
-        if found.mode() & 0o7777 != about.mode & 0o7777 {
+        // A symbolic link has none.
+        if !found.is_symlink() && found.mode() & 0o7777 != about.mode & 0o7777 {
             fs::set_permissions(path, Permissions::from_mode(about.mode & 0o7777))?;
         }
         let time = |(seconds, nanoseconds): (i64, i64)| TimeSpec::new(seconds, nanoseconds);

@@ -36,7 +36,7 @@ pub struct About {
 /// How a file is found again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Held {
-    /// Which it is. Of a directory only the name counts: one that was removed is made anew.
+    /// Which it is. Of a directory, and of a symbolic link, only the name counts: one that was removed is made anew.
     pub key: Option<FileKey>,
     /// Its link beside the log, if there is one.
     pub link: Option<String>,
@@ -74,7 +74,7 @@ pub enum Was {
 /// What is put back, in one step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Record {
-    /// A file, or a directory, is about to be changed for the first time.
+    /// A file, a directory or a symbolic link is about to be changed for the first time.
     First(Held, About),
     /// Bytes of a file from an offset on are about to be overwritten or cut off.
     Bytes(Held, u64, Data),

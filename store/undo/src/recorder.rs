@@ -93,7 +93,8 @@ impl Recorder {
         let Some(seen) = files.look(subject)? else { return Ok(()) };
         let is_file = seen.kind == Kind::File;
         let is_new = self.known.made.contains(&seen.key);
-        if is_new || !(is_file || (range.is_none() && seen.kind == Kind::Directory)) {
+        let is_described = range.is_none() && matches!(seen.kind, Kind::Directory | Kind::Link(_));
+        if is_new || !(is_file || is_described) {
             return Ok(());
         }
         let known = match self.known.files.entry(seen.key) {

@@ -39,14 +39,17 @@ fn find<'a>(files: &impl Files, held: &'a Held, replaced: &Replaced) -> io::Resu
     }
     let path = path_of(&held.path);
     match files.look(Subject::Named(path))? {
-        Some(seen) if held.key.is_none() && seen.kind == Kind::Directory => Ok(Target::Named(path)),
+        Some(seen) if held.key.is_none() && matches!(seen.kind, Kind::Directory | Kind::Link(_)) => {
+            Ok(Target::Named(path))
+        }
         Some(seen) if held.key.is_some_and(|key| is_now(&seen, key, replaced)) => Ok(Target::Named(path)),
         Some(_) => Err(missing("another file has its name")),
         None => Err(missing("it is not there")),
     }
 }
 
-/// Where a file or a directory is. A directory that is not there was made since and removed: others come back before.
+/// Where a file, a directory or a symbolic link is. One of the last two that is not there was made since and removed:
+/// others come back before.
 fn find_unless_made_since<'a>(
     files: &impl Files,
     held: &'a Held,
