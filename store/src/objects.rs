@@ -5,6 +5,9 @@
 //!                 manifest.json                      put last, and by itself: the line counts when it is there
 //! ```
 //! A line is removed in the other order, so that one without a manifest is torn, whenever that is seen.
+//!
+//! A job that is resumed has a *life* with a number, an empty object `URL/JOB/life-2`, which can be made once: of
+//! several that resume it at the same time one makes it. Whoever has an older life keeps no lines any more.
 
 use crate::names::{MANIFEST, Name};
 use redrt_wire::line::Generation;
@@ -22,9 +25,20 @@ pub fn manifest_key(generation: Generation) -> String {
     key(generation, MANIFEST)
 }
 
+const LIFE: &str = "life-";
+
+/// The name of a life, below that of its job.
+#[must_use]
+pub fn life_key(life: u64) -> String {
+    format!("{LIFE}{life}")
+}
+
 /// What there is of one job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Objects(BTreeMap<Generation, BTreeSet<String>>);
+pub struct Objects {
+    lines: BTreeMap<Generation, BTreeSet<String>>,
+    lives: BTreeSet<u64>,
+}
 
 impl Objects {
     /// From names below that of the job. Those of no line are not redrt's.
@@ -37,27 +51,37 @@ impl Objects {
     fn add(&mut self, key: &str) {
         let parts = key.split_once('/').and_then(|(line, file)| Some((Name::parse(line)?, file)));
         if let Some((line, file)) = parts.filter(|(line, _)| line.is_whole) {
-            self.0.entry(line.generation).or_default().insert(file.to_owned());
+            self.lines.entry(line.generation).or_default().insert(file.to_owned());
         }
+        self.lives.extend(key.strip_prefix(LIFE).and_then(|life| life.parse::<u64>().ok()));
+    }
+
+    /// The newest life; 0 for a job that was never resumed.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        self.lives.last().copied().unwrap_or_default()
     }
 
     /// The lines that count.
     pub fn whole(&self) -> impl Iterator<Item = Generation> + '_ {
-        self.0.iter().filter(|(_, files)| files.contains(MANIFEST)).map(|(generation, _)| *generation)
+        self.lines.iter().filter(|(_, files)| files.contains(MANIFEST)).map(|(generation, _)| *generation)
     }
 
     /// All lines that have an object, in their order.
     pub fn generations(&self) -> impl DoubleEndedIterator<Item = Generation> + '_ {
-        self.0.keys().copied()
+        self.lines.keys().copied()
     }
 
-    /// What is to be deleted of all lines that are not kept: manifests, and when those are gone what is left.
+    /// What is to be deleted of all lines that are not kept: manifests, and when those are gone what is left. Of lives
+    /// the newest stays as long as there are lines.
     #[must_use]
     pub fn surplus(&self, kept: &[Generation]) -> [Vec<String>; 2] {
-        let gone = self.0.iter().filter(|(generation, _)| !kept.contains(generation));
+        let old = self.lives.iter().filter(|life| kept.is_empty() || **life < self.life());
+        let old = old.map(|life| (false, life_key(*life)));
+        let gone = self.lines.iter().filter(|(generation, _)| !kept.contains(generation));
         let keys =
             gone.flat_map(|(generation, files)| files.iter().map(|file| (file == MANIFEST, key(*generation, file))));
-        let (manifests, others): (Vec<_>, Vec<_>) = keys.partition(|(is_manifest, _)| *is_manifest);
+        let (manifests, others): (Vec<_>, Vec<_>) = keys.chain(old).partition(|(is_manifest, _)| *is_manifest);
         [manifests, others].map(|keys| keys.into_iter().map(|(_, key)| key).collect())
     }
 }
@@ -95,6 +119,15 @@ mod tests {
         assert_eq!((manifests, others), (vec![keys[2].into()], vec![keys[0].into(), keys[1].into(), keys[4].into()]));
         assert!(found.surplus(&[1, 2, 3, 4].map(Generation)).iter().all(Vec::is_empty));
         assert_eq!(manifest_key(Generation(2)), keys[2]);
+    }
+
+    #[test]
+    fn the_newest_life_counts_and_stays_as_long_as_there_are_lines() {
+        let found = Objects::of(["line-2/manifest.json", "life-9", "life-10", "life-x", "life-11/x"]);
+        assert_eq!((found.life(), Objects::default().life()), (10, 0));
+        assert_eq!(found.surplus(&[Generation(2)]), [vec![], vec![life_key(9)]]);
+        assert_eq!(found.surplus(&[])[1], [9, 10].map(life_key));
+        assert_eq!(found.generations().count(), 1);
     }
 
     #[test]

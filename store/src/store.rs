@@ -415,6 +415,22 @@ impl Store {
         fs::remove_dir_all(&torn).doing("remove", &torn)
     }
 
+    /// Removes all that can be seen from here of all lines of this job, and the directory of all jobs if nothing else
+    /// is there.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove_all(&self) -> Result<(), Error> {
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).doing("remove", &self.directory);
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let _ = self.directory.parent().map(fs::remove_dir);
+        Ok(())
+    }
+
     /// Removes what there is of a line that did not come to be.
     ///
     /// # Errors

@@ -60,6 +60,17 @@ impl Place {
         place
     }
 
+    /// The process that puts something into the store. It has nothing of the job's environment.
+    fn sender(&self) -> Option<i32> {
+        let begin = format!("redstore\0put\0{}", self.url());
+        let is_it = |id: &i32| {
+            let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(&begin)
+        };
+        let ids = fs::read_dir("/proc").expect("it is there").flatten();
+        ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it)
+    }
+
     fn stop(&self) {
         fs::write(self.path("stop"), "").expect("the directory is there");
     }
@@ -143,6 +154,74 @@ fn two_checkpoints_stay_in_an_object_store_and_what_is_torn_goes() {
     assert_eq!(place.lines(), [("line-2".into(), 5), ("line-3".into(), 5)]);
     place.stop();
     let _ = job.wait().ended_well();
+}
+
+/// What sends a part is killed in the midst of it: that checkpoint is given up with a line, the job goes on, and what
+/// there is of it is neither read nor kept.
+#[test]
+fn a_part_whose_sender_is_killed_costs_a_checkpoint_and_leaves_nothing() {
+    let place = Place::new();
+    let job = place.until(1).environment("UNTIL_MIB", "64").arguments(&[&place.path("stop").display().to_string()]);
+    let job = job.options(&["--checkpoint-chain", "1"]).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let unlucky = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| job.redctl(&["checkpoint"]));
+        job.wait_until("what sends it", |_| {
+            let sender = place.sender();
+            sender.into_iter().for_each(kill);
+            sender.is_some() || asked.is_finished()
+        });
+        asked.join().expect("it does not panic")
+    });
+    let why = unlucky.expect_err("it was killed");
+    assert!(why.contains("checkpoint 1 was not taken"), "{why}");
+    // As if the kill had come in the midst of a file, too.
+    let torn = place.of_job().join("line-1");
+    fs::create_dir_all(&torn).expect("it can be made");
+    fs::write(torn.join("0.image#1"), "torn").expect("it can be written");
+    checkpoint(&job);
+    assert_eq!(place.lines().into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["line-2"]);
+    lose_rank_1(&job, 1);
+    is_back(&job, 1, 3);
+    place.stop();
+    let _ = is_right(job.wait()).said("the job goes back to checkpoint 2");
+}
+
+/// On hosts of which neither sees the other's working directory.
+#[test]
+fn of_two_that_resume_a_job_from_an_object_store_one_goes_on() {
+    let place = Place::of_lost();
+    fs::remove_file(place.path("stop")).expect("it is there");
+    let resume = |scratch: &str| place.resume(scratch).options(&["--checkpoint", "asked"]).start();
+    let jobs = [resume("a"), resume("b")];
+    // Both at the same moment, and the later one is refused; or one after the other, and the older one finds out.
+    jobs[0].wait_until("both run, or one was refused", |_| {
+        jobs.iter().any(Running::has_ended) || jobs.iter().all(|job| job.count("started") == 3)
+    });
+    let of_each: Vec<_> = jobs
+        .into_iter()
+        .map(|job| {
+            let is_refused = job.has_ended();
+            let asked = if is_refused { Err(String::new()) } else { job.redctl(&["checkpoint"]) };
+            (job, is_refused, asked.is_ok())
+        })
+        .collect();
+    place.stop();
+    let ended: Vec<_> =
+        of_each.into_iter().map(|(job, is_refused, goes_on)| (job.wait(), is_refused, goes_on)).collect();
+    assert_eq!(ended.iter().filter(|(.., goes_on)| *goes_on).count(), 1, "{} and {}", ended[0].0, ended[1].0);
+    for (ended, is_refused, goes_on) in ended {
+        if goes_on {
+            let _ = resumed_right(ended);
+            continue;
+        }
+        let (code, line) = match is_refused {
+            true => (2, "another redrun resumes it at this moment"),
+            false => (1, "the job was resumed by another redrun"),
+        };
+        let ended = ended.ended_with(code).said(line);
+        assert_eq!(ended.err.lines().filter(|line| line.contains("error")).count(), 1, "{ended}");
+    }
 }
 
 /// All hosts are gone, with what was on their disks. With replicas all of it is encrypted.
@@ -285,7 +364,10 @@ fn what_is_said_of_an_object_store_has_to_make_sense() {
     };
     refused(&["--checkpoint-level", "object"], "say where with --checkpoint-dir s3://BUCKET/PREFIX");
     refused(&["--checkpoint-level", "partner", "--checkpoint-dir", "s3://b/p"], "s3://b/p is an object store");
-    refused(&["--checkpoint-dir", "ftp://b/p"], "ftp://b/p: say s3://BUCKET/PREFIX or file:///DIRECTORY");
+    refused(
+        &["--checkpoint-dir", "ftp://b/p"],
+        "ftp://b/p: say s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY",
+    );
     refused(&["--checkpoint-dir", "s3://key:secret@b/p"], "no credentials go into a URL");
     refused(&["--checkpoint-scratch", "/tmp"], "--checkpoint-scratch is for an object store");
 }

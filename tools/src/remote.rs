@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 /// The program.
 const PROGRAM: &str = "redstore";
 /// Variables with these beginnings say how a store is reached, and prove who wants to.
-const PREFIXES: [&str; 2] = ["AWS_", "REDRT_STORE_"];
+const PREFIXES: [&str; 5] = ["AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "REDRT_STORE_"];
 /// Others that do.
 const VARIABLES: [&str; 10] = [
     "ALL_PROXY",
@@ -31,7 +31,21 @@ const VARIABLES: [&str; 10] = [
     "no_proxy",
 ];
 /// Of these a store's door opens: they are kept out of images.
-pub const CREDENTIALS: [&str; 2] = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+pub const CREDENTIALS: [&str; 13] = [
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_MASTER_KEY",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_TOKEN",
+    "AZURE_STORAGE_ENCRYPTION_KEY",
+    "GOOGLE_BEARER_TOKEN",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+];
 
 /// The URL that a path is, where a directory or a URL may be named.
 #[must_use]
@@ -43,10 +57,10 @@ pub fn url(path: &Path) -> Option<&str> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
     /// Everybody on a host can see it.
-    #[error("no credentials go into a URL: name them in the environment (AWS_ACCESS_KEY_ID, …)")]
+    #[error("no credentials go into a URL: name them in the environment (AWS_…, GOOGLE_…, AZURE_…)")]
     Credentials,
     /// Nor any kind of it.
-    #[error("{0}: say s3://BUCKET/PREFIX or file:///DIRECTORY")]
+    #[error("{0}: say s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY")]
     NoStore(String),
 }
 
@@ -57,11 +71,12 @@ pub enum UrlError {
 pub fn check_url(url: &str) -> Result<(), UrlError> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if rest.contains(['@', '?']) && matches!(scheme, "s3" | "s3a") {
+    let is_in_network = matches!(scheme, "s3" | "s3a" | "gs" | "az");
+    if rest.contains(['@', '?']) && is_in_network {
         return Err(UrlError::Credentials);
     }
     match scheme {
-        "s3" | "s3a" if !host.is_empty() => Ok(()),
+        _ if is_in_network && !host.is_empty() => Ok(()),
         "file" if host.is_empty() && !path.is_empty() => Ok(()),
         _ => Err(UrlError::NoStore(url.to_owned())),
     }
@@ -198,6 +213,21 @@ impl Access {
         Ok(Objects::of(self.list()?.iter().map(String::as_str)))
     }
 
+    /// Begins a new life of the job whose place this is: its number.
+    ///
+    /// # Errors
+    /// When another process does so at the same time, or the store does not take it.
+    pub fn begin_life(&self) -> Result<u64> {
+        let life = self.objects()?.life() + 1;
+        match self.run("create", &[objects::life_key(life)], &mut |_| Ok(())) {
+            Ok(()) => Ok(life),
+            Err(_) if self.objects()?.life() >= life => {
+                bail!("another redrun resumes it at this moment, and goes on with it")
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Deletes all lines that are not kept, where this is the place of one job.
     ///
     /// # Errors
@@ -291,13 +321,29 @@ pub struct Jobs {
 }
 
 impl Jobs {
+    /// Has what says of the lines of a job in its store here, which begins a new life. The number of that.
+    ///
+    /// # Errors
+    /// When that cannot be had, or another process does the same.
+    pub fn resume(&self, store: &Store) -> Result<u64> {
+        let access = self.of_job(store);
+        // Before it looks: the one before keeps no lines from now on.
+        let life = access.begin_life()?;
+        access.mirror(store)?;
+        Ok(life)
+    }
+
     /// Has what says of the lines of a job in its store here.
     ///
     /// # Errors
     /// When that cannot be had.
     pub fn mirror(&self, store: &Store) -> Result<()> {
+        self.of_job(store).mirror(store)
+    }
+
+    fn of_job(&self, store: &Store) -> Access {
         let name = store.directory().file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        self.access.below(name).mirror(store)
+        self.access.below(name)
     }
 }
 
@@ -345,7 +391,14 @@ mod tests {
 
     #[test]
     fn what_leads_to_a_store_goes_along_and_nothing_else() {
-        for name in ["AWS_REGION", "AWS_ENDPOINT_URL", "SSL_CERT_FILE", "https_proxy", "REDRT_STORE_PATIENCE"] {
+        for name in [
+            "AWS_REGION",
+            "AWS_ENDPOINT_URL",
+            "SSL_CERT_FILE",
+            "https_proxy",
+            "GOOGLE_SERVICE_ACCOUNT",
+            "REDRT_STORE_PATIENCE",
+        ] {
             assert!(is_of_access(name), "{name}");
         }
         for name in ["PATH", "REDRT_SECRET", "LD_PRELOAD", "HOME"] {
@@ -356,8 +409,16 @@ mod tests {
 
     #[test]
     fn a_url_names_a_store_or_a_job_of_it_and_has_no_credentials() {
-        assert!(["s3://b", "s3://b/p/q", "file:///x"].iter().all(|url| check_url(url).is_ok()));
-        for url in ["s3://", "file://host/x", "ftp://x/y", "s3://key:secret@b/p", "https://b.s3.amazonaws.com"] {
+        assert!(["s3://b", "s3://b/p/q", "gs://b/p", "az://c/p", "file:///x"].iter().all(|url| check_url(url).is_ok()));
+        for url in [
+            "s3://",
+            "file://host/x",
+            "ftp://x/y",
+            "gs:///p",
+            "az://c/p?sig=secret",
+            "s3://key:secret@b/p",
+            "https://b.s3.amazonaws.com",
+        ] {
             let why = check_url(url).unwrap_err().to_string();
             assert!(!why.contains("secret"), "{why}");
         }

@@ -16,8 +16,8 @@ pub struct Hooks {
     /// Passed to each.
     pub context: *mut c_void,
     /// Before threads are stopped: take your locks. The second argument is one of the `CUT_` constants of
-    /// [`crate::abi`]. The third is the connection of the one that asks: it can be read from when that one has gone, and
-    /// nothing is to be waited for any more. Anything but 0 refuses the cut with this error number.
+    /// [`crate::abi`]. The third is the connection of the one that asks: it can be read from when that one has gone,
+    /// and nothing is to be waited for any more. Anything but 0 refuses the cut with this error number.
     pub before_cut: Option<unsafe extern "C" fn(*mut c_void, u32, i32) -> i32>,
     /// All threads are stopped, the image is about to be taken.
     pub at_cut: Option<unsafe extern "C" fn(*mut c_void)>,

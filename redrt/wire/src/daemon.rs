@@ -402,6 +402,9 @@ pub enum ToDaemon {
     Signal(i32),
     /// Kill every process and all their descendants.
     KillAll,
+    /// The job has ended well, and its lines are of no more use: when you leave, remove what is in this directory,
+    /// which has those of all jobs, of this one.
+    Forget(PathBuf),
     /// Kill what is left and leave.
     Shutdown,
 }

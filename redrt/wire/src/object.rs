@@ -6,6 +6,7 @@
 //!  redstore get URL     ◀ Entry …   ▶ Moved …; each file is as its facts say, also one that was there already
 //!  redstore list URL                ▶ Found, of each object below
 //!  redstore delete URL  ◀ key …     what is not there is no error
+//!  redstore create URL  ◀ key …     empty objects; one that is there already is an error, whoever was sooner
 //! ```
 //! What went wrong is one line on its standard error, and its [`Ending`].
 

@@ -2,7 +2,9 @@
 
 use crate::failure::Failure;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::ClientConfigKey;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -45,13 +47,18 @@ impl Store {
     pub fn open(url: &str, patience: Duration, is_made: bool) -> Result<Self, Failure> {
         let parsed = Url::parse(url).map_err(|error| Failure::usage(format!("{url}: no URL: {error}")))?;
         if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
-            return Err(Failure::usage("a URL with credentials in it: name them in the environment (AWS_…)"));
+            return Err(Failure::usage(
+                "a URL with credentials in it: name them in the environment (AWS_…, GOOGLE_…, AZURE_…)",
+            ));
         }
         let (objects, at, directory) = match parsed.scheme() {
-            "s3" | "s3a" => (of_s3(url, patience)?, String::new(), None),
+            scheme @ ("s3" | "s3a" | "gs" | "az") => (of_network(scheme, url, patience)?, String::new(), None),
             "file" => (of_directory(&parsed, is_made)?, format!(" of {}", host_name()), parsed.to_file_path().ok()),
             scheme => {
-                return Err(Failure::usage(format!("{url}: no {scheme}: say s3://BUCKET/PREFIX or file:///DIRECTORY")));
+                return Err(Failure::usage(format!(
+                    "{url}: no {scheme}: say s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
+                     file:///DIRECTORY"
+                )));
             }
         };
         let now = Cell::new(Instant::now());
@@ -65,6 +72,41 @@ impl Store {
             // It may have something in it.
             let _ = fs::remove_dir(directory);
         }
+    }
+
+    /// What was on its way into a directory when its writer was killed, with its length. The store itself shows nothing
+    /// of it, and overwrites none.
+    pub fn unfinished(&self) -> Vec<(String, u64)> {
+        let Some(root) = &self.directory else { return Vec::new() };
+        let (mut found, mut open) = (Vec::new(), vec![root.clone()]);
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
+                let name = path.strip_prefix(root).ok().and_then(|name| name.to_str());
+                match name.filter(|name| is_unfinished(name)) {
+                    _ if about.is_dir() => open.push(path),
+                    Some(name) => found.push((name.to_owned(), about.len())),
+                    None => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// Removes one of these, and directories that are empty then. Whether it was one.
+    pub fn remove_unfinished(&self, key: &str) -> Result<bool, Failure> {
+        let Some(root) = self.directory.as_ref().filter(|_| is_unfinished(key)) else { return Ok(false) };
+        let path = root.join(key);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::here(format!("Failed to remove {}: {error}", path.display())));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let mut above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
+        // One of them may have something in it.
+        let _ = above.try_for_each(fs::remove_dir);
+        Ok(true)
     }
 
     /// Counts bytes that have gone, or come.
@@ -103,23 +145,48 @@ pub fn say(said: &Said) {
     }
 }
 
+/// Whether a file has the name that `object_store` gives one until it is complete.
+fn is_unfinished(name: &str) -> bool {
+    let number = name.rsplit_once('#').map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| "this host".into(), |name| name.to_string_lossy().into_owned())
 }
 
-fn of_s3(url: &str, patience: Duration) -> Result<Arc<dyn ObjectStore>, Failure> {
+/// A store in a network, reached as the environment says.
+fn of_network(scheme: &str, url: &str, patience: Duration) -> Result<Arc<dyn ObjectStore>, Failure> {
     // Only one can be there: it is this program's own.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // A request that is made again for the last time has half of the patience left.
     let half = patience / 2;
     let retry = RetryConfig { max_retries: 10, retry_timeout: half, ..RetryConfig::default() };
-    let [whole, silence] = [ClientConfigKey::Timeout, ClientConfigKey::ReadTimeout].map(AmazonS3ConfigKey::Client);
-    let store = AmazonS3Builder::from_env()
-        .with_url(url)
-        .with_retry(retry)
-        .with_config(whole, REQUEST_TIME)
-        .with_config(silence, format!("{} seconds", half.as_secs().max(1)))
-        .build();
+    let silence = format!("{} seconds", half.as_secs().max(1));
+    let (whole, silent) = (ClientConfigKey::Timeout, ClientConfigKey::ReadTimeout);
+    let store = match scheme {
+        "gs" => GoogleCloudStorageBuilder::from_env()
+            .with_url(url)
+            .with_retry(retry)
+            .with_config(GoogleConfigKey::Client(whole), REQUEST_TIME)
+            .with_config(GoogleConfigKey::Client(silent), silence)
+            .build()
+            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
+        "az" => MicrosoftAzureBuilder::from_env()
+            .with_url(url)
+            .with_retry(retry)
+            .with_config(AzureConfigKey::Client(whole), REQUEST_TIME)
+            .with_config(AzureConfigKey::Client(silent), silence)
+            .build()
+            .map(|store| Arc::new(store) as _),
+        _ => AmazonS3Builder::from_env()
+            .with_url(url)
+            .with_retry(retry)
+            .with_config(AmazonS3ConfigKey::Client(whole), REQUEST_TIME)
+            .with_config(AmazonS3ConfigKey::Client(silent), silence)
+            .build()
+            .map(|store| Arc::new(store) as _),
+    };
     let store = store.map_err(|error| Failure::usage(format!("{url}: {error}")))?;
     let (_, prefix) = url.split_once("://").unwrap_or_default();
     let prefix = prefix.split_once('/').map_or("", |(_, prefix)| prefix);

@@ -44,6 +44,9 @@ impl Failure {
         let failed = format!("Failed to {what} in {place}");
         let ending = match error {
             Error::NotFound { .. } => Ending::Missing,
+            Error::AlreadyExists { .. } | Error::Precondition { .. } => {
+                return Self::here(format!("{failed}: it is there"));
+            }
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Ending::Denied,
             error => return Self::of_causes(&failed, error),
         };
@@ -55,12 +58,12 @@ impl Failure {
             Ending::Missing => "there is no such object, or no such bucket".to_owned(),
             Ending::Denied => {
                 "the store refuses; look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where redrun was \
-                               started, at AWS_REGION, or at the permissions of the directory"
+                               started, at AWS_REGION, at GOOGLE_… or AZURE_…, or at the permissions of the directory"
                     .to_owned()
             }
             Ending::Silent => {
                 format!(
-                    "it cannot be reached, or does not answer ({innermost}); look at AWS_ENDPOINT_URL and the network"
+                    "it cannot be reached, or does not answer ({innermost}); look at AWS_ENDPOINT_URL or its like, and the network"
                 )
             }
             _ => innermost.to_owned(),

@@ -33,7 +33,7 @@ struct Arguments {
 enum Command {
     /// Put files: a line of JSON with "key" and "path" for each on standard input
     Put {
-        /// Where: s3://BUCKET/PREFIX or file:///DIRECTORY
+        /// Where: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY
         url: String,
     },
     /// Get files: a line of JSON with "key", "path" and perhaps "facts" for each
@@ -48,6 +48,11 @@ enum Command {
     },
     /// Delete objects: a line with the name of each
     Delete {
+        /// Where
+        url: String,
+    },
+    /// Make empty objects that are not there: a line with the name of each
+    Create {
         /// Where
         url: String,
     },
@@ -98,6 +103,11 @@ fn run(command: &Command) -> Result<(), Failure> {
                 let keys: Vec<_> = lines()?;
                 let store = Store::open(url, patience, false)?;
                 store.watched(transfer::delete(&store, &keys)).await
+            }
+            Command::Create { url } => {
+                let keys: Vec<_> = lines()?;
+                let store = Store::open(url, patience, true)?;
+                store.watched(transfer::create(&store, &keys)).await
             }
         }
     });

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use line_store::room::Growing;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, WriteMultipart};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, WriteMultipart};
 use redrt_wire::object::{Entry, Facts, Said, Stored};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -194,12 +194,16 @@ pub async fn list(store: &Store) -> Result<(), Failure> {
         say(&Said::Found(one.location.to_string(), one.size));
         store.moved(0);
     }
+    store.unfinished().into_iter().for_each(|(key, bytes)| say(&Said::Found(key, bytes)));
     Ok(())
 }
 
 /// Deletes these objects.
 pub async fn delete(store: &Store, keys: &[String]) -> Result<(), Failure> {
     let one = |key: String| async move {
+        if store.remove_unfinished(&key)? {
+            return Ok(());
+        }
         match store.objects.delete(&path_of(&key)?).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => store.moved(0),
             Err(error) => return Err(Failure::of_store(&format!("delete {key}"), &store.place, &error)),
@@ -208,5 +212,15 @@ pub async fn delete(store: &Store, keys: &[String]) -> Result<(), Failure> {
     };
     stream::iter(keys.iter().cloned().map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, one).await?;
     store.forget_directory();
+    Ok(())
+}
+
+/// Makes these objects, with nothing in them. Of several that try to make the same one succeeds.
+pub async fn create(store: &Store, keys: &[String]) -> Result<(), Failure> {
+    for key in keys {
+        let made = store.objects.put_opts(&path_of(key)?, PutPayload::new(), PutMode::Create.into()).await;
+        made.map_err(|error| Failure::of_store(&format!("make {key}"), &store.place, &error))?;
+        store.moved(0);
+    }
     Ok(())
 }

@@ -143,7 +143,10 @@ fn what_is_missing_or_damaged_is_told_and_leaves_no_file() {
 #[test]
 fn what_is_no_store_is_refused() {
     let told = |url: &str| redstore("list", url, &[], &[]).failed(Ending::Usage);
-    assert!(told("ftp://host/x").contains("no ftp: say s3://BUCKET/PREFIX or file:///DIRECTORY"));
+    assert!(
+        told("ftp://host/x")
+            .contains("no ftp: say s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY")
+    );
     assert!(told("nothing").contains("no URL"));
     let told = told(&format!("s3://key:{SECRET}@bucket/x"));
     assert!(told.contains("name them in the environment"), "{told}");
@@ -215,4 +218,177 @@ fn a_store_that_refuses_says_so_without_credentials() {
     });
     let told = to_server(refuses, "list", &[]).failed(Ending::Denied);
     assert!(told.contains("the store refuses; look at AWS_ACCESS_KEY_ID"), "{told}");
+}
+
+/// Of what one left that was killed in the midst of a file, the store shows nothing by itself.
+#[test]
+fn what_was_on_its_way_into_a_directory_is_listed_and_deleted() {
+    let parent = tempfile::tempdir().unwrap();
+    let (store, url) = (parent.path().join("store"), url_of(&parent.path().join("store")));
+    fs::create_dir_all(store.join("job/line-1")).unwrap();
+    fs::write(store.join("job/line-1/0.image#1"), content(100)).unwrap();
+    let found = redstore("list", &url, &[], &[]).done();
+    assert_eq!(found, [Said::Found("job/line-1/0.image#1".into(), 100)]);
+    redstore("delete", &url, &["job/line-1/0.image#1".into()], &[]).done();
+    assert!(!store.exists());
+}
+
+#[test]
+fn an_object_that_must_not_be_there_is_made_once() {
+    let parent = tempfile::tempdir().unwrap();
+    let url = url_of(&parent.path().join("store"));
+    redstore("create", &url, &["life-1".into()], &[]).done();
+    let told = redstore("create", &url, &["life-1".into()], &[]).failed(Ending::Failed);
+    assert!(told.contains("Failed to make life-1 in file://") && told.contains("it is there"), "{told}");
+    assert_eq!(redstore("list", &url, &[], &[]).done(), [Said::Found("life-1".into(), 0)]);
+}
+
+/// A server that keeps objects in its memory, and answers as each kind of store does, to requests without signatures.
+#[derive(Clone, Default)]
+struct Keeper(std::sync::Arc<std::sync::Mutex<std::collections::BTreeMap<String, Vec<u8>>>>);
+
+impl Keeper {
+    fn answer(&self, stream: std::net::TcpStream) {
+        let mut input = std::io::BufReader::new(stream.try_clone().unwrap());
+        let mut output = stream;
+        while let Some((method, target, has_condition, body)) = request(&mut input) {
+            let target =
+                ["%2F/", "%2D-", "%2E."].iter().fold(target, |target, one| target.replace(&one[..3], &one[3..]));
+            let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+            // The bucket comes first, or the account and the container.
+            let key = path.rsplit_once("prefix/").map(|(_, key)| key.to_owned());
+            let mut objects = self.0.lock().unwrap();
+            let (status, body) = match (method.as_str(), key) {
+                ("GET", _) if query.contains("list") || path.ends_with("container") => {
+                    ("200 OK", listing(&objects, query))
+                }
+                ("PUT", Some(key)) if has_condition && objects.contains_key(&key) => ("409 Conflict", Vec::new()),
+                ("PUT", Some(key)) => {
+                    objects.insert(key, body);
+                    ("201 Created", Vec::new())
+                }
+                ("GET", Some(key)) => {
+                    objects.get(&key).map_or(("404 Not Found", Vec::new()), |got| ("200 OK", got.clone()))
+                }
+                // Several at once; here it is one.
+                ("POST", _) => {
+                    let text = String::from_utf8_lossy(&body).into_owned();
+                    let key = text.split("prefix/").nth(1).and_then(|rest| rest.split([' ', '<', '?']).next());
+                    objects.remove(key.unwrap_or_default());
+                    ("202 Accepted", deleted(query))
+                }
+                ("DELETE", Some(key)) => {
+                    objects.remove(&key);
+                    ("204 No Content", Vec::new())
+                }
+                _ => ("400 Bad Request", Vec::new()),
+            };
+            let facts = "ETag: \"x\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nx-goog-generation: 1\r\n\
+                         Content-Type: multipart/mixed; boundary=b\r\n";
+            let head = format!("HTTP/1.1 {status}\r\n{facts}Content-Length: {}\r\n\r\n", body.len());
+            if output.write_all(&[head.into_bytes(), body].concat()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Method, target, whether it is only for what is not there, and body.
+fn request(input: &mut impl std::io::BufRead) -> Option<(String, String, bool, Vec<u8>)> {
+    let (mut first, mut length, mut has_condition) = (String::new(), 0, false);
+    input.read_line(&mut first).ok().filter(|count| *count > 0)?;
+    loop {
+        let mut line = String::new();
+        input.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().ok()?,
+            "if-none-match" | "x-goog-if-generation-match" => has_condition = true,
+            _ => {}
+        }
+    }
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, target) = (words.next()?, words.next()?);
+    let mut body = vec![0; length];
+    input.read_exact(&mut body).ok()?;
+    Some((method, target, has_condition, body))
+}
+
+/// As S3 and Google Cloud Storage say it, and Azure.
+fn listing(objects: &std::collections::BTreeMap<String, Vec<u8>>, query: &str) -> Vec<u8> {
+    let when = "2026-01-01T00:00:00.000Z";
+    let of_s3 = |(key, bytes): (&String, &Vec<u8>)| {
+        let size = bytes.len();
+        format!(
+            "<Contents><Key>prefix/{key}</Key><LastModified>{when}</LastModified><ETag>x</ETag>\
+             <Size>{size}</Size></Contents>"
+        )
+    };
+    let of_azure = |(key, bytes): (&String, &Vec<u8>)| {
+        let size = bytes.len();
+        format!(
+            "<Blob><Name>prefix/{key}</Name><Properties><Last-Modified>Thu, 01 Jan 2026 00:00:00 GMT</Last-Modified>\
+             <Content-Length>{size}</Content-Length><Content-Type>x</Content-Type><Etag>x</Etag></Properties></Blob>"
+        )
+    };
+    let text = match query.contains("comp=list") {
+        true => {
+            let all: String = objects.iter().map(of_azure).collect();
+            format!("<EnumerationResults><Blobs>{all}</Blobs><NextMarker/></EnumerationResults>")
+        }
+        false => format!("<ListBucketResult>{}</ListBucketResult>", objects.iter().map(of_s3).collect::<String>()),
+    };
+    text.into_bytes()
+}
+
+fn deleted(query: &str) -> Vec<u8> {
+    match query.contains("comp=batch") {
+        true => {
+            b"--b\r\nContent-Type: application/http\r\nContent-ID: 0\r\n\r\nHTTP/1.1 202 Accepted\r\n\r\n\r\n--b--\r\n"
+                .to_vec()
+        }
+        false => b"<DeleteResult><Deleted><Key>x</Key></Deleted></DeleteResult>".to_vec(),
+    }
+}
+
+#[test]
+fn files_go_to_each_kind_of_store_and_come_back() {
+    let keeper = Keeper::default();
+    let address = serve(move |stream| keeper.answer(stream));
+    let endpoint = format!("http://{address}");
+    let account = format!("{endpoint}/account");
+    let of_s3 = [
+        ("AWS_ENDPOINT_URL", endpoint.as_str()),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+    ];
+    let key = r#"{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}"#;
+    let of_google =
+        [("GOOGLE_BASE_URL", endpoint.as_str()), ("GOOGLE_ALLOW_HTTP", "true"), ("GOOGLE_SERVICE_ACCOUNT_KEY", key)];
+    let of_azure = [
+        ("AZURE_STORAGE_ENDPOINT", account.as_str()),
+        ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
+        ("AZURE_ALLOW_HTTP", "true"),
+        ("AZURE_SKIP_SIGNATURE", "true"),
+    ];
+    let parent = tempfile::tempdir().unwrap();
+    let (file, to) = (parent.path().join("file"), parent.path().join("to"));
+    fs::write(&file, content(10_000)).unwrap();
+    let kinds: [(&str, &[(&str, &str)]); 3] =
+        [("s3://bucket/prefix", &of_s3), ("gs://bucket/prefix", &of_google), ("az://container/prefix", &of_azure)];
+    for (url, environment) in kinds {
+        let stored = put(url, &[entry("line-1/0.image", &file, None)], environment);
+        let found = redstore("list", url, &[], environment).done();
+        assert_eq!(found, [Said::Found("line-1/0.image".into(), 10_000)], "{url}");
+        redstore("get", url, &[entry("line-1/0.image", &to, Some(&stored[0].1))], environment).done();
+        assert!(fs::read(&to).unwrap() == content(10_000), "{url}");
+        fs::remove_file(&to).unwrap();
+        redstore("delete", url, &["line-1/0.image".into()], environment).done();
+        redstore("create", url, &["life-1".into()], environment).done();
+        let told = redstore("create", url, &["life-1".into()], environment).failed(Ending::Failed);
+        assert!(told.contains("it is there"), "{told}");
+        redstore("delete", url, &["life-1".into()], environment).done();
+        assert!(redstore("list", url, &[], environment).done().is_empty(), "{url}");
+    }
 }

@@ -137,9 +137,9 @@ pub struct Arguments {
     #[arg(long = "host-wait", value_name = "TIME", help_heading = "Checkpoints")]
     pub host_wait: Option<String>,
 
-    /// Where checkpoints are kept: a directory, or an object store, s3://BUCKET/PREFIX or file:///DIRECTORY, which
-    /// implies the level object [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints; in memory
-    /// /dev/shm/redrt-checkpoints-UID]
+    /// Where checkpoints are kept: a directory, or an object store, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    /// az://CONTAINER/PREFIX or file:///DIRECTORY, which implies the level object [default: $REDRT_CHECKPOINT_DIR, or
+    /// redrt-checkpoints; in memory /dev/shm/redrt-checkpoints-UID]
     #[arg(long = "checkpoint-dir", value_name = "DIR|URL", help_heading = "Checkpoints")]
     pub checkpoint_directory: Option<PathBuf>,
 

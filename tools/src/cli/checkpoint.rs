@@ -42,6 +42,8 @@ pub struct Checkpoint {
     pub directory: PathBuf,
     /// The object store that has them all.
     pub access: Option<Access>,
+    /// The number of the job's life there; absent where its root comes back to it.
+    pub life: Option<u64>,
     /// How far away.
     pub level: Level,
     /// How many are built on each other at most.
@@ -126,7 +128,8 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
             "--checkpoint-chain {chain_length}: say a number from 1 to {CHAIN_LENGTH_MAX}"
         )));
     }
-    Ok(Some(Checkpoint { schedule, first, directory, access, level, chain_length, compression, key }))
+    let life = arguments.come_back.is_none().then_some(0);
+    Ok(Some(Checkpoint { schedule, first, directory, access, life, level, chain_length, compression, key }))
 }
 
 /// What the user has named, a directory or a URL.
@@ -152,7 +155,7 @@ fn place(arguments: &Arguments) -> Result<(PathBuf, Option<Access>), UsageError>
             Err(UsageError(format!("--checkpoint-level: {url} is an object store; say object, or leave it out")))
         }
         None if arguments.checkpoint_level == Some(LevelChoice::Object) => Err(UsageError(
-            "--checkpoint-level object: say where with --checkpoint-dir s3://BUCKET/PREFIX (or file:///DIRECTORY)"
+            "--checkpoint-level object: say where with --checkpoint-dir s3://BUCKET/PREFIX (or gs:, az:, file:///DIRECTORY)"
                 .into(),
         )),
         None if arguments.checkpoint_scratch.is_some() => {
@@ -289,7 +292,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     }
     // A rankfile is refused here.
     hosts::rankfile(arguments)?;
-    let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
+    let mut checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
     let (kept, unfit, lock) = match arguments.come_back {
         // It has gone on since, and its lines with it.
         Some(job) => {
@@ -312,8 +315,8 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
             // Before it is looked for: a job that runs would go on to a newer one.
             let lock = store.lock().map_err(|error| wrong(error.into()))?;
             if let Some(jobs) = remote {
-                let mirrored = jobs.mirror(&store);
-                mirrored.map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?;
+                let resumed = jobs.resume(&store);
+                checkpoint.life = Some(resumed.map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?);
             }
             let (kept, unfit) = newest_at(&store, &hosts::plan(arguments, None)?).map_err(wrong)?;
             let job = format!("{:016x}", kept.manifest.job);

@@ -6,6 +6,7 @@ use super::clones::no_helper;
 use super::copying::{Reply, Task, Word, heard};
 use super::turns::Ended;
 use control_network::link::Link;
+use line_store::Store;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::ReplicaId;
 use redrt_wire::control::ToAgent;
@@ -110,6 +111,14 @@ impl Daemon {
         if let Err(why) = started {
             self.saver_turns.ended(number);
             self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
+        }
+    }
+
+    /// Removes what this host has of the job's lines, if it was told to.
+    pub(super) fn forget_lines(&self) {
+        if let (Some(directory), Some(job)) = (&self.forgotten, &self.job) {
+            // What stays can be removed by redctl.
+            let _ = Store::of_job(directory, job.launch.job).remove_all();
         }
     }
 

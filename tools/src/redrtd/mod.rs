@@ -53,6 +53,7 @@ use redrt_wire::secret::Secret;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// While more than this waits to be sent to `redrun`, nothing is read from the processes' pipes.
@@ -80,6 +81,8 @@ pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     daemon.children.iter().for_each(Child::kill_group);
     daemon.post.end();
     sweep::kill_descendants();
+    // Nobody writes there any more.
+    daemon.forget_lines();
     guard.wake();
     outcome
 }
@@ -111,6 +114,8 @@ struct Daemon {
     fetching: Option<fetching::Fetching>,
     /// Clones made of each replica here.
     clone_counts: HashMap<ReplicaId, u64>,
+    /// The lines below this directory are of no more use when the job has ended.
+    forgotten: Option<PathBuf>,
     /// Whether `redrun` asked not to be sent output.
     held: bool,
     leaving: bool,
@@ -174,6 +179,7 @@ impl Daemon {
             next_carrier: 0,
             fetching: None,
             clone_counts: HashMap::new(),
+            forgotten: None,
             held: false,
             leaving: false,
         })
@@ -326,6 +332,7 @@ impl Daemon {
                 self.children.iter().for_each(Child::kill_group);
             }
             ToDaemon::Councillor(wanted) => self.start_councillor(*wanted),
+            ToDaemon::Forget(directory) => self.forgotten = Some(directory),
             ToDaemon::Shutdown => self.leaving = true,
             // The post has seen to these.
             ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots { .. } => {}

@@ -26,6 +26,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// Work with a store in memory takes no longer.
+const STORE_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// What the thread is to do.
 enum Work {
     /// A new line, which may be built on this one.
@@ -40,6 +43,8 @@ enum Done {
     Begun(Generation, PathBuf, Vec<Generation>, Option<Box<Manifest>>),
     Committed(Box<Kept>),
     Failed(Generation, StoreFailure),
+    /// The job has a newer life elsewhere.
+    Superseded,
     /// What there was of it is gone, or is removed with the next one.
     Dropped,
 }
@@ -88,6 +93,8 @@ pub struct Lines {
     pub basis: Option<Box<Manifest>>,
     /// What a root that was killed was to have kept last.
     uncommitted: Option<Box<Manifest>>,
+    /// They go with the job.
+    are_forgotten: bool,
     /// What each process had printed, and was not shown, when it was last copied for a line.
     unshown: BTreeMap<ReplicaId, Restored>,
 }
@@ -123,6 +130,7 @@ impl Lines {
             lock = store.lock().or_else(|error| if is_elsewhere { Ok(None) } else { Err(error) })?;
         }
         let (of_thread, chain_length) = ((store.clone(), remote.clone()), checkpoint.chain_length);
+        let mut life = checkpoint.life;
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
                 inbox.tell(work_on(
@@ -130,6 +138,7 @@ impl Lines {
                     work,
                     chain_length,
                     needs_lock.then_some(&mut lock),
+                    &mut life,
                 ));
             }
         });
@@ -137,7 +146,19 @@ impl Lines {
         let newest = job.resume.clone().map(Box::new);
         let (beside, unshown) = (Vec::new(), BTreeMap::new());
         let (basis, uncommitted) = (None, None);
-        Ok(Some(Self { checkpoint, store, remote, next_min, worker, newest, beside, basis, uncommitted, unshown }))
+        Ok(Some(Self {
+            checkpoint,
+            store,
+            remote,
+            next_min,
+            worker,
+            newest,
+            beside,
+            basis,
+            uncommitted,
+            are_forgotten: false,
+            unshown,
+        }))
     }
 
     /// Where the lines of this job are.
@@ -185,6 +206,13 @@ fn forget_old_changes(store: &Store) {
     }
 }
 
+/// Whether the job was resumed elsewhere since: its newest life is another one than this. A root that comes back takes
+/// what it finds for its own. A store that does not say takes no line either.
+fn is_superseded(remote: Option<&Access>, life: &mut Option<u64>) -> bool {
+    let newest = remote.and_then(|remote| remote.objects().ok()).map(|objects| objects.life());
+    newest.is_some_and(|newest| *life.get_or_insert(newest) < newest)
+}
+
 /// In an object store a line counts when its manifest is there.
 fn publish(remote: Option<&Access>, generation: Generation, path: &Path) -> io::Result<()> {
     let Some(remote) = remote else { return Ok(()) };
@@ -197,6 +225,7 @@ fn work_on(
     work: Work,
     chain_length: u32,
     lock: Option<&mut Option<File>>,
+    life: &mut Option<u64>,
 ) -> Done {
     match work {
         Work::Begin(generation, newest) => {
@@ -206,6 +235,7 @@ fn work_on(
                 Err(error) => Done::Failed(generation, StoreFailure::NoPlace(error.to_string())),
             }
         }
+        Work::Commit(_) if is_superseded(remote, life) => Done::Superseded,
         Work::Commit(manifest) => {
             let generation = manifest.generation;
             match store.commit_published(*manifest, |path| publish(remote, generation, path)) {
@@ -235,6 +265,27 @@ impl Shell<'_> {
             (work, None) => lines.worker.give(work, 0),
             (Work::Commit(manifest), Some(_)) => lines.uncommitted = Some(manifest),
             (Work::Begin(..) | Work::Drop(_), Some(_)) => {}
+        }
+    }
+
+    /// The job has ended. If it did so well, lines in memory, where they take room from others, go when nobody writes
+    /// to them any more.
+    pub(super) fn forget_lines(&mut self, ended_well: bool) {
+        if let Some(lines) = self.lines.as_mut().filter(|lines| ended_well && lines.checkpoint.level == Level::Memory) {
+            lines.are_forgotten = true;
+            let directory = lines.checkpoint.directory.clone();
+            self.relay(None, &ToDaemon::Forget(directory));
+        }
+    }
+
+    /// Nobody writes to lines any more but the thread that works with the store.
+    pub(super) fn remove_forgotten_lines(&mut self) {
+        let Some(lines) = self.lines.as_ref().filter(|lines| lines.are_forgotten) else { return };
+        lines.worker.close();
+        if lines.worker.wait_for_end(STORE_TIME_MAX)
+            && let Err(error) = lines.store.remove_all()
+        {
+            self.console.warning(&format!("checkpoints stay in memory: {error}"));
         }
     }
 
@@ -303,6 +354,7 @@ impl Shell<'_> {
                 Done::Failed(generation, why) => {
                     self.hear_of_line(generation, StoreNews::Failed(why));
                 }
+                Done::Superseded => self.is_superseded = true,
                 Done::Dropped => {}
             }
         }

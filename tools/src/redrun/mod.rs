@@ -151,6 +151,8 @@ struct Shell<'a> {
     parts: Option<parts::Parts>,
     /// What hosts have of a line goes to the object store.
     storing: Option<storing::Storing>,
+    /// Another redrun has resumed the job.
+    is_superseded: bool,
     /// The job is to go back to a line.
     return_due: Option<lines::Return>,
     /// The hosts that the root knows to be part of the job.
@@ -285,6 +287,7 @@ impl<'a> Shell<'a> {
             lines,
             parts: None,
             storing: None,
+            is_superseded: false,
             return_due: None,
             members: BTreeSet::new(),
             went_back: None,
@@ -366,6 +369,7 @@ impl<'a> Shell<'a> {
         self.console.show_status(Vec::new());
         self.fleet.end();
         crate::redrtd::kill_descendants();
+        self.remove_forgotten_lines();
         self.entry = None;
         self.site.leave();
         jobs::cross_out(self.job_number);
@@ -403,6 +407,10 @@ impl<'a> Shell<'a> {
             if let Some(due) = self.return_due.take() {
                 self.go_back(due)?;
             }
+            anyhow::ensure!(
+                !self.is_superseded,
+                "the job was resumed by another redrun, from its object store, and goes on there: this one ends"
+            );
             self.handle(Input::Tick);
             self.shorten_journal();
         }
@@ -611,6 +619,7 @@ impl<'a> Shell<'a> {
                     if code != 0 {
                         self.spawned.terminate();
                     }
+                    self.forget_lines(code == 0 && !will_go_on);
                     self.relay(None, &ToDaemon::Shutdown);
                 }
             }
