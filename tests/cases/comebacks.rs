@@ -5,10 +5,10 @@ mod saved;
 use super::terminals::{LIMIT, Place, code, kill, program, rows, screen};
 use nix::sys::signal::{Signal, kill as signal};
 use nix::unistd::Pid;
-use redrt_tests::{Random, marked};
+use redrt_tests::{Random, kill_marked, marked};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The process that runs the job, if there is one.
 fn find_root(place: &Place) -> Option<Pid> {
@@ -260,6 +260,29 @@ fn processes_whose_root_does_not_come_back_within_their_lease_end() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
     assert!(told.contains("has ended: the root of the job was killed, and none has come back within 1 s"), "{told}");
+}
+
+/// All of it ends at once, and nobody could note why.
+#[test]
+fn what_a_job_has_left_behind_that_nobody_has_is_removed_by_who_looks_after_its_lease() {
+    let place = Place::new("abandoned");
+    let program = program();
+    let mut job = Piped::start(&place, &["--detachable", "--root-lease", "1", "-q", "-r", "2", "-n", "2", &program]);
+    job.say("word");
+    job.see(10);
+    kill_marked(place.mark());
+    kill(&mut job.console);
+    place.is_clean();
+    let list = || place.command("redctl").arg("list").output().expect("redctl is there").stdout;
+    let listed = || String::from_utf8_lossy(&list()).into_owned();
+    let since = Instant::now();
+    assert!(listed().contains("its root was killed"), "{}", listed());
+    while !listed().is_empty() {
+        assert!(since.elapsed() < LIMIT, "{}", listed());
+    }
+    assert!(since.elapsed() >= Duration::from_secs(1), "it was removed within its lease");
+    let left: Vec<_> = std::fs::read_dir(place.path("redrt")).into_iter().flatten().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// Whether the daemon of a job, or its guard, is there.

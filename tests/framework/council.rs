@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Each host has its own; what else there is, hosts of a lab share.
 pub const OWN: (&str, &str) = ("XDG_RUNTIME_DIR", "/run");
@@ -127,7 +127,9 @@ impl<'a> Council<'a> {
         self.console_on(&self.find_root().expect("a host has the root"))
     }
 
-    fn console_on(&self, host: &str) -> Command {
+    /// A console on this host.
+    #[must_use]
+    pub fn console_on(&self, host: &str) -> Command {
         let mut command = self.lab.on(host);
         command.arg(format!("{}={}", OWN.0, OWN.1));
         // One that hangs is killed: other signals would be for the job.
@@ -168,6 +170,17 @@ impl<'a> Council<'a> {
             std::thread::sleep(Duration::from_millis(20));
         }
         Err(format!("no end: {said}"))
+    }
+
+    /// Consoles see the end on hosts whose roots keep it for them, within this time.
+    pub fn see_end_elsewhere(&self, time_max: Duration) {
+        let since = Instant::now();
+        while !self.has_nobody() && since.elapsed() < time_max {
+            match self.find_root() {
+                Some(host) => drop(end_of(&mut self.console_on(&host))),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Roots on several hosts (`--roots 3`): whichever host is lost, another has the root, and nobody does anything for it.
 
-use crate::elsewhere::{RIGHT, begin, lines};
+use crate::elsewhere::{RIGHT, begin, begin_in, lines};
 use crate::{HOSTS, nothing_left};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use redrt_tests::council::{Council, OWN, end_of, roots_on};
+use redrt_tests::council::{Council, OWN, end_of, members_on, roots_on};
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Random, Running, compile, prefix};
+use redrt_tests::{Job, Lab, Random, Running, compile, prefix};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ fn a_root_without_most_of_the_members_ends_and_the_others_go_on() {
     nothing_left(&lab, &ended);
 }
 
-/// What is under way when the root's host is lost.
+/// What is under way when a host is lost.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// Processes are being started, and three hosts may decide already.
@@ -177,9 +177,9 @@ impl Moment {
     }
 }
 
-/// Once three hosts decide, the job goes on. Before that it ends with its host, within the detection timeout, and so it
-/// does when its daemons have not heard yet that three do.
-fn lose_root_host_at_launch(later: Duration) {
+/// Once three hosts decide, the job goes on. Before that it ends with the root's host, and when another is lost before it
+/// has its part of the job.
+fn lose_at_launch(victim: &str, later: Duration) {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
@@ -188,7 +188,14 @@ fn lose_root_host_at_launch(later: Duration) {
     std::thread::sleep(later);
     let council = Council::of(&lab, &job, 4);
     let was_complete = council.is_complete();
-    council.lose("h1");
+    council.lose(victim);
+    if victim != ROOT_HOST {
+        std::fs::write(&stop, "").expect("it can be written");
+        let ended = job.wait();
+        let is_told = ended.code == Some(1) && ended.err.contains("redrun: error:");
+        assert!(ended.code == Some(0) && lines(&ended.out) == RIGHT || is_told, "{victim} after {later:?}: {ended}");
+        return nothing_left(&lab, &ended);
+    }
     job.wait_until("the end of its console", Running::has_ended);
     job.wait_until("another root, or the end", |_| council.find_root().is_some() || council.has_nobody());
     assert!(!was_complete || council.find_root().is_some(), "after {later:?}: three hosts decided, and none goes on");
@@ -206,7 +213,7 @@ fn lose_root_host_at_launch(later: Duration) {
 }
 
 /// Each rank has one replica, and one of another host is killed.
-fn lose_root_host_at_return(level: &str, later: Duration) {
+fn lose_at_return(victim: &str, level: &str, later: Duration) {
     let Some(lab) = lab(4) else { return };
     let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]);
@@ -221,18 +228,21 @@ fn lose_root_host_at_return(level: &str, later: Duration) {
     job.wait_for(kept, 1);
     job.redctl(&["kill", "2.0"]).expect("it is there");
     std::thread::sleep(later);
-    council.lose("h1");
-    job.wait_until("the end of its console", Running::has_ended);
-    job.wait_until("another root", |_| council.find_root().is_some());
+    council.lose(victim);
+    if victim == ROOT_HOST {
+        job.wait_until("the end of its console", Running::has_ended);
+        job.wait_until("another root", |_| council.find_root().is_some());
+    }
     std::fs::write(&stop, "").expect("it can be written");
-    let (code, _, said) = end_of(&mut council.console());
-    assert_eq!(code, Some(0), "{level} after {later:?}: {said}{}", job.errors());
+    assert_eq!(council.wait_for_good_end(), Ok(true), "{victim}, {level} after {later:?}: {}", job.errors());
     let ended = job.wait();
-    assert_eq!(lines(&ended.out), RIGHT[..4], "{level} after {later:?}: {ended}");
-    nothing_left(&lab, &ended);
+    assert_eq!(lines(&ended.out), RIGHT[..4], "{victim}, {level} after {later:?}: {ended}");
+    // Daemons that were being started anew, and were not told of each other yet, have nothing but the kernel's probes.
+    let left = lab.left_behind(Duration::from_secs(40));
+    assert!(left.is_empty(), "{victim}, {level} after {later:?}: left behind: {left:?}\n{ended}");
 }
 
-fn lose_root_host_at(moment: Moment, later: Duration) {
+fn lose_at(victim: &str, moment: Moment, later: Duration) {
     let Some(lab) = lab(5) else { return };
     let store = lab.path("store").display().to_string();
     let (stop, job) = begin(&lab, &["--spares", "1", "--checkpoint", "asked", "--checkpoint-dir", &store]);
@@ -243,11 +253,12 @@ fn lose_root_host_at(moment: Moment, later: Duration) {
         command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).arg("checkpoint");
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redctl is there")
     };
-    // Of a rank that loses nothing else with the root's host.
+    // Of a rank that loses nothing else with the host.
     let replicas = job.replicas();
     let rank = |replica: &str| replica.split('.').next().unwrap_or_default().to_owned();
-    let of_h1: Vec<_> = replicas.iter().filter(|one| one.ends_with(" on h1")).map(|one| rank(one)).collect();
-    let other = replicas.iter().find(|one| !of_h1.contains(&rank(one))).expect("there is a rank without it");
+    let is_victims = |one: &&String| one.ends_with(&format!(" on {victim}"));
+    let of_victim: Vec<_> = replicas.iter().filter(is_victims).map(|one| rank(one)).collect();
+    let other = replicas.iter().find(|one| !of_victim.contains(&rank(one))).expect("there is a rank without it");
     let other = other.split(' ').next().unwrap_or_default().to_owned();
     let end = || job.redctl(&["kill", &other]).map(drop).expect("it is there");
     let mut asked = None;
@@ -262,46 +273,159 @@ fn lose_root_host_at(moment: Moment, later: Duration) {
         Moment::Launch | Moment::Return(_) => unreachable!("those are jobs of their own"),
     }
     std::thread::sleep(later);
-    council.lose("h1");
-    // The job may have ended before.
-    job.wait_until("the end of its console", Running::has_ended);
-    let is_over = || !["h2", "h3", "h4"].iter().any(|host| !lab.processes(host, "redrtd").is_empty());
-    job.wait_until("another root, or the end", |_| council.find_root().is_some() || is_over());
-    std::fs::write(&stop, "").expect("it can be written");
-    if council.find_root().is_some() {
-        let (code, _, said) = end_of(&mut council.console());
-        assert_eq!(code, Some(0), "{moment:?} after {later:?}: {said}{}", job.errors());
+    council.lose(victim);
+    if victim == ROOT_HOST {
+        // The job may have ended before.
+        job.wait_until("the end of its console", Running::has_ended);
+        job.wait_until("another root, or the end", |_| council.find_root().is_some() || council.has_nobody());
     }
+    std::fs::write(&stop, "").expect("it can be written");
+    let end = council.wait_for_good_end();
+    assert!(end.is_ok(), "{victim}, {moment:?} after {later:?}: {end:?}{}", job.errors());
     if let Some(mut asked) = asked {
         let _ = asked.kill();
         let _ = asked.wait();
     }
     let ended = job.wait();
-    assert_eq!(lines(&ended.out), RIGHT, "{moment:?} after {later:?}: {ended}");
+    assert_eq!(lines(&ended.out), RIGHT, "{victim}, {moment:?} after {later:?}: {ended}");
     assert_eq!(ended.events("mismatch").count(), 0, "{ended}");
     nothing_left(&lab, &ended);
 }
+
+/// The first root's.
+const ROOT_HOST: &str = "h1";
+const VICTIMS: [&str; 4] = [ROOT_HOST, "h2", "h3", "h4"];
 
 /// How many losses are asked for.
 fn root_losses() -> Option<usize> {
     std::env::var("REDRT_ROOT_LOSSES").ok().and_then(|text| text.parse().ok())
 }
 
-/// One such moment of a seed; with `REDRT_ROOT_LOSSES=N` N of each kind.
+/// Two such moments of a seed, one of them of the root's host; with `REDRT_ROOT_LOSSES=N` N of each host and each kind.
 #[test]
-fn the_host_of_the_root_is_lost_at_any_moment() {
+fn any_host_is_lost_at_any_moment() {
     let mut random = Random::from_environment();
-    let all: Vec<Moment> = match root_losses() {
-        Some(count) => std::iter::repeat_n(MOMENTS, count).flatten().collect(),
-        None => vec![*random.one_of(&MOMENTS)],
+    let pairs = || VICTIMS.into_iter().flat_map(|victim| MOMENTS.map(|moment| (victim, moment)));
+    let all: Vec<(&str, Moment)> = match root_losses() {
+        Some(count) => std::iter::repeat_with(pairs).take(count).flatten().collect(),
+        None => [ROOT_HOST, *random.one_of(&VICTIMS[1..])].map(|victim| (victim, *random.one_of(&MOMENTS))).into(),
     };
-    for moment in all {
+    for (victim, moment) in all {
         let later = Duration::from_millis(random.from_one_to(moment.time_max().as_millis() as u64) - 1);
-        eprintln!("{moment:?} after {later:?}");
+        eprintln!("{victim}, {moment:?} after {later:?}");
         match moment {
-            Moment::Launch => lose_root_host_at_launch(later),
-            Moment::Return(level) => lose_root_host_at_return(level, later),
-            moment => lose_root_host_at(moment, later),
+            Moment::Launch => lose_at_launch(victim, later),
+            Moment::Return(level) => lose_at_return(victim, level, later),
+            moment => lose_at(victim, moment, later),
         }
     }
+}
+
+/// Longer than it takes until another has its place. It is none any more when it wakes, and ends.
+#[test]
+fn a_member_that_is_stopped_for_long_is_replaced_and_ends_when_it_wakes() {
+    let Some(lab) = lab(4) else { return };
+    let (stop, job) = begin(&lab, &[]);
+    let council = Council::of(&lab, &job, 4);
+    council.wait_until_complete();
+    let is_member = |host: &&String| host.as_str() != ROOT_HOST && !members_on(&lab, host).is_empty();
+    let host = council.alive().iter().find(is_member).cloned().expect("two others have one");
+    let stopped = members_on(&lab, &host);
+    let send = |signal| stopped.iter().for_each(|member| kill(Pid::from_raw(*member), signal).expect("it is there"));
+    let before = job.count("roots");
+    send(Signal::SIGSTOP);
+    job.wait_until("another member", |job| job.count("roots") > before && council.is_complete());
+    send(Signal::SIGCONT);
+    job.wait_until("its end", |_| !members_on(&lab, &host).iter().any(|member| stopped.contains(member)));
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait();
+    assert_eq!((lines(&ended.out), ended.code), (RIGHT.to_vec(), Some(0)), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// Where hosts share the directory of jobs. The member of the host that is cut off removes what its root has left, and
+/// not what another goes on with.
+#[test]
+fn a_root_goes_on_where_hosts_share_the_directory_of_jobs() {
+    let Some(lab) = lab(4) else { return };
+    let shared = lab.path("shared");
+    std::fs::create_dir(&shared).expect("a new directory");
+    let (stop, job) = begin_in(&shared.display().to_string(), &lab, &["--root-lease", "10s"]);
+    let council = Council::of(&lab, &job, 4);
+    council.wait_until_complete();
+    lab.cut_link(ROOT_HOST);
+    job.wait_for("came-back", 1);
+    job.wait_until("the end of the other", |_| roots_on(&lab, ROOT_HOST).is_empty());
+    job.wait_until("the end of its side", |_| lab.processes(ROOT_HOST, "redrtd").is_empty());
+    let has_root = |host: &&&str| !roots_on(&lab, host).is_empty();
+    let root = *VICTIMS[1..].iter().find(has_root).expect("a host has the root");
+    let number = council.number().to_owned();
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait();
+    // It may have found the root where that is now: hosts of a lab share their kernel.
+    if ended.code != Some(0) {
+        let mut console = lab.on(root);
+        console.arg(format!("{}={}", OWN.0, shared.display())).arg(prefix().join("bin/redrun"));
+        let (code, _, said) = end_of(console.args(["--attach", &number]).stdin(Stdio::null()));
+        assert_eq!(code, Some(0), "{said}{ended}");
+    }
+    assert_eq!(lines(&ended.out), RIGHT, "{ended}");
+    nothing_left(&lab, &ended);
+    // Its daemon has noted there why its part of the job has ended.
+    let left = std::fs::read_dir(shared.join("redrt")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let left: Vec<_> = left.filter(|path| path.extension().is_none_or(|kind| kind != "end")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Where a root would keep its journal there is room for a few lines. Those that have something there keep it.
+fn take_room(lab: &Lab, host: &str) {
+    for place in [&format!("{}/redrt", OWN.1), "/dev/shm"] {
+        let mut mount = lab.on(host);
+        let line = format!("mkdir -p {place} && mount -t tmpfs -o size=4k,mode=0700 none {place}");
+        assert!(mount.args(["sh", "-c", &line]).status().expect("mount is there").success(), "{place} on {host}");
+    }
+}
+
+/// What was tried, and noted, in the small file systems goes with them.
+fn give_room_back(lab: &Lab, host: &str) {
+    assert!(lab.on(host).args(["umount", "-l", "/dev/shm"]).status().expect("umount is there").success());
+}
+
+#[test]
+fn a_host_that_has_no_room_for_the_journal_lets_another_have_the_root() {
+    let Some(lab) = lab(4) else { return };
+    let (stop, job) = begin(&lab, &[]);
+    let council = Council::of(&lab, &job, 4);
+    council.wait_until_complete();
+    let full = VICTIMS[1..].iter().find(|host| !members_on(&lab, host).is_empty()).expect("two others have a member");
+    take_room(&lab, full);
+    council.lose(ROOT_HOST);
+    job.wait_for("came-back", 1);
+    std::fs::write(&stop, "").expect("it can be written");
+    assert_eq!(council.wait_for_good_end(), Ok(true), "{}", job.errors());
+    let ended = job.wait();
+    assert_eq!(lines(&ended.out), RIGHT, "{ended}");
+    give_room_back(&lab, full);
+    nothing_left(&lab, &ended);
+}
+
+/// Whoever asks for it is told why, on the hosts that held its records.
+#[test]
+fn a_job_none_of_whose_hosts_has_room_for_the_journal_ends_and_says_why() {
+    let Some(lab) = lab(4) else { return };
+    let (_, job) = begin(&lab, &["--root-lease", "6s"]);
+    let council = Council::of(&lab, &job, 4);
+    council.wait_until_complete();
+    let members: Vec<_> = VICTIMS[1..].iter().filter(|host| !members_on(&lab, host).is_empty()).collect();
+    VICTIMS[1..].iter().for_each(|host| take_room(&lab, host));
+    council.lose(ROOT_HOST);
+    job.wait_until("the end of its console", Running::has_ended);
+    job.wait_until("the end of its members and daemons", |_| council.has_nobody());
+    for host in &members {
+        let (code, _, said) = end_of(&mut council.console_on(host));
+        assert!(code == Some(1) && said.contains("has ended: no root of the job could be started"), "{code:?} {said}");
+        assert!(said.contains("No space left on device"), "{said}");
+    }
+    VICTIMS[1..].iter().for_each(|host| give_room_back(&lab, host));
+    nothing_left(&lab, &job.wait());
 }

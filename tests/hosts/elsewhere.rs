@@ -136,10 +136,15 @@ pub fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, Stri
 }
 
 pub fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
+    begin_in(OWN.1, lab, options)
+}
+
+/// Jobs are written down in this directory.
+pub fn begin_in(directory: &str, lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
     let stop = lab.path("stop");
     let all = ["--detachable", "--roots", "3", "--transport", "tcp", "--fan-out", "2"];
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
-    let job = job.on_hosts(lab, HOSTS).options(&all).options(options).environment(OWN.0, OWN.1);
+    let job = job.on_hosts(lab, HOSTS).options(&all).options(options).environment(OWN.0, directory);
     let job = job.limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     (stop, job)

@@ -74,6 +74,8 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
     // Where there are no locks, entries are taken for those of living jobs.
     let _ = file.lock();
     fs::rename(&new, &path).with_context(failed)?;
+    // Of a job that ended so before it was resumed.
+    let _ = fs::remove_file(end_path(directory, job, host));
     Ok(Entry { path, _locked: file })
 }
 
@@ -184,6 +186,12 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
     Ok(found)
 }
 
+/// Whether a process of this job, which runs it or starts its processes, is known here.
+#[must_use]
+pub fn lives(job: &str) -> bool {
+    directories().iter().any(|directory| lives_in(directory, job))
+}
+
 /// The one job that is meant: the only one, or the one whose identity begins like this.
 pub fn find(wanted: Option<&str>) -> Result<Found> {
     choose(find_all()?, wanted)
@@ -203,22 +211,27 @@ fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
 /// Why a job has ended that had nobody left to tell, as its daemons have noted it; for who asks for it later.
 const END: &str = ".end";
 
-/// Notes why this host's part of a job has ended.
-pub fn note_end(job: u64, host: &str, why: &str) {
+fn end_path(directory: &Path, job: u64, host: &str) -> PathBuf {
+    directory.join(format!("{job:016x}-{host}{END}"))
+}
+
+/// Notes why this host's part of a job has ended, where a process with these variables looks for it.
+pub fn note_end(job: u64, host: &str, why: &str, variable: impl Fn(&str) -> Option<OsString>) {
     let write = |directory: &PathBuf| {
-        let path = make(directory)?.join(format!("{job:016x}-{host}{END}"));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let path = end_path(make(directory)?, job, host);
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         anyhow::Ok(writeln!(file, "{why}")?)
     };
     // Where there is no room for it, nobody learns why.
-    let _ = directories().iter().any(|directory| write(directory).is_ok());
+    let _ = directories_by(variable).iter().any(|directory| write(directory).is_ok());
 }
 
-/// Why a job, whose identity begins like this, has ended on this host, if its daemon has noted it.
+/// Why a job, whose identity begins like this, has ended on this host, if a daemon or a member of its council has noted
+/// it.
 pub fn noted_end(wanted: &str) -> Option<String> {
     let is_wanted = |name: &str| name.starts_with(wanted) && name.ends_with(END);
     let found = entries().find(|entry| entry.file_name().to_str().is_some_and(is_wanted))?;
-    Some(fs::read_to_string(found.path()).ok()?.trim_end().to_owned())
+    Some(fs::read_to_string(found.path()).ok()?.lines().collect::<Vec<_>>().join("; "))
 }
 
 /// A job whose console can be taken over: where its root listens.
@@ -265,7 +278,8 @@ pub fn find_roots() -> Vec<(String, PathBuf)> {
             check(&entry.path()).ok().map(|()| (job, entry.path()))
         })
         .collect();
-    found.sort();
+    // In memory are only this host's.
+    found.sort_by_cached_key(|(job, path)| (job.clone(), !path.starts_with(SHARED_MEMORY), path.clone()));
     found
 }
 
@@ -301,10 +315,18 @@ pub fn find_seats() -> Vec<SeatSocket> {
 }
 
 impl SeatSocket {
-    /// Nobody listens there any more.
+    /// Nobody on this host listens there any more. Where hosts share the directory somebody on another may: as long as
+    /// anything of the job lives, it stays.
     pub fn cross_out(&self) {
-        let _ = fs::remove_file(&self.path);
+        if self.path.parent().is_some_and(|directory| !lives_in(directory, &self.job)) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Whether somebody on any host that has this directory has written the job down there, and lives.
+fn lives_in(directory: &Path, job: &str) -> bool {
+    find_in(directory).is_ok_and(|found| found.iter().any(|found| found.job == job))
 }
 
 impl Found {
@@ -369,6 +391,21 @@ mod tests {
         fs::copy(&entry.path, &copy).unwrap();
         assert_eq!(find_in(&directory).unwrap().len(), 1);
         assert!(entry.path.exists() && !copy.exists());
+    }
+
+    #[test]
+    fn the_socket_of_a_root_that_does_not_answer_stays_as_long_as_its_job_lives() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let entry = write_into(&directory, 1, "h2", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
+        let job = format!("{:016x}", 1);
+        let seat = SeatSocket { path: directory.join(format!("{job}{SEAT}")), job };
+        fs::write(&seat.path, "").unwrap();
+        seat.cross_out();
+        assert!(seat.path.exists());
+        drop(entry);
+        seat.cross_out();
+        assert!(!seat.path.exists());
     }
 
     #[test]

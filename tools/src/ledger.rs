@@ -13,7 +13,7 @@
 //! The directory `JOB.root`, beside the socket for consoles, is for its user alone: the journal has the job's secret,
 //! the environment of the program, and all that was read from standard input and printed.
 
-use crate::council::mirror::Mirror;
+use crate::council::mirror::{Mirror, has_member};
 use crate::council::{Members, REPLACED_CODE};
 use crate::jobs;
 use crate::plan::{HostPlan, PlannedHost};
@@ -26,7 +26,7 @@ use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
-use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL, Journal};
+use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL, Journal, is_abandoned, remove_abandoned};
 use serde::{Deserialize, Serialize};
 use spare_pool::Spare;
 use std::cell::RefCell;
@@ -320,6 +320,11 @@ impl Ledger {
         Some(mirror.members().clone())
     }
 
+    /// All daemons know that other hosts are to hold the journal too, and decide with this one.
+    pub fn permit_voters(&self) {
+        self.0.borrow_mut().mirror.iter_mut().for_each(Mirror::permit_voters);
+    }
+
     /// Another root has taken this one's place. With a council that has a journal of its own: nobody is to go on with
     /// this one.
     pub fn is_replaced(&self) {
@@ -550,12 +555,50 @@ pub fn resumed(job: u64) -> Result<Kept> {
     kept.map(|kept| *kept).with_context(|| format!("job {job:016x} was not resumed from a checkpoint"))
 }
 
-/// The jobs of this user on this host that go on without a root, and can have one again.
+/// Made by the first who sees that there is no root. Its age is that of what is left behind.
+const ABANDONED: &str = "abandoned";
+/// What cannot be read, by another version perhaps, is kept for so long.
+const UNREADABLE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The jobs of this user on this host that go on without a root, and can have one again. What was left behind by others
+/// is removed.
 pub fn rootless() -> Vec<String> {
     let can_go_on = |(job, directory): &(String, PathBuf)| {
-        root_journal::file::is_abandoned(&journal_path(directory)) && jobs::noted_end(job).is_none()
+        is_abandoned(&journal_path(directory)) && jobs::noted_end(job).is_none() && !remove_when_over(job, directory)
     };
     jobs::find_roots().into_iter().filter(can_go_on).map(|(job, _)| job).collect()
+}
+
+/// Removes what a root has left behind that nobody has: no root was seen there for longer than its processes wait for
+/// one, and nothing of the job lives on a host that has this directory. Whether that was so.
+fn remove_when_over(job: &str, directory: &Path) -> bool {
+    let seen = directory.join(ABANDONED);
+    let Ok(since) = std::fs::metadata(&seen).and_then(|metadata| metadata.modified()) else {
+        // Where it cannot be written nothing can be removed.
+        let _ = std::fs::File::create(&seen);
+        return false;
+    };
+    let lease = lease(directory).unwrap_or(UNREADABLE_TIME_MAX);
+    let is_late = since.elapsed().is_ok_and(|age| age > lease);
+    // Its lock keeps away who would go on with it.
+    is_late
+        && !has_member(directory)
+        && !jobs::lives(job)
+        && remove_abandoned(&journal_path(directory)).is_ok()
+        && jobs::remove_root_directory(directory).is_ok()
+}
+
+/// How long processes wait for a root that has left this behind. Takes no lock, as [`is_abandoned`] does not.
+fn lease(directory: &Path) -> Option<Duration> {
+    let bytes = std::fs::read(journal_path(directory)).ok()?;
+    let contents = root_journal::frame::decode(&bytes).ok()?;
+    let begun: Begun = decode_body(contents.records.first()?).ok()?;
+    Some(begun.plan.root_lease)
+}
+
+/// Somebody goes on with what was left behind there.
+pub fn is_taken(directory: &Path) {
+    let _ = std::fs::remove_file(directory.join(ABANDONED));
 }
 
 /// What the user of such a job is told.

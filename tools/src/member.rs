@@ -17,6 +17,7 @@ use root_journal::file::{Journal, remove_abandoned};
 use root_quorum::{Id, Member, Output, Place, Proposal, TIMEOUT_TICKS};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -68,6 +69,8 @@ struct Process {
     is_start_due: bool,
     /// Of roots none of which has worked for long.
     starts: u32,
+    /// Why the last could not be started.
+    trouble: Option<String>,
     /// One was started in this lead, and is gone.
     has_failed: bool,
     /// Another was asked to lead. It may not have heard that.
@@ -132,6 +135,7 @@ pub fn run() -> Result<()> {
         root,
         is_start_due: false,
         starts: 0,
+        trouble: None,
         has_failed: false,
         handed_over_at: None,
         told: None,
@@ -151,6 +155,11 @@ fn lock(directory: &Path) -> Result<Option<File>> {
     let path = directory.join(LOCK);
     let file = File::create(&path).with_context(|| format!("Failed to write {}", path.display()))?;
     Ok(file.try_lock().is_ok().then_some(file))
+}
+
+/// A variable of the root's.
+fn variable(begun: &Begun, name: &str) -> Option<OsString> {
+    begun.environment.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone())
 }
 
 impl Process {
@@ -264,7 +273,7 @@ impl Process {
                 Ok(Some(ToMember::Over)) => self.is_told_over = true,
                 Ok(Some(ToMember::Raft(message))) => self.member.hear(*message),
                 // Of a root, which is no other member.
-                Ok(Some(ToMember::Propose(_) | ToMember::Beat | ToMember::Ending) | None) => {}
+                Ok(Some(ToMember::Propose(_) | ToMember::Permit | ToMember::Beat | ToMember::Ending) | None) => {}
                 Err(_) => return self.hub.close(link),
             }
         }
@@ -301,6 +310,7 @@ impl Process {
                         (self.starts, self.has_failed) = (0, false);
                     }
                 }
+                Ok(Some(ToMember::Permit)) => self.member.permit(),
                 Ok(Some(ToMember::Ending)) => root.is_ending = true,
                 Ok(Some(ToMember::Hello(..) | ToMember::Raft(_) | ToMember::Over)) => {}
                 Ok(None) => break,
@@ -359,11 +369,13 @@ impl Process {
                 Output::Yield => {
                     (self.is_start_due, self.handed_over_at) = (false, None);
                     self.kill_root();
-                    // Another host's goes on, and nobody is to go on with this one. Where hosts share the directory it
-                    // may be the other's.
+                    // Another host's goes on, and nobody is to go on with this one.
                     self.directory.iter().for_each(|path| drop(remove_abandoned(&ledger::journal_path(path))));
                 }
-                Output::Ended => {
+                Output::Ended(why) => {
+                    if let Some(begun) = self.begun().ok().filter(|_| !why.is_empty()) {
+                        jobs::note_end(self.setup.job, &self.setup.host, &why, |name| variable(&begun, name));
+                    }
                     self.ends_at = Some(Instant::now() + END_TIME);
                     // One that has no vote yet may not have heard it by then.
                     self.links.keys().copied().collect::<Vec<_>>().into_iter().for_each(|other| self.say_over(other));
@@ -392,40 +404,52 @@ impl Process {
         }
         self.starts += 1;
         let is_last = self.starts > STARTS_MAX;
-        let started = if is_last { Err(anyhow::anyhow!("it ended again and again")) } else { self.start() };
+        let started = if is_last { Err(anyhow::anyhow!("no more")) } else { self.start() };
         (self.is_start_due, self.has_failed, self.told) = (started.is_err() && !is_last, true, None);
         match started {
             Ok(root) => {
                 self.member.begin_root();
                 self.root = Some(root);
             }
-            Err(error) => {
-                let why = format!("no root of the job could be started on {}: {error:#}", self.setup.host);
-                jobs::note_end(self.setup.job, &self.setup.host, &why);
-                if is_last {
-                    self.member.propose(&Proposal::End);
-                }
+            Err(_) if is_last => {
+                let why = self.trouble.take().unwrap_or_else(|| "it ended again and again".into());
+                let why = format!("no root of the job could be started on {}: {why}", self.setup.host);
+                self.member.propose(&Proposal::End(why));
             }
+            Err(error) => self.trouble = Some(format!("{error:#}")),
         }
+    }
+
+    /// How the job was begun.
+    fn begun(&self) -> Result<Begun> {
+        let records = self.member.records();
+        let first = records.first().context("there are no records")?;
+        decode_body(first).context("the first record is not one of this version")
     }
 
     fn start(&mut self) -> Result<Root> {
         let records = self.member.records();
         let (first, rest) = records.split_first().context("there are no records")?;
-        let begun: Begun = decode_body(first).context("the first record is not one of this version")?;
+        let begun = self.begun()?;
         // As the root will look for it.
-        let of_root = |name: &str| begun.environment.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone());
+        let of_root = |name: &str| variable(&begun, name);
+        let own = self.directory.as_deref().filter(|_| self.lock.is_some());
+        // Where hosts share the directory another's member, which is cut off perhaps, removes what its root has left.
+        let take = |directory: &Path| match own {
+            Some(own) if own == directory => Ok(None),
+            _ => lock(directory)?.context("another host uses the directory of the job").map(Some),
+        };
         let write = |directory: &Path| {
+            let taken = take(directory)?;
             let path = ledger::journal_path(directory);
             let mut journal = Journal::create(&path, first)?;
             let written = rest.iter().try_for_each(|record| journal.append(record)).and_then(|()| journal.flush());
-            Ok(written.inspect_err(|_| drop(std::fs::remove_file(&path)))?)
+            written.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+            Ok(taken)
         };
         let written = jobs::fill_root_directory(self.setup.job, of_root, write);
-        let (directory, ()) = written.context("Failed to write the journal")?;
-        if self.lock.is_none() || self.directory.as_ref() != Some(&directory) {
-            self.lock = lock(&directory)?;
-        }
+        let (directory, taken) = written.context("Failed to write the journal")?;
+        self.lock = taken.or_else(|| self.lock.take());
         let _ = std::fs::remove_file(directory.join(ELSEWHERE));
         (self.directory, self.elsewhere) = (Some(directory), None);
         let (own, of_root) = UnixStream::pair().context("Failed to make a socket")?;
@@ -484,7 +508,7 @@ impl Process {
             let _ = jobs::remove_root_directory(directory);
             return;
         }
-        // Where hosts share the directory another one's root may go on with it.
+        // Its root may have been killed, and nobody else has led so far.
         if !ledger::journal_path(directory).exists() {
             let _ = jobs::remove_root_directory(directory);
         }

@@ -294,6 +294,17 @@ pub struct Watch {
     pub timeout_ms: u32,
 }
 
+/// Which hosts hold what the root decides, as daemons know it: whether nothing heard of the root is a reason to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Roots {
+    /// Its own alone: the job is lost with it.
+    One,
+    /// Others are about to. If its host is lost, another may have the root, or none.
+    Becoming,
+    /// Several: if its host is lost, another has the root.
+    Several,
+}
+
 /// What one daemon knows of another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Sign {
@@ -360,11 +371,8 @@ pub enum ToDaemon {
     },
     /// Start a member of the council of roots.
     Councillor(Box<Councillor>),
-    /// Several hosts hold what the root decides from now on, or its own alone does.
-    Roots {
-        /// Processes go on when nothing is heard of the root: its host may be lost, and the next one on another.
-        several: bool,
-    },
+    /// Which hosts hold what the root decides from now on.
+    Roots(Roots),
     /// About a line.
     Line {
         /// Its number.

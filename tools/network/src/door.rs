@@ -23,7 +23,7 @@ use redrt_wire::crowd;
 use redrt_wire::deadline::Limited;
 use redrt_wire::seal::Cipher;
 use redrt_wire::secret::Secret;
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -469,8 +469,12 @@ fn is_connected(stream: &TcpStream) -> io::Result<bool> {
 
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
     // What was sent and is not acknowledged for so long breaks the connection, instead of after a quarter of an hour.
-    SockRef::from(stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIME_MAX))
+    // Who has nothing to say, as before daemons are told of each other, has the kernel ask for the other end.
+    let probes = TcpKeepalive::new().with_time(UNACKNOWLEDGED_TIME_MAX / 2).with_interval(UNACKNOWLEDGED_TIME_MAX / 10);
+    socket.set_tcp_keepalive(&probes)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIME_MAX))
 }
 
 /// Connects to a door and authenticates, within `time_max`; blocks.

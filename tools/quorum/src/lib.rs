@@ -12,6 +12,7 @@
 //! * The first member is alone at first. Others join it, learn what it has, and become voters three (or five) at a
 //!   time, so that no change makes the loss of one host worse than before it. With fewer than three the one that leads
 //!   is the only voter.
+//! * Daemons of the job hear of it before the first member has others to decide with ([`Notice`]).
 //! * A member that is silent for four timeouts is lost, and does not come back: another joins in its place, under a
 //!   number of its own. So nothing of it has to be on a disk.
 //!
@@ -23,8 +24,10 @@
 
 mod log;
 mod message;
+mod notice;
 
 pub use message::Message;
+pub use notice::{Notice, Step};
 
 use log::Log;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, MessageType, Snapshot};
@@ -66,8 +69,8 @@ pub enum Proposal {
     Append(Vec<ByteBuf>),
     /// These take the place of all that there were.
     Replace(Vec<ByteBuf>),
-    /// There will be no more: the job is over, or not to come back.
-    End,
+    /// There will be no more: the job is over, or not to come back. Why, if somebody is to know that.
+    End(String),
 }
 
 /// What follows.
@@ -86,8 +89,8 @@ pub enum Output {
     Lead,
     /// It does not lead any more: its root is to end before anything else.
     Yield,
-    /// The records are not needed any more.
-    Ended,
+    /// The records are not needed any more. Why, if somebody is to know that.
+    Ended(String),
 }
 
 /// A mistake that a test plants.
@@ -104,6 +107,10 @@ enum Mistake {
     BeginsEarly,
     /// Proposals of the root before are counted as those of the root that has followed on the same host.
     CountsOthers,
+    /// Others become voters before that is permitted.
+    GrowsEarly,
+    /// It is permitted before all daemons know.
+    PermitsEarly,
 }
 
 /// One of them. See the crate.
@@ -116,6 +123,8 @@ pub struct Member {
     now: u64,
     heard: BTreeMap<Id, u64>,
     voter_count: usize,
+    /// All daemons know that there are to be other voters than this one.
+    may_have_others: bool,
     is_leading: bool,
     has_ended: bool,
     /// Indices of proposals since it leads that are not kept yet …
@@ -184,6 +193,7 @@ impl Member {
             now: 0,
             heard: BTreeMap::new(),
             voter_count: 1,
+            may_have_others: false,
             is_leading: false,
             has_ended: false,
             proposed: std::collections::VecDeque::new(),
@@ -273,6 +283,12 @@ impl Member {
             self.heard.insert(id, self.now);
             self.change_voters();
         }
+    }
+
+    /// All daemons of the job know that there are to be others that decide with this one, which does so alone.
+    pub fn permit(&mut self) {
+        self.may_have_others = self.voters() == [self.id()];
+        self.change_voters();
     }
 
     /// Others that are silent. A change of voters needs most of them, so who is cut off leaves out nobody.
@@ -397,9 +413,9 @@ impl Member {
         // A new leader's first entry is empty.
         match decode_body::<Proposal>(&entry.data) {
             Ok(Proposal::Replace(records)) => self.node.mut_store().compact(entry.index, records),
-            Ok(Proposal::End) if !self.has_ended => {
+            Ok(Proposal::End(why)) if !self.has_ended => {
                 self.has_ended = true;
-                self.outputs.push(Output::Ended);
+                self.outputs.push(Output::Ended(why));
             }
             _ => {}
         }
@@ -417,6 +433,8 @@ impl Member {
             let term = self.term();
             self.node.raft.become_follower(term, raft::INVALID_ID);
         }
+        // By the time there are to be others again daemons may have been told otherwise.
+        self.may_have_others &= conf.voters.len() > 1 || self.voters().len() == 1;
         self.node.mut_store().set_conf(conf);
     }
 
@@ -472,8 +490,11 @@ impl Member {
         voters.sort_by_key(|id| !is_heard(id));
         let learners = conf.learners.iter().copied().filter(is_there).filter(|id| is_heard(id) && has_all(id));
         let mut wanted: Vec<Id> = std::iter::once(own).chain(voters).chain(learners).collect();
+        let is_permitted = self.may_have_others || conf.voters.len() > 1;
+        #[cfg(test)]
+        let is_permitted = is_permitted || self.mistake == Some(Mistake::GrowsEarly);
         let count = self.voter_count.min(wanted.len());
-        wanted.truncate(if count < 3 { 1 } else { count - usize::from(count.is_multiple_of(2)) });
+        wanted.truncate(if count < 3 || !is_permitted { 1 } else { count - usize::from(count.is_multiple_of(2)) });
         let mut changes: Vec<(ConfChangeType, Id)> = Vec::new();
         let of_kind = |kind| move |id: &Id| (kind, *id);
         changes.extend(wanted.iter().filter(|id| !conf.voters.contains(id)).map(of_kind(ConfChangeType::AddNode)));

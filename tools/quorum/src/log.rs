@@ -71,7 +71,7 @@ impl Log {
             match proposal {
                 Proposal::Append(more) => records.extend(more),
                 Proposal::Replace(all) => records = all,
-                Proposal::End => {}
+                Proposal::End(_) => {}
             }
         }
         records

@@ -1,18 +1,21 @@
 //! Members, their roots and the network between them, by a seed. Members are lost for good, are stopped for a while, or
 //! are cut off; messages are lost, late, twice. A root proposes records that nobody else has, and counts on those that
-//! it was told are kept. It is killed now and then, and another one takes its place on the same host.
+//! it was told are kept. It is killed now and then, and another one takes its place on the same host. It tells the
+//! daemons of the job, some of which are late and some of which are lost, which hosts have its records.
 //!
 //! What must hold at any time:
 //! * Records that were called kept stay, in their order: who leads next has them all, and no other root's between them.
 //! * In each term one member leads at most, and a root that goes on has what all roots before it were told is kept.
+//! * When another host has the root, no daemon takes the host before for the only one that could.
 //!
-//! In the end: without more losses some member leads, and what it proposes is kept.
+//! In the end: without more losses some member leads, and what it proposes is kept. It does not decide alone.
 
-use super::{Id, Member, Message, Mistake, Output, Place, Proposal};
+use super::{Id, Member, Message, Mistake, Notice, Output, Place, Proposal, Step};
 use raft::eraftpb::{Entry, EntryType};
+use redrt_wire::daemon::Roots;
 use redrt_wire::frame::{decode_body, encode_body};
 use serde_bytes::ByteBuf;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The root that a member runs.
 struct Root {
@@ -23,7 +26,19 @@ struct Root {
     /// What it has proposed, and how much of that it was told is kept.
     proposed: Vec<Vec<ByteBuf>>,
     kept: u64,
+    notice: Notice,
 }
+
+/// A daemon of the job.
+struct Daemon {
+    knows: Roots,
+    /// When it hears what.
+    mail: VecDeque<(u64, Roots)>,
+    lost_at: Option<u64>,
+}
+
+/// How long it takes until a root knows that a daemon is lost.
+const DETECTION: u64 = 200;
 
 struct Seat {
     member: Member,
@@ -54,6 +69,9 @@ struct World {
     /// All that ever was kept, in its order: roots were told so, or began with it.
     history: Vec<ByteBuf>,
     leaders: BTreeMap<u64, Id>,
+    /// Where the last root began.
+    root_seat: Option<Id>,
+    daemons: Vec<Daemon>,
     roots: u64,
     voters: usize,
     wrong: Option<String>,
@@ -81,6 +99,8 @@ impl World {
             next: 2,
             history: Vec::new(),
             leaders: BTreeMap::new(),
+            root_seat: None,
+            daemons: (0..4).map(|_| Daemon { knows: Roots::One, mail: VecDeque::new(), lost_at: None }).collect(),
             roots: 0,
             voters,
             wrong: None,
@@ -104,7 +124,42 @@ impl World {
     fn lose(&mut self, id: Id) {
         self.seats.remove(&id);
         self.lost.insert(id);
+        self.drop_mail(id);
         self.cut.retain(|(one, other)| *one != id && *other != id);
+    }
+
+    /// What a root has said that is gone, and did not arrive yet. The next one says it again.
+    fn drop_mail(&mut self, of: Id) {
+        if self.root_seat == Some(of) {
+            self.daemons.iter_mut().for_each(|daemon| daemon.mail.clear());
+        }
+    }
+
+    /// Daemons hear what they were told, and the root of this seat tells them what has changed.
+    fn tell_daemons(&mut self, id: Id) {
+        let (now, random) = (self.now, &mut self.random);
+        let Some(Seat { member, root: Some(root), .. }) = self.seats.get_mut(&id) else { return };
+        for daemon in self.daemons.iter_mut().filter(|daemon| daemon.lost_at.is_none()) {
+            while let Some((_, roots)) = daemon.mail.pop_front_if(|(due, _)| *due <= now) {
+                daemon.knows = roots;
+            }
+        }
+        let is_there = |daemon: &&Daemon| daemon.lost_at.is_none_or(|at| now < at + DETECTION);
+        while let Some(step) = root.notice.look(member.voters().len(), member.places().len(), || {
+            self.daemons.iter().filter(is_there).all(|daemon| daemon.mail.is_empty())
+        }) {
+            match step {
+                Step::Permit => member.permit(),
+                Step::Tell(roots) => {
+                    for daemon in &mut self.daemons {
+                        let late = if random.u32(..4) == 0 { random.u64(..5000) } else { random.u64(..20) };
+                        let due = daemon.mail.back().map_or(0, |(due, _)| *due).max(now + 1 + late);
+                        daemon.mail.push_back((due, roots));
+                    }
+                }
+            }
+        }
+        self.carry_out(id);
     }
 
     fn carry_out_all(&mut self) {
@@ -134,6 +189,10 @@ impl World {
                 Output::Kept(count) => {
                     let Some(root) = &mut seat.root else { continue };
                     root.kept = count.min(root.proposed.len() as u64);
+                    if count > root.kept {
+                        self.wrong
+                            .get_or_insert(format!("root of term {} was told of what it has not said", root.term));
+                    }
                     let mut known = root.begun.clone();
                     known.extend(root.proposed[..root.kept as usize].iter().flatten().cloned());
                     let after = &self.history[root.at..];
@@ -153,8 +212,11 @@ impl World {
                     }
                     self.begin_root(id);
                 }
-                Output::Yield => (seat.root, seat.is_root_due) = (None, false),
-                Output::Ended => {}
+                Output::Yield => {
+                    (seat.root, seat.is_root_due) = (None, false);
+                    self.drop_mail(id);
+                }
+                Output::Ended(_) => {}
             }
         }
     }
@@ -178,7 +240,14 @@ impl World {
             self.wrong.get_or_insert(format!("the root of term {term} lacks records"));
         }
         self.roots += 1;
-        (*root, *is_root_due) = (Some(Root { term, at, begun, proposed: Vec::new(), kept: 0 }), false);
+        let mut notice = Notice::default();
+        notice.mistake = self.mistake;
+        (*root, *is_root_due) = (Some(Root { term, at, begun, proposed: Vec::new(), kept: 0, notice }), false);
+        let is_elsewhere = self.root_seat.replace(id).is_some_and(|before| before != id);
+        let is_gone = |daemon: &Daemon| daemon.lost_at.is_none() && daemon.knows == Roots::One;
+        if is_elsewhere && is_last && self.daemons.iter().any(is_gone) {
+            self.wrong.get_or_insert(format!("a daemon has left before the root of term {term} has begun"));
+        }
     }
 
     fn propose(&mut self, id: Id) {
@@ -229,6 +298,9 @@ impl World {
             }
             if self.random.u32(..30) == 0 {
                 self.propose(id);
+            }
+            if self.root_seat == Some(id) {
+                self.tell_daemons(id);
             }
         }
         // A root sees to it that there are enough.
@@ -288,6 +360,10 @@ impl World {
                     seat.stopped_until = until;
                 }
             }
+            60..62 => {
+                let at = self.random.usize(..self.daemons.len());
+                self.daemons[at].lost_at.get_or_insert(self.now);
+            }
             50..58 => {
                 let killed = self.seats.values_mut().filter(|seat| seat.root.is_some());
                 killed.for_each(|seat| (seat.root, seat.is_root_due) = (None, true));
@@ -313,7 +389,7 @@ fn play(seed: u64, mistake: Option<Mistake>) -> (Option<String>, u64) {
         }
         world.join();
     }
-    for _ in 0..600 {
+    for _ in 0..world.random.u32(1..600) {
         world.step(true);
     }
     for _ in 0..15_000 {
@@ -338,6 +414,10 @@ fn play(seed: u64, mistake: Option<Mistake>) -> (Option<String>, u64) {
         let states: Vec<_> = states.collect();
         world.wrong = Some(format!("nothing is kept any more: {states:#?}, lost {:?}", world.lost));
     }
+    let leading = world.root_seat.and_then(|id| world.seats.get(&id)).map(|seat| &seat.member);
+    if let Some(alone) = leading.filter(|member| member.places().len() >= 3 && member.voters().len() < 3) {
+        world.wrong.get_or_insert(format!("{alone:?} decides alone"));
+    }
     (world.wrong, world.roots)
 }
 
@@ -354,8 +434,8 @@ fn nothing_that_was_kept_is_lost_and_somebody_always_leads_in_the_end() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    use Mistake::{BeginsEarly, CountsOthers, ForgetsLast, KeptAtOnce, LeadsUnsure};
-    for mistake in [KeptAtOnce, LeadsUnsure, ForgetsLast, BeginsEarly, CountsOthers] {
+    use Mistake::{BeginsEarly, CountsOthers, ForgetsLast, GrowsEarly, KeptAtOnce, LeadsUnsure, PermitsEarly};
+    for mistake in [KeptAtOnce, LeadsUnsure, ForgetsLast, BeginsEarly, CountsOthers, GrowsEarly, PermitsEarly] {
         let found = (0..400).find_map(|seed| play(seed, Some(mistake)).0);
         assert!(found.is_some(), "{mistake:?} is not found");
     }
@@ -387,6 +467,7 @@ fn deliver(members: &mut BTreeMap<Id, Member>) -> Vec<(Id, Output)> {
 
 fn three() -> BTreeMap<Id, Member> {
     let mut members = BTreeMap::from([(1, Member::found(1, place(1), 3))]);
+    members.values_mut().for_each(Member::permit);
     deliver(&mut members);
     for id in [2, 3] {
         members.insert(id, Member::join(id, 3));
@@ -451,9 +532,9 @@ fn no_root_begins_while_the_end_that_another_has_proposed_is_on_its_way_or_after
     let mut members = three();
     let first = members.get_mut(&1).expect("it is there");
     assert!(first.may_begin_root());
-    assert!(first.propose(&Proposal::End));
+    assert!(first.propose(&Proposal::End("why".into())));
     assert!(!first.may_begin_root());
-    assert!(deliver(&mut members).contains(&(1, Output::Ended)));
+    assert!(deliver(&mut members).contains(&(1, Output::Ended("why".into()))));
     assert!(members.values().all(|member| !member.may_begin_root()));
 }
 

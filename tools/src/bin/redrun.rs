@@ -3,6 +3,7 @@
 use redrt_tools::cli::Terminal;
 use redrt_tools::cli::{self, Defaults, Request};
 use redrt_tools::developers;
+use redrt_tools::jobs;
 use redrt_tools::redctl::status::Status;
 use redrt_tools::redrun::{self, Past};
 use redrt_tools::terminal::client;
@@ -29,6 +30,15 @@ fn run_as_root(
     let past = comes_back.map(|job| Past::open(job, council)).transpose()?;
     past.iter().for_each(|past| past.correct(&mut job));
     redrun::run(&job, console, None, Some(seat), past)
+}
+
+/// Where the root of a job is that has none here, or why the job has ended.
+fn why_not_here(wanted: Option<&str>) -> Option<String> {
+    if let Some((job, host)) = Status::root_of(wanted) {
+        return Some(client::root_elsewhere(&job, &host));
+    }
+    let wanted = wanted?;
+    Some(format!("job {wanted} has ended: {}", jobs::noted_end(wanted)?))
 }
 
 /// Runs a job that a process of another has spawned.
@@ -68,8 +78,7 @@ fn main() {
         Ok(Request::Attach { wanted, replaces_root }) => {
             let attached = client::attach(wanted.as_deref(), replaces_root, &console);
             let attached = attached.map_err(|error| match error.is::<client::NotHere>() {
-                true => Status::root_of(wanted.as_deref())
-                    .map_or(error, |(job, host)| anyhow::anyhow!(client::root_elsewhere(&job, &host))),
+                true => why_not_here(wanted.as_deref()).map_or(error, anyhow::Error::msg),
                 false => error,
             });
             finish(attached, &console)

@@ -78,7 +78,7 @@ impl Mirror {
     /// No root is to come back any more.
     pub fn end(&mut self) {
         self.waiting.clear();
-        self.propose(&Proposal::End);
+        self.propose(&Proposal::End(String::new()));
     }
 
     /// The members, as far as this host's knows.
@@ -93,6 +93,11 @@ impl Mirror {
             self.talk.send(&ToMember::Beat);
         }
         self.hear();
+    }
+
+    /// Others may become voters: all daemons know that there are to be several.
+    pub fn permit_voters(&mut self) {
+        self.talk.send(&ToMember::Permit);
     }
 
     /// The job has ended: from now on this process may be silent.

@@ -72,6 +72,8 @@ pub enum ToMember {
     Over,
     /// By its root: this is to be kept.
     Propose(Proposal),
+    /// By its root: others may become voters.
+    Permit,
     /// By its root: it works.
     Beat,
     /// By its root: the job has ended. It may be silent from now on, until somebody has seen that.

@@ -254,7 +254,7 @@ impl Daemon {
                 Errand::RootMoved => self.write_down(),
                 Errand::LeaseOver(reason) => {
                     if let Some(job) = &self.job {
-                        jobs::note_end(job.launch.job, &self.host, &reason);
+                        jobs::note_end(job.launch.job, &self.host, &reason, |name| std::env::var_os(name));
                     }
                     bail!("on {}: {reason}", self.host);
                 }
@@ -335,7 +335,7 @@ impl Daemon {
             ToDaemon::Forget(directory) => self.forgotten = Some(directory),
             ToDaemon::Shutdown => self.leaving = true,
             // The post has seen to these.
-            ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots { .. } => {}
+            ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots(_) => {}
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use control_network::hub::{Event, Hub, LinkId};
 use control_network::launcher::{self, DaemonArguments, Starting};
 use host_watch::shape;
 use host_watch::{Arbiter, Duty, Observer, Refusals, TICKS};
-use redrt_wire::daemon::{FromDaemon, Growth, Sign, ToDaemon, Watch};
+use redrt_wire::daemon::{FromDaemon, Growth, Roots, Sign, ToDaemon, Watch};
 use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Down, Term, Up};
@@ -26,6 +26,8 @@ use tracing::debug;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(7);
 /// How long connecting to the root or a neighbour may take later.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
+/// Where it is not known whether other hosts can have the root, one comes within this time of its silence, or none.
+const DOUBT_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long the daemons below get to leave.
 const CHILDREN_TIME_MAX: Duration = Duration::from_secs(1);
 /// Set in the purpose when the root is dialled, beside its term; else it is the number of a host.
@@ -65,6 +67,7 @@ pub struct Post {
     roles: BTreeMap<LinkId, Role>,
     uplink: Option<LinkId>,
     follower: Follower,
+    roots: Roots,
     /// Processes have been launched: they may go on without a root.
     is_launched: bool,
     /// It is gone, and calls when it has come back.
@@ -103,6 +106,7 @@ impl Post {
             roles: BTreeMap::from([(uplink, Role::Uplink)]),
             uplink: Some(uplink),
             follower: Follower::default(),
+            roots: if place.has_several_roots { Roots::Several } else { Roots::One },
             is_launched: false,
             awaits_call: false,
             rootless_since: None,
@@ -156,7 +160,15 @@ impl Post {
 
     /// When the processes end, if no root comes back before.
     fn lease_end(&self) -> Option<Instant> {
-        self.rootless_since.map(|since| since + self.place.root_lease)
+        self.rootless_since.map(|since| since + self.lease())
+    }
+
+    /// How long processes go on when there is no root.
+    fn lease(&self) -> Duration {
+        match self.roots {
+            Roots::Becoming if !self.awaits_call => self.place.root_lease.min(DOUBT_TIME_MAX),
+            _ => self.place.root_lease,
+        }
     }
 
     /// Bytes on their way to the root.
@@ -216,7 +228,7 @@ impl Post {
             self.tick();
         }
         if self.lease_end().is_some_and(|at| at <= Instant::now()) {
-            let lease = self.place.root_lease.as_secs_f64();
+            let lease = self.lease().as_secs_f64();
             let reason = match self.awaits_call {
                 true => format!("the root of the job was killed, and none has come back within {lease} s"),
                 false => format!("the root of the job was not heard, and none has come back within {lease} s"),
@@ -297,7 +309,11 @@ impl Post {
             }
             Ok(ToDaemon::Grow(growth)) => self.grow(&growth),
             Ok(ToDaemon::Watch(watch)) => self.watch(watch),
-            Ok(ToDaemon::Roots { several }) => self.place.has_several_roots = several,
+            Ok(ToDaemon::Roots(roots)) => {
+                self.roots = roots;
+                // It waits for all to know.
+                self.tell_taken();
+            }
             Ok(ToDaemon::Probe { host }) => {
                 if let Some(sign) = self.observer.sign(host) {
                     self.tell(&FromDaemon::Observed { host, sign });
@@ -307,6 +323,14 @@ impl Post {
             Err(error) => {
                 self.errands.push_back(Errand::Leave(Some(format!("redrun sent what cannot be read: {error}"))))
             }
+        }
+    }
+
+    /// The root learns how much of what it has said is here.
+    fn tell_taken(&mut self) {
+        if let Some(count) = self.follower.untold() {
+            let host = self.host();
+            self.up(&Up::Taken { host, count });
         }
     }
 
@@ -424,7 +448,7 @@ impl Post {
 
     /// Whether it is no reason to leave that nothing is heard of the root.
     fn outlives_silence(&self) -> bool {
-        self.rootless_since.is_some() || self.has_lease() && self.place.has_several_roots
+        self.rootless_since.is_some() || self.has_lease() && self.roots != Roots::One
     }
 
     fn look_for_root(&mut self) {
@@ -610,10 +634,7 @@ impl Post {
         for link in others {
             self.hub.send(link, &Up::Beat);
         }
-        if let Some(count) = self.follower.untold() {
-            let host = self.host();
-            self.up(&Up::Taken { host, count });
-        }
+        self.tell_taken();
         for duty in self.observer.tick() {
             self.fulfil(duty);
         }

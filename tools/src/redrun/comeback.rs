@@ -76,6 +76,7 @@ impl Past {
         let directory =
             jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
         let (journal, records) = Journal::open(&ledger::journal_path(&directory))?;
+        ledger::is_taken(&directory);
         let (begun, records) = ledger::read(&records)?;
         let before = Before::of(records)?;
         let is_elsewhere = before.machine.unwrap_or(begun.machine) != Machine::here();
@@ -208,7 +209,7 @@ impl Ground {
                 }
             }
         }
-        let fleet = Fleet::start(plan, secret, outlives_terminal, ledger.clone())?;
+        let fleet = Fleet::start(plan, secret, outlives_terminal, ledger.clone(), false)?;
         Ok(Self { settings, fleet, ledger, keepsakes: kept, replay: None, untold: Vec::new() })
     }
 

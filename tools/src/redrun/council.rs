@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use control_network::launcher;
 use redrt_wire::daemon::{Councillor, ToDaemon};
 use redrt_wire::secret::Secret;
+use root_quorum::Step;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -81,7 +82,12 @@ impl Shell<'_> {
         if self.replay.is_some() || self.exit_code.is_some() || !self.root.is_launched() {
             return;
         }
-        self.fleet.has_several_roots(self.voters.len() > 1);
+        while let Some(step) = self.notice.look(self.voters.len(), places.len(), || self.fleet.all_know_roots()) {
+            match step {
+                Step::Tell(roots) => self.fleet.tell_roots(roots),
+                Step::Permit => self.ledger.permit_voters(),
+            }
+        }
         let plan = self.fleet.plan();
         let candidate = |host: u32| {
             let address = self.fleet.host_address(host)?;

@@ -20,7 +20,7 @@ use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Death, Observer, Refusals, Who};
 use job_root::Misplaced;
-use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon};
+use redrt_wire::daemon::{FromDaemon, Roots, Sign, ToDaemon};
 use redrt_wire::frame::FrameError;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Down, Question, Term, Up};
@@ -126,6 +126,8 @@ struct Member {
     refusals: Refusals,
     /// Its daemon is to be called: it knows a root that is gone.
     is_to_be_called: bool,
+    /// It knows which hosts hold what is decided here when it has so many messages.
+    roots_known_from: u64,
 }
 
 /// A connection to the root.
@@ -154,7 +156,7 @@ pub struct Fleet {
     /// Those of a root that was killed, for which host or for all.
     launchers: Vec<(Option<u32>, ProcessIdentity)>,
     complete: bool,
-    /// As daemons were told: several hosts hold what is decided here.
+    /// As daemons were told: several hosts hold what is decided here, or are about to.
     has_several_roots: bool,
     /// Hosts that were added, and until when they may take.
     joining: BTreeMap<u32, Instant>,
@@ -170,9 +172,17 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the daemons of all hosts. They do not have the terminal of a job that outlives it.
-    pub fn start(plan: HostPlan, secret: Secret, outlives_terminal: bool, ledger: Ledger) -> Result<Self> {
+    /// Starts the daemons of all hosts. They do not have the terminal of a job that outlives it, and may know from the
+    /// beginning that several hosts hold what is decided here.
+    pub fn start(
+        plan: HostPlan,
+        secret: Secret,
+        outlives_terminal: bool,
+        ledger: Ledger,
+        has_several_roots: bool,
+    ) -> Result<Self> {
         let mut fleet = Self::new(plan, secret, outlives_terminal, ledger)?;
+        fleet.has_several_roots = has_several_roots;
         fleet.launch()?;
         Ok(fleet)
     }
@@ -271,11 +281,22 @@ impl Fleet {
         self.give(None, body.into());
     }
 
-    /// Whether several hosts hold what is decided here: daemons are told when that changes.
-    pub fn has_several_roots(&mut self, several: bool) {
-        if std::mem::replace(&mut self.has_several_roots, several) != several {
-            self.send_all(&ToDaemon::Roots { several });
-        }
+    /// Tells daemons which hosts hold what is decided here.
+    pub fn tell_roots(&mut self, roots: Roots) {
+        self.has_several_roots = roots != Roots::One;
+        self.send_all(&ToDaemon::Roots(roots));
+        self.members.iter_mut().for_each(|member| member.roots_known_from = member.session.sent());
+    }
+
+    /// Whether daemons know of several, or that there are to be.
+    pub fn has_several_roots(&self) -> bool {
+        self.has_several_roots
+    }
+
+    /// Whether all daemons that are there know that. One that has not come yet learns it before anything else.
+    pub fn all_know_roots(&self) -> bool {
+        let is_there = |member: &&Member| !member.dead && member.attach.is_some();
+        self.members.iter().filter(is_there).all(|member| member.session.first() >= member.roots_known_from)
     }
 
     /// Sends to the daemon of one host what the root has not made.

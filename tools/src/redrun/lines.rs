@@ -541,7 +541,9 @@ impl Shell<'_> {
         let root_lease = if self.ledger.is_kept() { plan.root_lease } else { Duration::ZERO };
         let plan = HostPlan { root_lease, ..plan };
         self.leave_life(went_at, lost_at, count);
-        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone())?;
+        let has_several_roots = self.fleet.has_several_roots() || self.voters.len() > 1;
+        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), has_several_roots)?;
+        self.notice = root_quorum::Notice::default();
         self.handle(Input::WentBack(Box::new(life)));
         Ok(())
     }

@@ -137,6 +137,8 @@ struct Shell<'a> {
     voters: Vec<u64>,
     /// Their hosts.
     root_hosts: Vec<String>,
+    /// What daemons know of that.
+    notice: root_quorum::Notice,
     /// What happened before is gone through again.
     replay: Option<comeback::Replay>,
     /// What hosts that come later are told.
@@ -283,6 +285,7 @@ impl<'a> Shell<'a> {
             councillors: BTreeMap::new(),
             voters: Vec::new(),
             root_hosts: Vec::new(),
+            notice: root_quorum::Notice::default(),
             replay: None,
             lines,
             parts: None,
