@@ -190,6 +190,7 @@ fn lose_at_launch(victim: &str, later: Duration) {
     let was_complete = council.is_complete();
     council.lose(victim);
     if victim != ROOT_HOST {
+        job.wait_until("computing, or the end", |job| job.output().contains("computing") || job.has_ended());
         std::fs::write(&stop, "").expect("it can be written");
         let ended = job.wait();
         let is_told = ended.code == Some(1) && ended.err.contains("redrun: error:");
