@@ -199,46 +199,32 @@ pub fn reduce(
     Some(board::Reduce { operand, result, combine: reduction(op, datatype, operand, table)?, root })
 }
 
-/// `MPI_Allreduce`.
-#[inline(always)]
-pub fn allreduce(
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
-    count: i64,
-    datatype: DatatypeHandle,
-    op: OpHandle,
-    table: &SharedBoard,
-) -> Option<impl Algorithm + use<>> {
-    let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
-    Some(board::Allreduce { operand, result, combine: reduction(op, datatype, operand, table)? })
+/// Reductions in which each has an operand and a place for a result.
+macro_rules! reduce_for_all {
+    ($($(#[$doc:meta])* $function:ident: $algorithm:ident;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $function(
+            sendbuf: *const c_void,
+            recvbuf: *mut c_void,
+            count: i64,
+            datatype: DatatypeHandle,
+            op: OpHandle,
+            table: &SharedBoard,
+        ) -> Option<impl Algorithm + use<>> {
+            let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
+            Some(board::$algorithm { operand, result, combine: reduction(op, datatype, operand, table)? })
+        }
+    )*};
 }
 
-/// `MPI_Scan`.
-#[inline(always)]
-pub fn scan(
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
-    count: i64,
-    datatype: DatatypeHandle,
-    op: OpHandle,
-    table: &SharedBoard,
-) -> Option<impl Algorithm + use<>> {
-    let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
-    Some(board::Scan { operand, result, combine: reduction(op, datatype, operand, table)? })
-}
-
-/// `MPI_Exscan`.
-#[inline(always)]
-pub fn exscan(
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
-    count: i64,
-    datatype: DatatypeHandle,
-    op: OpHandle,
-    table: &SharedBoard,
-) -> Option<impl Algorithm + use<>> {
-    let (operand, result) = operand(sendbuf, recvbuf, count, datatype)?;
-    Some(board::Exscan { operand, result, combine: reduction(op, datatype, operand, table)? })
+reduce_for_all! {
+    /// `MPI_Allreduce`.
+    allreduce: Allreduce;
+    /// `MPI_Scan`.
+    scan: Scan;
+    /// `MPI_Exscan`.
+    exscan: Exscan;
 }
 
 /// The stretch of `count` elements of the operands that begins behind `before`, of `total` elements.
