@@ -78,6 +78,28 @@ fn a_job_goes_back_to_where_it_saved_itself() {
     }
 }
 
+/// What it has printed, and not written yet, is not lost.
+#[test]
+fn a_job_goes_back_when_a_rank_is_killed_after_its_end() {
+    for degree in [1, 2] {
+        let (store, directory) = (store(), store());
+        let file = |name: &str| directory.path().join(name);
+        let arguments = [directory.path().to_str().expect("text")];
+        let job = Job::new(2, &compile_case("lingering")).degree(degree).arguments(&arguments).limit(LIMIT);
+        let job = saved(job, &store).start();
+        job.wait_for("checkpoint", 1);
+        let victims: Vec<_> = (0..degree).map(|index| job.pid_of(&format!("0.{index}"))).collect();
+        std::fs::write(file("go"), "").expect("it can be written");
+        job.wait_until("over", |_| file("over").exists());
+        // SAFETY: - a signal to another process touches no memory of this one.
+        victims.into_iter().for_each(|id| assert_eq!(unsafe { libc::kill(id, libc::SIGKILL) }, 0));
+        job.wait_for("went-back", 1);
+        std::fs::write(file("end"), "").expect("it can be written");
+        let ended = job.wait().ended_well();
+        assert_eq!(ended.out, "what was computed\n", "{ended}");
+    }
+}
+
 /// One line says why, the program is told, and goes on.
 #[test]
 fn a_program_is_told_when_it_could_not_be_saved() {

@@ -6,6 +6,7 @@ use super::{
 use redrt_types::{ReplicaId, ReplicaSet};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
+use redrt_wire::line::Generation;
 use std::time::Duration;
 
 impl Coordinator {
@@ -49,7 +50,7 @@ impl Coordinator {
             return;
         }
         if released {
-            self.left(replica, exit);
+            self.left(now, replica, exit);
         } else if is_loss {
             self.lose(now, &[replica]);
         } else {
@@ -62,18 +63,34 @@ impl Coordinator {
     }
 
     /// A process ended after `Release`. Killed while a sibling does the same without harm, it is lost as before, and
-    /// neither its exit nor what it had not yet printed counts; but nobody needs another view.
-    pub(super) fn left(&mut self, replica: ReplicaId, exit: Exit) {
+    /// neither its exit nor what it had not yet printed counts; but nobody needs another view. What the last one of a
+    /// rank had not printed is lost, too, unless the job goes back.
+    pub(super) fn left(&mut self, now: Duration, replica: ReplicaId, exit: Exit) {
+        if self.ending.is_some() {
+            return;
+        }
         let sphere = self.world().sphere(replica.rank);
         let is_there = |process: &Process| !process.lost && !process.is_vacant;
         let left = sphere.filter(|other| *other != replica && is_there(self.process(*other))).count();
+        let loss = Loss { replica, exit, greeted: true, left, view: self.view.number };
+        if left == 0
+            && let Some((generation, count)) = self.line_after(&loss)
+        {
+            return self.go_back(now, loss, generation, count);
+        }
         if left == 0 || matches!(exit, Exit::Status(_)) {
             return self.report(Report::Exited { replica, exit });
         }
         self.process(replica).lost = true;
         self.outputs.push_back(Output::StreamLost(replica));
-        let view = self.view.number;
-        self.report(Report::Lost(Loss { replica, exit, greeted: true, left, view }));
+        self.report(Report::Lost(loss));
+    }
+
+    /// The whole job is started again from a line, as it was `count` times before.
+    fn go_back(&mut self, now: Duration, loss: Loss, generation: Generation, count: u32) {
+        // Nobody goes on from here: there is nothing to wait for.
+        self.end(EndReason::GoesBack { loss, generation, count: count + 1 }, Some(1), now);
+        self.kill_all(now);
     }
 
     /// Takes replicas, whose exits are known, out of the view; or ends the job when a sphere has no other.
@@ -104,11 +121,7 @@ impl Coordinator {
         }
         match lost_sphere {
             Some(loss) => match self.line_after(&loss) {
-                Some((generation, count)) => {
-                    // Nobody goes on from here: there is nothing to wait for.
-                    self.end(EndReason::GoesBack { loss, generation, count: count + 1 }, Some(1), now);
-                    self.kill_all(now);
-                }
+                Some((generation, count)) => self.go_back(now, loss, generation, count),
                 None => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
             },
             None => {
@@ -137,7 +150,7 @@ impl Coordinator {
         self.void_line(now, replicas, true);
         self.report(Report::DaemonLost { host, why, process_count: alive.len() });
         if self.released {
-            alive.into_iter().for_each(|replica| self.left(replica, Exit::Signal(SIGKILL)));
+            alive.into_iter().for_each(|replica| self.left(now, replica, Exit::Signal(SIGKILL)));
         } else if !alive.is_empty() {
             self.lose(now, &alive);
         }

@@ -1,7 +1,7 @@
 //! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
 
 use super::{Next, Stage, TakenLine};
-use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, StoreFailure};
+use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, SIGKILL, StoreFailure};
 use redrt_types::{Incarnation, ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
@@ -218,10 +218,14 @@ impl Coordinator {
     }
 
     /// A rank has lost its last replica: the line from which the whole job is to be started again, if there is one and
-    /// that is of use. A program that leaves with a status has chosen to.
+    /// that is of use. A program that leaves with a status has chosen to. One that crashes after `MPI_Finalize` would
+    /// crash there again; but one that somebody kills then may have yet to write what it has printed.
     pub(crate) fn line_after(&self, loss: &Loss) -> Option<(Generation, u32)> {
-        let is_fault = matches!(loss.exit, Exit::Signal(_));
-        self.line.as_ref().filter(|_| is_fault && !self.released)?.usable()
+        let is_fault = match loss.exit {
+            Exit::Signal(signal) => !self.released || signal == SIGKILL,
+            Exit::Status(_) => false,
+        };
+        self.line.as_ref().filter(|_| is_fault)?.usable()
     }
 
     /// The line whose processes are being loaded, if they are.

@@ -214,6 +214,22 @@ fn a_program_that_ends_by_itself_is_not_started_again() {
     assert_eq!(table.all_gone(), "finish 3");
 }
 
+#[test]
+fn a_job_goes_back_when_the_last_replica_of_a_rank_is_killed_after_its_end() {
+    let after_release = |exit: Exit| {
+        let mut table = table(&[1, 2], Schedule::Asked);
+        table.want(false);
+        table.take(1, 7);
+        for replica in ["0.0", "1.0", "1.1"] {
+            table.step(&format!("{replica} finalizing 0"));
+        }
+        assert_eq!(table.lose("1.0", exit), "", "its sibling ends");
+        [table.lose("0.0", exit), table.lose("1.1", Exit::Status(0))]
+    };
+    assert_eq!(after_release(KILLED), ["kill all", "restart 1 x1"]);
+    assert_eq!(after_release(Exit::Signal(11)), ["", "finish 139"], "it would crash there again");
+}
+
 /// A job of two ranks that goes back to line 7, from which it was started `restart_count` times.
 fn going_back(restart_count: u32) -> StepTable {
     let line = LineSettings {
