@@ -198,17 +198,15 @@ fn of_two_that_resume_a_job_from_an_object_store_one_goes_on() {
     jobs[0].wait_until("both run, or one was refused", |_| {
         jobs.iter().any(Running::has_ended) || jobs.iter().all(|job| job.count("started") == 3)
     });
-    let of_each: Vec<_> = jobs
-        .into_iter()
-        .map(|job| {
-            let is_refused = job.has_ended();
-            let asked = if is_refused { Err(String::new()) } else { job.redctl(&["checkpoint"]) };
-            (job, is_refused, asked.is_ok())
-        })
-        .collect();
+    let are_refused = jobs.each_ref().map(Running::has_ended);
+    // One that has just begun takes none yet.
+    let goes_on = jobs.each_ref().map(|job| {
+        job.wait_until("a checkpoint, or its end", |job| job.has_ended() || job.redctl(&["checkpoint"]).is_ok());
+        !job.has_ended()
+    });
     place.stop();
-    let ended: Vec<_> =
-        of_each.into_iter().map(|(job, is_refused, goes_on)| (job.wait(), is_refused, goes_on)).collect();
+    let ended = jobs.into_iter().map(Running::wait).zip(are_refused).zip(goes_on);
+    let ended: Vec<_> = ended.map(|((ended, is_refused), goes_on)| (ended, is_refused, goes_on)).collect();
     assert_eq!(ended.iter().filter(|(.., goes_on)| *goes_on).count(), 1, "{} and {}", ended[0].0, ended[1].0);
     for (ended, is_refused, goes_on) in ended {
         if goes_on {
