@@ -7,7 +7,7 @@
 //! A line is removed in the other order, so that one without a manifest is torn, whenever that is seen.
 //!
 //! A job that is resumed has a *life* with a number, an empty object `URL/JOB/life-2`, which can be made once: of
-//! several that resume it at the same time one makes it. Whoever has an older life keeps no lines any more.
+//! several that resume it at the same time one makes it. A job with an older life keeps no lines any more.
 
 use crate::names::{MANIFEST, Name};
 use redrt_wire::line::Generation;

@@ -242,7 +242,7 @@ fn number(variable: &str) -> Option<usize> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Each program at each degree with so many losses.
+/// Each program at each degree, with this number of losses.
 fn campaign() {
     let (wanted, seed) = (number("REDRT_MOMENTS").unwrap_or(1), number("REDRT_SEED").unwrap_or(1) as u64);
     let mut programs = Program::LASTING.to_vec();

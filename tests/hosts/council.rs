@@ -322,7 +322,7 @@ fn any_host_is_lost_at_any_moment() {
     }
 }
 
-/// Longer than it takes until another has its place. It is none any more when it wakes, and ends.
+/// Longer than it takes until another has its place. When it wakes it is no member any more, and ends.
 #[test]
 fn a_member_that_is_stopped_for_long_is_replaced_and_ends_when_it_wakes() {
     let Some(lab) = lab(4) else { return };
@@ -410,7 +410,7 @@ fn a_host_that_has_no_room_for_the_journal_lets_another_have_the_root() {
     nothing_left(&lab, &ended);
 }
 
-/// Whoever asks for it is told why, on the hosts that held its records.
+/// A user who asks for it on a host that held its records is told why.
 #[test]
 fn a_job_none_of_whose_hosts_has_room_for_the_journal_ends_and_says_why() {
     let Some(lab) = lab(4) else { return };

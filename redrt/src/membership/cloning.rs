@@ -128,8 +128,8 @@ const ARRIVAL_INTERVAL_MS: i32 = 1;
 /// Where changes of files are written down from then on.
 /// Fails when nothing comes of the line, with the error number that the cloner is told.
 ///
-/// The daemon may have said that nothing comes of the line before this process was hushed: then whoever listened has
-/// heeded it, to no effect. But then the daemon ends the `asker`, the one that wants the image, too.
+/// The daemon may have said that nothing comes of the line before this process was hushed. Then the thread that
+/// listened has heeded it, to no effect. But the daemon also ends the `asker`, the one that wants the image.
 fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> Result<UndoPlace, i32> {
     let mut is_quiet = false;
     loop {

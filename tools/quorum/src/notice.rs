@@ -32,8 +32,8 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// With so many voters and members; `all_know` says whether all daemons that are there have what they were told
-    /// last. Called until nothing follows.
+    /// With this number of voters and members. `all_know` says whether all daemons that are there have what they were
+    /// told last. Called until nothing follows.
     pub fn look(&mut self, voters: usize, members: usize, all_know: impl FnOnce() -> bool) -> Option<Step> {
         #[cfg(test)]
         let all_know = || all_know() || self.mistake == Some(crate::Mistake::PermitsEarly);

@@ -126,7 +126,7 @@ struct Member {
     refusals: Refusals,
     /// Its daemon is to be called: it knows a root that is gone.
     is_to_be_called: bool,
-    /// It knows which hosts hold what is decided here when it has so many messages.
+    /// It knows which hosts hold what is decided here once it has this number of messages.
     roots_known_from: u64,
 }
 
