@@ -2,7 +2,7 @@
 //! goes on without them, or ends with a line that names them; nothing hangs.
 
 use redrt_tests::{Ended, Job, compile_source};
-use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, RING_BYTES, SLOT_BYTES};
+use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, SLOT_BYTES, ring_bytes};
 
 /// Rank 1 exchanges messages with the others; the first of its replicas to get there then does something, and again in
 /// each round that follows: what is written over may have been written anew before anybody looks.
@@ -101,7 +101,7 @@ fn a_ring_that_is_written_over_costs_a_replica() {
     // No frame at all; one that is longer than the ring has room; one whose parts contradict it.
     for word in ["0xeeeeeeeeeeeeeeeeull", "0x0000000100007000ull", "0x0000000200000048ull"] {
         let what = WRITE_OVER_RINGS.replace("WORD", word);
-        let sizes = [("HEAD", HEAD_BYTES), ("SLOT", SLOT_BYTES), ("BOARDS", BOARDS_BYTES), ("RING", RING_BYTES)];
+        let sizes = [("HEAD", HEAD_BYTES), ("SLOT", SLOT_BYTES), ("BOARDS", BOARDS_BYTES), ("RING", ring_bytes(6))];
         let what = sizes.iter().fold(what, |what, (name, bytes)| what.replace(name, &format!("(size_t){bytes}")));
         goes_on(run(2, "shm", &what));
         let ended = run(1, "shm", &what).ended_with(1);

@@ -44,6 +44,7 @@ mod refused;
 mod saving;
 mod scrub;
 mod sealed;
+mod secret;
 mod sends;
 mod shortages;
 mod signals;

@@ -27,7 +27,7 @@ const WRAP: u64 = u64::MAX;
 /// The memory of a ring, as both ends see it.
 pub trait Memory {
     /// Bytes of all lines.
-    const CAPACITY: usize;
+    fn capacity(&self) -> usize;
 
     /// First word of the line at `offset`, a multiple of [`LINE_BYTES`] below the capacity.
     fn word(&self, offset: usize) -> &AtomicU64;
@@ -80,30 +80,30 @@ impl Writing {
     /// Hears what the reader says. What cannot be leaves a ring that is full for good.
     fn look<M: Memory>(&mut self, memory: &M, order: Ordering) {
         let seen = memory.consumed().load(order);
-        let can_be = self.produced.checked_sub(seen).is_some_and(|used| used <= M::CAPACITY as u64);
+        let can_be = self.produced.checked_sub(seen).is_some_and(|used| used <= memory.capacity() as u64);
         self.broken |= !can_be || !seen.is_multiple_of(LINE_BYTES as u64);
-        self.consumed_seen = if self.broken { self.produced.wrapping_sub(M::CAPACITY as u64) } else { seen };
+        self.consumed_seen = if self.broken { self.produced.wrapping_sub(memory.capacity() as u64) } else { seen };
     }
 
     fn has_room<M: Memory>(&mut self, memory: &M, bytes: usize) -> bool {
-        if self.used() + bytes + LINE_BYTES <= M::CAPACITY {
+        if self.used() + bytes + LINE_BYTES <= memory.capacity() {
             return true;
         }
         self.look(memory, Ordering::Acquire);
-        if self.used() + bytes + LINE_BYTES <= M::CAPACITY {
+        if self.used() + bytes + LINE_BYTES <= memory.capacity() {
             return true;
         }
         // Ask to be woken, then look once more: the reader publishes and then looks at the flag.
         memory.starved().store(1, Ordering::SeqCst);
         self.look(memory, Ordering::SeqCst);
-        self.used() + bytes + LINE_BYTES <= M::CAPACITY
+        self.used() + bytes + LINE_BYTES <= memory.capacity()
     }
 
     /// Where a record of `space` bytes, a multiple of [`LINE_BYTES`], may be written, all but its first word. `None`
     /// when there is no room: the reader will say so ([`Reading::relieve`]).
     #[inline]
     pub fn reserve<M: Memory>(&mut self, memory: &M, space: usize) -> Option<usize> {
-        let to_end = M::CAPACITY - self.offset;
+        let to_end = memory.capacity() - self.offset;
         let wrap = space > to_end;
         if !self.has_room(memory, if wrap { to_end + space } else { space }) {
             return None;
@@ -116,7 +116,7 @@ impl Writing {
             self.clear = LINE_BYTES;
             self.lap ^= LAP;
         }
-        let next = self.next(space, M::CAPACITY);
+        let next = self.next(space, memory.capacity());
         if next == 0 || self.clear < space + LINE_BYTES {
             memory.word(next).store(0, Ordering::Relaxed);
         }
@@ -132,7 +132,7 @@ impl Writing {
     #[inline]
     pub fn publish<M: Memory>(&mut self, memory: &M, space: usize, first: u64) {
         memory.word(self.offset).store(first | self.lap, Ordering::Release);
-        self.offset = self.next(space, M::CAPACITY);
+        self.offset = self.next(space, memory.capacity());
         self.produced += space as u64;
         if self.offset == 0 {
             self.lap ^= LAP;
@@ -147,7 +147,10 @@ impl Writing {
     #[inline]
     pub fn clear_ahead<M: Memory>(&mut self, memory: &M) {
         let ahead = self.offset + self.clear;
-        if self.clear == LINE_BYTES && ahead < M::CAPACITY && self.used() + self.clear + LINE_BYTES <= M::CAPACITY {
+        if self.clear == LINE_BYTES
+            && ahead < memory.capacity()
+            && self.used() + self.clear + LINE_BYTES <= memory.capacity()
+        {
             memory.word(ahead).store(0, Ordering::Relaxed);
             self.clear += LINE_BYTES;
         }
@@ -189,7 +192,7 @@ impl Reading {
         let mut first = memory.word(self.offset).load(Ordering::Acquire);
         // A writer that is at the begin has nowhere to go back to.
         if first == WRAP && self.offset > 0 {
-            self.consumed += (M::CAPACITY - self.offset) as u64;
+            self.consumed += (memory.capacity() - self.offset) as u64;
             self.offset = 0;
             self.lap ^= LAP;
             first = memory.word(self.offset).load(Ordering::Acquire);
@@ -206,8 +209,8 @@ impl Reading {
 
     /// Most bytes that the record at the front can have.
     #[must_use]
-    pub fn space_max<M: Memory>(&self, _: &M) -> usize {
-        M::CAPACITY - self.offset
+    pub fn space_max<M: Memory>(&self, memory: &M) -> usize {
+        memory.capacity() - self.offset
     }
 
     /// The record at the front has this many bytes, at most [`Reading::space_max`], which [`Reading::consume`] gives
@@ -222,12 +225,12 @@ impl Reading {
     pub fn consume<M: Memory>(&mut self, memory: &M) {
         let space = std::mem::take(&mut self.space);
         self.offset += space;
-        if self.offset == M::CAPACITY {
+        if self.offset == memory.capacity() {
             self.offset = 0;
             self.lap ^= LAP;
         }
         self.consumed += space as u64;
-        if self.consumed - self.published >= (M::CAPACITY / 4) as u64 {
+        if self.consumed - self.published >= (memory.capacity() / 4) as u64 {
             self.published = self.consumed;
             memory.consumed().store(self.consumed, Ordering::Release);
         }
@@ -268,7 +271,9 @@ mod tests {
     unsafe impl Sync for Small {}
 
     impl Memory for Small {
-        const CAPACITY: usize = LINES * LINE_BYTES;
+        fn capacity(&self) -> usize {
+            LINES * LINE_BYTES
+        }
 
         fn word(&self, offset: usize) -> &AtomicU64 {
             &self.words[offset / LINE_BYTES]

@@ -97,7 +97,8 @@ pub struct Member {
 /// Up to which length pieces are copied to an annex, and how longer ones are posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Long {
-    /// Beyond this many bytes where they are, if the others can read them there. They must stay there until they have.
+    /// Beyond this many bytes where they are, if members can read each other's memory. They must stay there until all
+    /// say that they have read them, or could not ([`Board::write_reading`]): not all memory can be read by others.
     InPlace(usize),
     /// Beyond this many bytes they come as messages: their member does not wait until they were read.
     AsMessages(usize),
@@ -541,9 +542,23 @@ impl Board {
         self.direct && direct::can_be_read(piece.start(), piece.len())
     }
 
+    /// Whether others can read it there they find out themselves: to find it out here takes as long as to read some
+    /// KiB.
     fn place_of(&self, piece: Region) -> u64 {
         let is_address = piece.start() as usize >= POSTED_END;
-        if is_address && self.is_readable(piece) { piece.start() as u64 } else { MESSAGE }
+        if is_address && self.direct { piece.start() as u64 } else { MESSAGE }
+    }
+
+    /// Writes whether this member has read all that it wanted of what was posted elsewhere.
+    #[inline]
+    pub fn write_reading(&self, number: u64, has_read: bool) {
+        self.write_entry(number, Entry { length: 0, place: if has_read { 0 } else { MESSAGE } });
+    }
+
+    /// Whether a member, once it has come, says that it could not.
+    #[inline]
+    pub fn could_not_read(&self, member: usize, number: u64) -> bool {
+        self.posted(member, number).is_message()
     }
 
     /// Says that this member has come to the operation. `poke` wakes those that cannot be woken otherwise.

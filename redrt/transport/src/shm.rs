@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4096             4096·(1+S)
 //!  | header | slot 0 | … S-1 | ring (0,0) | ring (0,1) | …            | board 0 | … S-1 |
-//!                              32 KiB for each (receiver, sender)       8.5 MiB for each process
+//!                       32 to 128 KiB for each (receiver, sender)       8.5 MiB for each process
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
 //! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
@@ -22,14 +22,13 @@ use super::frame::{self, FrameError, HEADER_BYTES, Header, Kind};
 use redrt_sync::ring::{self, Memory, Reading, Writing};
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
 use redrt_types::ProcessIndex;
-use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, RING_BYTES, SLOT_BYTES, shared_memory_bytes};
+use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, RING_BYTES_LEAST, SLOT_BYTES, ring_bytes, shared_memory_bytes};
 use std::io;
 use std::sync::atomic::{self, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const RING_CONTROL_BYTES: usize = 128;
-const CAPACITY: usize = RING_BYTES - RING_CONTROL_BYTES;
 
-/// Longest frame a ring takes: a quarter of it, so that several are in flight.
+/// Longest frame a ring takes: a quarter of the shortest, so that several are in flight.
 pub const FRAME_BYTES_MAX: usize = 8 << 10;
 
 /// [`ring::LAP`], in the header's flags: frames do not use it.
@@ -57,7 +56,9 @@ struct RingControl {
 }
 
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
-const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(ring::LINE_BYTES));
+const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES);
+const _: () = assert!((RING_BYTES_LEAST - RING_CONTROL_BYTES).is_multiple_of(ring::LINE_BYTES));
+const _: () = assert!(FRAME_BYTES_MAX * 4 <= RING_BYTES_LEAST);
 
 /// Far from where the kernel looks for room by itself. A segment is mapped again in a copy of the process, and what the
 /// program maps must not lie elsewhere there than in its siblings.
@@ -157,8 +158,9 @@ impl Segment {
             }
         };
         punch(std::ptr::from_ref(self.slot(process)).cast_mut().cast(), SLOT_BYTES)?;
-        punch(self.ring(process, ProcessIndex(0)), self.slot_count as usize * RING_BYTES)?;
-        (0..self.slot_count).try_for_each(|receiver| punch(self.ring(ProcessIndex(receiver), process), RING_BYTES))
+        punch(self.ring(process, ProcessIndex(0)), self.slot_count as usize * self.ring_bytes())?;
+        (0..self.slot_count)
+            .try_for_each(|receiver| punch(self.ring(ProcessIndex(receiver), process), self.ring_bytes()))
     }
 
     /// Where it is mapped.
@@ -171,7 +173,7 @@ impl Segment {
     #[cfg(any(test, feature = "testing"))]
     pub fn ring_words(&self, receiver: ProcessIndex, sender: ProcessIndex) -> std::ops::Range<usize> {
         let first = (self.ring(receiver, sender) as usize - self.base as usize) / 8;
-        first..first + RING_BYTES / 8
+        first..first + self.ring_bytes() / 8
     }
 
     fn slot(&self, process: ProcessIndex) -> &'static Slot {
@@ -182,19 +184,29 @@ impl Segment {
         unsafe { &*self.base.add(offset).cast::<Slot>() }
     }
 
+    /// Bytes of one ring.
+    fn ring_bytes(&self) -> usize {
+        ring_bytes(self.slot_count)
+    }
+
+    /// The memory of the ring `sender → receiver`.
+    fn ring_memory(&self, receiver: ProcessIndex, sender: ProcessIndex) -> Ring {
+        Ring { start: self.ring(receiver, sender), capacity: self.ring_bytes() - RING_CONTROL_BYTES }
+    }
+
     fn ring(&self, receiver: ProcessIndex, sender: ProcessIndex) -> *mut u8 {
         assert!(receiver.0 < self.slot_count && sender.0 < self.slot_count);
         let slots = self.slot_count as usize;
         let number = receiver.0 as usize * slots + sender.0 as usize;
         // SAFETY: - in bounds: both numbers are below slot_count.
-        unsafe { self.base.add(HEAD_BYTES + slots * SLOT_BYTES + number * RING_BYTES) }
+        unsafe { self.base.add(HEAD_BYTES + slots * SLOT_BYTES + number * self.ring_bytes()) }
     }
 
     /// The places of a process on boards.
     pub fn board(&self, process: ProcessIndex) -> *const u8 {
         assert!(process.0 < self.slot_count, "slot {} of {}", process.0, self.slot_count);
         let slots = self.slot_count as usize;
-        let boards = HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES;
+        let boards = HEAD_BYTES + slots * SLOT_BYTES + slots * slots * self.ring_bytes();
         // SAFETY: - in bounds by the assertion.
         unsafe { self.base.add(boards + process.0 as usize * BOARDS_BYTES) }
     }
@@ -213,28 +225,35 @@ impl Segment {
 
 /// The memory of one ring.
 #[derive(Clone, Copy)]
-struct Ring(*mut u8);
+struct Ring {
+    start: *mut u8,
+    /// Bytes of its lines.
+    capacity: usize,
+}
 
 impl Ring {
     fn control(&self) -> &RingControl {
         // SAFETY: - the control line is at the start of the ring, aligned, atomics only.
-        unsafe { &*self.0.cast::<RingControl>() }
+        unsafe { &*self.start.cast::<RingControl>() }
     }
 
     /// The record at `offset`, a multiple of a line below the capacity.
     fn record(self, offset: usize) -> *mut u8 {
-        debug_assert!(offset < CAPACITY && offset.is_multiple_of(ring::LINE_BYTES));
-        // SAFETY: - in bounds: offset is below CAPACITY.
-        unsafe { self.0.add(RING_CONTROL_BYTES + offset) }
+        debug_assert!(offset < self.capacity && offset.is_multiple_of(ring::LINE_BYTES));
+        // SAFETY: - in bounds: offset is below the capacity.
+        unsafe { self.start.add(RING_CONTROL_BYTES + offset) }
     }
 }
 
 impl Memory for Ring {
-    const CAPACITY: usize = CAPACITY;
+    #[inline]
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
 
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: - in bounds and aligned: offset is a multiple of 64 below CAPACITY.
+        // SAFETY: - in bounds and aligned: offset is a multiple of 64 below the capacity.
         unsafe { &*self.record(offset).cast::<AtomicU64>() }
     }
 
@@ -264,7 +283,7 @@ unsafe impl Send for Producer {}
 impl Producer {
     /// The sending end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
-        let ring = Ring(segment.ring(receiver, sender));
+        let ring = segment.ring_memory(receiver, sender);
         Self { ring, writing: Writing::default(), receiver, bit: sender.0, segment }
     }
 
@@ -399,7 +418,7 @@ unsafe impl Send for Consumer {}
 impl Consumer {
     /// The receiving end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
-        Self { ring: Ring(segment.ring(receiver, sender)), reading: Reading::default() }
+        Self { ring: segment.ring_memory(receiver, sender), reading: Reading::default() }
     }
 
     /// Says whether this ring is polled without being told.

@@ -148,17 +148,35 @@ pub struct SharedMemory {
 pub const HEAD_BYTES: usize = 4096;
 /// Bytes of a process's slot.
 pub const SLOT_BYTES: usize = 4096;
-/// Bytes of the ring of an ordered pair of processes.
-pub const RING_BYTES: usize = 32 << 10;
+/// Least bytes of the ring of an ordered pair of processes.
+pub const RING_BYTES_LEAST: usize = 32 << 10;
+/// Most bytes of such a ring: two that send each other 64 messages of 1 KiB before they receive do not wait for room.
+pub const RING_BYTES_MOST: usize = 128 << 10;
+/// Bytes of all rings to one process, where that gives each more than the least.
+const RINGS_BYTES: usize = 2 << 20;
 /// Bytes of a process's boards: 32 places of four pages, and behind them the annexes of each, 256 KiB.
 pub const BOARDS_BYTES: usize = 32 * (4 * 4096 + (256 << 10));
+
+/// Bytes of the ring of an ordered pair of processes of a node with `slot_count` of them, a power of two. Who sends to
+/// all touches all of them in time, so they are shorter where there are many.
+#[must_use]
+pub const fn ring_bytes(slot_count: u32) -> usize {
+    let share = RINGS_BYTES / (slot_count as usize).next_power_of_two();
+    if share > RING_BYTES_MOST {
+        RING_BYTES_MOST
+    } else if share < RING_BYTES_LEAST {
+        RING_BYTES_LEAST
+    } else {
+        share
+    }
+}
 
 /// Size in bytes of a node's shared memory for `slot_count` processes. It is mostly holes: what is not touched takes no
 /// memory.
 #[must_use]
 pub fn shared_memory_bytes(slot_count: u32) -> u64 {
     let slots = u64::from(slot_count);
-    HEAD_BYTES as u64 + slots * (SLOT_BYTES + BOARDS_BYTES) as u64 + slots * slots * RING_BYTES as u64
+    HEAD_BYTES as u64 + slots * (SLOT_BYTES + BOARDS_BYTES) as u64 + slots * slots * ring_bytes(slot_count) as u64
 }
 
 /// Everything a process needs to know to take its place.

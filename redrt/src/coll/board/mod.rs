@@ -93,6 +93,16 @@ macro_rules! come_with {
     }};
 }
 
+/// Comes to the next operation, in which members say whether they have read what was posted elsewhere; its number.
+macro_rules! come_after_reading {
+    ($table:expr, $has_read:expr) => {{
+        let number = begin!($table);
+        $table.board.write_reading(number, $has_read);
+        $table.post(number);
+        number
+    }};
+}
+
 mod moving;
 mod operands;
 mod reducing;
@@ -156,10 +166,7 @@ pub struct SharedBoard {
 
 /// Where every member has a core, the kernel copies pieces from this length on in less time than two members take to
 /// copy them one after the other. Where cores are shared, the second wait that this needs takes longer.
-const COPIED_MAX: usize = 16 << 10;
-
-/// The same where longer pieces come as messages, for which nobody else waits.
-const COPIED_MAX_BEFORE_MESSAGES: usize = 8 << 10;
+const COPIED_MAX: usize = 8 << 10;
 
 /// Pieces of members.
 pub trait Pieces: Send + Sync {
@@ -245,9 +252,8 @@ impl SharedBoard {
     /// The table of a communicator with this context; `blocks`: its waits hold the thread. `shares_core`: some member
     /// does, on which all agree.
     pub fn new(board: Arc<Board>, context: u64, blocks: bool, shares_core: bool) -> Self {
-        let most = |most| if shares_core || !board.is_direct() { ANNEX_BYTES_MAX } else { most };
-        let (in_place, as_messages) = (most(COPIED_MAX), most(COPIED_MAX_BEFORE_MESSAGES));
-        let (in_place, as_messages) = (Long::InPlace(in_place), Long::AsMessages(as_messages));
+        let most = if shares_core || !board.is_direct() { ANNEX_BYTES_MAX } else { COPIED_MAX };
+        let (in_place, as_messages) = (Long::InPlace(most), Long::AsMessages(most));
         Self { board, context, shares_core, blocks, in_place, as_messages }
     }
 
@@ -301,6 +307,15 @@ impl SharedBoard {
             return Err(Failure::Mismatched);
         }
         self.read(posted, 0, into)
+    }
+
+    /// The same where the piece may be where its member alone knows. `false`: it is, and this process cannot read it.
+    #[inline(always)]
+    fn take_from_anywhere(&self, posted: &Posted, into: Region) -> Outcome<bool> {
+        match self.take(posted, into) {
+            Err(Failure::Refused(_)) if posted.is_elsewhere() => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
     }
 
     /// All of a posted short piece, where it is posted. It must be as long as its place.

@@ -3,7 +3,7 @@
 
 use super::{Algorithm, Call, MakePeers, Pieces, SharedBoard, following};
 use crate::coll::gather::{Mine, copy};
-use crate::coll::{Failure, Outcome, Peers, all};
+use crate::coll::{Failure, Outcome, Peers, Step, all};
 use redrt_engine::doorbell;
 use redrt_transport::board::{Board, Posted};
 use redrt_transport::memory::Region;
@@ -73,8 +73,8 @@ async fn bcast_long(
             false => peers.receive(root, buffer).await,
         };
     }
-    let outcome = if is_root { Ok(()) } else { fetch(table, &posted, number, buffer).await };
-    if outcome.is_ok() {
+    let has_it = if is_root { Ok(true) } else { fetch(table, &posted, number, buffer).await };
+    if let Ok(true) = has_it {
         for member in following(table).filter(|member| *member != root) {
             if is_root {
                 wait_for!(table, member, number);
@@ -84,15 +84,19 @@ async fn bcast_long(
             }
         }
     }
-    let read = come!(table);
+    let read = come_after_reading!(table, !matches!(has_it, Ok(false)));
     if is_root {
         wait_for_all!(table, read);
+        let lacks = |member: &usize| table.board.could_not_read(*member, read);
+        let send = |member| peers.start_send(member, buffer);
+        return all(following(table).filter(lacks).map(send).collect::<Vec<_>>()).await;
     }
-    outcome
+    if has_it? { Ok(()) } else { peers.receive(root, buffer).await }
 }
 
-/// Has all of a long piece in `into` at the end, with the help of others.
-async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome {
+/// Has all of a long piece in `into` at the end, with the help of others. `false`: it can be brought by none, and not be
+/// read by this member.
+async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome<bool> {
     if posted.length() != into.len() as u64 {
         return Err(Failure::Mismatched);
     }
@@ -100,7 +104,7 @@ async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) 
     table.help(me, number, into, |offset, part| table.board.read(posted, offset, part));
     wait!(table, Board::parts(number, parts_of(into)));
     // What others could not bring, say because they may not write, this member may still read.
-    if table.board.has_failed(number) { table.read(posted, 0, into) } else { Ok(()) }
+    if table.board.has_failed(number) { table.take_from_anywhere(posted, into) } else { Ok(true) }
 }
 
 /// Bytes of one part of a transfer.
@@ -232,7 +236,7 @@ impl<A: Pieces> Algorithm for Allgather<A> {
         let (number, own) = come_with!(table, mine.bytes, table.in_place);
         mine.settle();
         let mut outcome = Ok(());
-        let mut is_elsewhere = own.is_elsewhere();
+        let (mut is_elsewhere, mut has_read) = (own.is_elsewhere(), true);
         let mut by_message = Vec::new();
         for from in following(table) {
             wait_for!(table, from, number);
@@ -241,7 +245,8 @@ impl<A: Pieces> Algorithm for Allgather<A> {
             if posted.is_message() {
                 by_message.push(from);
             } else {
-                outcome = outcome.and(table.take(&posted, pieces.piece(from)));
+                let taken = table.take_from_anywhere(&posted, pieces.piece(from));
+                outcome = outcome.and(taken.map(|is_taken| has_read &= is_taken));
             }
         }
         if own.is_message() || !by_message.is_empty() {
@@ -257,10 +262,43 @@ impl<A: Pieces> Algorithm for Allgather<A> {
             outcome = outcome.and(Box::pin(all(steps)).await);
         }
         if is_elsewhere {
-            let read = come!(table);
+            let read = come_after_reading!(table, has_read);
             wait_for_all!(table, read);
+            let out = |_| own.is_elsewhere().then_some(mine.bytes);
+            let into = |from| table.board.posted(from, number).is_elsewhere().then(|| pieces.piece(from));
+            if let Some(steps) = table.send_unread(read, has_read, peers, out, into) {
+                outcome = outcome.and(Box::pin(all(steps)).await);
+            }
         }
         outcome
+    }
+}
+
+impl SharedBoard {
+    /// Brings as messages what was posted elsewhere to members that could not read it there, which they have said in
+    /// operation `read`. `None`: all have. `out` and `into`: what this member has posted elsewhere for another, and where
+    /// what it gets so from another goes.
+    fn send_unread<P: MakePeers>(
+        &self,
+        read: u64,
+        has_read: bool,
+        peers: &P,
+        out: impl Fn(usize) -> Option<Region>,
+        into: impl Fn(usize) -> Option<Region>,
+    ) -> Option<Vec<Step>> {
+        let have_not = |member: &usize| self.board.could_not_read(*member, read);
+        if has_read && !following(self).any(|member| have_not(&member)) {
+            return None;
+        }
+        let peers = peers();
+        let mut steps = Vec::new();
+        for from in following(self).filter(|_| !has_read) {
+            steps.extend(into(from).map(|place| peers.start_receive(from, place)));
+        }
+        for to in following(self).filter(have_not) {
+            steps.extend(out(to).map(|piece| peers.start_send(to, piece)));
+        }
+        Some(steps)
     }
 }
 
@@ -282,7 +320,7 @@ impl<A: Pieces, B: Pieces> Algorithm for Alltoall<A, B> {
         table.post(number);
         let mut by_message = Vec::new();
         let mut outcome = copy(out.piece(rank), into.piece(rank));
-        let mut is_elsewhere = own.is_elsewhere();
+        let (mut is_elsewhere, mut has_read) = (own.is_elsewhere(), true);
         for from in following(table) {
             wait_for!(table, from, number);
             is_elsewhere |= table.board.posted(from, number).is_elsewhere();
@@ -290,7 +328,8 @@ impl<A: Pieces, B: Pieces> Algorithm for Alltoall<A, B> {
             if posted.is_message() {
                 by_message.push(from);
             } else {
-                outcome = outcome.and(table.take(&posted, into.piece(from)));
+                let taken = table.take_from_anywhere(&posted, into.piece(from));
+                outcome = outcome.and(taken.map(|is_taken| has_read &= is_taken));
             }
         }
         let is_message = |to: &usize| table.board.posted_for(rank, number, *to).is_message();
@@ -307,8 +346,14 @@ impl<A: Pieces, B: Pieces> Algorithm for Alltoall<A, B> {
             outcome = outcome.and(Box::pin(all(steps)).await);
         }
         if is_elsewhere {
-            let read = come!(table);
+            let read = come_after_reading!(table, has_read);
             wait_for_all!(table, read);
+            let is_elsewhere = |from, to| table.board.posted_for(from, number, to).is_elsewhere();
+            let unread = |to| is_elsewhere(rank, to).then(|| out.piece(to));
+            let place = |from| is_elsewhere(from, rank).then(|| into.piece(from));
+            if let Some(steps) = table.send_unread(read, has_read, peers, unread, place) {
+                outcome = outcome.and(Box::pin(all(steps)).await);
+            }
         }
         outcome
     }

@@ -200,8 +200,8 @@ pub async fn allreduce_by_shares(
 ) -> Option<Outcome> {
     let (rank, size) = (table.board.rank(), table.board.size());
     let number = begin!(table, needs_annex: table.board.needs_annex(operand));
-    // The result will be posted later, and must be readable in place too.
-    if table.board.is_readable(result) {
+    // Both must be readable in place: the result will be posted later.
+    if table.board.is_readable(operand) && table.board.is_readable(result) {
         table.board.write(number, operand, Long::TO_ANNEX);
     } else {
         table.board.write_message(number, operand.len());
