@@ -20,14 +20,15 @@ pub mod scan;
 use crate::abi::MPI_ERR_TRUNCATE;
 use crate::error::Error;
 use crate::runtime::threads;
+use pin_project_lite::pin_project;
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::request::{RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::{self as engine, tasks};
 use redrt_transport::memory::Region;
 use redrt_types::VirtualRank;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -65,14 +66,28 @@ impl From<Failure> for Error {
     }
 }
 
+pin_project! {
+    /// A collective as a task. What it holds is where it was put, and not moved once more as in an `async` block.
+    struct Aside<F> {
+        #[pin]
+        collective: F,
+    }
+}
+
+impl<F: Future<Output = Outcome>> Future for Aside<F> {
+    type Output = Status;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Status> {
+        let collective = self.project().collective;
+        let outcome = threads::aside(|| collective.poll(context));
+        outcome.map(|outcome| Status { error: outcome.err().map_or(0, |failure| failure.class()), ..Status::EMPTY })
+    }
+}
+
 /// Begins a collective that any waiting thread moves on, at a moment that differs between replicas.
+#[inline]
 pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
-    tasks::start(async move {
-        let mut collective = pin!(collective);
-        let outcome = poll_fn(|context| threads::aside(|| collective.as_mut().poll(context))).await;
-        let error = outcome.err().map_or(0, |failure| failure.class());
-        Status { error, ..Status::EMPTY }
-    })
+    tasks::start(Aside { collective })
 }
 
 /// The members of a communicator, as one collective operation sees them.

@@ -170,7 +170,7 @@ fn begin(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call
     let (number, owner) = (comm.next_nonblocking(), comm.clone());
     let id = match check {
         None if queue::may_have(comm) => start(async move {
-            let outcome = in_turn(&owner.queue, &owner, number + 1, || owner.nonblocking_peers(number), plan).await;
+            let outcome = in_turn(&owner.queue, &owner, number + 1, || owner.nonblocking_peers(number), &plan).await;
             owner.nonblocking_done(number);
             outcome
         }),
@@ -199,10 +199,10 @@ async fn in_turn(
     comm: &Comm,
     number: u64,
     peers: impl Fn() -> Peers + Send + Sync,
-    plan: impl Plan,
+    plan: &impl Plan,
 ) -> Outcome {
     let Some(table) = queue.table() else {
-        return Box::pin(queue.run(comm, number, peers(), |peers| plan.run(peers))).await;
+        return Box::pin(queue.run(comm, number, peers(), |peers| plan.clone().run(peers))).await;
     };
     queue.turn_of(number).await;
     let outcome = match plan.over(table, &peers) {
@@ -213,24 +213,38 @@ async fn in_turn(
     outcome
 }
 
+/// What the rounds of a persistent collective have in common.
+struct Kept<P> {
+    comm: Arc<Comm>,
+    /// Among the communicator's persistent collectives.
+    number: u64,
+    queue: Queue,
+    plan: P,
+}
+
+impl<P: Plan> Kept<P> {
+    fn peers(&self) -> Peers {
+        self.comm.persistent_peers(self.number)
+    }
+}
+
 fn keep(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call: Option<Call>) -> Result {
     let check = call.map(|call| check::Later::new(comm, call));
-    let (owner, number) = (comm.clone(), comm.next_persistent());
-    let (queue, rounds) = (Arc::new(Queue::default()), AtomicU64::new(0));
+    let kept = Kept { comm: comm.clone(), number: comm.next_persistent(), queue: Queue::default(), plan };
+    let (kept, rounds) = (Arc::new(kept), AtomicU64::new(0));
     p2p::persistent::create(comm, request, move || {
-        let plan = plan.clone();
+        let kept = kept.clone();
         Ok(Some(match check.clone() {
-            None if queue::may_have(&owner) => {
+            None if queue::may_have(&kept.comm) => {
                 let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
-                let (owner, queue) = (owner.clone(), queue.clone());
-                start(async move { in_turn(&queue, &owner, round, || owner.persistent_peers(number), plan).await })
+                start(async move { in_turn(&kept.queue, &kept.comm, round, || kept.peers(), &kept.plan).await })
             }
-            None => start(plan.run(owner.persistent_peers(number))),
+            None => start(kept.plan.clone().run(kept.peers())),
             Some(check) => {
-                let peers = owner.persistent_peers(number);
+                let peers = kept.peers();
                 start(async move {
                     check.outcome().await?;
-                    plan.run(peers).await
+                    kept.plan.clone().run(peers).await
                 })
             }
         }))
