@@ -45,6 +45,22 @@ static void check(const unsigned char *piece, int bytes, int from, int to, int r
         }
 }
 
+static void operands(int32_t *operand, int count, int round)
+{
+    for (int at = 0; at < count; at++)
+        operand[at] = rank + at % 1000 + round;
+}
+
+/* Sums of the operands of as many ranks, whose numbers are `ranks` together, from element `first` on. */
+static void check_sums(const int32_t *sums, int count, int terms, int ranks, int first, int round)
+{
+    for (int at = 0; at < count && !wrong; at++)
+        if (sums[at] != ranks + terms * ((first + at) % 1000 + round)) {
+            fprintf(stderr, "rank %d: sum %d of %d in round %d is %d\n", rank, at, count, round, sums[at]);
+            wrong = 1;
+        }
+}
+
 static void play(unsigned char *out, unsigned char *in, int bytes, int round)
 {
     int root = round % size;
@@ -64,13 +80,29 @@ static void play(unsigned char *out, unsigned char *in, int bytes, int round)
     for (int from = 0; from < size; from++)
         check(in + (size_t)from * bytes, bytes, from, rank, round);
 
-    int count = bytes / (int)sizeof(int32_t);
+    int count = bytes / (int)sizeof(int32_t), all = size * (size - 1) / 2, before = rank * (rank - 1) / 2;
     int32_t *operand = (int32_t *)out, *result = (int32_t *)in;
-    for (int at = 0; at < count; at++)
-        operand[at] = rank + at % 1000 + round;
-    MPI_Allreduce(operand, result, count, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
-    for (int at = 0; at < count && !wrong; at++)
-        wrong = result[at] != size * (size - 1) / 2 + size * (at % 1000 + round);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        void *from = in_place ? MPI_IN_PLACE : (void *)operand, *from_root = rank == root ? from : operand;
+        int32_t *sums = in_place ? operand : result;
+        operands(operand, count, round);
+        MPI_Allreduce(from, sums, count, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
+        check_sums(sums, count, size, all, 0, round);
+        operands(operand, count, round);
+        MPI_Reduce(from_root, rank == root ? sums : NULL, count, MPI_INT32_T, MPI_SUM, root, MPI_COMM_WORLD);
+        if (rank == root)
+            check_sums(sums, count, size, all, 0, round);
+        operands(operand, count, round);
+        MPI_Scan(from, sums, count, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
+        check_sums(sums, count, rank + 1, before + rank, 0, round);
+        operands(operand, count, round);
+        MPI_Exscan(from, sums, count, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
+        if (rank > 0)
+            check_sums(sums, count, rank, before, 0, round);
+        operands(operand, count / size * size, round);
+        MPI_Reduce_scatter_block(from, sums, count / size, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
+        check_sums(sums, count / size, size, all, count / size * rank, round);
+    }
 
     MPI_Request request;
     if (rank == root)

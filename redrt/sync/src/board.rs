@@ -87,6 +87,28 @@ pub fn post(numbers: &impl Numbers, member: usize, number: u64) {
     numbers.number(member, cell(number)).store(number, Ordering::Release);
 }
 
+/// What a member says when it has read pieces that others have posted where they are: until then they leave them there.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Reading(AtomicU64);
+
+impl Reading {
+    /// It has read those of operation `number`, or could not.
+    #[inline]
+    pub fn say(&self, number: u64, has_read: bool) {
+        self.0.store(number << 1 | u64::from(!has_read), Ordering::Release);
+    }
+
+    /// Whether it has, once it has said so. Who waits for that is in the operation still, so it is not said of a later
+    /// one in the same cell.
+    #[inline]
+    #[must_use]
+    pub fn said(&self, number: u64) -> Option<bool> {
+        let said = self.0.load(Ordering::Acquire);
+        (said >> 1 >= number).then_some(said & 1 == 0)
+    }
+}
+
 /// Work in numbered parts that several may do: the one whom it is for, and others that have time.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -253,6 +275,45 @@ mod tests {
             }
             helper.join().unwrap();
         });
+    }
+
+    /// One posts where its piece is, and writes it anew when the other has said that it has read it.
+    fn lend(waits: bool) {
+        loom::model(move || {
+            let board = board();
+            let (piece, reading) = (Arc::new(UnsafeCell::new(0)), Arc::new(Reading::default()));
+            let (theirs, its_piece, its_reading) = (board.clone(), piece.clone(), reading.clone());
+            let reader = thread::spawn(move || {
+                for number in BASE..BASE + 2 {
+                    read(&theirs, 0, number);
+                    // SAFETY: - loom finds it if somebody writes it meanwhile.
+                    assert_eq!(its_piece.with(|piece| unsafe { *piece }), number);
+                    its_reading.say(number, number == BASE);
+                    write(&theirs, 1, number, None);
+                }
+            });
+            for number in BASE..BASE + 2 {
+                // SAFETY: - loom finds it if somebody reads it meanwhile.
+                piece.with_mut(|piece| unsafe { *piece = number });
+                write(&board, 0, number, Some(number));
+                while waits && reading.said(number).is_none() {
+                    thread::yield_now();
+                }
+                assert!(!waits || reading.said(number) == Some(number == BASE));
+            }
+            reader.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_piece_stays_where_it_is_until_its_reader_has_said_that_it_has_it() {
+        lend(true);
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_piece_that_is_written_anew_too_early_is_found_out() {
+        lend(false);
     }
 
     /// Where each waits for the other, each reads what the other has posted in this operation, and need not look

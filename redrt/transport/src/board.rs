@@ -10,7 +10,7 @@
 use super::direct;
 use super::shm::{self, Segment};
 use crate::memory::Region;
-use redrt_sync::board::{self, ANNEX_COUNT, DEPTH, Numbers, Parts};
+use redrt_sync::board::{self, ANNEX_COUNT, DEPTH, Numbers, Parts, Reading};
 use redrt_types::ProcessIndex;
 use redrt_wire::control::BOARDS_BYTES;
 use std::io;
@@ -59,7 +59,8 @@ struct Entry {
 #[repr(C, align(64))]
 struct Cell {
     number: AtomicU64,
-    _pad: u64,
+    /// Of what others have posted where they are.
+    reading: Reading,
     /// Of one piece for all. Where there is one for each member, these are in the bytes, and this says whether one of
     /// them is elsewhere.
     entry: Entry,
@@ -97,8 +98,8 @@ pub struct Member {
 /// Up to which length pieces are copied to an annex, and how longer ones are posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Long {
-    /// Beyond this many bytes where they are, if members can read each other's memory. They must stay there until all
-    /// say that they have read them, or could not ([`Board::write_reading`]): not all memory can be read by others.
+    /// Beyond this many bytes where they are, if members can read each other's memory. They must stay there until their
+    /// readers say that they have them, or could not read them ([`Board::say_read`]): not all memory can be read.
     InPlace(usize),
     /// Beyond this many bytes they come as messages: their member does not wait until they were read.
     AsMessages(usize),
@@ -163,6 +164,8 @@ enum What {
     All,
     /// That one comes.
     Member(usize),
+    /// That one says what it could read.
+    Reading(usize),
     /// Publishes how many parts of this member's own work are over.
     Parts(u64),
 }
@@ -334,6 +337,12 @@ impl Board {
         Awaited { number, what: What::Member(member) }
     }
 
+    /// That a member says whether it has read what was posted elsewhere.
+    #[inline]
+    pub fn read_by(member: usize, number: u64) -> Awaited {
+        Awaited { number, what: What::Reading(member) }
+    }
+
     /// That all of `total` parts of this member's work are over.
     pub fn parts(number: u64, total: u64) -> Awaited {
         Awaited { number, what: What::Parts(total) }
@@ -351,6 +360,7 @@ impl Board {
                 have_come
             }
             What::Member(member) => board::has_posted(self, member, awaited.number),
+            What::Reading(member) => self.has_read(member, awaited.number).is_some(),
             What::Parts(total) => self.work(self.rank, awaited.number).are_over(total),
         }
     }
@@ -377,7 +387,7 @@ impl Board {
         }
         Some(match awaited.what {
             What::All => come,
-            What::Member(member) => member,
+            What::Member(member) | What::Reading(member) => member,
             What::Parts(_) => self.rank,
         })
     }
@@ -549,16 +559,22 @@ impl Board {
         if is_address && self.direct { piece.start() as u64 } else { MESSAGE }
     }
 
-    /// Writes whether this member has read all that it wanted of what was posted elsewhere.
-    #[inline]
-    pub fn write_reading(&self, number: u64, has_read: bool) {
-        self.write_entry(number, Entry { length: 0, place: if has_read { 0 } else { MESSAGE } });
+    fn reading(&self, member: usize, number: u64) -> &Reading {
+        // SAFETY: - in a cell of the mapping, aligned; an atomic.
+        unsafe { &(*self.cell(member, board::cell(number))).reading }
     }
 
-    /// Whether a member, once it has come, says that it could not.
+    /// Says that this member has read what it wanted of what was posted elsewhere in an operation, or could not. `poke`
+    /// wakes those that cannot be woken otherwise.
+    pub fn say_read(&self, number: u64, has_read: bool, poke: impl Fn(ProcessIndex)) {
+        self.reading(self.rank, number).say(number, has_read);
+        shm::rouse(self.sleeps.iter().copied(), poke);
+    }
+
+    /// Whether a member has, once it has said so.
     #[inline]
-    pub fn could_not_read(&self, member: usize, number: u64) -> bool {
-        self.posted(member, number).is_message()
+    pub fn has_read(&self, member: usize, number: u64) -> Option<bool> {
+        self.reading(member, number).said(number)
     }
 
     /// Says that this member has come to the operation. `poke` wakes those that cannot be woken otherwise.

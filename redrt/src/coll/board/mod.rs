@@ -93,13 +93,23 @@ macro_rules! come_with {
     }};
 }
 
-/// Comes to the next operation, in which members say whether they have read what was posted elsewhere; its number.
-macro_rules! come_after_reading {
-    ($table:expr, $has_read:expr) => {{
-        let number = begin!($table);
-        $table.board.write_reading(number, $has_read);
-        $table.post(number);
-        number
+/// Says whether this member has read what others have posted elsewhere in an operation, if there was such (`has_read` is
+/// `None` where it reads nothing), and waits until those others have it that read what this one has posted so: `out` for
+/// each of them. Who could not read gets it as a message, the pieces of others `into` its places.
+macro_rules! settle {
+    ($table:expr, $peers:expr, $number:expr, has_read: $has_read:expr, out: $out:expr, into: $into:expr) => {{
+        let (table, number, has_read, out) = ($table, $number, $has_read, $out);
+        if let Some(has_read) = has_read {
+            table.say_read(number, has_read);
+        }
+        let mut all_have = has_read != Some(false);
+        for reader in following(table) {
+            if out(reader).is_some() {
+                wait!(table, Board::read_by(reader, number));
+                all_have &= table.board.has_read(reader, number) == Some(true);
+            }
+        }
+        if all_have { Ok(()) } else { Box::pin(all(table.send_unread(number, has_read, $peers, out, $into))).await }
     }};
 }
 
@@ -112,7 +122,7 @@ pub use reducing::{
     Allreduce, Exscan, Reduce, ReduceScatter, Scan, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short,
 };
 
-use super::{Failure, Outcome, Peers};
+use super::{Failure, Outcome, Peers, Step};
 use crate::abi::MPI_ERR_INTERN;
 use crate::error::Error;
 use redrt_engine as engine;
@@ -316,6 +326,41 @@ impl SharedBoard {
             Err(Failure::Refused(_)) if posted.is_elsewhere() => Ok(false),
             outcome => outcome.map(|()| true),
         }
+    }
+
+    /// Says that this member has read what others have posted elsewhere, or could not.
+    fn say_read(&self, number: u64, has_read: bool) {
+        self.board.say_read(number, has_read, doorbell::poke);
+    }
+
+    /// An operation in which this member has read nothing elsewhere ends like this. Where members' arguments do not fit
+    /// each other, another may wait for it all the same.
+    #[inline(always)]
+    fn end(&self, number: u64, outcome: Outcome) -> Outcome {
+        if outcome.is_err() {
+            self.say_read(number, true);
+        }
+        outcome
+    }
+
+    /// Begins to bring as messages what members could not read where it is.
+    fn send_unread<P: MakePeers>(
+        &self,
+        number: u64,
+        has_read: Option<bool>,
+        peers: &P,
+        out: impl Fn(usize) -> Option<Region>,
+        into: impl Fn(usize) -> Option<Region>,
+    ) -> Vec<Step> {
+        let peers = peers();
+        let mut steps = Vec::new();
+        for from in following(self).filter(|_| has_read == Some(false)) {
+            steps.extend(into(from).map(|place| peers.start_receive(from, place)));
+        }
+        for to in following(self).filter(|to| self.board.has_read(*to, number) == Some(false)) {
+            steps.extend(out(to).map(|piece| peers.start_send(to, piece)));
+        }
+        steps
     }
 
     /// All of a posted short piece, where it is posted. It must be as long as its place.

@@ -3,7 +3,7 @@
 
 use super::{Algorithm, Call, MakePeers, Pieces, SharedBoard, following};
 use crate::coll::gather::{Mine, copy};
-use crate::coll::{Failure, Outcome, Peers, Step, all};
+use crate::coll::{Failure, Outcome, Peers, all};
 use redrt_engine::doorbell;
 use redrt_transport::board::{Board, Posted};
 use redrt_transport::memory::Region;
@@ -84,14 +84,11 @@ async fn bcast_long(
             }
         }
     }
-    let read = come_after_reading!(table, !matches!(has_it, Ok(false)));
-    if is_root {
-        wait_for_all!(table, read);
-        let lacks = |member: &usize| table.board.could_not_read(*member, read);
-        let send = |member| peers.start_send(member, buffer);
-        return all(following(table).filter(lacks).map(send).collect::<Vec<_>>()).await;
-    }
-    if has_it? { Ok(()) } else { peers.receive(root, buffer).await }
+    let has_read = (!is_root).then_some(!matches!(has_it, Ok(false)));
+    let out = |_| is_root.then_some(buffer);
+    let into = |from| (from == root).then_some(buffer);
+    let settled = settle!(table, &|| peers.clone(), number, has_read: has_read, out: out, into: into);
+    has_it.and(settled)
 }
 
 /// Has all of a long piece in `into` at the end, with the help of others. `false`: it can be brought by none, and not be
@@ -262,43 +259,12 @@ impl<A: Pieces> Algorithm for Allgather<A> {
             outcome = outcome.and(Box::pin(all(steps)).await);
         }
         if is_elsewhere {
-            let read = come_after_reading!(table, has_read);
-            wait_for_all!(table, read);
             let out = |_| own.is_elsewhere().then_some(mine.bytes);
             let into = |from| table.board.posted(from, number).is_elsewhere().then(|| pieces.piece(from));
-            if let Some(steps) = table.send_unread(read, has_read, peers, out, into) {
-                outcome = outcome.and(Box::pin(all(steps)).await);
-            }
+            let settled = settle!(table, peers, number, has_read: Some(has_read), out: out, into: into);
+            outcome = outcome.and(settled);
         }
         outcome
-    }
-}
-
-impl SharedBoard {
-    /// Brings as messages what was posted elsewhere to members that could not read it there, which they have said in
-    /// operation `read`. `None`: all have. `out` and `into`: what this member has posted elsewhere for another, and where
-    /// what it gets so from another goes.
-    fn send_unread<P: MakePeers>(
-        &self,
-        read: u64,
-        has_read: bool,
-        peers: &P,
-        out: impl Fn(usize) -> Option<Region>,
-        into: impl Fn(usize) -> Option<Region>,
-    ) -> Option<Vec<Step>> {
-        let have_not = |member: &usize| self.board.could_not_read(*member, read);
-        if has_read && !following(self).any(|member| have_not(&member)) {
-            return None;
-        }
-        let peers = peers();
-        let mut steps = Vec::new();
-        for from in following(self).filter(|_| !has_read) {
-            steps.extend(into(from).map(|place| peers.start_receive(from, place)));
-        }
-        for to in following(self).filter(have_not) {
-            steps.extend(out(to).map(|piece| peers.start_send(to, piece)));
-        }
-        Some(steps)
     }
 }
 
@@ -346,14 +312,11 @@ impl<A: Pieces, B: Pieces> Algorithm for Alltoall<A, B> {
             outcome = outcome.and(Box::pin(all(steps)).await);
         }
         if is_elsewhere {
-            let read = come_after_reading!(table, has_read);
-            wait_for_all!(table, read);
             let is_elsewhere = |from, to| table.board.posted_for(from, number, to).is_elsewhere();
-            let unread = |to| is_elsewhere(rank, to).then(|| out.piece(to));
+            let lent = |to| is_elsewhere(rank, to).then(|| out.piece(to));
             let place = |from| is_elsewhere(from, rank).then(|| into.piece(from));
-            if let Some(steps) = table.send_unread(read, has_read, peers, unread, place) {
-                outcome = outcome.and(Box::pin(all(steps)).await);
-            }
+            let settled = settle!(table, peers, number, has_read: Some(has_read), out: lent, into: place);
+            outcome = outcome.and(settled);
         }
         outcome
     }

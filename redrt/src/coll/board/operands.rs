@@ -1,8 +1,9 @@
 //! Short operands of reductions, where they were posted, and how they are combined.
 
-use super::SharedBoard;
+use super::{MakePeers, SharedBoard, following};
 use crate::coll::reduce::{Combine, join};
-use crate::coll::{Failure, Outcome};
+use crate::coll::{Failure, Outcome, all};
+use redrt_transport::board::Board;
 use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -46,16 +47,66 @@ impl Posts<'_> {
         combine.combine(left, result).map_err(Failure::Refused)
     }
 
+    /// Where operands were posted elsewhere: reads the wanted bytes of all of them, one after the other, `bytes` of each.
+    /// `operand` is this member's own, which is free when this is over.
+    pub async fn read<P: MakePeers>(&self, peers: &P, operand: Region, bytes: usize) -> Outcome<Read> {
+        let Self { table, number, length, offset } = *self;
+        let mut read = Scratch::spare(bytes * table.size());
+        let all_read = read.region();
+        let place = |member: usize| all_read.part(member * bytes, bytes);
+        place(table.rank()).copy_from(operand.part(offset, bytes));
+        let (mut outcome, mut has_read) = (Ok(()), true);
+        for member in following(table) {
+            wait_for!(table, member, number);
+            let posted = table.board.posted(member, number);
+            if posted.length() != length as u64 {
+                outcome = Err(Failure::Mismatched);
+                continue;
+            }
+            match table.read(&posted, offset, place(member)) {
+                Err(_) if posted.is_elsewhere() => has_read = false,
+                taken => outcome = outcome.and(taken),
+            }
+        }
+        // Whole operands come as messages.
+        let mut unread = Scratch::spare(if has_read { 0 } else { length * table.size() });
+        let whole = unread.region();
+        let place_of =
+            |from: usize| table.board.posted(from, number).is_elsewhere().then(|| whole.part(from * length, length));
+        let out = |_| Some(operand);
+        let settled = settle!(table, peers, number, has_read: Some(has_read), out: out, into: place_of);
+        outcome.and(settled)?;
+        for from in following(table).filter(|_| !has_read) {
+            if let Some(whole) = place_of(from) {
+                place(from).copy_from(whole.part(offset, bytes));
+            }
+        }
+        Ok(Read(read))
+    }
+
     #[inline(never)]
     fn combine_many(&self, first: usize, result: Region, combine: &dyn Combine, pairs_up: bool) -> Outcome {
         let size = self.table.size();
         let mut scratch = Scratch::spare(result.len() * (size - 2));
         let mut operands = Operands::default();
         operands.add(self, (0..size).map(|at| (first + at) % size), result, scratch.region())?;
-        if pairs_up {
-            operands.pair_up(combine)?;
-        }
-        operands.fold(combine)
+        operands.combine_all(combine, pairs_up)
+    }
+}
+
+/// Operands of all members, one after the other in memory of this one.
+pub struct Read(Scratch);
+
+impl Read {
+    /// All `count` of them. What is combined at the end is in `result`.
+    pub fn operands(&mut self, count: usize, result: Region) -> Operands {
+        let all = self.0.region();
+        let operand = |at| {
+            let bytes = all.part(at * result.len(), result.len());
+            let is_last = at == count - 1;
+            Operand { bytes, mine: if is_last { result } else { bytes }, is_mine: !is_last }
+        };
+        Operands { places: (0..count).map(operand).collect() }
     }
 }
 
@@ -78,6 +129,14 @@ pub struct Operand {
 }
 
 impl Operands {
+    /// Combines all of them. `pairs_up`: the first pairs before all else, so that a power of two is left.
+    pub fn combine_all(&mut self, combine: &dyn Combine, pairs_up: bool) -> Outcome {
+        if pairs_up {
+            self.pair_up(combine)?;
+        }
+        self.fold(combine)
+    }
+
     /// Those of these members, at least one. What is combined at the end is in `result`, on the way also in `room`,
     /// which has room for two operands less than there are: nothing is to the left of the first.
     pub fn add(

@@ -141,10 +141,15 @@ pub struct ReduceScatter<C> {
 impl<C: Combine> Algorithm for ReduceScatter<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
-        let Call { table, arguments: Self { operand, offset, mine, combine }, .. } = call;
-        let (number, _) = come_with!(table, *operand, Long::TO_ANNEX);
+        let Call { table, peers, arguments: Self { operand, offset, mine, combine } } = call;
+        let (number, own) = come_with!(table, *operand, table.in_place);
+        let posts = Posts { table, number, length: operand.len(), offset: *offset };
+        if own.is_elsewhere() {
+            let mut read = Box::pin(posts.read(peers, *operand, mine.len())).await?;
+            return read.operands(table.size(), *mine).combine_all(combine, false);
+        }
         wait_for_all!(table, number);
-        Posts { table, number, length: operand.len(), offset: *offset }.combine_all(0, *mine, combine, false)
+        table.end(number, posts.combine_all(0, *mine, combine, false))
     }
 }
 
@@ -161,10 +166,15 @@ pub struct Allreduce<C> {
 impl<C: Combine> Algorithm for Allreduce<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
-        let Call { table, arguments: Self { operand, result, combine }, .. } = call;
-        let (number, _) = come_with!(table, *operand, Long::TO_ANNEX);
+        let Call { table, peers, arguments: Self { operand, result, combine } } = call;
+        let (number, own) = come_with!(table, *operand, table.in_place);
+        let posts = Posts { table, number, length: operand.len(), offset: 0 };
+        if own.is_elsewhere() {
+            let mut read = Box::pin(posts.read(peers, *operand, operand.len())).await?;
+            return read.operands(table.size(), *result).combine_all(combine, true);
+        }
         wait_for_all!(table, number);
-        Posts { table, number, length: operand.len(), offset: 0 }.combine_all(0, *result, combine, true)
+        table.end(number, posts.combine_all(0, *result, combine, true))
     }
 }
 
