@@ -675,6 +675,7 @@ impl Inbox {
 mod tests {
     use super::super::frame::Kind;
     use super::*;
+    use redrt_wire::control::RING_BYTES_MOST;
 
     fn send(producer: &mut Producer, tag: i32, body: &[u8]) -> bool {
         let mut header = Header::new(Kind::Eager, 9);
@@ -698,8 +699,25 @@ mod tests {
     }
 
     #[test]
+    fn rings_to_a_process_take_two_mib_or_are_as_short_as_can_be() {
+        for slot_count in 1..1000 {
+            let bytes = ring_bytes(slot_count);
+            assert!(bytes.is_power_of_two() && (RING_BYTES_LEAST..=RING_BYTES_MOST).contains(&bytes), "{slot_count}");
+            assert!(
+                bytes == RING_BYTES_LEAST || bytes * slot_count as usize <= 2 << 20,
+                "{slot_count} rings of {bytes}"
+            );
+        }
+    }
+
+    #[test]
     fn records_of_every_size_survive_many_laps() {
-        let segment = Segment::fresh(2);
+        [2, 32, 64].into_iter().for_each(records_survive_many_laps);
+    }
+
+    /// In the rings of a host with room for as many processes.
+    fn records_survive_many_laps(slot_count: u32) {
+        let segment = Segment::fresh(slot_count);
         let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
         let mut inbox = Inbox::new(segment, ProcessIndex(1), 2);
         let mut next = 0;
