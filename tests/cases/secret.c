@@ -1,7 +1,7 @@
 /* Collectives of buffers that no other process can read, as memory of a driver may be: secret.x RANKS
  *
- * The lowest RANKS ranks have all buffers in secret memory (memfd_secret), the others in ordinary memory. Prints "right"
- * when all bytes have come, or "no secret memory" where the kernel has none. */
+ * The lowest RANKS ranks have all buffers in secret memory (memfd_secret), the others in ordinary memory. Prints
+ * "right" when all bytes have come, or "no secret memory" where the kernel has none. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>

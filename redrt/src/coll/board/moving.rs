@@ -91,8 +91,8 @@ async fn bcast_long(
     has_it.and(settled)
 }
 
-/// Has all of a long piece in `into` at the end, with the help of others. `false`: it can be brought by none, and not be
-/// read by this member.
+/// Has all of a long piece in `into` at the end, with the help of others. `false`: it can be brought by none, and this
+/// member cannot read it.
 async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome<bool> {
     if posted.length() != into.len() as u64 {
         return Err(Failure::Mismatched);

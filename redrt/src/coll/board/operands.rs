@@ -47,8 +47,8 @@ impl Posts<'_> {
         combine.combine(left, result).map_err(Failure::Refused)
     }
 
-    /// Where operands were posted elsewhere: reads the wanted bytes of all of them, one after the other, `bytes` of each.
-    /// `operand` is this member's own, which is free when this is over.
+    /// Where operands were posted elsewhere: reads the wanted bytes of all of them, one after the other, `bytes` of
+    /// each. `operand` is this member's own, which is free when this is over.
     pub async fn read<P: MakePeers>(&self, peers: &P, operand: Region, bytes: usize) -> Outcome<Read> {
         let Self { table, number, length, offset } = *self;
         let mut read = Scratch::spare(bytes * table.size());
