@@ -93,9 +93,9 @@ macro_rules! come_with {
     }};
 }
 
-/// Says whether this member has read what others have posted elsewhere in an operation (`has_read`; `None` where it reads
-/// nothing). Then it waits until others have what it has posted so: `out` for each that reads it. Who could not read a
-/// piece gets it as a message, `into` its place.
+/// Says whether this member has read what others have posted elsewhere in an operation (`has_read`; `None` where it
+/// reads nothing). Then it waits until others have what it has posted so: `out` for each that reads it. Who could not
+/// read a piece gets it as a message, `into` its place.
 macro_rules! settle {
     ($table:expr, $peers:expr, $number:expr, has_read: $has_read:expr, out: $out:expr, into: $into:expr) => {{
         let (table, number, has_read, out) = ($table, $number, $has_read, $out);
