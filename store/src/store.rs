@@ -415,6 +415,25 @@ impl Store {
         fs::remove_dir_all(&torn).doing("remove", &torn)
     }
 
+    /// The job goes on from this line, and what it had done after that is taken back: newer lines count no more, as
+    /// nobody could put files back as they were at one of them. They are torn now, and removed as such. Whether there
+    /// were any.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn abandon_newer(&self, generation: Generation) -> Result<bool, Error> {
+        let newer = |name: &Name| name.is_whole && name.generation > generation;
+        let newer: Vec<_> = self.names()?.into_iter().filter(newer).collect();
+        for name in &newer {
+            let path = self.path(*name);
+            fs::rename(&path, self.path(Name::partial(name.generation))).doing("rename", &path)?;
+        }
+        if !newer.is_empty() {
+            sync(&self.directory)?;
+        }
+        Ok(!newer.is_empty())
+    }
+
     /// Removes all that can be seen from here of all lines of this job, and the directory of all jobs if nothing else
     /// is there.
     ///

@@ -24,7 +24,7 @@ fn before_last_step(degree: u16, store: &TempDir, stop: &Path) -> Running {
 }
 
 /// The directory of the one job in this store.
-fn of_job(store: &TempDir) -> PathBuf {
+pub fn of_job(store: &TempDir) -> PathBuf {
     std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it can be read").path()
 }
 

@@ -1,6 +1,7 @@
 //! Files of the program when a job goes back to a checkpoint: they are as they were, whatever was done to them since.
 
 use crate::checkpoints::{LIMIT, checkpoint, resume, saved, store};
+use crate::saving::of_job;
 use redrt_tests::changing::{Undisturbed, goes_on};
 use redrt_tests::{Disk, Running};
 
@@ -66,6 +67,34 @@ fn files_are_as_they_were_when_a_job_is_resumed_that_was_lost_with_its_redrun() 
         let ended = resume(store.path()).run().ended_well().said("changes were taken back");
         undisturbed.check(&ended, directory.path(), &format!("r = {degree}"));
     }
+}
+
+/// A checkpoint that could not be loaded for a while is of a past that was taken back.
+#[test]
+fn files_are_as_they_were_when_a_job_is_resumed_that_had_gone_back_past_its_newest_checkpoint() {
+    let (undisturbed, store, directory, aside) = (Undisturbed::new(2), store(), store(), store());
+    let job = saved(undisturbed.job(directory.path()).limit(LIMIT), "asked", &store).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    for _ in 0..2 {
+        checkpoint(&job);
+        goes_on(&job, directory.path(), 20);
+    }
+    let of_job = of_job(&store);
+    let (image, elsewhere) = (of_job.join("line-2/1.image"), aside.path().join("1.image"));
+    std::fs::copy(&image, &elsewhere).expect("it can be copied");
+    std::fs::remove_file(&image).expect("it can be removed");
+    kill_rank_1(&job);
+    job.wait_for("went-back", 1);
+    goes_on(&job, directory.path(), 5);
+    for name in ["line-2", "line-2.partial"] {
+        // Where it has gone there is nothing to be used.
+        let _ = std::fs::copy(&elsewhere, of_job.join(name).join("1.image"));
+    }
+    job.signal(libc::SIGKILL);
+    let begun = job.wait().said("checkpoint 2 cannot be loaded").said("is back at checkpoint 1");
+    assert_ne!(begun.code, Some(0), "{begun}");
+    let ended = resume(store.path()).run().ended_well().said("goes on from checkpoint 1");
+    undisturbed.check(&ended, directory.path(), "r = 1");
 }
 
 #[test]

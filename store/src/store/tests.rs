@@ -182,6 +182,25 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
 }
 
 #[test]
+fn lines_that_are_newer_than_the_one_a_job_goes_on_from_count_no_more() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 0xabc);
+    assert!(!store.abandon_newer(Generation(1)).unwrap());
+    taken(&store, 1);
+    let damaged = taken(&store, 2).directory;
+    fs::write(damaged.join("0.image"), "short").unwrap();
+    assert!(!store.abandon_newer(Generation(2)).unwrap());
+    assert!(store.abandon_newer(Generation(1)).unwrap());
+    // Also when it is as it was again.
+    fs::write(store.path(Name::partial(Generation(2))).join("0.image"), vec![7; 100]).unwrap();
+    assert_eq!(store.generations().unwrap(), [Generation(1)]);
+    assert_eq!(store.next().unwrap(), Generation(3));
+    taken(&store, 3);
+    assert_eq!(store.generations().unwrap(), [Generation(3), Generation(1)]);
+    assert!(!store.path(Name::partial(Generation(2))).exists());
+}
+
+#[test]
 fn an_encrypted_line_is_opened_with_its_key_alone() {
     let key = |byte| Some(Secret::new([byte; 32]));
     let parent = tempfile::tempdir().unwrap();

@@ -25,6 +25,7 @@ impl Shell<'_> {
         let rooms = self.rooms(&placement);
         self.handle(Input::Launched { placement, recovery, rooms });
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        self.abandon_newer_lines();
         let restore = self.restore()?;
         // An image has the processors of its process with it, and its host may be another, which has not what was said.
         let slots = if restore.is_none() { self.slots() } else { Vec::new() };

@@ -35,6 +35,8 @@ enum Work {
     Begin(Generation, Option<Generation>),
     Commit(Box<Manifest>),
     Drop(Generation),
+    /// Lines that do not count here any more are not to count in the object store.
+    Sweep,
 }
 
 /// What it has done.
@@ -220,6 +222,14 @@ fn publish(remote: Option<&Access>, generation: Generation, path: &Path) -> io::
     remote.put(&[entry], &mut |_| Ok(())).map(drop).map_err(|error| io::Error::other(format!("{error:#}")))
 }
 
+/// Removes from the object store what is no whole line here. What cannot be removed is no reason not to have a line,
+/// and is removed with a later one.
+fn sweep(store: &Store, remote: Option<&Access>) {
+    if let (Some(remote), Ok(whole)) = (remote, store.generations()) {
+        let _ = remote.sweep(&whole);
+    }
+}
+
 fn work_on(
     (store, remote): (&Store, Option<&Access>),
     work: Work,
@@ -241,10 +251,7 @@ fn work_on(
             match store.commit_published(*manifest, |path| publish(remote, generation, path)) {
                 Ok(kept) => {
                     forget_old_changes(store);
-                    if let (Some(remote), Ok(whole)) = (remote, store.generations()) {
-                        // What cannot be removed is no reason not to have the line, and is removed with a later one.
-                        let _ = remote.sweep(&whole);
-                    }
+                    sweep(store, remote);
                     Done::Committed(Box::new(kept))
                 }
                 Err(error) => Done::Failed(generation, StoreFailure::NotKept(error.to_string())),
@@ -252,6 +259,10 @@ fn work_on(
         }
         Work::Drop(generation) => {
             let _ = store.drop_partial(generation);
+            Done::Dropped
+        }
+        Work::Sweep => {
+            sweep(store, remote);
             Done::Dropped
         }
     }
@@ -264,7 +275,7 @@ impl Shell<'_> {
         match (work, &self.replay) {
             (work, None) => lines.worker.give(work, 0),
             (Work::Commit(manifest), Some(_)) => lines.uncommitted = Some(manifest),
-            (Work::Begin(..) | Work::Drop(_), Some(_)) => {}
+            (Work::Begin(..) | Work::Drop(_) | Work::Sweep, Some(_)) => {}
         }
     }
 
@@ -628,6 +639,18 @@ impl Shell<'_> {
             format!("job {job:016x} goes on from checkpoint {generation}, taken {} ago", job_report::time_text(age));
         self.console.plain(&line);
         self.record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
+    }
+
+    /// The job is about to go on from its newest line that can be used. Others that are newer cannot be gone back to
+    /// after that: what was changed in files since this one is forgotten as it is taken back.
+    pub(super) fn abandon_newer_lines(&mut self) {
+        let Some(lines) = &self.lines else { return };
+        let Some(kept) = &lines.newest else { return };
+        match lines.store.abandon_newer(kept.manifest.generation) {
+            Ok(false) => {}
+            Ok(true) => self.give_to_store(Work::Sweep),
+            Err(error) => self.console.warning(&format!("a checkpoint that was passed over stays: {error}")),
+        }
     }
 
     /// From which line the processes that are about to be launched go on.
