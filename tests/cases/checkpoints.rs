@@ -413,6 +413,27 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_job_goes_on() {
     is_right(ended).said("checkpoint 2 was not taken");
 }
 
+/// A limit of file sizes, which the daemon has its helpers write under.
+#[test]
+fn a_checkpoint_that_a_limit_of_file_sizes_does_not_allow_is_told_and_the_next_is_taken() {
+    let store = store();
+    let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
+        let [_, _, daemon] = job.chain();
+        let limit = |bytes| {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: - the limit lives until the call returns; nothing is written to.
+            let done = unsafe { libc::prlimit(daemon, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
+            assert_eq!(done, 0);
+        };
+        limit(1 << 20);
+        let why = job.redctl(&["checkpoint"]).expect_err("it cannot be written");
+        assert!(why.contains("File too large"), "{why}");
+        limit(libc::RLIM_INFINITY);
+        checkpoint(job);
+    });
+    is_right(ended).said("File too large");
+}
+
 /// A checkpoint that a loss makes void is no reason why the next one cannot be taken at once.
 #[test]
 fn a_checkpoint_is_taken_right_after_one_that_was_given_up() {

@@ -30,6 +30,7 @@ use cloner::image::digests::Contents;
 use cloner::source::{self, Event, Options, Report};
 use cloner::{Phase, ProcessEnded};
 use control_network::link::{Link, Received};
+use nix::sys::signal::{SigSet, Signal};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
@@ -325,7 +326,13 @@ pub fn help() -> Result<i32> {
     nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))
         .context("a helper is started by redrtd alone")?;
     let mut daemon = Daemon { stream: fd.into(), frames: FrameReader::default() };
-    let outcome = match daemon.hear()? {
+    let task = daemon.hear()?;
+    if matches!(task, Task::Save { .. } | Task::Keep { .. } | Task::Fetch { .. }) {
+        // A limit of file sizes (`ulimit -f`) is an error as others are. Helpers that become programs have it as it
+        // was.
+        SigSet::from(Signal::SIGXFSZ).thread_block()?;
+    }
+    let outcome = match task {
         Task::Hold(application) => hold::hold(&application, &mut daemon).map(|never| match never {}),
         Task::Receive { secret, address } => {
             receive::receive(&secret, address, &mut daemon).map(|never| match never {})
