@@ -65,21 +65,31 @@ impl Alone {
         Self { program, arguments, out: ended.out, files: content(files.path()) }
     }
 
-    /// One that runs for [`TIME`] or so after its first checkpoint at this degree, and how long it does.
+    /// One that runs for [`TIME`] or so after its first checkpoint at this degree, and how long it does. Where other
+    /// work comes and goes a try may be far off: the one that was nearest is taken.
     fn of_time(program: Program, degree: u16) -> (Self, Duration) {
+        let ratio = |lasted: Duration| TIME.as_secs_f64() / lasted.as_secs_f64().max(1e-3);
+        let distance = |lasted| ratio(lasted).ln().abs();
+        let attempt = |scale| {
+            let alone = Self::of(program, scale);
+            let lasted = last(&alone, degree);
+            (alone, lasted)
+        };
         let mut scale = 1.0;
-        let mut alone = Self::of(program, scale);
-        let mut lasted = last(&alone, degree);
+        let mut nearest = attempt(scale);
+        let mut lasted = nearest.1;
         for _ in 1..TRIES {
-            let ratio = TIME.as_secs_f64() / lasted.as_secs_f64().max(1e-3);
-            if (0.5..2.0).contains(&ratio) {
+            if distance(lasted) < 2_f64.ln() {
                 break;
             }
-            scale *= ratio.clamp(0.1, 6.0);
-            alone = Self::of(program, scale);
-            lasted = last(&alone, degree);
+            scale *= ratio(lasted).clamp(0.1, 6.0);
+            let next = attempt(scale);
+            lasted = next.1;
+            if distance(lasted) < distance(nearest.1) {
+                nearest = next;
+            }
         }
-        (alone, lasted)
+        nearest
     }
 
     /// In `threads` each rank prints, and nobody says which does first.

@@ -115,7 +115,7 @@ impl Program {
         Self { name: "master_worker", arguments: &["#30000"], rank_count: 4 },
         Self { name: "polling", arguments: &["#1000"], rank_count: 3 },
         Self { name: "collectives", arguments: &["12000", "#8"], rank_count: 3 },
-        Self { name: "boards", arguments: &["#1"], rank_count: 4 },
+        Self { name: "boards", arguments: &["#3", "13"], rank_count: 4 },
         Self { name: "threads", arguments: &["3", "#2000"], rank_count: 3 },
         Self { name: "ring", arguments: &["1", "#20"], rank_count: 3 },
         Self { name: "alltoall", arguments: &["#1000", "2000"], rank_count: 4 },

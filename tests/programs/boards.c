@@ -3,7 +3,9 @@
  * buffers that change as soon as a call has returned, many that are under way at once and waited for in any order, and
  * more communicators and persistent ones, at once and one after the other, than there are boards.
  *
- *   boards [ROUNDS] */
+ *   boards [ROUNDS [PARTS]]
+ *
+ * A round does one of PARTS parts (1) of that, each round another one. */
 #include "check.h"
 
 enum { LONGEST = 40000, COMMUNICATORS = 40 };
@@ -212,7 +214,7 @@ static void persistent(MPI_Comm comm, int rounds)
 int main(int argc, char **argv)
 {
     static const int counts[] = {0, 1, 2, 5, 120, 121, 1000, 3000, 8191, 8192, 8193, 20000, LONGEST};
-    int rounds = argc > 1 ? atoi(argv[1]) : 3;
+    int rounds = argc > 1 ? atoi(argv[1]) : 3, parts = argc > 2 ? atoi(argv[2]) : 1;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -221,7 +223,7 @@ int main(int argc, char **argv)
         /* In another order than in the world. */
         MPI_Comm_split(MPI_COMM_WORLD, rank < members ? 0 : MPI_UNDEFINED, (rank * 7) % size, &comm);
         for (int round = 0; comm != MPI_COMM_NULL && round < rounds; round++)
-            for (int k = 0; k < (int)(sizeof counts / sizeof *counts); k++) {
+            for (int k = round % parts; k < (int)(sizeof counts / sizeof *counts); k += parts) {
                 sums(comm, counts[k], (uint64_t)(round * 100 + k));
                 shares(comm, counts[k], (uint64_t)(round * 100 + k));
                 chain(comm, k % members, counts[k]);
@@ -232,7 +234,7 @@ int main(int argc, char **argv)
                 }
             }
         if (comm != MPI_COMM_NULL)
-            persistent(comm, 8 * rounds);
+            persistent(comm, (8 * rounds + parts - 1) / parts);
         if (comm != MPI_COMM_NULL)
             MPI_Comm_free(&comm);
     }
@@ -241,7 +243,7 @@ int main(int argc, char **argv)
         MPI_Comm comms[COMMUNICATORS];
         for (int k = 0; k < COMMUNICATORS; k++)
             MPI_Comm_split(MPI_COMM_WORLD, (rank >> k % 3) % 2, rank, &comms[k]);
-        for (int call = 0; call < 12; call++)
+        for (int call = round % parts; call < 12; call += parts)
             for (int k = 0; k < COMMUNICATORS; k++) {
                 double one = rank + k, sum, again;
                 MPI_Request request;
