@@ -168,14 +168,17 @@ pub struct SharedBoard {
     shares_core: bool,
     /// Whether its waits hold the thread.
     blocks: bool,
-    /// How pieces that are moved are posted, where longer ones stay in place.
+    /// How pieces that one other member reads at a time are posted, where longer ones stay in place.
     in_place: Long,
+    /// The same of pieces of which each member reads those of all others.
+    all_in_place: Long,
     /// The same where longer ones come as messages.
     as_messages: Long,
 }
 
 /// Where every member has a core, the kernel copies pieces from this length on in less time than two members take to
-/// copy them one after the other. Where cores are shared, the second wait that this needs takes longer.
+/// copy them one after the other. Where cores are shared, the second wait that this needs takes longer. Where each reads
+/// those of all others there is one call of the kernel for each of them, but one copy for all.
 const COPIED_MAX: usize = 8 << 10;
 
 /// Pieces of members.
@@ -263,8 +266,10 @@ impl SharedBoard {
     /// does, on which all agree.
     pub fn new(board: Arc<Board>, context: u64, blocks: bool, shares_core: bool) -> Self {
         let most = if shares_core || !board.is_direct() { ANNEX_BYTES_MAX } else { COPIED_MAX };
-        let (in_place, as_messages) = (Long::InPlace(most), Long::AsMessages(most));
-        Self { board, context, shares_core, blocks, in_place, as_messages }
+        let for_all = ANNEX_BYTES_MAX.min(most * (board.size() - 1).max(1));
+        let (in_place, all_in_place) = (Long::InPlace(most), Long::InPlace(for_all));
+        let as_messages = Long::AsMessages(most);
+        Self { board, context, shares_core, blocks, in_place, all_in_place, as_messages }
     }
 
     /// The rank of this process.

@@ -230,7 +230,7 @@ impl<A: Pieces> Algorithm for Allgather<A> {
         let Call { table, peers, arguments: Self { mine, pieces } } = call;
         let rank = table.board.rank();
         let mine = Mine::new(*mine, pieces.piece(rank))?;
-        let (number, own) = come_with!(table, mine.bytes, table.in_place);
+        let (number, own) = come_with!(table, mine.bytes, table.all_in_place);
         mine.settle();
         let mut outcome = Ok(());
         let (mut is_elsewhere, mut has_read) = (own.is_elsewhere(), true);

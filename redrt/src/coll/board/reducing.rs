@@ -142,7 +142,7 @@ impl<C: Combine> Algorithm for ReduceScatter<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
         let Call { table, peers, arguments: Self { operand, offset, mine, combine } } = call;
-        let (number, own) = come_with!(table, *operand, table.in_place);
+        let (number, own) = come_with!(table, *operand, table.all_in_place);
         let posts = Posts { table, number, length: operand.len(), offset: *offset };
         if own.is_elsewhere() {
             let mut read = Box::pin(posts.read(peers, *operand, mine.len())).await?;
@@ -167,7 +167,7 @@ impl<C: Combine> Algorithm for Allreduce<C> {
     #[inline(always)]
     async fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> Outcome {
         let Call { table, peers, arguments: Self { operand, result, combine } } = call;
-        let (number, own) = come_with!(table, *operand, table.in_place);
+        let (number, own) = come_with!(table, *operand, table.all_in_place);
         let posts = Posts { table, number, length: operand.len(), offset: 0 };
         if own.is_elsewhere() {
             let mut read = Box::pin(posts.read(peers, *operand, operand.len())).await?;
