@@ -2,7 +2,7 @@
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Running, compile};
+use redrt_tests::{Job, Running, compile, compile_case};
 use std::time::Duration;
 
 fn count(job: &Running, event: &str) -> usize {
@@ -67,6 +67,33 @@ fn a_job_without_replicas_goes_on_on_its_spare_host() {
     std::fs::write(&stop, "").expect("it can be written");
     let ended = job.wait().ended_well();
     assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// A process that has called `MPI_Finalize`, as all others have, is lost with its host before it has written what it has
+/// printed.
+#[test]
+fn a_job_goes_back_when_a_host_is_lost_after_the_end_of_its_process() {
+    let Some(lab) = lab(2) else { return };
+    let (files, store, ranks) = (lab.path("files"), lab.path("store"), lab.path("ranks"));
+    std::fs::create_dir(&files).expect("it can be made");
+    // It goes back onto the host that has less than the file says.
+    std::fs::write(&ranks, "rank 0=h2 slot=0\nrank 1=h1 slot=0\n").expect("it can be written");
+    let job = Job::new(2, &compile_case("lingering"))
+        .arguments(&[&files.display().to_string()])
+        .options(&["--checkpoint", "asked", "--checkpoint-dir", &store.display().to_string()])
+        .options(&["--rankfile", &ranks.display().to_string()])
+        .on_hosts(&lab, "h1,h2")
+        .limit(Duration::from_secs(120))
+        .start();
+    job.wait_until("it is saved", |job| count(job, "checkpoint") == 1);
+    std::fs::write(files.join("go"), "").expect("it can be written");
+    job.wait_until("over", |_| files.join("over").exists());
+    lab.cut_power("h2");
+    job.wait_until("the job goes back", |job| count(job, "went-back") == 1);
+    std::fs::write(files.join("end"), "").expect("it can be written");
+    let ended = job.wait().ended_well().said("the job goes back to checkpoint 1");
+    assert_eq!(ended.out, "what was computed\n", "{ended}");
     nothing_left(&lab, &ended);
 }
 
