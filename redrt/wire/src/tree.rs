@@ -22,6 +22,10 @@
 //!   │ ◀── Attach{term 2} ─────────────────  │   as by any other way; to the old root: Replaced{2}
 //!   │ ── Attached{term 2} ────────────────▶ │
 //! ```
+//! *The trap.* A daemon below another may attach to the root by that before it is called, and does not know where the
+//! root listens: it would look where the one before was when the daemon above is lost. So a root calls all that have
+//! not connected to it themselves.
+//!
 //! A daemon follows no term that is lower than one it has followed ([`Allegiance`]), so a root that was only stopped,
 //! and goes on after it was replaced, has nobody to tell anything, and is told that it has been replaced.
 

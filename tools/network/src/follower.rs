@@ -126,3 +126,5 @@ impl Follower {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tree;

@@ -124,7 +124,7 @@ struct Member {
     link: Option<LinkId>,
     session: Session,
     refusals: Refusals,
-    /// Its daemon is to be called: it knows a root that is gone.
+    /// Its daemon is to be called: it looks for a root that is gone, until it has connected to this one itself.
     is_to_be_called: bool,
     /// It knows which hosts hold what is decided here once it has this number of messages.
     roots_known_from: u64,
@@ -505,7 +505,7 @@ impl Fleet {
         }
         self.ledger.flush();
         member.attach = Some(attach);
-        member.is_to_be_called = false;
+        member.is_to_be_called &= !direct;
         let old = std::mem::replace(&mut member.link, direct.then_some(link));
         let received = member.session.received();
         let missing: Vec<_> = member.session.missing(taken).collect();

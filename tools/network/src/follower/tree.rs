@@ -1,0 +1,452 @@
+//! Daemons below each other, and the roots that they have: what a daemon hears by the one above it comes from the root
+//! that it follows, though a root before that may have said it, and the daemon above may follow another already.
+//!
+//! ```text
+//!   roots, the newest of which has the journal
+//!     ║   ╲          a daemon connects to a root itself when it was called, or when its way is lost,
+//!   above  ╲         and never to another daemon again
+//!     │     ╲
+//!   middle   ╲
+//!     │
+//!   below
+//! ```
+//! Roots say to one daemon or to all. One root goes on as the one before would have: it says the same in the same
+//! order, which follows from the journal. So it is enough that each daemon is told just that. It is what makes a view's
+//! number enough for processes, which hear of views by their daemon.
+
+use super::tests::Mistake as OfFollower;
+use super::{Follower, Request};
+use crate::session::Session;
+use proptest::prelude::*;
+use redrt_wire::tree::Term;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+const HOSTS: usize = 3;
+
+/// What is planted, for the simulation to find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mistake {
+    OfFollower(OfFollower),
+    /// A daemon that has another way says nothing of it to those below.
+    SaysNothing,
+    /// It says so behind the first message that it passes on.
+    SaysLate,
+    /// A root does not call daemons that have attached to it by others.
+    CallsTooFew,
+}
+
+#[derive(Clone)]
+enum Up {
+    Attach(usize, Request),
+    Message(usize, u64, u64),
+    Taken(usize, u64),
+}
+
+#[derive(Clone)]
+enum Down {
+    Attached {
+        host: usize,
+        attachment: u32,
+        term: Term,
+        received: u64,
+    },
+    /// With the term of who says it, which real ones do not have.
+    Message(Option<usize>, u64, Term),
+    Taken(usize, u64),
+    Resync,
+}
+
+/// A connection. What was sent may arrive when its lower end has given it up, upwards.
+#[derive(Default)]
+struct Link {
+    /// The root at its upper end; absent where that is a daemon.
+    root: Option<usize>,
+    up: VecDeque<Up>,
+    down: VecDeque<Down>,
+    is_closed: bool,
+    /// Who has attached first by it, if that is to a root.
+    owner: Option<usize>,
+}
+
+struct Daemon {
+    follower: Follower,
+    /// Its connection upwards.
+    way: Option<usize>,
+    /// That of the daemon below it.
+    child: Option<usize>,
+    /// Where it looks for the root.
+    root: usize,
+    said: u64,
+    told: Vec<u64>,
+    /// The newest root that has called it.
+    called: Term,
+    is_late: bool,
+}
+
+/// What a root knows of a host.
+struct Member {
+    session: Session,
+    attachment: Option<u32>,
+    link: Option<usize>,
+    /// It looks for the root before this one.
+    is_to_be_called: bool,
+}
+
+struct Root {
+    term: Term,
+    members: Vec<Member>,
+    is_replaced: bool,
+}
+
+struct World {
+    daemons: Vec<Daemon>,
+    roots: Vec<Root>,
+    links: Vec<Link>,
+    /// What was heard, by whom it was said and which of those it is.
+    journal: Vec<(usize, u64)>,
+    /// Somebody was told something by a root before the one that has called it.
+    is_misled: bool,
+    mistake: Option<Mistake>,
+}
+
+/// What is said to the message of a host.
+fn answer(host: usize, said: u64) -> (Option<usize>, u64) {
+    ((!said.is_multiple_of(3)).then_some(host), (host as u64) << 32 | said)
+}
+
+fn body(said: u64) -> Rc<[u8]> {
+    said.to_le_bytes().to_vec().into()
+}
+
+fn number(body: &Rc<[u8]>) -> u64 {
+    u64::from_le_bytes(body[..].try_into().expect("a number"))
+}
+
+impl Root {
+    fn of(term: Term, journal: &[(usize, u64)]) -> Self {
+        let heard = |host| journal.iter().filter(|(by, _)| *by == host).count() as u64;
+        let member = |host| Member {
+            session: Session::restored(heard(host), 0, Vec::new()),
+            attachment: None,
+            link: None,
+            is_to_be_called: term > Term(0),
+        };
+        let mut root = Self { term, members: (0..HOSTS).map(member).collect(), is_replaced: false };
+        for (host, said) in journal {
+            let (to, said) = answer(*host, *said);
+            root.keep(to, said);
+        }
+        root
+    }
+
+    fn keep(&mut self, to: Option<usize>, said: u64) {
+        let hosts = to.map_or(0..HOSTS, |host| host..host + 1);
+        self.members[hosts].iter_mut().for_each(|member| member.session.keep(body(said)));
+    }
+
+    /// The connection that leads to a host.
+    fn way(&self, host: usize) -> Option<usize> {
+        (0..=host).rev().find_map(|above| self.members[above].link)
+    }
+}
+
+impl World {
+    fn new(mistake: Option<Mistake>) -> Self {
+        let of_follower = match mistake {
+            Some(Mistake::OfFollower(mistake)) => Some(mistake),
+            _ => None,
+        };
+        let daemon = |_| Daemon {
+            follower: Follower { mistake: of_follower, ..Follower::default() },
+            way: None,
+            child: None,
+            root: 0,
+            said: 0,
+            told: Vec::new(),
+            called: Term(0),
+            is_late: false,
+        };
+        let mut world = Self {
+            daemons: (0..HOSTS).map(daemon).collect(),
+            roots: vec![Root::of(Term(0), &[])],
+            links: Vec::new(),
+            journal: Vec::new(),
+            is_misled: false,
+            mistake,
+        };
+        world.connect(0);
+        for host in 1..HOSTS {
+            world.links.push(Link::default());
+            let link = Some(world.links.len() - 1);
+            (world.daemons[host].way, world.daemons[host - 1].child) = (link, link);
+            world.attach(host);
+        }
+        world
+    }
+
+    fn up(&mut self, host: usize, frame: Up) {
+        if let Some(way) = self.daemons[host].way {
+            self.links[way].up.push_back(frame);
+        }
+    }
+
+    fn attach(&mut self, host: usize) {
+        let request = self.daemons[host].follower.request();
+        self.up(host, Up::Attach(host, request));
+    }
+
+    /// To the daemon below, if that is there still.
+    fn pass(&mut self, host: usize, frame: Down) {
+        if let Some(link) = self.daemons[host].child.map(|child| &mut self.links[child])
+            && !link.is_closed
+        {
+            link.down.push_back(frame);
+        }
+    }
+
+    fn connect(&mut self, host: usize) {
+        let daemon = &mut self.daemons[host];
+        self.links.push(Link { root: Some(daemon.root), ..Link::default() });
+        daemon.way = Some(self.links.len() - 1);
+        daemon.follower.asks_again();
+        self.attach(host);
+        match self.mistake {
+            Some(Mistake::SaysNothing) => {}
+            Some(Mistake::SaysLate) => self.daemons[host].is_late = true,
+            _ => self.pass(host, Down::Resync),
+        }
+    }
+
+    fn lose_way(&mut self, host: usize) {
+        if let Some(way) = self.daemons[host].way.take() {
+            self.links[way].is_closed = true;
+            self.daemons[host].follower.way_lost();
+        }
+    }
+
+    fn call(&mut self, host: usize, root: usize) {
+        let term = self.roots[root].term;
+        let daemon = &mut self.daemons[host];
+        daemon.called = daemon.called.max(term);
+        if daemon.follower.called(term) {
+            daemon.root = root;
+            if let Some(way) = daemon.way.take() {
+                self.links[way].is_closed = true;
+            }
+        }
+    }
+
+    /// Another has the journal.
+    fn replace(&mut self) {
+        let newest = self.roots.last_mut().expect("there is one");
+        newest.is_replaced = true;
+        let term = newest.term.next();
+        self.roots.push(Root::of(term, &self.journal));
+    }
+
+    /// The upper end of a connection takes the next frame.
+    fn hear_below(&mut self, link: usize) {
+        let Some(root) = self.links[link].root else {
+            let Some(frame) = self.links[link].up.pop_front() else { return };
+            let above = self.daemons.iter().position(|daemon| daemon.child == Some(link));
+            return self.up(above.expect("it has one"), frame);
+        };
+        let Some(frame) = self.links[link].up.pop_front() else {
+            if self.links[link].is_closed {
+                let members = self.roots[root].members.iter_mut();
+                members.filter(|member| member.link == Some(link)).for_each(|member| member.link = None);
+            }
+            return;
+        };
+        match frame {
+            Up::Attach(host, request) => self.attached(link, root, host, request),
+            Up::Taken(host, count) => self.roots[root].members[host].session.taken(count),
+            // It cannot write to the journal any more, so it acknowledges nothing.
+            Up::Message(..) if self.roots[root].is_replaced => {}
+            Up::Message(host, position, said) => self.heard(root, host, position, said),
+        }
+    }
+
+    fn heard(&mut self, root: usize, host: usize, position: u64, said: u64) {
+        let member = &mut self.roots[root].members[host];
+        if position != member.session.received() {
+            return;
+        }
+        member.session.count(8);
+        let received = member.session.received();
+        self.journal.push((host, said));
+        let (to, said) = answer(host, said);
+        self.roots[root].keep(to, said);
+        let root = &self.roots[root];
+        if let Some(way) = root.way(host) {
+            self.links[way].down.push_back(Down::Taken(host, received));
+        }
+        let ways: Vec<_> = match to {
+            Some(host) => root.way(host).into_iter().collect(),
+            None => root.members.iter().filter_map(|member| member.link).collect(),
+        };
+        ways.into_iter().for_each(|way| self.links[way].down.push_back(Down::Message(to, said, root.term)));
+    }
+
+    fn attached(&mut self, link: usize, root: usize, host: usize, request: Request) {
+        let Root { term, members, .. } = &mut self.roots[root];
+        // It knows that it was replaced.
+        if request.term > *term {
+            return;
+        }
+        let is_direct = *self.links[link].owner.get_or_insert(host) == host;
+        let member = &mut members[host];
+        if member.attachment.is_some_and(|before| before >= request.attachment) {
+            return;
+        }
+        member.attachment = Some(request.attachment);
+        member.link = is_direct.then_some(link);
+        member.is_to_be_called &= !is_direct && self.mistake != Some(Mistake::CallsTooFew);
+        let received = member.session.received();
+        let missing: Vec<_> = member.session.missing(request.received).collect();
+        let term = *term;
+        let Some(way) = self.roots[root].way(host) else { return };
+        let down = &mut self.links[way].down;
+        down.push_back(Down::Attached { host, attachment: request.attachment, term, received });
+        down.extend(missing.iter().map(|body| Down::Message(Some(host), number(body), term)));
+    }
+
+    /// A daemon takes the next frame of its way.
+    fn hear_above(&mut self, host: usize) {
+        let Some(way) = self.daemons[host].way else { return };
+        let Some(frame) = self.links[way].down.pop_front() else { return };
+        match frame {
+            Down::Message(to, said, term) => {
+                if to != Some(host) {
+                    self.pass(host, frame);
+                    if std::mem::take(&mut self.daemons[host].is_late) {
+                        self.pass(host, Down::Resync);
+                    }
+                }
+                let daemon = &mut self.daemons[host];
+                if to.is_none_or(|to| to == host) && daemon.follower.is_heard() {
+                    daemon.told.push(said);
+                    self.is_misled |= term < daemon.called;
+                    if let Some(count) = daemon.follower.count(100 << 10) {
+                        self.up(host, Up::Taken(host, count));
+                    }
+                }
+            }
+            Down::Attached { host: to, attachment, term, received } if to == host => {
+                let daemon = &mut self.daemons[host];
+                let Some(missing) = daemon.follower.attached(attachment, term, received) else { return };
+                missing.iter().for_each(|(position, body)| self.up(host, Up::Message(host, *position, number(body))));
+            }
+            Down::Taken(to, count) if to == host => self.daemons[host].follower.taken(count),
+            Down::Resync => {
+                self.daemons[host].follower.asks_again();
+                self.attach(host);
+                self.pass(host, Down::Resync);
+            }
+            Down::Attached { .. } | Down::Taken(..) => self.pass(host, frame),
+        }
+    }
+
+    /// A connection by which something has come, or that was given up.
+    fn busy(&self, which: usize) -> Option<usize> {
+        let is_busy = |link: &Link| !link.up.is_empty() || link.is_closed && link.root.is_some();
+        let busy: Vec<_> = (0..self.links.len()).filter(|link| is_busy(&self.links[*link])).collect();
+        (!busy.is_empty()).then(|| busy[which % busy.len()])
+    }
+
+    fn step(&mut self, step: u8, which: usize) {
+        let host = which % HOSTS;
+        match step {
+            0..20 => {
+                let daemon = &mut self.daemons[host];
+                let said = daemon.said;
+                daemon.said += 1;
+                let (position, is_sent) = daemon.follower.say(body(said));
+                if is_sent {
+                    self.up(host, Up::Message(host, position, said));
+                }
+            }
+            20..60 => self.busy(which).into_iter().for_each(|link| self.hear_below(link)),
+            60..100 => self.hear_above(host),
+            100..102 => self.replace(),
+            // A call may come late.
+            102 => self.call(host, which / HOSTS % self.roots.len()),
+            103..105 => self.call(host, self.roots.len() - 1),
+            105 => self.lose_way(host),
+            _ if self.daemons[host].way.is_none() => self.connect(host),
+            _ => {}
+        }
+    }
+
+    /// Nothing goes wrong any more, but that each daemon in turn loses its way once.
+    fn settle(&mut self) {
+        for lost in 0..=HOSTS {
+            let newest = self.roots.len() - 1;
+            for _ in 0..400 {
+                for host in 0..HOSTS {
+                    if self.roots[newest].members[host].is_to_be_called {
+                        self.call(host, newest);
+                    }
+                    if self.daemons[host].way.is_none() {
+                        self.connect(host);
+                    }
+                    (0..20).for_each(|_| self.hear_above(host));
+                }
+                (0..self.links.len()).for_each(|link| self.hear_below(link));
+            }
+            if lost < HOSTS {
+                self.lose_way(lost);
+                self.step(0, lost);
+            }
+        }
+    }
+
+    fn check(&self) -> Option<String> {
+        for (host, daemon) in self.daemons.iter().enumerate() {
+            let answers = self.journal.iter().map(|(by, said)| answer(*by, *said));
+            let due: Vec<_> = answers.filter(|(to, _)| to.is_none_or(|to| to == host)).map(|(_, said)| said).collect();
+            let heard = self.journal.iter().filter(|(by, _)| *by == host).map(|(_, said)| *said);
+            if !heard.eq(0..daemon.said) {
+                return Some(format!("what daemon {host} has said is lost or comes twice"));
+            }
+            if daemon.told != due {
+                return Some(format!("daemon {host} was told {:?} in place of {due:?}", daemon.told));
+            }
+        }
+        self.is_misled.then(|| "an older root was heeded after a newer one had called".into())
+    }
+}
+
+fn play(steps: &[(u8, usize)], mistake: Option<Mistake>) -> Option<String> {
+    let mut world = World::new(mistake);
+    steps.iter().for_each(|(step, which)| world.step(*step, *which));
+    world.settle();
+    world.check()
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u8, usize)>> {
+    proptest::collection::vec((0u8..120, 0usize..1000), 1..600)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn what_comes_by_the_daemon_above_is_what_the_root_that_is_followed_says(steps in steps()) {
+        prop_assert_eq!(play(&steps, None), None);
+    }
+}
+
+#[test]
+fn planted_mistakes_of_daemons_above_others_are_found() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    let of_followers = [OfFollower::FollowsOlder, OfFollower::HearsUnsettled].map(Mistake::OfFollower);
+    let all = [Mistake::SaysNothing, Mistake::SaysLate, Mistake::CallsTooFew].into_iter().chain(of_followers);
+    for mistake in all {
+        let mut runner = TestRunner::deterministic();
+        let mut draw = || steps().new_tree(&mut runner).expect("it draws").current();
+        assert!((0..400).any(|_| play(&draw(), Some(mistake)).is_some()), "{mistake:?} is not found");
+    }
+}
