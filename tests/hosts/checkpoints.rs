@@ -40,6 +40,30 @@ fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
     nothing_left(&lab, &ended);
 }
 
+/// As ssh does when that host loses its power in the midst of it.
+#[test]
+fn a_job_goes_back_without_a_host_whose_launcher_says_nothing() {
+    let Some(lab) = lab(3) else { return };
+    let (stop, store) = (lab.path("stop"), lab.path("store"));
+    let job = Job::new(3, &compile("until"))
+        .arguments(&[&stop.display().to_string()])
+        .options(&["--checkpoint", "asked", "--checkpoint-dir", &store.display().to_string()])
+        .on_hosts(&lab, "h1,h2,h3")
+        .limit(Duration::from_secs(120))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    let ssh = std::fs::read_to_string(lab.ssh()).expect("it can be read");
+    let waits = "case \" $* \" in *' h2 '*) exec tail -f /dev/null ;; esac";
+    std::fs::write(lab.ssh(), ssh.replacen('\n', &format!("\n{waits}\n"), 1)).expect("it can be written");
+    job.redctl(&["kill", "2.0"]).expect("it is there");
+    job.wait_until("the job goes back", |job| count(job, "went-back") == 1 || job.has_ended());
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait().ended_well().said("the job goes back without h2");
+    assert!(ended.out.lines().count() == 4 && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
 /// What advice prints for one replica: a host that is kept free takes what ran on the one that is lost.
 #[test]
 fn a_job_without_replicas_goes_on_on_its_spare_host() {

@@ -570,7 +570,7 @@ impl Shell<'_> {
         if due.lost.insert(host) {
             let name = self.fleet.name(host).to_owned();
             self.record("daemon-lost", &serde_json::json!({ "host": name, "why": format!("{why:#}"), "processes": 0 }));
-            self.console.warning(&format!("{why:#}; the job goes back without it"));
+            self.console.warning(&format!("{why:#}; the job goes back without {name}"));
         }
         Ok(())
     }

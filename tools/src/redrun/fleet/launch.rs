@@ -109,7 +109,13 @@ impl Fleet {
         drop(failed);
         if self.progress_at.elapsed() > PROGRESS_TIME_MAX {
             let message = self.too_late();
-            self.news.push_back(News::Failed(anyhow!(message)));
+            let is_missing = |host: u32| self.members[host as usize].attach.is_none();
+            let above = |host: u32| shape::parent(host, self.plan.fan_out);
+            // Nobody has started yet what is below one of them.
+            let late = (0..self.members.len() as u32).filter(|host| is_missing(*host));
+            let late = late.filter(|host| above(*host).is_none_or(|above| !is_missing(above)));
+            let news = late.map(|host| News::NotStarted { host, why: anyhow!(message.clone()) });
+            self.news.extend(news.collect::<Vec<_>>());
         }
     }
 
