@@ -240,6 +240,15 @@ impl Lab {
         self.switch(&format!("link set {} down", port(name)));
     }
 
+    /// Cuts two hosts off from each other, and from nobody else.
+    pub fn cut_between(&self, one: &str, other: &str) {
+        for (host, peer) in [(one, other), (other, one)] {
+            // To a card that there is not.
+            let to = ["ip", "neigh", "replace", &address(peer), "lladdr", "02:00:00:00:00:99", "nud", "permanent"];
+            run(self.on(host).args(to).args(["dev", "eth0"]));
+        }
+    }
+
     /// Heals it.
     pub fn heal_link(&self, name: &str) {
         self.switch(&format!("link set {} up", port(name)));

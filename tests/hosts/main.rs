@@ -8,6 +8,7 @@ mod council;
 mod dynamic;
 mod elsewhere;
 mod faults;
+mod journals;
 mod launch;
 mod levels;
 mod moves;
@@ -16,6 +17,7 @@ mod pool;
 mod programs;
 mod recovery;
 mod sick;
+mod single;
 mod slurm;
 mod whereabouts;
 

@@ -501,20 +501,21 @@ impl Process {
 
     /// Removes what a root of this host that was ended has left behind. The last one has removed what it had.
     fn tidy(&self) {
-        let Some(directory) = self.directory.as_deref().filter(|_| self.lock.is_some()) else { return };
+        let directory = self.directory.as_deref().filter(|_| self.lock.is_some());
         if self.ends_at.is_some() && self.member.is_leading() {
             // Its root does that too, unless it was killed meanwhile. If the job goes on without a journal, who has
             // started its daemons goes on with it.
-            let _ = jobs::remove_root_directory(directory);
+            directory.iter().for_each(|path| drop(jobs::remove_root_directory(path)));
             return;
         }
-        // Its root may have been killed, and nobody else has led so far.
-        if !ledger::journal_path(directory).exists() {
-            let _ = jobs::remove_root_directory(directory);
-        }
-        // On a host that is cut off they would wait for others for ever.
+        // On a host that is cut off they would wait for others for ever. Also those of a root whose member was killed,
+        // and in whose place this one is.
         let records: Vec<_> = self.member.records().into_iter().map(ByteBuf::into_vec).collect();
         redrun::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);
+        // Its root may have been killed, and nobody else has led so far.
+        if let Some(directory) = directory.filter(|directory| !ledger::journal_path(directory).exists()) {
+            let _ = jobs::remove_root_directory(directory);
+        }
     }
 
     fn tell_council(&mut self) {

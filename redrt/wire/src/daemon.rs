@@ -373,6 +373,12 @@ pub enum ToDaemon {
     Councillor(Box<Councillor>),
     /// Which hosts hold what the root decides from now on.
     Roots(Roots),
+    /// What roots before this one have started daemons by, on whatever host. Those of yours are to end with you.
+    Launchers(
+        /// A list of `control_network::identity::ProcessIdentity`.
+        #[serde(with = "serde_bytes")]
+        Vec<u8>,
+    ),
     /// About a line.
     Line {
         /// Its number.

@@ -61,7 +61,9 @@ impl Daemon {
     pub(super) fn put_aside(&mut self, message: ToDaemon) -> Option<ToDaemon> {
         let Some(fetching) = &mut self.fetching else { return Some(message) };
         match message {
-            ToDaemon::Forget(_) | ToDaemon::Shutdown | ToDaemon::Councillor(_) => Some(message),
+            ToDaemon::Forget(_) | ToDaemon::Shutdown | ToDaemon::Councillor(_) | ToDaemon::Launchers(_) => {
+                Some(message)
+            }
             message => {
                 if matches!(message, ToDaemon::KillAll) {
                     // Its end is seen.

@@ -26,6 +26,7 @@ use crate::council::{self, Setup};
 use crate::foreign;
 use crate::jobs;
 use anyhow::{Context, Result, bail};
+use control_network::identity::ProcessIdentity;
 use control_network::launcher::DaemonArguments;
 use control_network::link::Received;
 pub use copying::{HELPER_FLAG, help};
@@ -47,6 +48,7 @@ use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{Councillor, FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
+use redrt_wire::frame::decode_body;
 use redrt_wire::line::UndoPlace;
 use redrt_wire::no_image::NoImage;
 use redrt_wire::secret::Secret;
@@ -80,6 +82,7 @@ pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     let outcome = daemon.serve();
     daemon.children.iter().for_each(Child::kill_group);
     daemon.post.end();
+    daemon.launchers.iter().for_each(|launcher| launcher.terminate());
     sweep::kill_descendants();
     // Nobody writes there any more.
     daemon.forget_lines();
@@ -116,6 +119,8 @@ struct Daemon {
     clone_counts: HashMap<ReplicaId, u64>,
     /// The lines below this directory are of no more use when the job has ended.
     forgotten: Option<PathBuf>,
+    /// Started by roots that were on this host, or on others. They wait for daemons of hosts that may be lost.
+    launchers: Vec<ProcessIdentity>,
     /// Whether `redrun` asked not to be sent output.
     held: bool,
     leaving: bool,
@@ -180,6 +185,7 @@ impl Daemon {
             fetching: None,
             clone_counts: HashMap::new(),
             forgotten: None,
+            launchers: Vec::new(),
             held: false,
             leaving: false,
         })
@@ -333,6 +339,9 @@ impl Daemon {
             }
             ToDaemon::Councillor(wanted) => self.start_councillor(*wanted),
             ToDaemon::Forget(directory) => self.forgotten = Some(directory),
+            ToDaemon::Launchers(all) => {
+                self.launchers = decode_body(&all).context("redrun sent what cannot be read of launchers")?;
+            }
             ToDaemon::Shutdown => self.leaving = true,
             // The post has seen to these.
             ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots(_) => {}

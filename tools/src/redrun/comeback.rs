@@ -399,6 +399,9 @@ impl Shell<'_> {
         }
         let host = self.fleet.own_name();
         self.entry = jobs::write_down(self.job_number, &host, self.fleet.address(), self.fleet.secret()).ok();
+        if is_elsewhere {
+            self.fleet.leave_launchers();
+        }
         self.fleet.call_all();
         Ok(())
     }

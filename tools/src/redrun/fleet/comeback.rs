@@ -8,7 +8,8 @@ use control_network::identity::ProcessIdentity;
 use control_network::session::Session;
 use host_watch::Who;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_wire::daemon::FromDaemon;
+use redrt_wire::daemon::{FromDaemon, ToDaemon};
+use redrt_wire::frame::encode_body;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term, Up};
 use serde::{Deserialize, Serialize};
@@ -161,6 +162,16 @@ impl Fleet {
     pub(super) fn call(&mut self, host: u32, link: LinkId) {
         if self.members[host as usize].is_to_be_called {
             self.hub.send(link, &Up::Call { term: self.term, address: self.hub.address() });
+        }
+    }
+
+    /// Leaves it to daemons to end launchers on other hosts, where no root is any more, and perhaps no member of its
+    /// council. Not those by which all daemons were started, and with which all would end.
+    pub fn leave_launchers(&mut self) {
+        let of_hosts = self.launchers.iter().filter(|(host, _)| host.is_some());
+        let processes: Vec<ProcessIdentity> = of_hosts.map(|(_, process)| *process).collect();
+        if !processes.is_empty() {
+            self.send_all(&ToDaemon::Launchers(encode_body(&processes)));
         }
     }
 
