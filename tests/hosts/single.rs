@@ -96,9 +96,12 @@ fn a_host_that_is_lost_while_its_member_learns_is_replaced() {
         });
         std::thread::sleep(Duration::from_millis(later));
         let lost = if members_on(&lab, &host).is_empty() { joins().expect("one joins") } else { host };
+        let there = job.replicas().iter().filter(|replica| replica.ends_with(&format!(" on {lost}"))).count();
         council.lose(&lost);
         council.wait_until_complete();
         job.wait_for("daemon-lost", 1);
+        // Or ranks whose only replicas are on the root's host would be lost with it.
+        job.wait_for("recovered", there);
         council.lose("h1");
         job.wait_for("came-back", 1);
         std::fs::write(&stop, "").expect("it can be written");

@@ -177,8 +177,8 @@ pub struct SharedBoard {
 }
 
 /// Where every member has a core, the kernel copies pieces from this length on in less time than two members take to
-/// copy them one after the other. Where cores are shared, the second wait that this needs takes longer. Where each reads
-/// those of all others there is one call of the kernel for each of them, but one copy for all.
+/// copy them one after the other. Where cores are shared, the second wait that this needs takes longer. Where each
+/// reads those of all others there is one call of the kernel for each of them, but one copy for all.
 const COPIED_MAX: usize = 8 << 10;
 
 /// Pieces of members.
