@@ -2,7 +2,7 @@
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Running, compile, compile_case};
+use redrt_tests::{Job, Lab, Running, compile, compile_case};
 use std::time::Duration;
 
 fn count(job: &Running, event: &str) -> usize {
@@ -13,24 +13,42 @@ fn is_right(line: &str) -> bool {
     line == "computing" || line.ends_with(": right")
 }
 
+/// Ranks that compute on these hosts until there is the file `stop` of the lab. Checkpoints are taken when that is
+/// asked.
+fn saving(lab: &Lab, rank_count: u32, hosts: &str) -> Job {
+    let job = Job::new(rank_count, &compile("until")).arguments(&[&lab.path("stop").display().to_string()]);
+    let job = job.options(&["--checkpoint", "asked", "--checkpoint-dir", &lab.path("store").display().to_string()]);
+    job.on_hosts(lab, hosts).limit(Duration::from_secs(120))
+}
+
+/// Once its ranks compute, it is asked for a checkpoint.
+fn saved(job: Job) -> Running {
+    let job = computing(job);
+    save(&job);
+    job
+}
+
+fn computing(job: Job) -> Running {
+    let job = job.start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    job
+}
+
+fn save(job: &Running) {
+    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+}
+
 /// At r = 1 any host takes the job back to its checkpoint, where what ran on it goes on elsewhere.
 #[test]
 fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
     let Some(lab) = lab(4) else { return };
-    let (stop, store) = (lab.path("stop"), lab.path("store"));
-    let job = Job::new(4, &compile("until"))
-        .arguments(&[&stop.display().to_string()])
-        .options(&["--checkpoint", "asked", "--checkpoint-dir", &store.display().to_string()])
-        .on_hosts(&lab, "h1,h2,h3,h4")
-        .limit(Duration::from_secs(180))
-        .start();
-    job.wait_until("computing", |job| job.output().contains("computing"));
+    let job = computing(saving(&lab, 4, "h1,h2,h3,h4").limit(Duration::from_secs(180)));
     for (lost, host) in (1..).zip(["h2", "h4"]) {
-        job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+        save(&job);
         lab.cut_power(host);
         job.wait_until("the job goes back", |job| count(job, "went-back") == lost);
     }
-    std::fs::write(&stop, "").expect("it can be written");
+    std::fs::write(lab.path("stop"), "").expect("it can be written");
     let ended =
         job.wait().ended_well().said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 2");
     // A host that says nothing any more is lost for a while before that is known.
@@ -44,21 +62,13 @@ fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
 #[test]
 fn a_job_goes_back_without_a_host_whose_launcher_says_nothing() {
     let Some(lab) = lab(3) else { return };
-    let (stop, store) = (lab.path("stop"), lab.path("store"));
-    let job = Job::new(3, &compile("until"))
-        .arguments(&[&stop.display().to_string()])
-        .options(&["--checkpoint", "asked", "--checkpoint-dir", &store.display().to_string()])
-        .on_hosts(&lab, "h1,h2,h3")
-        .limit(Duration::from_secs(120))
-        .start();
-    job.wait_until("computing", |job| job.output().contains("computing"));
-    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    let job = saved(saving(&lab, 3, "h1,h2,h3"));
     let ssh = std::fs::read_to_string(lab.ssh()).expect("it can be read");
     let waits = "case \" $* \" in *' h2 '*) exec tail -f /dev/null ;; esac";
     std::fs::write(lab.ssh(), ssh.replacen('\n', &format!("\n{waits}\n"), 1)).expect("it can be written");
     job.redctl(&["kill", "2.0"]).expect("it is there");
     job.wait_until("the job goes back", |job| count(job, "went-back") == 1 || job.has_ended());
-    std::fs::write(&stop, "").expect("it can be written");
+    std::fs::write(lab.path("stop"), "").expect("it can be written");
     let ended = job.wait().ended_well().said("the job goes back without h2");
     assert!(ended.out.lines().count() == 4 && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
@@ -68,16 +78,7 @@ fn a_job_goes_back_without_a_host_whose_launcher_says_nothing() {
 #[test]
 fn a_job_without_replicas_goes_on_on_its_spare_host() {
     let Some(lab) = lab(3) else { return };
-    let (stop, store) = (lab.path("stop"), lab.path("store"));
-    let job = Job::new(4, &compile("until"))
-        .arguments(&[&stop.display().to_string()])
-        .options(&["-N", "2", "--spares", "1", "--checkpoint", "asked"])
-        .options(&["--checkpoint-dir", &store.display().to_string()])
-        .on_hosts(&lab, "h1,h2,h3")
-        .limit(Duration::from_secs(120))
-        .start();
-    job.wait_until("computing", |job| job.output().contains("computing"));
-    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    let job = saved(saving(&lab, 4, "h1,h2,h3").options(&["-N", "2", "--spares", "1"]));
     lab.cut_power("h2");
     job.wait_until("the job goes back", |job| count(job, "went-back") == 1);
     job.wait_until("all run again", |job| count(job, "started") == 8);
@@ -88,14 +89,14 @@ fn a_job_without_replicas_goes_on_on_its_spare_host() {
     let mut again = hosts(&job).split_off(4);
     again.sort_unstable();
     assert_eq!(again, ["h1", "h1", "h3", "h3"]);
-    std::fs::write(&stop, "").expect("it can be written");
+    std::fs::write(lab.path("stop"), "").expect("it can be written");
     let ended = job.wait().ended_well();
     assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
 }
 
-/// A process that has called `MPI_Finalize`, as all others have, is lost with its host before it has written what it has
-/// printed.
+/// A process that has called `MPI_Finalize`, as all others have, is lost with its host before it has written what it
+/// has printed.
 #[test]
 fn a_job_goes_back_when_a_host_is_lost_after_the_end_of_its_process() {
     let Some(lab) = lab(2) else { return };
@@ -125,21 +126,13 @@ fn a_job_goes_back_when_a_host_is_lost_after_the_end_of_its_process() {
 #[test]
 fn a_job_is_resumed_on_fewer_hosts_than_it_had() {
     let Some(lab) = lab(3) else { return };
-    let (stop, store) = (lab.path("stop"), lab.path("store"));
-    let job = Job::new(3, &compile("until"))
-        .arguments(&[&stop.display().to_string()])
-        .degree(2)
-        .options(&["--checkpoint", "asked", "--checkpoint-dir", &store.display().to_string()])
-        .on_hosts(&lab, "h1,h2,h3")
-        .limit(Duration::from_secs(120))
-        .start();
-    job.wait_until("computing", |job| job.output().contains("computing"));
-    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    let job = saved(saving(&lab, 3, "h1,h2,h3").degree(2));
     job.signal(libc::SIGKILL);
     let _ = job.wait();
     lab.cut_power("h3");
-    std::fs::write(&stop, "").expect("it can be written");
-    let ended = Job::resume(&store).on_hosts(&lab, "h2,h1").limit(Duration::from_secs(120)).run().ended_well();
+    std::fs::write(lab.path("stop"), "").expect("it can be written");
+    let ended =
+        Job::resume(&lab.path("store")).on_hosts(&lab, "h2,h1").limit(Duration::from_secs(120)).run().ended_well();
     assert!(ended.out.lines().count() == 3 && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
 }

@@ -99,8 +99,8 @@ impl Reading {
         self.0.store(number << 1 | u64::from(!has_read), Ordering::Release);
     }
 
-    /// Whether it has, once it has said so. Who waits for that is in the operation still, so it is not said of a later
-    /// one in the same cell.
+    /// Whether it has, once it has said so. The reader says nothing of a later operation in the same cell before the
+    /// member that waits has left this one.
     #[inline]
     #[must_use]
     pub fn said(&self, number: u64) -> Option<bool> {

@@ -255,13 +255,17 @@ proptest! {
     }
 }
 
-#[test]
-fn planted_mistakes_are_found() {
+/// Whether any of 400 runs that are drawn shows that something is wrong.
+pub(super) fn is_found<S: Strategy>(steps: &S, play: impl Fn(&S::Value) -> Option<String>) -> bool {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    (0..400).any(|_| play(&steps.new_tree(&mut runner).expect("it draws").current()).is_some())
+}
+
+#[test]
+fn planted_mistakes_are_found() {
     for mistake in [Mistake::FollowsOlder, Mistake::HearsUnsettled, Mistake::AcknowledgesFirst] {
-        let mut runner = TestRunner::deterministic();
-        let mut draw = || steps().new_tree(&mut runner).expect("it draws").current();
-        assert!((0..400).any(|_| play(&draw(), Some(mistake)).is_some()), "{mistake:?} is not found");
+        assert!(is_found(&steps(), |steps| play(steps, Some(mistake))), "{mistake:?} is not found");
     }
 }

@@ -14,7 +14,7 @@
 //! order, which follows from the journal. So it is enough that each daemon is told just that. It is what makes a view's
 //! number enough for processes, which hear of views by their daemon.
 
-use super::tests::Mistake as OfFollower;
+use super::tests::{Mistake as OfFollower, is_found};
 use super::{Follower, Request};
 use crate::session::Session;
 use proptest::prelude::*;
@@ -440,13 +440,9 @@ proptest! {
 
 #[test]
 fn planted_mistakes_of_daemons_above_others_are_found() {
-    use proptest::strategy::ValueTree;
-    use proptest::test_runner::TestRunner;
     let of_followers = [OfFollower::FollowsOlder, OfFollower::HearsUnsettled].map(Mistake::OfFollower);
     let all = [Mistake::SaysNothing, Mistake::SaysLate, Mistake::CallsTooFew].into_iter().chain(of_followers);
     for mistake in all {
-        let mut runner = TestRunner::deterministic();
-        let mut draw = || steps().new_tree(&mut runner).expect("it draws").current();
-        assert!((0..400).any(|_| play(&draw(), Some(mistake)).is_some()), "{mistake:?} is not found");
+        assert!(is_found(&steps(), |steps| play(steps, Some(mistake))), "{mistake:?} is not found");
     }
 }
