@@ -58,12 +58,14 @@ pub enum Mutation {
     SignalByItself,
     /// A follower that has said how far it is goes on before the call of a signal is decided.
     SignalUnwaited,
+    /// A process does not look whether hosts answer.
+    SilenceUnheard,
 }
 
 impl Mutation {
     /// All of them.
     #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::BarrierShort,
         Self::BroadcastEarly,
         Self::ReduceChildLost,
@@ -91,6 +93,7 @@ impl Mutation {
         Self::LineByItself,
         Self::SignalByItself,
         Self::SignalUnwaited,
+        Self::SilenceUnheard,
     ];
 }
 

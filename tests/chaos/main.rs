@@ -72,6 +72,9 @@ struct Arguments {
     roots: bool,
 }
 
+/// How much of a report is printed after it once more.
+const SUMMARY_LINES: usize = 4;
+
 /// One job in this number has several roots.
 const ROOTS_EVERY: u64 = 8;
 
@@ -102,6 +105,8 @@ enum Fault {
     Power,
     /// A host is cut off for good.
     Cut,
+    /// A host and another do not hear each other any more, though all others hear both.
+    Parted,
     /// A link is cut for a moment.
     Flicker,
     /// Replicas are moved.
@@ -119,7 +124,7 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::None,
         Self::Send,
         Self::Process,
@@ -133,6 +138,7 @@ impl Fault {
         Self::FrozenDisk,
         Self::Power,
         Self::Cut,
+        Self::Parted,
         Self::Flicker,
         Self::Migrate,
         Self::Drain,
@@ -250,6 +256,15 @@ impl Trial {
         job.limit(Duration::from_secs(120)).start()
     }
 
+    /// Another host, which is not the one of redrun either.
+    fn neighbour(&self) -> &'static str {
+        match self.host {
+            "h2" => "h3",
+            "h3" => "h4",
+            _ => "h2",
+        }
+    }
+
     /// Asks for what is wished for. The job may be over, or there may be no room just now.
     fn wish(&self, random: &mut Random, job: &Running) {
         match self.fault {
@@ -344,6 +359,7 @@ impl Trial {
             Fault::FullDisk => {}
             Fault::Power => lab.cut_power(self.host),
             Fault::Cut => lab.cut_link(self.host),
+            Fault::Parted => lab.cut_between(self.host, self.neighbour()),
             Fault::Flicker => {
                 lab.cut_link(self.host);
                 sleep(SHORT);
@@ -367,8 +383,10 @@ impl Trial {
         if self.fault.goes_back() {
             let _ = std::fs::remove_dir_all(hosts.path("store"));
         }
-        if self.fault == Fault::Cut {
-            hosts.heal_link(self.host);
+        match self.fault {
+            Fault::Cut => hosts.heal_link(self.host),
+            Fault::Parted => hosts.heal_between(self.host, self.neighbour()),
+            _ => {}
         }
         // Almost taken for dead, if the fault did not do that.
         ended.err.lines().filter(|line| line.contains("stood still")).for_each(|line| eprintln!("{line}"));
@@ -381,7 +399,8 @@ impl Trial {
         Outcome {
             wrong: (!is_well).then(|| format!("left: {left:?}\n{ended}")),
             copies: ended.number("recovered") + ended.number("joined"),
-            breaks_the_lab: matches!(self.fault, Fault::Power | Fault::Cut | Fault::Home) || !left.is_empty(),
+            breaks_the_lab: matches!(self.fault, Fault::Power | Fault::Cut | Fault::Parted | Fault::Home)
+                || !left.is_empty(),
         }
     }
 }
@@ -484,8 +503,9 @@ fn main() -> ExitCode {
             eprintln!("{name}");
             let outcome = drawn.run(&mut random, &hosts, &mut disks, &mut known);
             if let Some(wrong) = outcome.wrong {
-                // The name again, where a long report is read from its end.
-                println!("WRONG: {name}; {wrong}\nThat was {name}");
+                // What is wrong again, where a long report is read from its end.
+                let summary: Vec<_> = wrong.lines().take(SUMMARY_LINES).collect();
+                println!("WRONG: {name}; {wrong}\nThat was {name}; {}", summary.join("\n"));
                 failed += 1;
             }
             *counts.entry(drawn.kind()).or_default() += 1;

@@ -13,8 +13,6 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(20);
 /// After this time of silence a root is killed by its member, with some time for that.
 const SILENCE: Duration = Duration::from_secs(7);
-/// Longer than four detection timeouts, after which another member takes the place of one that is silent.
-const MEMBER_MISSED: Duration = Duration::from_secs(6);
 const BLOWS_MAX: u64 = 3;
 
 /// Whose host it is.
@@ -150,19 +148,18 @@ impl Trial {
         let job = self.start(lab);
         let council = Council::of(lab, &job, if self.has_spare { 5 } else { 4 });
         self.wait_until_whole(&job, &council, 0);
-        let (mut losses, mut members_taken) = (0, 0);
+        let (mut losses, mut is_member_taken) = (0, false);
         for (blow, after) in &self.blows {
             sleep(*after);
-            if blow.takes_a_member() && members_taken > 0 {
-                // Two of three at the same time are too many. Until one is missed nothing shows that it is gone.
-                sleep(MEMBER_MISSED);
+            if blow.takes_a_member() && is_member_taken {
+                // Two of three at the same time are too many.
                 self.wait_until_whole(&job, &council, losses);
             }
             if is_over(&job, &council) {
                 break;
             }
             losses += usize::from(blow.loses_a_host());
-            members_taken += usize::from(blow.takes_a_member());
+            is_member_taken |= blow.takes_a_member();
             strike(*blow, random, lab, &job, &council);
         }
         let end = council.wait_for_good_end();
@@ -238,7 +235,7 @@ fn strike(blow: Blow, random: &mut Random, lab: &Lab, job: &Running, council: &C
             }
         }
         Blow::KillRoot => host_of(Whose::Root).iter().for_each(|host| send(&roots_on(lab, host), libc::SIGKILL)),
-        Blow::KillMember(whose) => host_of(whose).iter().for_each(|host| send(&members_on(lab, host), libc::SIGKILL)),
+        Blow::KillMember(whose) => host_of(whose).iter().for_each(|host| council.kill_member(host)),
         Blow::StopRoot(time) => host_of(Whose::Root).iter().for_each(|host| stop(&|| roots_on(lab, host), time)),
         Blow::StopMember(whose, time) => host_of(whose).iter().for_each(|host| stop(&|| members_on(lab, host), time)),
         Blow::KillConsole if !job.has_ended() => job.signal(libc::SIGKILL),

@@ -3,6 +3,8 @@
 
 use crate::prefix;
 use crate::{Lab, Running};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::os::unix::process::ExitStatusExt;
@@ -49,6 +51,8 @@ pub struct Council<'a> {
     job: &'a Running,
     number: String,
     alive: RefCell<Vec<String>>,
+    /// The numbers of members that were killed.
+    killed: RefCell<Vec<String>>,
 }
 
 impl<'a> Council<'a> {
@@ -62,7 +66,7 @@ impl<'a> Council<'a> {
         };
         job.wait_until("its number", |job| find(job).is_some() || job.has_ended());
         let alive = RefCell::new((1..=host_count).map(|host| format!("h{host}")).collect());
-        Self { lab, job, number: find(job).unwrap_or_default(), alive }
+        Self { lab, job, number: find(job).unwrap_or_default(), alive, killed: RefCell::default() }
     }
 
     /// The identity of the job.
@@ -77,14 +81,31 @@ impl<'a> Council<'a> {
         self.alive.borrow().clone()
     }
 
-    /// Whether three hosts that are there decide together.
+    /// Who decides, as the root has last said: their hosts and their numbers.
+    fn deciding(&self) -> Vec<(String, String)> {
+        let audit = self.job.audit();
+        let Some(last) = audit.iter().rfind(|record| record["event"] == "roots") else { return Vec::new() };
+        let texts = |of: &Value| -> Vec<String> {
+            of.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+        };
+        texts(&last["hosts"]).into_iter().zip(texts(&last["members"])).collect()
+    }
+
+    /// Whether three hosts that are there decide together, none by a member that was killed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let audit = self.job.audit();
-        let hosts = audit.iter().rfind(|record| record["event"] == "roots").map(|record| record["hosts"].clone());
-        let names: Vec<_> = hosts.iter().filter_map(Value::as_array).flatten().collect();
-        let is_alive = |name: &&Value| self.alive.borrow().iter().any(|host| *name == host);
-        names.len() == 3 && names.iter().all(is_alive)
+        let deciding = self.deciding();
+        let (alive, killed) = (self.alive.borrow(), self.killed.borrow());
+        deciding.len() == 3 && deciding.iter().all(|(host, id)| alive.contains(host) && !killed.contains(id))
+    }
+
+    /// Kills the member on a host. There are not three until another has its place.
+    pub fn kill_member(&self, host: &str) {
+        self.killed.borrow_mut().extend(self.deciding().into_iter().filter(|(of, _)| of == host).map(|(_, id)| id));
+        for member in members_on(self.lab, host) {
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(member), Signal::SIGKILL);
+        }
     }
 
     /// Waits until three do.

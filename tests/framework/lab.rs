@@ -249,6 +249,13 @@ impl Lab {
         }
     }
 
+    /// They hear each other again.
+    pub fn heal_between(&self, one: &str, other: &str) {
+        for (host, peer) in [(one, other), (other, one)] {
+            run(self.on(host).args(["ip", "neigh", "del", &address(peer), "dev", "eth0"]));
+        }
+    }
+
     /// Heals it.
     pub fn heal_link(&self, name: &str) {
         self.switch(&format!("link set {} up", port(name)));

@@ -26,7 +26,7 @@ fn endless(lab: &Lab, degree: u16, hosts: &str) -> Job {
 
 /// Starts it and waits until it computes.
 fn running(lab: &Lab, degree: u16, hosts: &str, options: &[&str]) -> Running {
-    let job = endless(lab, degree, hosts).options(options).start();
+    let job = endless(lab, degree, hosts).options(options).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     job
 }
@@ -137,6 +137,43 @@ fn a_link_that_is_cut_for_a_moment_is_no_death() {
     }
     let ended = finish(&lab, job).ended_well();
     assert_eq!(lost_hosts(&ended), [] as [&str; 0], "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// Until its processes have opened their connections again: as long as that takes of 5 packets sent again in vain.
+const PARTED_FOR_A_WHILE: Duration = Duration::from_secs(12);
+
+#[test]
+fn two_hosts_that_do_not_hear_each_other_for_a_while_are_none_lost() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
+    lab.cut_between("h2", "h3");
+    std::thread::sleep(PARTED_FOR_A_WHILE);
+    lab.heal_between("h2", "h3");
+    job.wait_for("reconnected", 1);
+    let ended = finish(&lab, job).ended_well();
+    assert_eq!((lost_hosts(&ended), ended.events("replica-lost").count()), (Vec::new(), 0), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+#[test]
+fn of_two_hosts_that_do_not_hear_each_other_one_is_given_up() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
+    lab.cut_between("h2", "h3");
+    // The daemons hear each other no more either, but others hear them.
+    job.wait_for("daemon-lost", 1);
+    let ended = finish(&lab, job).ended_well().said("do not hear each other");
+    assert_eq!(lost_hosts(&ended), ["h3"], "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+#[test]
+fn without_replicas_two_hosts_that_do_not_hear_each_other_end_the_job() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 1, HOSTS, &["--transport", "tcp"]);
+    lab.cut_between("h2", "h3");
+    let ended = job.wait().ended_with(1).said("the connection between").said("broke; neither has a sibling");
     nothing_left(&lab, &ended);
 }
 

@@ -230,9 +230,7 @@ impl Engine {
             self.outgoing_gone(outgoing);
         }
         self.links.wake_relieved();
-        while let Some(broken) = self.links.next_broken() {
-            self.link_broke(broken);
-        }
+        self.heed_broken();
         while let Some(process) = self.links.next_scribbled() {
             self.refuse(Some(process), &Fault::Ring);
         }
@@ -751,8 +749,16 @@ impl Cell {
         let mut engine = self.lock_at_any_time();
         engine.links.opened(opened);
         engine.links.pump();
+        engine.heed_broken();
         drop(engine);
         self.wake();
+    }
+
+    /// Looks for hosts that do not answer.
+    pub fn look_for_silence(&self) {
+        if self.lock_at_any_time().look_for_silence() {
+            self.wake();
+        }
     }
 
     fn take_news(&self, engine: &mut Engine) {

@@ -13,7 +13,7 @@ use super::outgoing::OutgoingId;
 use super::payload::Payload;
 use redrt_process::simulation;
 use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, HEADER_BYTES, Header, Kind};
-use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source};
+use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source, is_of_silence};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
 use redrt_types::{Incarnation, ProcessIndex, View, World};
 use redrt_wire::card::{Card, Endpoint};
@@ -295,7 +295,7 @@ impl Links {
             }
             Err(error) => {
                 debug!(target: "engine", process = to.0, %error, "a link cannot be opened");
-                self.broken.push(Broken::Refused(to));
+                self.broken.push(if is_of_silence(&error) { Broken::Silent(to) } else { Broken::Refused(to) });
                 Route::Gone
             }
         };

@@ -17,6 +17,11 @@ use tracing::debug;
 /// Number of flushes, in a program that polls in vain, between two polls of sockets that are only written to.
 const FLUSHES_PER_LOOK: u32 = 32;
 
+/// So often a host does not acknowledge what is sent to it before the connection is opened again: 6 s.
+const UNANSWERED_MAX: u32 = 5;
+/// … and before it is given up where it cannot be, while TCP may still come through: 25 s.
+const UNANSWERED_MAX_FOR_GOOD: u32 = 7;
+
 impl Engine {
     /// A link broke. Its other end may be dead, which a view will say, or not.
     pub(super) fn link_broke(&mut self, broken: Broken) {
@@ -26,10 +31,28 @@ impl Engine {
         }
         match broken {
             Broken::Lost { process, epoch } if self.is_replicated() => self.reconnect(process, epoch + 1),
-            Broken::Lost { process, .. } | Broken::Refused(process) => {
-                self.runtime.tell(FromAgent::Suspect(self.world.replica(process)));
+            Broken::Lost { process, .. } | Broken::Refused(process) | Broken::Silent(process) => {
+                let (peer, host_is_silent) = (self.world.replica(process), matches!(broken, Broken::Silent(_)));
+                self.runtime.tell(FromAgent::Suspect { peer, host_is_silent });
             }
         }
+    }
+
+    /// Does what follows from links that broke.
+    pub(super) fn heed_broken(&mut self) {
+        while let Some(broken) = self.links.next_broken() {
+            self.link_broke(broken);
+        }
+    }
+
+    /// Looks for hosts that do not answer. The program may be outside of MPI for long, and what it has sent before is
+    /// waited for: what follows is done at once. Whether one was found.
+    pub(super) fn look_for_silence(&mut self) -> bool {
+        let opened_again = self.is_replicated();
+        let unanswered_max = if opened_again { UNANSWERED_MAX } else { UNANSWERED_MAX_FOR_GOOD };
+        let any = self.links.break_silent(unanswered_max, opened_again);
+        self.heed_broken();
+        any
     }
 
     /// Takes over a link that another process has opened, if it is of the present epoch or begins the next.

@@ -11,7 +11,7 @@ pub mod networks;
 
 use crate::runtime::{job, unable, workers};
 use redrt_engine as engine;
-use redrt_transport::network::{Opened, Opening, Outlet};
+use redrt_transport::network::{Opened, Opening, Outlet, is_of_silence};
 use redrt_transport::tcp::handshake::{Admitting, Dialling, sleep};
 use redrt_transport::tcp::{Connection, Wishes};
 use redrt_wire::crowd;
@@ -32,6 +32,9 @@ const ACCEPTED_AT_ONCE: usize = 32;
 /// Between tries to reach a host that does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// A host that has not answered for so long is said to be silent: whether it is lost is for redrun to say.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
 /// For so long a process that cannot connect for want of descriptors or memory is waited for.
 const SHORTAGE_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -39,6 +42,8 @@ const SHORTAGE_TIME_MAX: Duration = Duration::from_secs(3);
 struct Dial {
     opening: Opening,
     stage: Stage,
+    /// The host has not answered since.
+    silent_since: Instant,
 }
 
 enum Stage {
@@ -50,18 +55,19 @@ enum Stage {
 impl Dial {
     fn begin(opening: Opening) -> Self {
         let now = Instant::now();
-        Self { stage: Stage::Paused(if opening.has_failed { now + PAUSE } else { now }), opening }
+        let stage = Stage::Paused(if opening.has_failed { now + PAUSE } else { now });
+        Self { stage, opening, silent_since: now }
     }
 
     /// Goes on as far as it can. `None` when it is over. Fails when this process has been unable to for too long.
     fn advance(self, shortage: &mut Shortage) -> io::Result<Option<Self>> {
-        let Self { opening, stage } = self;
+        let Self { opening, stage, silent_since } = self;
         // In a copy nobody wants what its source wanted.
         if !opening.is_wanted() {
             return Ok(None);
         }
         let dialling = match stage {
-            Stage::Paused(until) if Instant::now() < until => return Ok(Some(Self { opening, stage })),
+            Stage::Paused(until) if Instant::now() < until => return Ok(Some(Self { opening, stage, silent_since })),
             Stage::Paused(_) => match dial(&opening) {
                 Ok(dialling) => {
                     shortage.is_over();
@@ -76,18 +82,19 @@ impl Dial {
         };
         let result = match dialling.map(|dialling| dialling.advance(|| opening.is_wanted())) {
             Ok(ControlFlow::Continue(more)) => {
-                return Ok(Some(Self { opening, stage: Stage::Underway(Box::new(more)) }));
+                return Ok(Some(Self { opening, stage: Stage::Underway(Box::new(more)), silent_since }));
             }
             Ok(ControlFlow::Break(result)) => result,
             Err(error) => Err(error),
         };
-        // A host that is silent may be cut off for a while; only redrun can say that it is dead. One that refuses has
-        // no such process any more.
+        // A host that is silent may be cut off for a while. One that refuses has no such process any more.
         let refused = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };
-        if result.as_ref().is_err_and(|error| !refused(error)) {
-            return Ok(Some(Self { opening, stage: Stage::Paused(Instant::now() + PAUSE) }));
+        let now = Instant::now();
+        let silent_since = if result.as_ref().is_err_and(is_of_silence) { silent_since } else { now };
+        if result.as_ref().is_err_and(|error| !refused(error)) && now - silent_since < SILENCE_MAX {
+            return Ok(Some(Self { opening, stage: Stage::Paused(now + PAUSE), silent_since }));
         }
         let result = result.map(|sender| -> Box<dyn Outlet> { Box::new(sender) });
         engine::cell().link_dialled(Opened { to: opening.to, wanted: opening.wanted, result });

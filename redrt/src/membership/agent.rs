@@ -116,6 +116,9 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
                 // If the daemon is gone, so is the job.
                 let _ = control.send(&FromAgent::Pace { calls });
             }
+            if !mutation::is_planted(Mutation::SilenceUnheard) {
+                cell.look_for_silence();
+            }
             let thread_count = threads::mpi_thread_count(workers::count());
             let may_be_passive = !engine::contact::are_met() && !checkpoint::is_asking();
             let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();

@@ -5,7 +5,7 @@ use super::actor::{Actor, End, Pause, Pinned};
 use super::network::{NAME, Receiving, Simulated};
 use super::program::{self, Kind};
 use super::signals;
-use super::world::{self, Event, World};
+use super::world::{self, Event, Parted, World};
 use super::wrong::Wrong;
 use crate::api::init::init_simulated;
 use crate::links::networks::SIMULATED;
@@ -14,7 +14,7 @@ use crate::runtime;
 use crate::runtime::control::Control;
 use quiesce::sim::random::{Random, mix};
 use redrt_engine as engine;
-use redrt_transport::network::{Incoming, Network};
+use redrt_transport::network::{Incoming, Network, Opened};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank};
 use redrt_wire::card::{Card, Endpoint};
 use redrt_wire::control::{FromAgent, Options as JobOptions, Protocol, ToAgent, Transport, Verification, Welcome};
@@ -51,6 +51,8 @@ pub struct Summary {
     pub losses: u64,
     /// Connections that broke between two that live.
     pub breaks: u64,
+    /// How often two hosts did not hear each other.
+    pub parts: u64,
     /// Lines that were taken.
     pub lines: u64,
     /// How often the job went back to one.
@@ -65,11 +67,12 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, events, losses, breaks, lines, returns, signals, rank_count, degree } = self;
+        let Self { kind, events, losses, breaks, parts, lines, returns, signals, rank_count, degree } = self;
         let kind = kind.map(|kind| format!("{kind:?}")).unwrap_or_default();
         write!(
             f,
-            "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken, "
+            "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken, \
+             {parts} hosts parted, "
         )?;
         write!(f, "{lines} lines, {returns} returns, {signals} signals")
     }
@@ -103,6 +106,9 @@ impl std::error::Error for Failure {}
 const EVENTS_MAX: u64 = 2_000_000;
 /// A longer time than any run needs. Those that wait look again once in a minute.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
+
+/// Longest time between two looks whether processes wait.
+const LOOK_NS_MAX: u64 = 5_000_000_000;
 
 /// A process of the job, as its daemon sees it.
 pub(super) struct Member {
@@ -151,10 +157,11 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
     let lines = if options.is_undisturbed || random.chance(50) { 0 } else { 1 + random.below(3) };
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
+    let parts = !options.is_undisturbed && degree > 1 && lines == 0 && random.chance(70);
     redrt_process::simulation::install(&super::SIMULATION);
     let _pinned = Pinned::here();
     let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, options);
-    job.plan_faults(losses, breaks);
+    job.plan_faults(losses, breaks, parts);
     job.plan_lines(lines);
     if degree > 1 {
         job.plan_signals(seed);
@@ -243,7 +250,7 @@ impl SimulatedJob {
     }
 
     /// Chooses who is lost, and when: at a step of its own, or at a time. Each rank keeps one replica.
-    fn plan_faults(&mut self, losses: usize, breaks: usize) {
+    fn plan_faults(&mut self, losses: usize, breaks: usize, parts: bool) {
         let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left = self.view.degrees();
         for _ in 0..losses {
@@ -260,6 +267,14 @@ impl SimulatedJob {
             } else {
                 let at_ns = world.now_ns + world.random.number() % (world.delay_ns_max * 200);
                 world.plan(at_ns, Event::Lost(ProcessIndex(victim as u32)));
+            }
+        }
+        if parts {
+            let [victim, other] = [(); 2].map(|()| world.random.below(self.members.len()));
+            if victim != other && left[self.members[victim].replica.rank.0 as usize] > 1 {
+                let at_ns = world.now_ns + world.random.number() % (world.delay_ns_max * 100);
+                let [victim, other] = [victim, other].map(|number| ProcessIndex(number as u32));
+                world.plan(at_ns, Event::Parts(Parted { victim, other }));
             }
         }
         for _ in 0..breaks {
@@ -345,6 +360,9 @@ impl SimulatedJob {
                     let world = self.world();
                     (world.links[id].name, world.links[id].to, world.links[id].is_open())
                 };
+                if self.world().are_parted([name.from, to]) {
+                    return Ok(());
+                }
                 let member = self.member(to);
                 if is_open && member.awaits_cards && !member.is_lost {
                     // The thread that admits others waits until this process goes on.
@@ -398,6 +416,23 @@ impl SimulatedJob {
                 let member = self.member(process);
                 if !member.is_lost && member.output.is_none() && !self.is_released {
                     member_lost(self, process);
+                }
+            }
+            Event::Parts(parted) => {
+                let mut world = self.world();
+                world.parted.push(parted);
+                let now_ns = world.now_ns;
+                world.plan(now_ns, Event::Asks);
+                drop(world);
+                self.summary.parts += 1;
+            }
+            Event::Asks => self.ask_all(),
+            Event::Unanswered(from, to, wanted) => {
+                let member = self.member(from);
+                if !member.is_lost && member.output.is_none() {
+                    let result = Err(std::io::ErrorKind::HostUnreachable.into());
+                    member.actor.act(|| engine::cell().link_dialled(Opened { to, wanted, result }));
+                    self.wake(from);
                 }
             }
             Event::Breaks(one, other) => {
@@ -495,7 +530,17 @@ impl SimulatedJob {
             FromAgent::Dynamic(number, Request::Checkpoint) if self.takes_lines => {
                 self.asks_for_line(process, number);
             }
-            FromAgent::Suspect(peer) if self.degree_was(peer) > 1 => {}
+            FromAgent::Suspect { peer, host_is_silent: true } => {
+                let peer = redrt_types::World::uniform(self.summary.rank_count, self.summary.degree).process(peer);
+                let mut world = self.world();
+                let Some(parted) = world.parted.iter().copied().find(|parted| parted.are(process, peer)) else {
+                    return Err(Wrong::Said { replica, message: Box::new(message) });
+                };
+                let at_ns = world.soon();
+                world.plan(at_ns, Event::Lost(parted.victim));
+            }
+            FromAgent::Suspect { peer, .. } if self.degree_was(peer) > 1 => {}
+            FromAgent::Pace { .. } | FromAgent::Answer { .. } if self.summary.parts > 0 => {}
             FromAgent::Event(redrt_wire::event::Event::Reconnected { .. })
             | FromAgent::Pinned(_)
             | FromAgent::InStep
@@ -503,6 +548,20 @@ impl SimulatedJob {
             other => return Err(Wrong::Said { replica, message: Box::new(other) }),
         }
         Ok(())
+    }
+
+    /// `redrun` asks all processes whether they wait, and goes on to while some do not hear each other.
+    fn ask_all(&mut self) {
+        let victims: Vec<_> = self.world().parted.iter().map(|parted| parted.victim).collect();
+        if victims.into_iter().all(|victim| self.member(victim).is_lost) {
+            return;
+        }
+        for number in 0..self.members.len() {
+            self.tell(ProcessIndex(number as u32), ToAgent::Ask { wave: 1 });
+        }
+        let mut world = self.world();
+        let at_ns = world.now_ns + world.random.number() % LOOK_NS_MAX;
+        world.plan(at_ns, Event::Asks);
     }
 
     fn degree_was(&self, peer: ReplicaId) -> u16 {

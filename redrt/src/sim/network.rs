@@ -82,6 +82,9 @@ impl World {
     /// What was given to a link leaves. Returns the sender, if that waits for it.
     pub fn leaves(&mut self, id: LinkId) -> Option<ProcessIndex> {
         let at_ns = self.soon();
+        if self.are_parted(self.links[id].ends()) {
+            return None;
+        }
         let link = &mut self.links[id];
         let underway: usize = link.travels.iter().chain(&link.arrived).map(Vec::len).sum();
         if !link.is_open() || underway >= link.room_bytes {
@@ -100,6 +103,9 @@ impl World {
 
     /// A frame arrives; returns who is to look.
     pub fn arrives(&mut self, id: LinkId) -> Option<ProcessIndex> {
+        if self.are_parted(self.links[id].ends()) {
+            return None;
+        }
         let link = &mut self.links[id];
         let frame = link.travels.pop_front()?;
         let said = self.trace.map(|_| described(link, &frame));
@@ -170,6 +176,11 @@ impl Network for Simulated {
     fn connect(&self, opening: Opening) -> Connecting {
         let Ok(number) = opening.address.parse() else { return Connecting::Refused };
         with(|world| {
+            if world.are_parted([opening.name.from, ProcessIndex(number)]) {
+                let at_ns = world.soon();
+                world.plan(at_ns, Event::Unanswered(opening.name.from, opening.to, opening.wanted));
+                return Connecting::Underway;
+            }
             let room_bytes = world.random.pick(&[16 << 10, 64 << 10, 1 << 20]);
             let id = world.links.len();
             let (given, travels, arrived) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
@@ -240,6 +251,14 @@ impl Outlet for Sending {
 
     fn look(&mut self) -> bool {
         self.is_broken()
+    }
+
+    fn unanswered(&self) -> u32 {
+        let is_unanswered = with(|world| {
+            let link = &world.links[self.id];
+            world.are_parted(link.ends()) && !(link.given.is_empty() && link.travels.is_empty())
+        });
+        if is_unanswered { u32::MAX } else { 0 }
     }
 
     fn disconnect(&self) {

@@ -6,6 +6,7 @@ use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::control::{FromAgent, ToAgent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Something that happens at a time.
@@ -29,6 +30,12 @@ pub enum Event {
     Lost(ProcessIndex),
     /// The connection between two processes breaks.
     Breaks(ProcessIndex, ProcessIndex),
+    /// The hosts of two processes do not hear each other any more.
+    Parts(Parted),
+    /// A connection that a process wished for was not answered.
+    Unanswered(ProcessIndex, ProcessIndex, Arc<AtomicBool>),
+    /// `redrun` asks all processes whether they wait.
+    Asks,
     /// A line is taken; `true` if the job goes back to it.
     Line(bool),
     /// A line is taken, if somebody who has asked for one waits for it.
@@ -40,6 +47,22 @@ pub enum Event {
 impl Event {
     fn is_of_network(&self) -> bool {
         matches!(self, Self::Opened(_) | Self::Leaves(_) | Self::Arrives(_) | Self::Closes(_))
+    }
+}
+
+/// Two processes whose hosts do not hear each other, though others hear both.
+#[derive(Clone, Copy, Debug)]
+pub struct Parted {
+    /// The one that is given up when somebody says so.
+    pub victim: ProcessIndex,
+    /// The other.
+    pub other: ProcessIndex,
+}
+
+impl Parted {
+    /// Whether these are the two.
+    pub fn are(&self, one: ProcessIndex, other: ProcessIndex) -> bool {
+        [[one, other], [other, one]].contains(&[self.victim, self.other])
     }
 }
 
@@ -64,6 +87,8 @@ pub struct World {
     pause_percent: usize,
     /// Those that have been lost, or are being.
     muted: BTreeSet<ProcessIndex>,
+    /// Those that do not hear each other.
+    pub parted: Vec<Parted>,
     /// Signals that programs got.
     pub raised_count: u64,
     /// How many lines were taken: what is changed since the last one has to be written down.
@@ -113,6 +138,7 @@ impl World {
             delay_ns_max,
             pause_percent,
             muted: BTreeSet::new(),
+            parted: Vec::new(),
             raised_count: 0,
             line_count: 0,
             files: BTreeMap::new(),
@@ -181,6 +207,11 @@ impl World {
         if let Some(trace) = self.trace {
             trace(&format!("{:>12} {}", self.now_ns, what()));
         }
+    }
+
+    /// Whether two processes hear each other, if both are there.
+    pub fn are_parted(&self, [one, other]: [ProcessIndex; 2]) -> bool {
+        self.parted.iter().any(|parted| parted.are(one, other))
     }
 
     /// Nothing more is heard of a process.

@@ -115,6 +115,12 @@ pub struct Opened {
     pub result: io::Result<Box<dyn Outlet>>,
 }
 
+/// Whether a connection could not be opened because the other end's host does not answer, or none on the way there.
+#[must_use]
+pub fn is_of_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable)
+}
+
 /// A network that processes may be reached over.
 pub trait Network: Send + Sync {
     /// Its name in the addresses of processes.
@@ -159,6 +165,12 @@ pub trait Outlet: Send {
     /// Looks whether the connection is lost, though nothing is sent now.
     fn look(&mut self) -> bool {
         self.is_broken()
+    }
+
+    /// How often in a row the other end's host has not acknowledged what was sent to it again, after twice the time each
+    /// time, a fifth of a second at first. A host that is there acknowledges whatever its processes do.
+    fn unanswered(&self) -> u32 {
+        0
     }
 
     /// Breaks the connection, as something on its way might.

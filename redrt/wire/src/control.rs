@@ -394,8 +394,13 @@ pub enum FromAgent {
     InStep,
     /// This process cannot go on while copies of its rank stand ready.
     Hindered,
-    /// A data connection to this process broke; the daemon decides whether it is dead.
-    Suspect(ReplicaId),
+    /// A data connection to this process broke, and cannot be opened again.
+    Suspect {
+        /// The process.
+        peer: ReplicaId,
+        /// Nobody refuses it: its host does not answer.
+        host_is_silent: bool,
+    },
     /// A frame was refused that no sound process sends, and its link is closed: one of the two must go.
     Refused {
         /// Who sent it, when that is known.

@@ -325,7 +325,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         },
         FromAgent::Abort { code: 3, message: "why".into() },
         FromAgent::Event(event()),
-        FromAgent::Suspect(replica),
+        FromAgent::Suspect { peer: replica, host_is_silent: true },
         FromAgent::Trace(
             sending(),
             Some(Trace { time_ns: 7, frames: vec![Frame { file: "/bin/true".into(), offset: 9 }] }),

@@ -92,7 +92,7 @@ impl Coordinator {
             FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
             // The shell sees to it: no decision of the job's depends on it.
             FromAgent::Dynamic(..) => {}
-            FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
+            FromAgent::Suspect { peer, host_is_silent } => self.suspected(now, peer, replica, host_is_silent),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
     }

@@ -184,6 +184,13 @@ pub enum Output {
     Place(PlaceOrder),
     /// There is no process in this place any more, and none is awaited.
     Vacated(ReplicaId),
+    /// Two hosts do not hear each other: do without one of them.
+    Expel {
+        /// That one.
+        host: u32,
+        /// Which one does not hear it.
+        by: u32,
+    },
     /// A host that was to become free is.
     HostFree(u32),
     /// The process in this place runs on this host from now on.

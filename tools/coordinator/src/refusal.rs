@@ -39,7 +39,7 @@ impl Coordinator {
                 return Err(Implausible::NoSuchRank);
             }
             FromAgent::Ready(card) if card.process != world.process(replica) => return Err(Implausible::CardOfAnother),
-            FromAgent::Suspect(other) => vec![*other],
+            FromAgent::Suspect { peer, .. } => vec![*peer],
             FromAgent::Pinned(others) => others.clone(),
             FromAgent::Scrubbed { answer, .. } if !scrub::is_plausible(answer) => {
                 return Err(Implausible::MoreThanAsked);

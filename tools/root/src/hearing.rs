@@ -1,6 +1,6 @@
 //! What daemons say.
 
-use super::{Misplaced, Output, Root};
+use super::{Misplaced, Output, Root, Unfit};
 use coordinator::Input;
 use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
@@ -17,7 +17,7 @@ impl Root {
             Some(replica) if self.home_told_of(replica, &message) != Some(host) => Misplaced::NotItsReplica(replica),
             _ => return self.take(host, message),
         };
-        self.outputs.push_back(Output::Expel { host, why });
+        self.outputs.push_back(Output::Expel { host, why: Unfit::Misplaced(why) });
     }
 
     /// The host whose daemon may say this of a replica. One that has gone, or has moved, since it was copied for a line

@@ -33,7 +33,7 @@ mod printing;
 mod saving;
 mod unanswered;
 
-pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Rooms, Settings};
+pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Rooms, Settings, Unfit};
 
 use coordinator::{Coordinator, Report};
 use homes::Homes;
@@ -344,6 +344,7 @@ impl Root {
             Job::SendTo(host, message) => Output::SendTo(host, message),
             Job::Place(order) => return self.spares.obey(order, self.now),
             Job::HostFree(host) => Output::HostFree(host),
+            Job::Expel { host, by } => Output::Expel { host, why: Unfit::Unheard { by } },
             Job::Progress { newcomer, progress } => Output::Progress { newcomer, progress },
             Job::Report(report) => {
                 self.note_line_report(&report);

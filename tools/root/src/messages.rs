@@ -158,12 +158,12 @@ pub enum Output {
     Send(ToDaemon),
     /// Send this to the daemon of one host.
     SendTo(u32, ToDaemon),
-    /// A daemon speaks of what it cannot know: do without its host.
+    /// Do without this host.
     Expel {
         /// The host.
         host: u32,
-        /// What it spoke of.
-        why: Misplaced,
+        /// Why.
+        why: Unfit,
     },
     /// Tell this to the site's pool of spares.
     Site(SiteOrder),
@@ -273,6 +273,18 @@ pub enum Output {
         code: i32,
         /// It was ended with a line, and will go on from there.
         will_go_on: bool,
+    },
+}
+
+/// Why a host whose daemon is there cannot stay in the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    /// Its daemon speaks of what it cannot know.
+    Misplaced(Misplaced),
+    /// It and this host do not hear each other, though others hear both.
+    Unheard {
+        /// The other host.
+        by: u32,
     },
 }
 

@@ -11,6 +11,7 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
                 all.events += summary.events;
                 all.losses += summary.losses;
                 all.breaks += summary.breaks;
+                all.parts += summary.parts;
                 all.lines += summary.lines;
                 all.returns += summary.returns;
                 all.signals += summary.signals;
@@ -24,7 +25,7 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
 #[test]
 fn jobs_that_lose_processes_and_connections_have_the_results_that_mpi_promises() {
     let all = right(&Options::default(), 0..1000);
-    assert!(all.losses > 200 && all.breaks > 50 && all.lines > 300 && all.returns > 180, "{all:?}");
+    assert!(all.losses > 200 && all.breaks > 50 && all.parts > 40 && all.lines > 300 && all.returns > 180, "{all:?}");
     assert!(all.signals > 300, "{all:?}");
 }
 

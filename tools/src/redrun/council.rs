@@ -76,7 +76,8 @@ impl Shell<'_> {
         if self.voters != voters {
             let name = |id: &u64| places.iter().find(|(of, _)| of == id).map(|(_, place)| place.host.clone());
             self.root_hosts = voters.iter().filter_map(name).collect();
-            self.record("roots", &serde_json::json!({ "hosts": self.root_hosts }));
+            let ids: Vec<_> = voters.iter().map(|id| format!("{id:x}")).collect();
+            self.record("roots", &serde_json::json!({ "hosts": self.root_hosts, "members": ids }));
             self.voters = voters;
         }
         if self.replay.is_some() || self.exit_code.is_some() || !self.root.is_launched() {

@@ -19,7 +19,7 @@ use control_network::launcher::{self, Starting};
 use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Death, Observer, Refusals, Who};
-use job_root::Misplaced;
+use job_root::{Misplaced, Unfit};
 use redrt_wire::daemon::{FromDaemon, Roots, Sign, ToDaemon};
 use redrt_wire::frame::FrameError;
 use redrt_wire::secret::Secret;
@@ -94,6 +94,12 @@ pub enum HostLoss {
     /// It speaks of what it cannot know.
     #[error(transparent)]
     Misplaced(Misplaced),
+    /// Others hear both of them.
+    #[error("it and {by} do not hear each other")]
+    Unheard {
+        /// The name of the other.
+        by: String,
+    },
     /// This program did not run, and what was noticed after that may follow from it.
     #[error("redrun stood still for {:.1} s, so that the daemons gave it up ({noticed})", stood.as_secs_f64())]
     StoodStill {
@@ -110,7 +116,7 @@ impl HostLoss {
         match self {
             Self::Dead(death) => tick * death.ticks(),
             Self::StoodStill { noticed, .. } => noticed.silence(tick),
-            Self::Unreadable(_) | Self::Misplaced(_) => Duration::ZERO,
+            Self::Unreadable(_) | Self::Misplaced(_) | Self::Unheard { .. } => Duration::ZERO,
         }
     }
 }

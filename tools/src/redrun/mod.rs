@@ -569,7 +569,7 @@ impl<'a> Shell<'a> {
                 Output::Send(message) => self.send_all(&message),
                 Output::SendTo(host, message) => self.relay(Some(host), &message),
                 Output::Expel { .. } if self.replay.is_some() => {}
-                Output::Expel { host, why } => self.fleet.bury(host, HostLoss::Misplaced(why)),
+                Output::Expel { host, why } => self.fleet.expel(host, why),
                 Output::Site(order) => self.site.tell(order),
                 Output::FindHost(spare) => self.find_or_add(&spare),
                 Output::DismissHost(host) => self.dismiss_host(host),

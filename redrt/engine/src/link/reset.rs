@@ -38,13 +38,15 @@ pub enum Broken {
     },
     /// It could not be opened: nobody listens there any more.
     Refused(ProcessIndex),
+    /// The other end's host does not answer, and what was sent is lost.
+    Silent(ProcessIndex),
 }
 
 impl Broken {
     /// The other end.
     pub fn process(self) -> ProcessIndex {
         match self {
-            Self::Lost { process, .. } | Self::Refused(process) => process,
+            Self::Lost { process, .. } | Self::Refused(process) | Self::Silent(process) => process,
         }
     }
 }
@@ -154,6 +156,26 @@ impl Links {
                 self.route_broke(ProcessIndex(number));
             }
         }
+    }
+
+    /// Breaks connections whose other end's host has not acknowledged what was sent again so often. Where they are not
+    /// `opened_again` that is for good. Whether there are any.
+    pub fn break_silent(&mut self, unanswered_max: u32, opened_again: bool) -> bool {
+        let mut any = false;
+        for number in 0..self.process_count() {
+            let process = ProcessIndex(number);
+            let is_silent = |route: &Route| matches!(route, Route::Open(link) if link.unanswered() >= unanswered_max);
+            if !is_silent(&self.peers[number as usize].route) {
+                continue;
+            }
+            any = true;
+            self.route_broke(process);
+            if !opened_again {
+                self.broken.retain(|broken| broken.process() != process);
+                self.broken.push(Broken::Silent(process));
+            }
+        }
+        any
     }
 
     /// Breaks the connection with a process, both ways, as `--inject=reset` asks. `false` when there is none.

@@ -104,11 +104,14 @@ impl Dialling {
     }
 
     /// Goes on as far as it can without waiting. The link is opened if that is still wanted when the other end has
-    /// proved itself.
+    /// proved itself. Fails with `HostUnreachable` where its host has not answered.
     pub fn advance(mut self, is_wanted: impl Fn() -> bool) -> Step<Sender, Self> {
         let outcome = self.step(is_wanted);
         match self.hearing.end(outcome) {
             ControlFlow::Continue(()) => ControlFlow::Continue(self),
+            ControlFlow::Break(Err(error)) if error.kind() == io::ErrorKind::TimedOut && self.greeted.is_none() => {
+                ControlFlow::Break(Err(io::ErrorKind::HostUnreachable.into()))
+            }
             ControlFlow::Break(end) => ControlFlow::Break(end.map(|cipher| Sender::new(self.hearing.stream, cipher))),
         }
     }

@@ -114,6 +114,24 @@ impl Outlet for Sender {
         self.broken
     }
 
+    fn unanswered(&self) -> u32 {
+        // SAFETY: - all zeros are a tcp_info.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: - info is valid for writing its length.
+        let outcome = unsafe {
+            libc::getsockopt(
+                self.wire.stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut length,
+            )
+        };
+        // Probes of a receiver that has no room are not counted there.
+        if outcome == 0 && info.tcpi_unacked > 0 { u32::from(info.tcpi_retransmits) } else { 0 }
+    }
+
     fn disconnect(&self) {
         disconnect(&self.wire.stream);
     }

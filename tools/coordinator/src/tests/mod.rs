@@ -266,6 +266,7 @@ fn words_for(output: &Output) -> Option<String> {
             None => format!("rank {} is open", arbitration.rank),
         },
         Output::Send(ToDaemon::Kill(replica)) => format!("kill {replica}"),
+        Output::Expel { host, by } => format!("expel {host}, not heard by {by}"),
         Output::StreamLost(replica) => format!("stream {replica} lost"),
         Output::Report(Report::Ending(_)) => "ending".into(),
         Output::Report(Report::Lost(loss)) => format!("lost {}", loss.replica),

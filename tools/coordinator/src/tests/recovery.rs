@@ -196,7 +196,10 @@ fn clones_under_way_are_given_up_when_all_finalize() {
 #[test]
 fn a_connection_that_broke_with_the_dead_is_not_held_against_the_copy() {
     let suspect = |table: &mut StepTable, by: &str, replica: &str| {
-        let input = Input::Agent(by.parse().unwrap(), FromAgent::Suspect(replica.parse().unwrap()));
+        let input = Input::Agent(
+            by.parse().unwrap(),
+            FromAgent::Suspect { peer: replica.parse().unwrap(), host_is_silent: false },
+        );
         table.coordinator.handle(table.now, input);
     };
     let mut table = recovering(&[2, 2]);

@@ -75,7 +75,7 @@ fn a_replica_that_lacks_descriptors_ends_alone_while_its_rank_has_another() {
 #[test]
 fn a_process_that_speaks_of_strangers_is_not_believed() {
     for message in [
-        FromAgent::Suspect(ReplicaId::new(7, 0)),
+        FromAgent::Suspect { peer: ReplicaId::new(7, 0), host_is_silent: false },
         FromAgent::Refused { peer: Some(ReplicaId::new(0, 9)), what: String::new() },
         FromAgent::Ready(Card {
             process: redrt_types::ProcessIndex(3),
@@ -139,7 +139,7 @@ proptest! {
 #[test]
 fn of_two_living_processes_with_a_broken_connection_one_goes() {
     let suspects = |table: &mut StepTable, by: &str, suspect: &str| {
-        let message = FromAgent::Suspect(suspect.parse().unwrap());
+        let message = FromAgent::Suspect { peer: suspect.parse().unwrap(), host_is_silent: false };
         table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), message));
         while table.coordinator.poll_output().is_some() {}
     };
@@ -170,4 +170,63 @@ fn of_two_living_processes_with_a_broken_connection_one_goes() {
     suspects(&mut table, "0.0", "1.1");
     table.step("1.1 signal 9");
     assert!(!table.step("wait 2").contains("kill"));
+}
+
+/// A table of ranks whose replicas are on these hosts, all of them ready.
+fn placed(hosts: &[&[u32]]) -> StepTable {
+    let degrees: Vec<_> = hosts.iter().map(|hosts| hosts.len() as u16).collect();
+    let mut table = StepTable::new(&degrees);
+    let replicas: Vec<_> = table.coordinator.world().replicas().collect();
+    let mut placement = vec![0; replicas.len()];
+    for replica in &replicas {
+        let process = table.coordinator.world().process(*replica);
+        placement[process.0 as usize] = hosts[replica.rank.0 as usize][usize::from(replica.index.0)];
+    }
+    table.coordinator.launched_on(placement);
+    for replica in replicas {
+        table.step(&format!("{replica} ready"));
+    }
+    table
+}
+
+#[test]
+fn of_two_hosts_that_do_not_hear_each_other_one_goes() {
+    let say = |table: &mut StepTable, by: &str, suspect: &str| {
+        let message = FromAgent::Suspect { peer: suspect.parse().unwrap(), host_is_silent: true };
+        table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), message));
+        while table.coordinator.poll_output().is_some() {}
+    };
+    let lose = |table: &mut StepTable, replicas: &[&str]| {
+        let replicas = replicas.iter().map(|replica| replica.parse().unwrap()).collect();
+        let input = Input::DaemonLost { host: "lost".into(), why: "it was expelled".into(), replicas };
+        table.coordinator.handle(table.now, input);
+        while table.coordinator.poll_output().is_some() {}
+    };
+    // The one with fewer replicas, and one for all connections between them, whoever says so.
+    let mut table = placed(&[&[1, 2], &[1, 3], &[2, 3], &[1, 3]]);
+    say(&mut table, "2.0", "0.0");
+    say(&mut table, "0.0", "0.1");
+    say(&mut table, "1.0", "2.0");
+    let expelled = table.step("wait 2");
+    assert_eq!(expelled.matches("expel 2, not heard by 1").count(), 3, "{expelled}");
+    assert_eq!(expelled.matches("expel").count(), 3, "{expelled}");
+    // It is said again until it is done, also if another would be chosen now.
+    table.step("3.0 signal 9");
+    assert!(table.step("wait 2").contains("expel 2, not heard by 1"));
+    lose(&mut table, &["0.1", "2.0"]);
+    assert!(!table.step("wait 5").contains("expel"));
+    // The one that the job can do without.
+    let mut table = placed(&[&[1, 2], &[1, 3], &[2], &[1, 3]]);
+    say(&mut table, "1.0", "2.0");
+    assert!(table.step("wait 2").contains("expel 1, not heard by 2"));
+    // Neither.
+    let mut table = placed(&[&[1], &[2]]);
+    say(&mut table, "1.0", "0.0");
+    let step = table.step("wait 2");
+    assert!(step.starts_with("ending") && !step.contains("expel"), "{step}");
+    // Two processes of one host that do not hear each other are none of that.
+    let mut table = placed(&[&[1, 2], &[1, 2]]);
+    say(&mut table, "0.0", "1.0");
+    let step = table.step("wait 2");
+    assert!(step.contains("kill 1.0") && !step.contains("expel"), "{step}");
 }

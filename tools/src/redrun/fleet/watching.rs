@@ -2,6 +2,7 @@
 
 use super::{Fleet, HostLoss, News, Role};
 use host_watch::{Duty, TICKS, Verdict, Who};
+use job_root::Unfit;
 use redrt_wire::daemon::{Sign, ToDaemon, Watch};
 use redrt_wire::tree::Down;
 use std::collections::BTreeMap;
@@ -111,6 +112,15 @@ impl Fleet {
                 Verdict::Dead { host, why } => self.bury(host, HostLoss::Dead(why)),
             }
         }
+    }
+
+    /// The host cannot stay in the job, though its daemon is there.
+    pub fn expel(&mut self, host: u32, why: Unfit) {
+        let why = match why {
+            Unfit::Misplaced(why) => HostLoss::Misplaced(why),
+            Unfit::Unheard { by } => HostLoss::Unheard { by: self.name(by).to_owned() },
+        };
+        self.bury(host, why);
     }
 
     /// The host is not part of the job any more. If it is alive nevertheless it is told so.
