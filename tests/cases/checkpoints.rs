@@ -390,7 +390,7 @@ fn a_program_that_fails_by_itself_is_not_started_for_ever() {
         job.kill_replica("1.0");
         job.wait_for("rank-lost", 1);
     });
-    ended.ended_with(137).said("for the 3. time");
+    ended.ended_with(137).said("for the 3. time").said("times without another since; ending the job");
 }
 
 #[test]

@@ -170,6 +170,7 @@ impl Trial {
             council.see_end_elsewhere(grace);
         }
         let left = lab.left_behind(grace);
+        let missed = council.missed();
         let ended = job.wait();
         let _ = std::fs::remove_dir_all(lab.path("store"));
         let is_right = end.is_ok() && ended.out == expected;
@@ -179,7 +180,7 @@ impl Trial {
             && ended.mismatches().is_empty()
             && ended.retired().is_empty();
         Outcome {
-            wrong: (!is_well).then(|| format!("its end: {end:?}; left: {left:?}\n{ended}")),
+            wrong: (!is_well).then(|| format!("its end: {end:?}, {missed:?}; left: {left:?}\n{ended}")),
             copies: ended.number("recovered") + ended.number("joined"),
             breaks_the_lab: losses > 0 || !left.is_empty(),
         }

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -53,6 +54,8 @@ pub struct Council<'a> {
     alive: RefCell<Vec<String>>,
     /// The numbers of members that were killed.
     killed: RefCell<Vec<String>>,
+    /// With what the last console ended that did not see the end.
+    missed: RefCell<String>,
 }
 
 impl<'a> Council<'a> {
@@ -66,7 +69,14 @@ impl<'a> Council<'a> {
         };
         job.wait_until("its number", |job| find(job).is_some() || job.has_ended());
         let alive = RefCell::new((1..=host_count).map(|host| format!("h{host}")).collect());
-        Self { lab, job, number: find(job).unwrap_or_default(), alive, killed: RefCell::default() }
+        Self {
+            lab,
+            job,
+            number: find(job).unwrap_or_default(),
+            alive,
+            killed: RefCell::default(),
+            missed: RefCell::default(),
+        }
     }
 
     /// The identity of the job.
@@ -165,7 +175,6 @@ impl<'a> Council<'a> {
     /// # Errors
     /// When it has not ended within its time, or not well. What the last console has said.
     pub fn wait_for_good_end(&self) -> Result<bool, String> {
-        let mut said = String::new();
         while !self.job.is_late() {
             let first = self.job.code();
             if first == Some(0) {
@@ -177,7 +186,7 @@ impl<'a> Council<'a> {
                     match code {
                         Some(0) => return Ok(true),
                         Some(code) if is_of_job(code, &of_this) => return Err(format!("exit code {code}: {of_this}")),
-                        _ => said = of_this,
+                        code => *self.missed.borrow_mut() = format!("{code:?}: {of_this}"),
                     }
                 }
                 None if first.is_some() && self.has_nobody() => {
@@ -190,7 +199,21 @@ impl<'a> Council<'a> {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("no end: {said}"))
+        Err(format!("no end: {}", self.missed.borrow()))
+    }
+
+    /// What the last console has said that did not see the end, and what the hosts have written down of it.
+    #[must_use]
+    pub fn missed(&self) -> String {
+        let mut said = self.missed.borrow().clone();
+        for host in self.alive() {
+            let notes = std::fs::read_dir(jobs_on(self.lab, &host)).into_iter().flatten().flatten();
+            for note in notes.filter(|note| note.path().extension().is_some_and(|end| end == "end")) {
+                let text = std::fs::read_to_string(note.path()).unwrap_or_default();
+                let _ = write!(said, " {host}: {}", text.trim());
+            }
+        }
+        said
     }
 
     /// Consoles see the end on hosts whose roots keep it for them, within this time.

@@ -720,9 +720,14 @@ impl std::fmt::Display for Ended {
         for process in &self.stuck {
             writeln!(f, "stuck: {process}")?;
         }
-        Ok(())
+        // What was last: the reason, as a rule.
+        let last = self.audit.len().saturating_sub(RECORDS_SHOWN);
+        self.audit[last..].iter().try_for_each(|record| writeln!(f, "audit: {record}"))
     }
 }
+
+/// How many records of the audit log a report has.
+const RECORDS_SHOWN: usize = 20;
 
 fn shortened(text: &str) -> String {
     const LINES_MAX: usize = 40;

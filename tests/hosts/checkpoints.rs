@@ -58,6 +58,19 @@ fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
     nothing_left(&lab, &ended);
 }
 
+/// Others hear both.
+#[test]
+fn a_job_goes_back_without_one_of_two_hosts_that_do_not_hear_each_other() {
+    let Some(lab) = lab(4) else { return };
+    let job = saved(saving(&lab, 4, "h1,h2,h3,h4").options(&["--transport", "tcp"]));
+    lab.cut_between("h2", "h3");
+    job.wait_until("the job goes back", |job| count(job, "went-back") == 1 || job.has_ended());
+    std::fs::write(lab.path("stop"), "").expect("it can be written");
+    let ended = job.wait().ended_well().said("lost host h3").said("it and h2 do not hear each other");
+    assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
 /// As ssh does when that host loses its power in the midst of it.
 #[test]
 fn a_job_goes_back_without_a_host_whose_launcher_says_nothing() {

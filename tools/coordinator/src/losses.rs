@@ -122,7 +122,10 @@ impl Coordinator {
         match lost_sphere {
             Some(loss) => match self.line_after(&loss) {
                 Some((generation, count)) => self.go_back(now, loss, generation, count),
-                None => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
+                None => {
+                    let spent = self.line_spent_by(&loss);
+                    self.end(EndReason::SphereLost { loss, spent }, None, now + KILL_GRACE);
+                }
             },
             None => {
                 self.send(ToDaemon::View(self.view.clone()));

@@ -33,7 +33,12 @@ pub struct Loss {
 #[derive(Clone, PartialEq, Debug)]
 pub enum EndReason {
     /// A rank has no live replica left.
-    SphereLost(Loss),
+    SphereLost {
+        /// Its last one.
+        loss: Loss,
+        /// The line from which the job was started as often as it may be, if that is why it is not again.
+        spent: Option<Generation>,
+    },
     /// `MPI_Abort`, or the library gave up.
     Aborted {
         /// Who.

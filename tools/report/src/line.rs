@@ -6,7 +6,7 @@ use coordinator::Stall;
 use coordinator::scrub::{self, Difference};
 use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use coordinator::{EndReason, Loss, Report, RetireReason};
-use coordinator::{Laggard, SlowHost};
+use coordinator::{Laggard, RESTARTS_MAX, SlowHost};
 use redrt_types::ReplicaId;
 use redrt_wire::event::{Event, Evidence, Mismatch};
 use redrt_wire::exit::Exit;
@@ -337,11 +337,14 @@ fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Str
 
 fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String {
     match reason {
-        EndReason::SphereLost(loss) => {
+        EndReason::SphereLost { loss, spent } => {
             let (rank, place) = (loss.replica.rank, host(loss.replica));
             let cause = Cause(loss);
-            format!("rank {rank} is lost: its last replica {} on {place} {cause}; ending the job", loss.replica)
-                .replace("killed", "was killed")
+            let lost = format!("rank {rank} is lost: its last replica {} on {place} {cause}", loss.replica);
+            let spent = spent.map_or_else(String::new, |generation| {
+                format!("; the job has gone back to checkpoint {generation} {RESTARTS_MAX} times without another since")
+            });
+            format!("{lost}{spent}; ending the job").replace("killed", "was killed")
         }
         EndReason::Aborted { replica, code, message } if message.is_empty() => {
             format!("rank {} (replica {replica} on {}) called MPI_Abort with code {code}", replica.rank, host(*replica))

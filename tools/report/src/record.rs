@@ -276,7 +276,13 @@ fn evidence_record(evidence: &Evidence, host: &dyn Fn(ReplicaId) -> String) -> V
 
 fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
     match reason {
-        EndReason::SphereLost(loss) => ("rank-lost", loss_record(loss, host)),
+        EndReason::SphereLost { loss, spent } => {
+            let mut fields = loss_record(loss, host);
+            if let Some(generation) = spent {
+                fields["generation"] = json!(generation.0);
+            }
+            ("rank-lost", fields)
+        }
         EndReason::Aborted { replica, code, message } => {
             ("abort", json!({ "replica": replica.to_string(), "code": code, "message": message }))
         }

@@ -19,7 +19,7 @@ use control_network::launcher::{self, Starting};
 use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Death, Observer, Refusals, Who};
-use job_root::{Misplaced, Unfit};
+use job_root::Misplaced;
 use redrt_wire::daemon::{FromDaemon, Roots, Sign, ToDaemon};
 use redrt_wire::frame::FrameError;
 use redrt_wire::secret::Secret;

@@ -221,11 +221,20 @@ impl Coordinator {
     /// that is of use. A program that leaves with a status has chosen to. One that crashes after `MPI_Finalize` would
     /// crash there again; but one that somebody kills then may have yet to write what it has printed.
     pub(crate) fn line_after(&self, loss: &Loss) -> Option<(Generation, u32)> {
-        let is_fault = match loss.exit {
+        self.line.as_ref().filter(|_| self.is_fault(loss))?.usable()
+    }
+
+    /// The line that is of no use after this loss, because the job was started from it too often.
+    pub(crate) fn line_spent_by(&self, loss: &Loss) -> Option<Generation> {
+        let line = self.line.as_ref().filter(|line| self.is_fault(loss) && line.usable().is_none())?;
+        line.newest()
+    }
+
+    fn is_fault(&self, loss: &Loss) -> bool {
+        match loss.exit {
             Exit::Signal(signal) => !self.released || signal == SIGKILL,
             Exit::Status(_) => false,
-        };
-        self.line.as_ref().filter(|_| is_fault)?.usable()
+        }
     }
 
     /// The line whose processes are being loaded, if they are.
