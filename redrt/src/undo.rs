@@ -7,6 +7,8 @@
 //! ```
 //! A line falls between changes, never between a record and its change: who changes something has a passage, and no
 //! image is taken while anybody has. Before the first line there is nothing to go back to, and nothing is written down.
+//! Who has a descriptor of the library's in hand has a passage too ([`inside`]): in what goes on from an image it has
+//! none, or its number is another's.
 //! A program that only appends makes one record of each file between two lines.
 
 use crate::runtime::{job, workers};
@@ -115,13 +117,18 @@ pub fn is_inside() -> bool {
     IS_INSIDE.get()
 }
 
+/// No image is taken until this is dropped.
+pub fn inside() -> Passage {
+    if is_inside() { Passage(None) } else { Passage::new() }
+}
+
 /// Writes down what has to be before a change, which is made before the passage is dropped. One that is made within
 /// another needs none of its own.
 pub fn before(change: Change<'_>) -> Passage {
     if !is_recording() {
         return Passage(None);
     }
-    let passage = if is_inside() { Passage(None) } else { Passage::new() };
+    let passage = inside();
     write_down(|state| state.recorder.before(&mut state.disk, change));
     passage
 }

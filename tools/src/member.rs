@@ -8,6 +8,7 @@ use crate::redrun;
 use anyhow::{Context, Result, ensure};
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::identity::ProcessIdentity;
+use control_network::launcher::Said;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::socket::{getsockopt, sockopt};
@@ -46,8 +47,8 @@ struct Root {
     talk: Talk,
     pid: Pid,
     pidfd: OwnedFd,
-    /// Absent for the first root, which has started this process.
-    child: Option<Child>,
+    /// Absent for the first root, which has started this process. What it says beside its output is why it fails.
+    child: Option<(Child, Said)>,
     /// When it was heard last, or else is to be heard first.
     heard_at: Instant,
     works_since: Option<Instant>,
@@ -348,8 +349,9 @@ impl Process {
             let _ = kill(root.pid, Signal::SIGKILL);
             let _ = poll(&mut fds, PollTimeout::NONE);
         }
-        if let Some(child) = &mut root.child {
+        if let Some((child, said)) = &mut root.child {
             let _ = child.wait();
+            self.trouble = said.last_line();
         }
     }
 
@@ -462,7 +464,8 @@ impl Process {
         command.args(begun.arguments.iter().skip(1)).env_clear().envs(begun.environment);
         // Where it was may not be on this host.
         command.current_dir(if begun.directory.is_dir() { begun.directory.as_path() } else { "/".as_ref() });
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let said = Said::of(&mut command)?;
         let set_up = move || {
             nix::unistd::setsid()?;
             SigSet::empty().thread_set_mask()?;
@@ -482,7 +485,7 @@ impl Process {
         let pidfd = open_pidfd(pid).context("Failed to watch the root")?;
         let talk = Talk::new(File::from(OwnedFd::from(own)))?;
         let heard_at = Instant::now();
-        Ok(Root { talk, pid, pidfd, child: Some(child), heard_at, works_since: None, is_ending: false })
+        Ok(Root { talk, pid, pidfd, child: Some((child, said)), heard_at, works_since: None, is_ending: false })
     }
 
     /// Where its root was: which host has it now. What users ask on this host is answered with that.

@@ -101,15 +101,22 @@ impl Disk {
         Ok(file)
     }
 
+    /// Opens it if need be, and acts. No image is taken meanwhile: where that goes on, the number of the descriptor is
+    /// another file's.
+    fn act<T>(&self, creation: Creation, act: impl Fn(&fs::File) -> io::Result<T>) -> io::Result<T> {
+        let _passage = undo::inside();
+        self.here(creation).and_then(|file| act(&file))
+    }
+
     /// Something that one replica does with the file; its siblings take its answer.
     fn agreed(&self, what: &str, act: impl Fn(&fs::File) -> io::Result<Vec<u8>>) -> Result<Vec<u8>> {
-        let answer = decide::outside(|| encode(self.here(Creation::No).and_then(|file| act(&file))));
+        let answer = decide::outside(|| encode(self.act(Creation::No, &act)));
         decode(answer).map_err(|error| self.error(what, &error))
     }
 
     /// Something that one replica does to the file.
     fn changed(&self, what: &str, act: impl Fn(&fs::File) -> io::Result<Vec<u8>>) -> Result<Vec<u8>> {
-        let answer = decide::effect(|| encode(self.here(Creation::No).and_then(|file| act(&file))));
+        let answer = decide::effect(|| encode(self.act(Creation::No, &act)));
         decode(answer).map_err(|error| self.error(what, &error))
     }
 
@@ -119,7 +126,7 @@ impl Disk {
 
     /// Opens it, after it was found out that it may be made.
     pub fn open(&self, creation: Creation) -> Result {
-        let answer = decide::effect(|| encode(self.here(creation).map(|_| Vec::new())));
+        let answer = decide::effect(|| encode(self.act(creation, |_| Ok(Vec::new()))));
         decode(answer).map(drop).map_err(|error| self.error("open", &error))
     }
 
@@ -144,6 +151,7 @@ impl Disk {
 
     /// Closes it.
     pub fn close(&self) {
+        let _passage = undo::inside();
         if let Some(known) = lock(&self.open).take() {
             if known.epoch == descriptors::epoch() {
                 descriptors::forget(known.file.as_raw_fd());
@@ -332,5 +340,40 @@ impl Drop for RangeLock<'_> {
     fn drop(&mut self) {
         // What cannot be unlocked is unlocked when the file is closed.
         let _ = self.set(libc::F_UNLCK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn no_image_is_taken_in_the_midst_of_what_is_done_to_a_file() {
+        const LENGTH: usize = 64;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let disk = Disk::new(path.clone(), true, true);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in (0..=u8::MAX).cycle() {
+                    let write = |file: &fs::File| {
+                        (0..LENGTH as u64).try_for_each(|at| file.write_all_at(&[round], at)).map(|()| Vec::<u8>::new())
+                    };
+                    disk.act(Creation::Yes, write).unwrap();
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            for _ in 0..200 {
+                let still = undo::still().expect("nobody is inside for long");
+                let bytes = fs::read(&path).unwrap_or_default();
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "{bytes:?}");
+                drop(still);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -74,7 +74,7 @@ pub struct Starting {
     pub host: Option<u32>,
     child: Child,
     /// What it says on standard error.
-    said: Option<File>,
+    said: Option<Said>,
 }
 
 impl Starting {
@@ -92,13 +92,7 @@ impl Starting {
 
     /// The last thing it said on standard error, if anything.
     pub fn last_words(&mut self) -> Option<String> {
-        let mut said = self.said.as_ref()?;
-        let length = said.metadata().ok()?.len();
-        said.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX))).ok()?;
-        let mut text = Vec::new();
-        said.take(SAID_BYTES_MAX).read_to_end(&mut text).ok()?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+        let line = self.said.as_ref()?.last_line()?;
         Some(line.trim_start_matches("redrtd: ").to_owned())
     }
 
@@ -241,10 +235,36 @@ impl Starting {
 }
 
 /// Keeps what a launcher says.
-fn quiet(command: &mut Command) -> Result<File> {
-    let said = File::from(memfd_create("launcher", MFdFlags::MFD_CLOEXEC).context("Failed to make a file in memory")?);
-    command.stdout(Stdio::null()).stderr(Stdio::from(said.try_clone()?));
-    Ok(said)
+fn quiet(command: &mut Command) -> Result<Said> {
+    command.stdout(Stdio::null());
+    Said::of(command)
+}
+
+/// What a program says on standard error, kept in memory.
+pub struct Said(File);
+
+impl Said {
+    /// Of a program that is about to be started.
+    ///
+    /// # Errors
+    /// When the kernel has no memory or descriptor for it.
+    pub fn of(command: &mut Command) -> Result<Self> {
+        let said = File::from(memfd_create("said", MFdFlags::MFD_CLOEXEC).context("Failed to make a file in memory")?);
+        command.stderr(Stdio::from(said.try_clone()?));
+        Ok(Self(said))
+    }
+
+    /// The last line that is not empty, if there is one.
+    #[must_use]
+    pub fn last_line(&self) -> Option<String> {
+        let mut said = &self.0;
+        let length = said.metadata().ok()?.len();
+        said.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX))).ok()?;
+        let mut text = Vec::new();
+        said.take(SAID_BYTES_MAX).read_to_end(&mut text).ok()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    }
 }
 
 /// A launcher, or the guard of a daemon, ends with this process, unless the daemon has a lease.
