@@ -524,7 +524,7 @@ impl Process {
     fn tell_council(&mut self) {
         let Some(root) = &mut self.root else { return };
         let places = self.member.places().iter().map(|(id, place)| (*id, place.clone())).collect();
-        let members = Members { places, voters: self.member.voters() };
+        let members = Members { places, voters: self.member.deciding().to_vec() };
         if self.told.as_ref() != Some(&members) {
             root.talk.send(&ToRoot::Council(members.clone()));
             self.told = Some(members);

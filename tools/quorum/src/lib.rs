@@ -111,6 +111,14 @@ enum Mistake {
     GrowsEarly,
     /// It is permitted before all daemons know.
     PermitsEarly,
+    /// Voters are said to decide while a change of voters is under way.
+    DecidesEarly,
+}
+
+fn sorted(ids: &[Id]) -> Vec<Id> {
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    sorted
 }
 
 /// One of them. See the crate.
@@ -132,6 +140,10 @@ pub struct Member {
     /// … and the number of those that are, of the root that runs.
     kept: u64,
     outputs: Vec<Output>,
+    /// See [`Member::deciding`].
+    deciding: Vec<Id>,
+    /// Where the last change of voters is.
+    conf_index: u64,
     #[cfg(test)]
     mistake: Option<Mistake>,
 }
@@ -199,6 +211,8 @@ impl Member {
             proposed: std::collections::VecDeque::new(),
             kept: 0,
             outputs: Vec::new(),
+            deciding: Vec::new(),
+            conf_index: 0,
             #[cfg(test)]
             mistake: None,
         }
@@ -240,9 +254,30 @@ impl Member {
     /// Those whose votes count.
     #[must_use]
     pub fn voters(&self) -> Vec<Id> {
-        let mut voters = self.node.store().conf().voters.clone();
-        voters.sort_unstable();
-        voters
+        sorted(&self.node.store().conf().voters)
+    }
+
+    /// Those of whom a majority decides, whoever is lost. While they change these are those of before: until others
+    /// know of the end of a change, they cannot elect anybody without most of those.
+    #[must_use]
+    pub fn deciding(&self) -> &[Id] {
+        &self.deciding
+    }
+
+    fn look_who_decides(&mut self) {
+        let conf = self.node.store().conf();
+        #[cfg(test)]
+        if self.mistake == Some(Mistake::DecidesEarly) {
+            self.deciding = self.voters();
+        }
+        if !self.is_leading || !conf.voters_outgoing.is_empty() {
+            return;
+        }
+        let (own, progress, last) = (self.id(), self.node.raft.prs(), self.conf_index);
+        let knows = |id: &&Id| **id == own || progress.get(**id).is_some_and(|other| other.committed_index >= last);
+        if 2 * conf.voters.iter().filter(knows).count() > conf.voters.len() {
+            self.deciding = self.voters();
+        }
     }
 
     /// All records that are kept, in their order.
@@ -383,6 +418,7 @@ impl Member {
         }
         self.see_loss_of_lead();
         self.see_lead();
+        self.look_who_decides();
     }
 
     fn send(&mut self, messages: Vec<raft::eraftpb::Message>) {
@@ -436,6 +472,7 @@ impl Member {
         // By the time there are to be others again daemons may have been told otherwise.
         self.may_have_others &= conf.voters.len() > 1 || self.voters().len() == 1;
         self.node.mut_store().set_conf(conf);
+        self.conf_index = entry.index;
     }
 
     fn tell_kept(&mut self, index: u64) {
@@ -468,6 +505,10 @@ impl Member {
             // Only from now on do all answer this one.
             self.heard = self.places().keys().map(|id| (*id, self.now)).collect();
             self.lost.clear();
+            // Most of them have elected it.
+            let conf = self.node.store().conf();
+            let deciding = if conf.voters_outgoing.is_empty() { &conf.voters } else { &conf.voters_outgoing };
+            self.deciding = sorted(deciding);
             self.outputs.push(Output::Lead);
         }
     }

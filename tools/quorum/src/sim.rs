@@ -505,6 +505,43 @@ fn three_become_voters_together_and_one_that_is_lost_is_replaced() {
     assert_eq!(members[&1].voters(), [1]);
 }
 
+/// Who leads is lost, and all that it has said is on its way, as soon as three decide. Whether another leads then.
+fn goes_on_without_the_first(mistake: Option<Mistake>) -> bool {
+    let mut members =
+        BTreeMap::from([(1, Member::found(1, place(1), 3)), (2, Member::join(2, 3)), (3, Member::join(3, 3))]);
+    members.values_mut().for_each(|member| member.mistake = mistake);
+    let first = members.get_mut(&1).expect("it is there");
+    first.permit();
+    [2, 3].into_iter().for_each(|id| first.greet(id, place(id)));
+    let mut mail = VecDeque::new();
+    while members[&1].deciding().len() < 3 {
+        let sent = members.values_mut().flat_map(Member::outputs);
+        mail.extend(
+            sent.filter_map(
+                |output| if let Output::Send { to, message } = output { Some((to, message)) } else { None },
+            ),
+        );
+        match mail.pop_front() {
+            Some((to, message)) => members.get_mut(&to).expect("all are there").hear(*message),
+            None => members.values_mut().for_each(Member::tick),
+        }
+    }
+    members.remove(&1);
+    // Not even what the others have said to each other.
+    members.values_mut().for_each(|member| drop(member.outputs()));
+    for _ in 0..100 {
+        members.values_mut().for_each(Member::tick);
+        deliver(&mut members);
+    }
+    members.values().any(Member::is_leading)
+}
+
+#[test]
+fn three_that_are_said_to_decide_go_on_when_one_is_lost_at_that_moment() {
+    assert!(goes_on_without_the_first(None));
+    assert!(!goes_on_without_the_first(Some(Mistake::DecidesEarly)), "the planted mistake is not found");
+}
+
 #[test]
 fn when_who_leads_is_lost_another_has_the_records_within_two_timeouts() {
     let mut members = three();
