@@ -4,6 +4,9 @@
  *   cancel [ROUNDS] */
 #include "check.h"
 
+/* Tags of rounds are less than these. */
+enum { NEVER = 1000000, LATER = 2000000 };
+
 int main(int argc, char **argv)
 {
     int rank, size;
@@ -19,11 +22,11 @@ int main(int argc, char **argv)
         MPI_Request receive, later, never, send;
         MPI_Status status;
         /* Nobody sends this: cancelling succeeds. */
-        MPI_Irecv(&other, 1, MPI_UINT64_T, from, 9999, MPI_COMM_WORLD, &never);
+        MPI_Irecv(&other, 1, MPI_UINT64_T, from, NEVER, MPI_COMM_WORLD, &never);
         MPI_Irecv(&in, 1, MPI_UINT64_T, source, round, MPI_COMM_WORLD, &receive);
-        MPI_Irecv(&other, 1, MPI_UINT64_T, from, 10000 + round, MPI_COMM_WORLD, &later);
+        MPI_Irecv(&other, 1, MPI_UINT64_T, from, LATER + round, MPI_COMM_WORLD, &later);
         MPI_Isend(&out, 1, MPI_UINT64_T, to, round, MPI_COMM_WORLD, &send);
-        MPI_Send(&out, 1, MPI_UINT64_T, to, 10000 + round, MPI_COMM_WORLD);
+        MPI_Send(&out, 1, MPI_UINT64_T, to, LATER + round, MPI_COMM_WORLD);
         /* Sometimes the message is there for certain, sometimes it is on its way. */
         if (round % 4 == 0)
             MPI_Wait(&later, MPI_STATUS_IGNORE);

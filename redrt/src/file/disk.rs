@@ -346,34 +346,44 @@ impl Drop for RangeLock<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     #[test]
     fn no_image_is_taken_in_the_midst_of_what_is_done_to_a_file() {
-        const LENGTH: usize = 64;
+        const LENGTH: u64 = 64;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let disk = Disk::new(path.clone(), true, true);
-        let is_over = AtomicBool::new(false);
+        let (is_over, written, mut torn) = (AtomicBool::new(false), AtomicU64::new(0), Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for round in (0..=u8::MAX).cycle() {
+                for round in (0..=u8::MAX).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
                     let write = |file: &fs::File| {
-                        (0..LENGTH as u64).try_for_each(|at| file.write_all_at(&[round], at)).map(|()| Vec::<u8>::new())
+                        for at in 0..LENGTH {
+                            file.write_all_at(&[round], at)?;
+                            written.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(())
                     };
                     disk.act(Creation::Yes, write).unwrap();
-                    if is_over.load(Ordering::Relaxed) {
-                        break;
-                    }
                 }
             });
             for _ in 0..200 {
+                // It is writing.
+                let before = written.load(Ordering::Relaxed);
+                while written.load(Ordering::Relaxed) < before + LENGTH {
+                    std::thread::yield_now();
+                }
                 let still = undo::still().expect("nobody is inside for long");
-                let bytes = fs::read(&path).unwrap_or_default();
-                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "{bytes:?}");
+                let bytes = fs::read(&path).unwrap();
                 drop(still);
+                if bytes.iter().any(|byte| *byte != bytes[0]) {
+                    torn = bytes;
+                    break;
+                }
             }
             is_over.store(true, Ordering::Relaxed);
         });
+        assert!(torn.is_empty(), "{torn:?}");
     }
 }

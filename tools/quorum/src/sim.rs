@@ -145,7 +145,7 @@ impl World {
             }
         }
         let is_there = |daemon: &&Daemon| daemon.lost_at.is_none_or(|at| now < at + DETECTION);
-        while let Some(step) = root.notice.look(member.voters().len(), member.places().len(), || {
+        while let Some(step) = root.notice.look(member.deciding().len(), member.places().len(), || {
             self.daemons.iter().filter(is_there).all(|daemon| daemon.mail.is_empty())
         }) {
             match step {
