@@ -22,7 +22,7 @@ fn plan(kinds: &[Kind], sample: usize) -> Plan {
 
 #[test]
 fn a_killed_replica_changes_nothing() {
-    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], 160).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], 80).run(&|_, _| {}).assert_right();
 }
 
 /// A part of `scripts/chaos-conformance.sh --spare`, another for each seed.
@@ -37,12 +37,12 @@ fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
 
 #[test]
 fn every_flip_is_reported_against_its_replica() {
-    plan(&[Kind::Flip, Kind::Wire], 120).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Flip, Kind::Wire], 60).run(&|_, _| {}).assert_right();
 }
 
 #[test]
 fn a_reset_connection_costs_nobody() {
-    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], 80) };
+    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], 40) };
     plan.run(&|_, _| {}).assert_right();
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
@@ -50,7 +50,7 @@ fn a_reset_connection_costs_nobody() {
         let with_windows = ["onesided", "files", "datareps", "places", "fortran_f08", "fortran_mpi"];
         let has_windows = |program: &Program| with_windows.contains(&program.name);
         let programs = Program::ALL.into_iter().filter(|program| !has_windows(program)).collect();
-        let plan = Plan { options, programs, sample: Some(24), ..plan.clone() };
+        let plan = Plan { options, programs, sample: Some(12), ..plan.clone() };
         plan.run(&|_, _| {}).assert_right();
     }
 }
