@@ -167,8 +167,8 @@ pub trait Outlet: Send {
         self.is_broken()
     }
 
-    /// How often in a row the other end's host has not acknowledged what was sent to it again, after twice the time each
-    /// time, a fifth of a second at first. A host that is there acknowledges whatever its processes do.
+    /// How often in a row the other end's host has not acknowledged what was sent to it again, after a fifth of a
+    /// second at first and twice the time each time. A host that is there acknowledges whatever its processes do.
     fn unanswered(&self) -> u32 {
         0
     }
