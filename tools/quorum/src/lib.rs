@@ -47,8 +47,8 @@ pub const TIMEOUT_TICKS: usize = 10;
 const HEARTBEAT_TICKS: usize = 2;
 /// One that is not heard for so long is taken for lost by who leads: another is to join in its place.
 const LOST_TICKS: u64 = 4 * TIMEOUT_TICKS as u64;
-/// Members wait a different number of ticks beyond that, so that they do not stand at the same time. Deterministic, so
-/// that simulations are.
+/// Members wait a number of ticks beyond that, so that most do not stand at the same time. Deterministic, so that
+/// simulations are.
 const SPREAD_TICKS: u64 = 5;
 /// Bytes of records in one message, as a rule.
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -113,6 +113,13 @@ enum Mistake {
     PermitsEarly,
     /// Voters are said to decide while a change of voters is under way.
     DecidesEarly,
+    /// Who was not elected stands again when the other does.
+    StandsTogether,
+}
+
+/// A number that follows from these two, and is another one for others.
+fn mixed(id: Id, count: u64) -> u64 {
+    (id ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33
 }
 
 fn sorted(ids: &[Id]) -> Vec<Id> {
@@ -144,6 +151,9 @@ pub struct Member {
     deciding: Vec<Id>,
     /// Where the last change of voters is.
     conf_index: u64,
+    /// How often it has stood for election, and for how many ticks it does not stand again.
+    stands: u64,
+    rests: u64,
     #[cfg(test)]
     mistake: Option<Mistake>,
 }
@@ -213,6 +223,8 @@ impl Member {
             outputs: Vec::new(),
             deciding: Vec::new(),
             conf_index: 0,
+            stands: 0,
+            rests: 0,
             #[cfg(test)]
             mistake: None,
         }
@@ -294,11 +306,32 @@ impl Member {
     /// A tick of time has passed.
     pub fn tick(&mut self) {
         self.now += 1;
-        self.node.tick();
+        self.tick_of_election();
         self.settle();
         if self.is_leading {
             self.look_for_lost();
             self.change_voters();
+        }
+    }
+
+    /// The trap: two that stand at the same time vote for themselves, and if they wait equally long they stand together
+    /// again, for ever. So who was not elected rests for a while, and for another one each time.
+    fn tick_of_election(&mut self) {
+        if self.leader().is_some() {
+            self.rests = 0;
+        }
+        if self.rests > 0 {
+            self.rests -= 1;
+            return;
+        }
+        let elapsed = self.node.raft.election_elapsed;
+        self.node.tick();
+        let has_stood = elapsed > 0 && self.node.raft.election_elapsed == 0 && self.leader().is_none();
+        #[cfg(test)]
+        let has_stood = has_stood && self.mistake != Some(Mistake::StandsTogether);
+        if has_stood {
+            self.stands += 1;
+            self.rests = mixed(self.id(), self.stands) % TIMEOUT_TICKS as u64;
         }
     }
 

@@ -466,12 +466,17 @@ fn deliver(members: &mut BTreeMap<Id, Member>) -> Vec<(Id, Output)> {
 }
 
 fn three() -> BTreeMap<Id, Member> {
-    let mut members = BTreeMap::from([(1, Member::found(1, place(1), 3))]);
+    grown([1, 2, 3])
+}
+
+/// Three of these, of which the first leads.
+fn grown([first, second, third]: [Id; 3]) -> BTreeMap<Id, Member> {
+    let mut members = BTreeMap::from([(first, Member::found(first, place(first), 3))]);
     members.values_mut().for_each(Member::permit);
     deliver(&mut members);
-    for id in [2, 3] {
+    for id in [second, third] {
         members.insert(id, Member::join(id, 3));
-        if let Some(first) = members.get_mut(&1) {
+        if let Some(first) = members.get_mut(&first) {
             first.greet(id, place(id));
         }
     }
@@ -540,6 +545,27 @@ fn goes_on_without_the_first(mistake: Option<Mistake>) -> bool {
 fn three_that_are_said_to_decide_go_on_when_one_is_lost_at_that_moment() {
     assert!(goes_on_without_the_first(None));
     assert!(!goes_on_without_the_first(Some(Mistake::DecidesEarly)), "the planted mistake is not found");
+}
+
+/// Two are left that wait equally long, and whose messages cross. Whether one of them leads in the end.
+fn one_of_two_is_elected(other: Id, mistake: Option<Mistake>) -> bool {
+    let mut members = grown([1, 2, other]);
+    members.values_mut().for_each(|member| member.mistake = mistake);
+    members.remove(&1);
+    for _ in 0..20 * super::TIMEOUT_TICKS {
+        members.values_mut().for_each(Member::tick);
+        deliver(&mut members);
+    }
+    members.values().any(Member::is_leading)
+}
+
+#[test]
+fn two_that_stand_together_do_not_do_so_for_ever() {
+    for other in (1..40).map(|times| 2 + times * super::SPREAD_TICKS) {
+        assert!(one_of_two_is_elected(other, None), "of 2 and {other}");
+        let is_found = !one_of_two_is_elected(other, Some(Mistake::StandsTogether));
+        assert!(is_found, "the planted mistake is not found with {other}");
+    }
 }
 
 #[test]
