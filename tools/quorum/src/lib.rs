@@ -269,8 +269,8 @@ impl Member {
         sorted(&self.node.store().conf().voters)
     }
 
-    /// Those of whom a majority decides, whoever is lost. While they change these are those of before: until others
-    /// know of the end of a change, they cannot elect anybody without most of those.
+    /// Those of whom any majority can go on. During a change of voters these are the voters before it: until others
+    /// know that it has ended, they cannot elect anybody without most of those.
     #[must_use]
     pub fn deciding(&self) -> &[Id] {
         &self.deciding

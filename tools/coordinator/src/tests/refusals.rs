@@ -202,7 +202,7 @@ fn of_two_hosts_that_do_not_hear_each_other_one_goes() {
         table.coordinator.handle(table.now, input);
         while table.coordinator.poll_output().is_some() {}
     };
-    // The one with fewer replicas, and one for all connections between them, whoever says so.
+    // The one with fewer replicas goes. Processes of both hosts complain, and the answer is the same for all.
     let mut table = placed(&[&[1, 2], &[1, 3], &[2, 3], &[1, 3]]);
     say(&mut table, "2.0", "0.0");
     say(&mut table, "0.0", "0.1");
