@@ -94,7 +94,10 @@ step 600 "a thousand jobs of the library in one process" cargo test --profile si
 step 600 "a minute of fuzzing" scripts/fuzz.sh 1000 --quick
 step 300 "locks and barriers, all schedules" scripts/loom.sh
 step 900 "release build" scripts/install.sh "$REDRT_PREFIX"
-step 1500 "jobs of real processes" cargo test -p redrt-tests --locked -- --test-threads=2
+# Those over several hosts wait most of the time.
+step 900 "jobs over several hosts" cargo test -p redrt-tests --locked --test hosts -- --test-threads=3
+step 1500 "jobs of real processes" cargo test -p redrt-tests --locked --lib --bins --test layers --test processes -- \
+    --test-threads=2
 step 300 "a minute of chaos over several hosts" scripts/chaos.sh 60 "$REDRT_SEED"
 step 1200 "clones of real processes" cargo test -p cloner-tests --locked -- --test-threads=2
 step 900 "mpi4py, and a program built by another MPI" scripts/mpi4py-tests.sh quick

@@ -4,10 +4,11 @@
 //! change nothing either. A reset connection must cost nobody. Every job that does otherwise is kept with the command
 //! that repeats it.
 
+use crate::alone::{Alone, Way};
 use crate::programs::Program;
-use crate::{Ended, Job, Random};
+use crate::{Ended, Random};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What is injected.
@@ -135,29 +136,28 @@ pub struct Findings {
     pub failures: Vec<(Outcome, String, Ended)>,
 }
 
-/// What is known of a program that is left alone.
-struct Undisturbed {
-    out: String,
-    took: Duration,
-    /// The most that a replica of each rank sends, by rank.
-    sends: Vec<u64>,
+/// Where a fault will be: a replica of a program, and the number of the job among those of the replica.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    program: Program,
+    degree: u16,
+    transport: &'a str,
+    rank: u32,
+    replica: u16,
+    moment: u32,
 }
-
-/// Programs left alone, by name, degree and transport.
-type AllUndisturbed = BTreeMap<(&'static str, u16, String), Undisturbed>;
 
 impl Plan {
     /// Runs it. `tell` is called after every job.
     pub fn run(&self, tell: &(dyn Fn(usize, usize) + Sync)) -> Findings {
-        let (undisturbed, trials) = self.trials();
+        let trials = self.trials();
         let count = trials.len();
         let waiting = Mutex::new(trials.into_iter().collect::<VecDeque<_>>());
         let findings = Mutex::new(Findings::default());
         let next = || lock(&waiting).pop_front();
         let work = || {
-            while let Some(trial) = next() {
-                let known = &undisturbed[&(trial.program.name, trial.degree, trial.transport.clone())];
-                let ended = self.job(&trial.program, trial.degree, &trial.transport).inject(&trial.fault).run();
+            while let Some((trial, known)) = next() {
+                let ended = self.way(&trial.program, trial.degree, &trial.transport).job().inject(&trial.fault).run();
                 let (outcome, why) = judge(&trial, &ended, &known.out);
                 lock(&findings).count(&trial, outcome, why, ended);
                 tell(count - lock(&waiting).len(), count);
@@ -171,73 +171,65 @@ impl Plan {
         findings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn job(&self, program: &Program, degree: u16, transport: &str) -> Job {
-        let options: Vec<_> = self.options.iter().map(String::as_str).collect();
-        Job::of(program).degree(degree).transport(transport).options(&options).limit(self.limit)
+    fn way<'a>(&'a self, program: &'a Program, degree: u16, transport: &'a str) -> Way<'a> {
+        Way { program, degree, transport, options: &self.options, limit: self.limit }
     }
 
-    fn trials(&self) -> (AllUndisturbed, Vec<Trial>) {
+    /// The jobs, and what their programs do alone: only of those that are run.
+    fn trials(&self) -> Vec<(Trial, Arc<Alone>)> {
         let mut random = Random::new(self.seed);
-        let mut undisturbed = AllUndisturbed::new();
-        let mut trials = Vec::new();
+        let places = self.sampled(self.places(), &mut random);
+        let trial = |place: Place<'_>| {
+            let known = self.way(&place.program, place.degree, place.transport).alone();
+            (self.draw(place, &known, &mut random), known)
+        };
+        places.into_iter().map(trial).collect()
+    }
+
+    fn places(&self) -> Vec<Place<'_>> {
+        let mut places = Vec::new();
         for program in &self.programs {
-            let out = self.job(program, 1, "shm").run().ended_well().out;
-            for degree in &self.degrees {
-                for transport in &self.transports {
-                    let job = self.job(program, *degree, transport).run().ended_well().printed(&out);
-                    let known =
-                        Undisturbed { out: out.clone(), took: job.took, sends: sends(&job, program.rank_count) };
-                    self.draw(program, *degree, transport, &known, &mut random, &mut trials);
-                    undisturbed.insert((program.name, *degree, transport.clone()), known);
+            for (degree, transport) in
+                self.degrees.iter().flat_map(|degree| self.transports.iter().map(move |one| (degree, one)))
+            {
+                for (rank, replica) in
+                    (0..program.rank_count).flat_map(|rank| (0..*degree).map(move |replica| (rank, replica)))
+                {
+                    let place = |moment| Place { program: *program, degree: *degree, transport, rank, replica, moment };
+                    places.extend((0..self.moment_count).map(place));
                 }
             }
         }
-        (undisturbed, self.sampled(trials, &mut random))
+        places
     }
 
-    fn draw(
-        &self,
-        program: &Program,
-        degree: u16,
-        transport: &str,
-        known: &Undisturbed,
-        random: &mut Random,
-        trials: &mut Vec<Trial>,
-    ) {
-        for rank in 0..program.rank_count {
-            for replica in 0..degree {
-                for moment in 0..self.moment_count {
-                    let kind = self.kinds[moment as usize % self.kinds.len()];
-                    let send = random.from_one_to(known.sends[rank as usize]);
-                    let fault = match kind {
-                        Kind::Kill => format!("kill:{rank}.{replica}@#{send}"),
-                        Kind::KillAtTime => {
-                            let millis = random.from_one_to(known.took.as_millis() as u64);
-                            format!("kill:{rank}.{replica}@{:.3}s", millis as f64 / 1000.0)
-                        }
-                        Kind::Flip => format!("flip:{rank}.{replica}@#{send}"),
-                        Kind::Wire => format!("wire:{rank}.{replica}@#{send}"),
-                        Kind::Reset => resets(program.rank_count, degree, (rank, replica), known, random),
-                    };
-                    let (program, transport) = (*program, transport.to_owned());
-                    let (rank, deferred) = (rank.into(), self.options.iter().any(|option| option == "deferred"));
-                    trials.push(Trial { program, degree, transport, kind, rank, replica, fault, deferred });
-                }
+    fn draw(&self, place: Place<'_>, known: &Alone, random: &mut Random) -> Trial {
+        let Place { program, degree, transport, rank, replica, moment } = place;
+        let kind = self.kinds[moment as usize % self.kinds.len()];
+        let send = random.from_one_to(known.sends[rank as usize]);
+        let fault = match kind {
+            Kind::Kill => format!("kill:{rank}.{replica}@#{send}"),
+            Kind::KillAtTime => {
+                let millis = random.from_one_to(known.took.as_millis() as u64);
+                format!("kill:{rank}.{replica}@{:.3}s", millis as f64 / 1000.0)
             }
-        }
+            Kind::Flip => format!("flip:{rank}.{replica}@#{send}"),
+            Kind::Wire => format!("wire:{rank}.{replica}@#{send}"),
+            Kind::Reset => resets(program.rank_count, degree, (rank, replica), known, random),
+        };
+        let deferred = self.options.iter().any(|option| option == "deferred");
+        Trial { program, degree, transport: transport.to_owned(), kind, rank: rank.into(), replica, fault, deferred }
     }
 
-    /// The number of trials that was asked for, drawn so that every row has its part.
-    fn sampled(&self, trials: Vec<Trial>, random: &mut Random) -> Vec<Trial> {
-        let Some(sample) = self.sample.filter(|sample| *sample < trials.len()) else { return trials };
-        let total = trials.len();
-        let mut sampled: Vec<Trial> = Vec::with_capacity(sample);
-        for number in 0..sample {
+    /// The number of places that was asked for, drawn so that every row has its part.
+    fn sampled<'a>(&self, places: Vec<Place<'a>>, random: &mut Random) -> Vec<Place<'a>> {
+        let Some(sample) = self.sample.filter(|sample| *sample < places.len()) else { return places };
+        let total = places.len();
+        let drawn = |number| {
             let (from, to) = (number * total / sample, (number + 1) * total / sample);
-            let at = from + (random.draw() % (to - from) as u64) as usize;
-            sampled.push(trials[at].clone());
-        }
-        sampled
+            places[from + (random.draw() % (to - from) as u64) as usize]
+        };
+        (0..sample).map(drawn).collect()
     }
 }
 
@@ -246,13 +238,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Resets of a replica's connections with others, before three of its sends.
-fn resets(
-    rank_count: u32,
-    degree: u16,
-    (rank, replica): (u32, u16),
-    known: &Undisturbed,
-    random: &mut Random,
-) -> String {
+fn resets(rank_count: u32, degree: u16, (rank, replica): (u32, u16), known: &Alone, random: &mut Random) -> String {
     let mut faults = Vec::new();
     while faults.len() < 3 {
         let peer = (random.draw() % u64::from(rank_count), random.draw() % u64::from(degree));
@@ -262,19 +248,6 @@ fn resets(
         }
     }
     faults.join(",")
-}
-
-/// How many messages each rank sends, as the summary tells; at least 1.
-pub(crate) fn sends(job: &Ended, rank_count: u32) -> Vec<u64> {
-    let mut sends = vec![1; rank_count as usize];
-    for exit in job.summary["exits"].as_array().into_iter().flatten() {
-        let rank = exit["replica"].as_str().and_then(|name| name.split('.').next()?.parse::<usize>().ok());
-        let sent = exit["messages_sent"].as_u64();
-        if let (Some(rank), Some(sent)) = (rank, sent) {
-            sends[rank] = sends[rank].max(sent);
-        }
-    }
-    sends
 }
 
 /// What became of a job, and why it is not right if it is not.

@@ -242,11 +242,15 @@ impl Lab {
 
     /// Cuts two hosts off from each other, and from nobody else.
     pub fn cut_between(&self, one: &str, other: &str) {
-        for (host, peer) in [(one, other), (other, one)] {
-            // To a card that there is not.
-            let to = ["ip", "neigh", "replace", &address(peer), "lladdr", "02:00:00:00:00:99", "nud", "permanent"];
-            run(self.on(host).args(to).args(["dev", "eth0"]));
-        }
+        self.cut_from(one, other);
+        self.cut_from(other, one);
+    }
+
+    /// Cuts one way from a host to another: nothing that the first sends reaches the other.
+    pub fn cut_from(&self, host: &str, peer: &str) {
+        // To a card that there is not.
+        let to = ["ip", "neigh", "replace", &address(peer), "lladdr", "02:00:00:00:00:99", "nud", "permanent"];
+        run(self.on(host).args(to).args(["dev", "eth0"]));
     }
 
     /// They hear each other again.

@@ -5,6 +5,7 @@
 //! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several, and
 //! [`council`] follows one whose root goes from one of them to another.
 
+mod alone;
 mod browser;
 pub mod campaign;
 pub mod changing;

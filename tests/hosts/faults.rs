@@ -169,6 +169,29 @@ fn of_two_hosts_that_do_not_hear_each_other_one_is_given_up() {
 }
 
 #[test]
+fn of_two_hosts_of_which_one_does_not_hear_the_other_one_is_given_up() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
+    lab.cut_from("h3", "h2");
+    job.wait_for("daemon-lost", 1);
+    let ended = finish(&lab, job).ended_well().said("do not hear each other");
+    assert_eq!(lost_hosts(&ended).len(), 1, "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+#[test]
+fn of_three_hosts_of_which_one_hears_no_other_two_or_one_are_given_up() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
+    lab.cut_between("h2", "h3");
+    lab.cut_between("h2", "h4");
+    job.wait_for("daemon-lost", 1);
+    let ended = finish(&lab, job).ended_well().said("do not hear each other");
+    assert!(matches!(lost_hosts(&ended).len(), 1 | 2), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+#[test]
 fn without_replicas_two_hosts_that_do_not_hear_each_other_end_the_job() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 1, HOSTS, &["--transport", "tcp"]);

@@ -1,13 +1,13 @@
 //! The seed → trials.
 
-use super::{ARBITRATE, Campaign, FlipSite, Trial, Undisturbed};
+use super::{ARBITRATE, Campaign, FlipSite, Trial};
 use crate::Random;
+use crate::alone::Alone;
 use crate::programs::Program;
-use std::collections::BTreeMap;
 
 impl Campaign {
     /// As many trials as were asked for, in an order in which any front of them has all programs, degrees and places.
-    pub(super) fn draw(&self, undisturbed: &BTreeMap<&'static str, Undisturbed>) -> Vec<Trial> {
+    pub(super) fn draw(&self) -> Vec<Trial> {
         let mut random = Random::new(self.seed);
         let cells = || {
             let degrees = self.degrees.iter().copied();
@@ -21,7 +21,7 @@ impl Campaign {
         let endless = order.iter().cycle().take(if order.is_empty() { 0 } else { self.fault_count });
         endless
             .map(|(degree, place, program)| {
-                let drawn = trial(*degree, *place, *program, &undisturbed[program.name], &mut random);
+                let drawn = trial(*degree, *place, *program, &self.alone(program), &mut random);
                 if self.arbitrates && *degree == 2 { arbitrated(drawn) } else { drawn }
             })
             .collect()
@@ -34,7 +34,7 @@ fn arbitrated(trial: Trial) -> Trial {
     Trial { options: options.chain([ARBITRATE]).collect(), ..trial }
 }
 
-fn trial(degree: u16, place: FlipSite, program: Program, known: &Undisturbed, random: &mut Random) -> Trial {
+fn trial(degree: u16, place: FlipSite, program: Program, known: &Alone, random: &mut Random) -> Trial {
     // The first rank is the one that prints.
     let is_output = place == FlipSite::Output;
     let rank = if is_output { 0 } else { random.draw() % u64::from(program.rank_count) };

@@ -17,14 +17,15 @@ mod table;
 pub use judge::{Fate, Record};
 pub use table::{Calm, calm_text, put_between_marks};
 
+use crate::alone::{Alone, Way};
 use crate::programs::Program;
 use crate::{Ended, Job};
 use clap::ValueEnum;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Where a bit flips.
@@ -128,13 +129,6 @@ impl Trial {
     }
 }
 
-/// What is known of a program that is left alone.
-struct Undisturbed {
-    out: String,
-    /// The most that a replica of each rank sends, by rank.
-    sends: Vec<u64>,
-}
-
 /// What a campaign found.
 #[derive(Debug, Default)]
 pub struct Findings {
@@ -147,8 +141,7 @@ pub struct Findings {
 impl Campaign {
     /// Runs it. `tell` is called after every job.
     pub fn run(&self, tell: &(dyn Fn(usize, usize) + Sync)) -> Findings {
-        let undisturbed: BTreeMap<_, _> = self.programs.iter().map(|one| (one.name, self.undisturbed(one))).collect();
-        let trials = self.draw(&undisturbed);
+        let trials = self.draw();
         let known = self.known();
         let count = trials.len();
         let findings = Mutex::new(Findings::default());
@@ -164,7 +157,7 @@ impl Campaign {
         let work = || {
             while let Some((trial, seed)) = next(&waiting) {
                 let ended = trial.job(seed, self.limit).run();
-                let record = judge::judge(&trial, seed, &ended, &undisturbed[trial.program.name].out);
+                let record = judge::judge(&trial, seed, &ended, &self.alone(&trial.program).out);
                 self.append(&record);
                 let mut findings = lock(&findings);
                 if let Some(why) = record.failure() {
@@ -182,10 +175,9 @@ impl Campaign {
         findings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn undisturbed(&self, program: &Program) -> Undisturbed {
-        let alone = Job::of(program).limit(self.limit).run().ended_well();
-        let replicated = Job::of(program).degree(2).limit(self.limit).run().ended_well().printed(&alone.out);
-        Undisturbed { out: alone.out, sends: crate::campaign::sends(&replicated, program.rank_count) }
+    /// What a program prints and sends when it is left alone.
+    fn alone(&self, program: &Program) -> Arc<Alone> {
+        Way { program, degree: 2, transport: "shm", options: &[], limit: self.limit }.alone()
     }
 
     /// The records that are there already, by id.
