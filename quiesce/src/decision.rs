@@ -198,9 +198,23 @@ impl Decisions {
         None
     }
 
-    /// Whether the leader should decide no more of a stream than it must: followers are too far behind.
+    /// Whether the leader should decide no more of a stream than it must: followers are too far behind. What they have
+    /// yet to hear of or to come to takes memory here or there, and what is sent meanwhile waits until they hold it.
     pub(crate) fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.count - self.stable > UNSTABLE_MAX || self.lag.has_sibling_behind(stream)
+    }
+
+    /// Whether this follower has told its leader that it is behind on any stream.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.lag.own().is_empty()
+    }
+
+    /// The sources of `count` wildcard receives of this stream are known that are not posted yet.
+    pub(crate) fn note_early(&mut self, stream: StreamId, count: u64, outputs: &mut VecDeque<Output>) {
+        if self.lag.learned(stream, count) || self.lag.asked(stream, count) {
+            self.tell_lag(outputs);
+        }
     }
 
     /// Tells the leader on which streams this follower is behind.

@@ -1,6 +1,9 @@
-//! A sender that is faster than its receiver waits, and does not run out of memory.
+//! A sender that is faster than its receiver waits, and does not run out of memory; nor does a replica that is faster
+//! than its sibling.
 
-use redrt_tests::{Job, compile_case};
+use redrt_tests::{Job, Running, compile_case};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// Messages of 8 and of 1024 bytes, as many as would take more than twice the limit if all were kept: each takes 512
 /// bytes beside its payload, and 32 MiB may be unacknowledged. The program itself has a few.
@@ -33,5 +36,42 @@ fn a_sender_that_waits_for_acknowledgements_goes_on_when_a_receiver_dies() {
         let job = Job::new(2, &program).degree(2).arguments(&["400000", "8"]).inject(kill);
         let ended = job.run().ended_well().printed(&sum);
         assert_eq!(ended.events("replica-lost").count(), 1, "{ended}");
+    }
+}
+
+/// How long a process must have had nothing to do to be called at rest.
+const REST: Duration = Duration::from_millis(300);
+
+/// Waits until a replica has not used the processor for a while.
+fn wait_for_rest(job: &Running, replica: &str) {
+    let path = format!("/proc/{}/schedstat", job.pid_of(replica));
+    let ran = || std::fs::read_to_string(&path).ok()?.split_whitespace().next()?.parse::<u64>().ok();
+    let seen = Cell::new((None, Instant::now()));
+    job.wait_until("rest", |_| {
+        let (now, (before, since)) = (ran(), seen.get());
+        if now != before {
+            seen.set((now, Instant::now()));
+        }
+        now == before && since.elapsed() > REST
+    });
+}
+
+/// What a rank asks of itself nobody else bounds. A leader must not go on alone for as long as its follower stands
+/// still: what the follower has yet to come to is kept, and what is sent to others waits behind it.
+#[test]
+fn a_leader_that_only_talks_to_itself_waits_for_its_follower() {
+    let program = compile_case("ahead");
+    for (kind, count) in [("message", 1_000_000_u64), ("window", 400_000)] {
+        let job = Job::new(1, &program).degree(2).arguments(&[kind, &count.to_string()]).start();
+        job.wait_until("computing", |job| job.output().contains("computing"));
+        job.signal_replica("0.1", libc::SIGSTOP);
+        wait_for_rest(&job, "0.0");
+        job.signal_replica("0.1", libc::SIGCONT);
+        let ended = job.wait().ended_well().printed(&format!("computing\n{}\n", count * (count - 1) / 2));
+        let mib = |line: &str| line.split_once("it had ")?.1.strip_suffix(" MiB")?.parse::<u32>().ok();
+        let had: Vec<_> = ended.err.lines().filter_map(mib).collect();
+        println!("{count} of {kind}: {had:?} MiB");
+        assert_eq!(had.len(), 2, "{ended}");
+        assert!(had.iter().all(|mib| *mib <= 40), "{had:?} MiB\n{ended}");
     }
 }

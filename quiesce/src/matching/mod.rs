@@ -242,6 +242,13 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         Arrived::Queued
     }
 
+    /// How many wildcard receives have a source by a decision that came before they were posted.
+    #[must_use]
+    #[inline]
+    pub fn early_count(&self) -> usize {
+        self.decided_early.len()
+    }
+
     /// Takes a receive back; `false` when it is not waiting. In a follower this can free messages that an undecided
     /// wildcard held: the pairs are appended to `matched`.
     pub fn cancel(&mut self, receive: R, matched: &mut Vec<Match<R, M>>) -> bool {

@@ -34,7 +34,7 @@ use crate::hashable_map::{ChannelKey, Channels};
 use crate::mutation::Mutation;
 use crate::outcome::{DecisionKey, Outcome, StreamId};
 use crate::view::{Protocol, Service, service};
-use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
+use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -363,10 +363,25 @@ impl Replica {
     }
 
     /// Whether a decision that can be put off should be: followers have yet to hear of many, or to come to them. Such
-    /// are those that nothing has happened, and readings of clocks.
+    /// are those that nothing has happened, readings of clocks, and the sources of receives that are not posted yet.
     #[must_use]
     pub fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.decisions.is_far_ahead(stream)
+    }
+
+    /// Whether this follower has told its leader that it has yet to come to many outcomes of some stream.
+    #[must_use]
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.decisions.is_behind()
+    }
+
+    /// A follower knows the sources of `count` wildcard receives of this context that its program has not posted yet
+    /// ([`matching::Queues::early_count`](crate::matching::Queues::early_count)). It is called when it learns of one,
+    /// and, while [`is_behind`](Self::is_behind), when one is posted: the leader is told when they are many, and few
+    /// again.
+    pub fn note_early(&mut self, context: ContextId, count: u64) {
+        self.decisions.note_early(StreamId::Match(context), count, &mut self.outputs);
     }
 
     /// Decisions that some live sibling may not hold yet.

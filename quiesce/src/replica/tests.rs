@@ -274,6 +274,21 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
 }
 
 #[test]
+fn leader_is_far_ahead_until_its_follower_has_posted_most_of_the_receives_that_are_decided() {
+    let (context, other) = (ContextId(7), ContextId(8));
+    let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));
+    for (early, told) in [(200, 0), (256, 0), (257, 1), (300, 1), (65, 1), (64, 0), (0, 0)] {
+        follower.note_early(context, early);
+        for frame in behind(&mut follower) {
+            leader.handle(ReplicaId::new(0, 1), frame).unwrap();
+        }
+        assert_eq!(follower.is_behind(), told == 1);
+        assert_eq!(leader.is_far_ahead(StreamId::Match(context)), told == 1, "{early}");
+        assert!(!leader.is_far_ahead(StreamId::Match(other)));
+    }
+}
+
+#[test]
 fn new_leader_hears_again_who_is_behind() {
     let (mut leader, mut follower) = (replica((0, 0), 3), replica((0, 2), 3));
     (0..2000).for_each(|index| leader.decide(thread(index), Outcome::Flag(true)));

@@ -27,6 +27,7 @@ pub mod matching;
 pub mod meeting;
 pub mod message;
 pub mod outgoing;
+mod parting;
 mod passive;
 pub mod payload;
 pub mod reading;
@@ -54,6 +55,7 @@ use matching::Contexts;
 use meeting::Meetings;
 use message::Message;
 use outgoing::Outgoings;
+use parting::Parting;
 use passive::Waiters;
 use reading::Readings;
 use redrt_process::clock::monotonic_ns;
@@ -110,6 +112,7 @@ pub struct Engine {
     /// What was sent to whom, if that is wanted.
     traffic: Option<Box<Traffic>>,
     shares_core: bool,
+    parting: Parting,
     /// Whether a thread is polling or sleeping on the transports now.
     polling: bool,
     waiters: Waiters,
@@ -173,6 +176,7 @@ impl Engine {
             traces: setup.traces,
             traffic: setup.traffic,
             shares_core: setup.shares_core,
+            parting: Parting::default(),
             polling: false,
             waiters: Waiters::default(),
             asleep: None,
@@ -571,6 +575,9 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             if progressed {
+                if yielding.has_begun() && engine.parting.has_waited(sleep::switches) {
+                    parting::part();
+                }
                 (idle, yielding, spun) = (0, Yielding::default(), 0);
                 continue;
             }
@@ -609,6 +616,14 @@ impl Cell {
             }
             engine = self.sleep(engine);
             (idle, yielding, spun) = (0, Yielding::default(), 0);
+        }
+    }
+
+    /// Waits until a wildcard receive of this context may be posted; see [`Engine::is_crowded`].
+    #[inline]
+    pub fn wait_until_not_crowded(&self, context: u64) {
+        if self.lock().is_crowded(context) {
+            self.wait_for(|engine| (!engine.is_crowded(context)).then_some(()));
         }
     }
 

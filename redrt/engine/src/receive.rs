@@ -259,6 +259,9 @@ impl Engine {
                 self.deliver(taken.message, request);
             }
         }
+        if source.is_none() {
+            self.wildcard_posted(context);
+        }
         request
     }
 

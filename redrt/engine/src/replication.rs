@@ -62,6 +62,8 @@ pub struct Replication {
     ahead_count: u32,
     /// `redrun` was told that this process cannot go on while copies of its rank stand ready.
     is_known_hindered: bool,
+    /// Somebody waits for followers to come near enough ([`Engine::is_crowded`]).
+    is_crowded: bool,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
 
@@ -81,6 +83,7 @@ impl Replication {
             idle_flushes: 0,
             ahead_count: 0,
             is_known_hindered: false,
+            is_crowded: false,
             matched: Vec::new(),
         }
     }
@@ -377,6 +380,7 @@ impl Engine {
                 let mut matched = std::mem::take(&mut self.replication().matched);
                 self.contexts.get(context).queues.apply_decision(index, source, &mut matched);
                 self.deliver_all(matched);
+                self.note_early(context);
             }
             Output::Decided { key } => {
                 self.signals.is_told |= key.stream == StreamId::Signals;

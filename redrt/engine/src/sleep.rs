@@ -59,6 +59,11 @@ pub struct Yielding {
 }
 
 impl Yielding {
+    /// Whether the process has yielded in this wait.
+    pub fn has_begun(&self) -> bool {
+        self.yields > 0
+    }
+
     /// Whether to yield once more instead of going to sleep. `switches` counts how often somebody else was given the
     /// core.
     pub fn goes_on(&mut self, switches: impl Fn() -> u64) -> bool {

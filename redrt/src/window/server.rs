@@ -137,8 +137,9 @@ pub async fn serve(window: Arc<Window>) -> Outcome {
 
 async fn serve_all(window: &Arc<Window>) -> Outcome {
     while !lock(&window.served).is_closed {
-        let inbox = Inbox::default();
-        let id = engine::cell().lock().post(window.context(Purpose::Requests), None, None, inbox.target());
+        let (inbox, context) = (Inbox::default(), window.context(Purpose::Requests));
+        poll_fn(|_| if engine::cell().lock().is_crowded(context) { Poll::Pending } else { Poll::Ready(()) }).await;
+        let id = engine::cell().lock().post(context, None, None, inbox.target());
         let origin = finish(id).await.source as u32;
         let message = inbox.take();
         let Some((request, data)) = Request::decode(&message) else {

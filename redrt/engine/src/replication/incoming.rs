@@ -80,7 +80,11 @@ impl Engine {
             Kind::Ack => self.heed(replica, Frame::Ack { context, upto: sequence }),
             Kind::AckOne => self.heed(replica, Frame::AckOne { context, sequence }),
             Kind::Protocol => match self.collect_parts(from, header, digest, body)? {
-                Some(frame) => self.heed(replica, frame),
+                Some(frame) => {
+                    let heeded = self.heed(replica, frame);
+                    self.sibling_spoke();
+                    heeded
+                }
                 None => Ok(()),
             },
             Kind::Whereabouts => self.handle_whereabouts(from, header, body),

@@ -135,6 +135,49 @@ impl Engine {
         self.carry_out();
     }
 
+    /// A follower tells its leader how many wildcard receives of a context are decided before they are posted.
+    pub(crate) fn note_early(&mut self, context: u32) {
+        let contexts = self.contexts.get(context);
+        let (id, count) = (contexts.id, contexts.queues.early_count());
+        self.replication().replica.note_early(id, count as u64);
+    }
+
+    /// A follower has posted a wildcard receive.
+    #[inline]
+    pub(crate) fn wildcard_posted(&mut self, context: u32) {
+        if self.replication.as_ref().is_some_and(|replication| replication.replica.is_behind()) {
+            self.note_early(context);
+            self.carry_out();
+        }
+    }
+
+    /// Whether a wildcard receive of this context should not be posted yet: this process would decide its source, and
+    /// followers have yet to hear of many decisions, or to post many receives that are decided. What waits for
+    /// `completions` is then told when that may be over.
+    ///
+    /// A leader cannot wait for ever so. All that followers need to come as far as it has been sent to them, or to
+    /// those who send to them. That holds of what this process has come to itself, so a new leader goes through what
+    /// its predecessor has decided without waiting.
+    pub fn is_crowded(&mut self, context: u64) -> bool {
+        if !self.replication.as_ref().is_some_and(|replication| replication.has_siblings && replication.is_deciding()) {
+            return false;
+        }
+        let context = self.contexts.index(context);
+        let contexts = self.contexts.get(context);
+        let (id, early) = (contexts.id, contexts.queues.early_count());
+        let replication = self.replication();
+        let is_crowded = early == 0 && replication.is_far_ahead(StreamId::Match(id));
+        replication.is_crowded |= is_crowded;
+        is_crowded
+    }
+
+    /// A sibling has said how far it is: who waits for that looks again.
+    pub(crate) fn sibling_spoke(&mut self) {
+        if std::mem::take(&mut self.replication().is_crowded) {
+            self.requests.completions += 1;
+        }
+    }
+
     /// The replicas of this rank took different paths: the decision of the leader does not fit what this one asked.
     pub fn diverged<T>(&self, expected: &str, decided: &Outcome) -> Option<T> {
         let message = format!(

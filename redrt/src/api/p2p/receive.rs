@@ -37,6 +37,9 @@ fn begin_and<T>(
         return Ok(None);
     };
     let target = buffers::incoming(buf, count, datatype)?;
+    if selector.source.is_none() {
+        engine::cell().wait_until_not_crowded(comm.context);
+    }
     let mut engine = engine::cell().lock();
     let request = engine.post(comm.context, selector.source, selector.tag, target);
     Ok(Some(then(&mut engine, request)))
