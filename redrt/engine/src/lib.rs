@@ -553,6 +553,9 @@ impl Cell {
             self.take_news(&mut engine);
             let missing = wanted.missing(engine.requests.completions);
             let progressed = engine.progress(missing);
+            if progressed && yielding.has_begun() && engine.parting.has_waited(sleep::switches) {
+                parting::part();
+            }
             if tasks::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
                 drop(engine);
@@ -575,9 +578,6 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             if progressed {
-                if yielding.has_begun() && engine.parting.has_waited(sleep::switches) {
-                    parting::part();
-                }
                 (idle, yielding, spun) = (0, Yielding::default(), 0);
                 continue;
             }

@@ -10,16 +10,16 @@ use libc::cpu_set_t;
 use redrt_process::pause;
 
 /// Waits that a yield has ended, after which it is counted who used the core meanwhile.
-const WAITS: u32 = 64;
+const WAITS: u32 = 32;
 
 /// Of these waits, how many must have given the core to somebody else for the core to be called shared.
 const SWITCHES_MIN: u64 = WAITS as u64 / 2;
 
-/// Rows of [`WAITS`] on a shared core before it is asked whether another one is idle: some milliseconds, so that it
-/// costs nothing beside the waits, and so that the kernel's own balancing comes first.
-const PATIENCE: u32 = 16;
+/// Rows of [`WAITS`] on a shared core before it is asked whether another one is idle: half a millisecond, so that it
+/// costs little beside the waits. The kernel's own balancing takes five to ten.
+const PATIENCE: u32 = 4;
 
-/// Most such rows, where asking was in vain or moving did not help.
+/// Most such rows: it is one more each time that it has asked.
 const PATIENCE_MAX: u32 = 1024;
 
 /// Watches how often this process's waits hand its core to others.
@@ -57,7 +57,7 @@ impl Parting {
             return false;
         }
         self.rows = 0;
-        self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        self.patience = (self.patience + 1).min(PATIENCE_MAX);
         true
     }
 }
@@ -120,10 +120,8 @@ mod tests {
     fn only_who_hands_its_core_to_others_asks_and_ever_more_seldom() {
         let mut parting = Parting::default();
         assert_eq!(waits_before_asking(&mut parting, 0), None);
-        assert_eq!(waits_before_asking(&mut parting, 1), Some(WAITS * PATIENCE));
-        assert_eq!(waits_before_asking(&mut parting, 1), Some(WAITS * PATIENCE * 2));
-        for _ in 0..10 {
-            waits_before_asking(&mut parting, 1);
+        for rows in PATIENCE..=PATIENCE_MAX {
+            assert_eq!(waits_before_asking(&mut parting, 1), Some(WAITS * rows));
         }
         assert_eq!(waits_before_asking(&mut parting, 1), Some(WAITS * PATIENCE_MAX));
     }
