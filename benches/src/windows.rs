@@ -26,8 +26,16 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
             let Some(mut command) = library.command(2, Transport::SharedMemory, program) else { continue };
             eprintln!("redrt-bench: windows, run {run} of {}, {}", effort.runs, library.name);
             command.arg(if effort.quick { "0.01" } else { "0.1" });
-            for line in runner::output(&mut command)?.lines() {
-                let name = &library.name;
+            let name = &library.name;
+            let printed = match runner::output(&mut command) {
+                Ok(printed) => printed,
+                Err(error) if library.is_redrt() => return Err(error),
+                Err(_) => {
+                    found.note(format!("Runs with {name} that did not end well are left out"));
+                    continue;
+                }
+            };
+            for line in printed.lines() {
                 let (row, value) = parse(line).with_context(|| format!("{name} printed {line:?}"))?;
                 found.add(row, "µs", Some(Goal::Ratio(1.0)), number, value);
             }

@@ -1,6 +1,7 @@
 //! Engines of two ranks over a network that is not the library's own: point-to-point messages of all kinds.
 
 pub mod alone;
+mod followers;
 mod unix;
 
 use super::link::{Identity, Links};
@@ -17,6 +18,7 @@ use redrt_wire::card::{Card, Endpoint};
 use redrt_wire::control::{Options, Transport};
 use redrt_wire::secret::Secret;
 use sdc_detect::Element;
+use std::ops::RangeFrom;
 use std::sync::Arc;
 use unix::{Listener, Unix};
 
@@ -113,7 +115,11 @@ impl Job {
     }
 
     fn progress(&mut self) {
-        for (engine, listener) in self.engines.iter_mut().zip(&self.listeners) {
+        self.progress_of(0..);
+    }
+
+    fn progress_of(&mut self, which: RangeFrom<usize>) {
+        for (engine, listener) in self.engines.iter_mut().zip(&self.listeners).skip(which.start) {
             while let Some(incoming) = listener.accept() {
                 engine.add_receiver(incoming);
             }

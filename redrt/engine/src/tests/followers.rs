@@ -1,0 +1,102 @@
+//! A leader whose rank only talks to itself, beside followers that come to the same later, or never.
+
+use super::super::Engine;
+use super::super::payload::{Payload, Target};
+use super::super::send::SendArguments;
+use super::Job;
+use redrt_types::{ReplicaId, View, VirtualRank};
+use sdc_detect::Element;
+
+const CONTEXT: u64 = 7;
+
+/// More than a leader may be ahead of a follower: those that its follower is behind, and those on their way.
+const AHEAD_MAX: usize = 1500;
+
+/// Sends a message to the own rank, and receives one from any source.
+fn talk(engine: &mut Engine) {
+    let mut place = [0; 8];
+    engine.send(SendArguments {
+        context: CONTEXT,
+        source: 0,
+        to: VirtualRank(0),
+        tag: 3,
+        payload: Payload::Owned(Box::new([5; 8])),
+        element: Element::U8,
+        synchronous: false,
+    });
+    let target = Target { start: place.as_mut_ptr(), capacity: 8, scatter: None };
+    let request = engine.post(CONTEXT, None, None, target);
+    assert!(engine.requests.is_complete(request));
+    engine.requests.take(request);
+    assert_eq!(place, [5; 8]);
+}
+
+fn early_count(engine: &mut Engine) -> usize {
+    let context = engine.contexts.index(CONTEXT);
+    engine.contexts.get(context).queues.early_count()
+}
+
+/// Lets the first replica go on until it is crowded; how often it has talked.
+fn run_ahead(job: &mut Job, progress: fn(&mut Job)) -> usize {
+    let times = (0..2 * AHEAD_MAX).position(|_| {
+        progress(job);
+        let is_crowded = job.engines[0].is_crowded(CONTEXT);
+        if !is_crowded {
+            talk(&mut job.engines[0]);
+        }
+        is_crowded
+    });
+    times.expect("it is crowded some time")
+}
+
+#[test]
+fn who_talks_to_itself_waits_for_a_follower_that_does_not_come_as_far() {
+    let mut job = Job::new(2);
+    let ahead = run_ahead(&mut job, Job::progress);
+    assert!(early_count(&mut job.engines[1]) <= ahead && ahead <= AHEAD_MAX, "{ahead}");
+    let mut steps = 0;
+    while job.engines[0].is_crowded(CONTEXT) {
+        assert!(steps < ahead, "its follower has come as far");
+        talk(&mut job.engines[1]);
+        job.progress();
+        steps += 1;
+    }
+    assert!(steps > 0 && early_count(&mut job.engines[1]) <= 64);
+    assert!(!job.engines[1].is_crowded(CONTEXT), "a follower does not decide");
+}
+
+#[test]
+fn who_talks_to_itself_waits_for_a_follower_that_hears_nothing() {
+    let mut job = Job::new(2);
+    // They are connected.
+    (0..10).for_each(|_| job.progress());
+    let ahead = run_ahead(&mut job, |job| {
+        job.engines[0].progress(1);
+        job.engines[0].flush();
+    });
+    assert!(ahead <= AHEAD_MAX, "{ahead}");
+    let completions = job.engines[0].requests.completions;
+    (0..10).for_each(|_| job.progress());
+    assert!(job.engines[0].requests.completions > completions, "who waits for that looks again");
+}
+
+#[test]
+fn a_new_leader_goes_through_what_is_decided_without_waiting_and_then_waits() {
+    let mut job = Job::new(3);
+    run_ahead(&mut job, Job::progress);
+    let view = View::initial(&job.engines[0].world.clone()).without(&[ReplicaId::new(0, 0)]);
+    job.engines.iter_mut().skip(1).for_each(|engine| engine.apply_view(view.clone()));
+    (0..100).for_each(|_| job.progress_of(1..));
+    let early = early_count(&mut job.engines[1]);
+    assert!(early > 256, "{early}");
+    for _ in 0..early {
+        assert!(!job.engines[1].is_crowded(CONTEXT));
+        talk(&mut job.engines[1]);
+        job.progress_of(1..);
+    }
+    assert!(job.engines[1].is_crowded(CONTEXT), "the last one has not come as far");
+    while job.engines[1].is_crowded(CONTEXT) {
+        talk(&mut job.engines[2]);
+        job.progress_of(1..);
+    }
+}
