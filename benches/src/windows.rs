@@ -31,7 +31,8 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
                 Ok(printed) => printed,
                 Err(error) if library.is_redrt() => return Err(error),
                 Err(_) => {
-                    found.note(format!("Runs with {name} that did not end well are left out"));
+                    found.note(format!("With {name} run {run} did not end well, and there is none after it"));
+                    programs[number] = None;
                     continue;
                 }
             };
