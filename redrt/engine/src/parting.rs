@@ -85,7 +85,7 @@ pub fn part() {
     // SAFETY: - it has no arguments.
     let here = unsafe { libc::sched_getcpu() };
     let (true, Ok(here)) = (is_known && count > 1, usize::try_from(here)) else { return };
-    if !runnable(&load).is_some_and(|running| running <= count) {
+    if runnable(&load).is_none_or(|running| running > count) {
         return;
     }
     let mut others = allowed;
