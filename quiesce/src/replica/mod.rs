@@ -377,7 +377,7 @@ impl Replica {
     }
 
     /// A follower knows the sources of `count` wildcard receives of this context that its program has not posted yet
-    /// ([`matching::Queues::early_count`](crate::matching::Queues::early_count)). It is called when it learns of one,
+    /// ([`MatchQueues::early_count`](crate::matching::MatchQueues::early_count)). It is called when it learns of one,
     /// and, while [`is_behind`](Self::is_behind), when one is posted: the leader is told when they are many, and few
     /// again.
     pub fn note_early(&mut self, context: ContextId, count: u64) {
