@@ -20,7 +20,7 @@ const ONE_RUN_FROM: u32 = 64;
 
 const RANK_COUNTS: [u32; 6] = [2, 4, 16, 64, 128, 256];
 const DEPTHS: [u32; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
-/// Messages that are kept for a late replica. Their sender waits for it beyond 32 MiB, some 60,000 of them; and here the
+/// Messages that are kept for a late replica. Their sender waits for it beyond 32 MiB, some 60,000 of them, and the
 /// late replica waits for the last one.
 const RETAINED_DEPTHS: [u32; 5] = [10, 100, 1_000, 10_000, 50_000];
 const COMMUNICATORS: [u32; 5] = [1, 10, 100, 1_000, 10_000];
