@@ -56,10 +56,8 @@ impl Beside {
 
     /// Says something below the table: why something is not in it.
     pub fn note(&mut self, note: String) {
-        if !self.notes.contains(&note) {
-            eprintln!("redrt-bench: {note}");
-            self.notes.push(note);
-        }
+        eprintln!("redrt-bench: {note}");
+        self.notes.push(note);
     }
 
     /// Of each library that was measured, the medians of the rows that have a number between these words, over that

@@ -171,7 +171,7 @@ impl Engine {
         is_crowded
     }
 
-    /// A sibling has said how far it is: who waits for that looks again.
+    /// A sibling has said how far it is. Whatever waits for that looks again.
     pub(crate) fn sibling_spoke(&mut self) {
         if std::mem::take(&mut self.replication().is_crowded) {
             self.requests.completions += 1;
