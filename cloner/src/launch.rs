@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 
 const SETUP_FAILED: i32 = 73;
 
+/// Of [`Running::wait`].
+const KILLED_CODE: i32 = 128 + Signal::SIGKILL as i32;
+
 /// What the new process works with.
 pub struct Inside {
     /// The agent's listening socket.
@@ -43,6 +46,12 @@ impl Inside {
         self.listener
     }
 }
+
+/// The new process was killed before it ran: somebody's SIGKILL, or the system's for want of memory. It says nothing
+/// against its program or image.
+#[derive(thiserror::Error, Debug)]
+#[error("the new process was killed before it ran")]
+pub struct KilledBefore;
 
 /// A process that runs.
 pub struct Running {
@@ -199,7 +208,11 @@ impl Running {
         let pid = what.pop_if(|first| *first == BOUND).map(|_| control::listener_pid(&self.socket));
         if let Some(Err(error)) = pid {
             self.kill();
-            return Err(io::Error::other(format!("cannot connect to the new process: {error}")));
+            return Err(match error.kind() {
+                // Nobody else closes it.
+                io::ErrorKind::ConnectionRefused => io::Error::other(KilledBefore),
+                _ => io::Error::other(format!("cannot connect to the new process: {error}")),
+            });
         }
         told.read_to_end(&mut what)?;
         if let Some(told) = destination::complaint(&what) {
@@ -209,8 +222,10 @@ impl Running {
         match pid {
             Some(Ok(pid)) => self.pid = pid,
             _ => {
-                let code = self.wait();
-                return Err(io::Error::other(format!("the new process has ended before it ran, exit code {code:?}")));
+                return Err(match self.wait()? {
+                    KILLED_CODE => io::Error::other(KilledBefore),
+                    code => io::Error::other(format!("the new process has ended before it ran, exit code {code}")),
+                });
             }
         }
         let named = control::socket_path(self.pid)?;
@@ -219,11 +234,18 @@ impl Running {
         Ok(self)
     }
 
-    /// Asks the agent of a copy, which answers when all threads are there, and lets them begin.
+    /// Asks the agent of a copy, which answers when all threads are there, and lets them begin. One that has ended
+    /// meanwhile has begun, too: [`Running::wait`] says how it ended.
     pub fn begin(&self) -> io::Result<()> {
-        let stream = UnixStream::connect(&self.socket)?;
-        let control = Control::from_stream(stream).map_err(|error| io::Error::other(error.told()))?;
-        control.begin()
+        let stream = match UnixStream::connect(&self.socket) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+            stream => stream?,
+        };
+        match Control::from_stream(stream) {
+            Ok(control) => control.begin(),
+            Err(error) if error.is_of_end() => Ok(()),
+            Err(error) => Err(io::Error::other(error.told())),
+        }
     }
 
     /// Waits for its end; its exit code, 128 and the number for a signal.

@@ -457,6 +457,41 @@ fn a_checkpoint_is_taken_right_after_one_that_was_given_up() {
     is_right(ended);
 }
 
+/// A process that is becoming what an image in this directory has: it reads that, in a namespace of its own.
+fn loading(store: &Path) -> Option<i32> {
+    let has_image = |id: i32| {
+        let files = std::fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
+        let mut paths = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        paths.any(|path| path.starts_with(store) && path.extension().is_some_and(|extension| extension == "image"))
+    };
+    let is_inside = |id: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        ids.is_some_and(|ids| ids.split_whitespace().count() > 1)
+    };
+    let mut all = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    all.find_map(|entry| entry.file_name().to_str()?.parse().ok().filter(|id| is_inside(*id) && has_image(*id)))
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_is_loaded_says_nothing_against_its_checkpoint() {
+    let store = store();
+    // Takes a moment to load.
+    let ended = while_computing(LIMIT, until(1, "auto", &store).environment("UNTIL_MIB", "256"), |job| {
+        checkpoint(job);
+        job.kill_replica("1.0");
+        let loads = std::cell::Cell::new(None);
+        job.wait_until("a process is loaded", |_| {
+            loads.set(loading(store.path()));
+            loads.get().is_some()
+        });
+        loads.get().into_iter().for_each(kill);
+        job.wait_for("went-back", 1);
+    });
+    let ended = is_right(ended).said("the job goes back to checkpoint 1, for the 2. time");
+    assert!(!ended.err.contains("cannot be loaded"), "{ended}");
+}
+
 #[test]
 fn a_torn_image_is_passed_over_and_told() {
     let (begin, store, stop) = computing(1);

@@ -3,7 +3,7 @@
 use super::super::spawn::CONTROL_FD;
 use super::{CLONER_FD, Daemon, Reply};
 use anyhow::{Context, Result};
-use cloner::launch::{self, Inside, Running};
+use cloner::launch::{self, Inside, KilledBefore, Running};
 use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use redrt_wire::daemon::Application;
 use std::convert::Infallible;
@@ -32,7 +32,8 @@ pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<Infallible
             io::Error::new(error.kind(), format!("Failed to run {}: {error}", application.program.display()))
         }
         Err(error) => error,
-    })?;
+    });
+    let running = unless_killed(running)?;
     daemon.say(&Reply::Running { pid: running.pid as i32 })?;
     stay(running)
 }
@@ -53,6 +54,16 @@ fn leave_open(inside: &Inside) -> io::Result<()> {
     Ok(())
 }
 
+/// A process that was killed before it ran is lost as one that was killed later: this one ends in the same way.
+pub fn unless_killed(running: io::Result<Running>) -> io::Result<Running> {
+    if let Err(error) = &running
+        && error.get_ref().is_some_and(|inner| inner.is::<KilledBefore>())
+    {
+        end_by(Signal::SIGKILL);
+    }
+    running
+}
+
 /// Waits for the end of the process and ends in the same way.
 pub fn stay(running: Running) -> Result<Infallible> {
     // Whatever this process keeps open would seem to be kept open by the program.
@@ -60,11 +71,16 @@ pub fn stay(running: Running) -> Result<Infallible> {
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
     let code = running.wait()?;
     if let Some(killer) = (code > 128).then(|| Signal::try_from(code - 128).ok()).flatten() {
-        let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
-        // SAFETY: the default action installs no handler.
-        let _ = unsafe { signal(killer, SigHandler::SigDfl) };
-        let _ = raise(killer);
+        end_by(killer);
     }
     // Without returning to those who think that they have descriptors.
     std::process::exit(code)
+}
+
+/// Ends this process by a signal, unless that is none that ends processes.
+fn end_by(killer: Signal) {
+    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    // SAFETY: the default action installs no handler.
+    let _ = unsafe { signal(killer, SigHandler::SigDfl) };
+    let _ = raise(killer);
 }

@@ -41,7 +41,7 @@ pub fn load(path: &Path, key: Option<&Secret>, daemon: &mut Daemon) -> Result<In
             drop_capabilities: inside.drop_capabilities,
         })
     });
-    let running = running.with_context(|| format!("{name} does not become a process"))?;
+    let running = hold::unless_killed(running).with_context(|| format!("{name} does not become a process"))?;
     if let Err(error) = running.begin() {
         running.kill();
         return Err(error).with_context(|| format!("the process in {name} does not go on"));
