@@ -2,8 +2,8 @@
 # Installs what scripts/test.sh needs besides a Rust toolchain: scripts/setup-tests.sh TOOLS
 #
 # Compilers for C, C++ and Fortran and Python by apt-get, if it is there and this is root; else it says what is missing.
-# Into the directory
-# TOOLS: a kernel for the virtual machine of a test, and cargo-deny, unless it can be found.
+# Into the directory TOOLS: a kernel for the virtual machine of a test. cargo-deny is installed as cargo installs
+# programs, unless it is there.
 set -euo pipefail
 
 if [ $# != 1 ]; then
@@ -11,7 +11,6 @@ if [ $# != 1 ]; then
     exit 2
 fi
 tools=$1
-PATH=$tools/bin:$PATH
 
 for program in cargo rustc; do
     command -v $program >/dev/null || { echo "$program is missing: install Rust first" >&2 && exit 1; }
@@ -97,9 +96,10 @@ if [ ! -d "$tools/kernel" ] && command -v apt-get dpkg >/dev/null; then
     fi
 fi
 
-if ! command -v cargo-deny >/dev/null; then
-    # Unoptimized: it takes minutes to build as it is, and runs for a second.
-    CARGO_PROFILE_DEV_DEBUG=0 cargo install --locked --debug --root "$tools" --target-dir "$tools/build" cargo-deny
+if ! cargo deny --version >/dev/null 2>&1; then
+    # Where cargo puts what users install, so that another checkout finds it. Unoptimized: it takes minutes to build as
+    # it is, and runs for a second.
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --locked --debug --target-dir "$tools/build" cargo-deny
     rm -rf "$tools/build"
 fi
 

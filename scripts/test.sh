@@ -15,7 +15,6 @@ export CARGO_TARGET_DIR=$target CARGO_TERM_PROGRESS_WHEN=never REDRT_SEED=${REDR
 export CARGO_INCREMENTAL=0
 # Where the process tests and the Python part find the installation.
 export REDRT_PREFIX=$target/test-prefix
-export PATH=$target/test-tools/bin:$PATH
 logs=$target/test-logs
 rm -rf "$logs"
 mkdir -p "$logs"

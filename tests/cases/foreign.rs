@@ -61,8 +61,7 @@ fn a_script_whose_program_uses_another_mpi_is_ended_when_it_prints() {
     write("main.c", &format!("{begins}    printf(\"begun\\n\");\n    fflush(stdout);\n    return sleep(300);\n}}\n"));
     cc(&["-o", "app", "main.c", "-L.", "-lsolver", "-Wl,-rpath,$ORIGIN"], directory.path());
     let script = directory.path().join("script");
-    write("script", &format!("#!/bin/sh\n{}/app\necho done\n", directory.path().display()));
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
+    script_file::write(&script, &format!("#!/bin/sh\n{}/app\necho done\n", directory.path().display()));
     for degree in [1, 2] {
         let ended =
             Job::new(2, &script).degree(degree).run().ended_with(2).said("is built for Open MPI (libmpi.so.20)");

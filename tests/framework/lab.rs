@@ -366,9 +366,7 @@ fn write_files(directory: &Path, names: &[String], host_count: u32) {
              BatchMode yes\n ConnectTimeout 7\n"
         ),
     );
-    write("ssh", &format!("#!/bin/sh\nexec ssh -F {here}/ssh_config \"$@\"\n"));
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(directory.join("ssh"), mode).expect("the file is there");
+    script_file::write(directory.join("ssh"), &format!("#!/bin/sh\nexec ssh -F {here}/ssh_config \"$@\"\n"));
     write("slurm.conf", &slurm_conf(directory, host_count));
 }
 

@@ -4,7 +4,6 @@ use crate::{HOSTS, nothing_left};
 use redrt_tests::lab::{address, lab};
 use redrt_tests::{Job, prefix};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -78,11 +77,7 @@ fn a_rankfile_puts_replicas_where_it_says_and_their_siblings_elsewhere() {
 fn the_scripts_for_pbs_and_lsf_run_a_job_on_the_hosts_they_are_given() {
     let Some(lab) = lab(4) else { return };
     fs::create_dir(lab.path("bin")).expect("a new directory");
-    let write = |name: &str, text: &str| {
-        let path = lab.path(name);
-        fs::write(&path, text).expect("it can be written");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is there");
-    };
+    let write = |name: &str, text: &str| script_file::write(lab.path(name), text);
     let ssh = format!("/usr/bin/ssh -F {}", lab.path("ssh_config").display());
     write("bin/ssh", &format!("#!/bin/sh\nexec {ssh} \"$@\"\n"));
     write("bin/blaunch", &format!("#!/bin/sh\nhost=$1\nshift\nexec {ssh} \"$host\" -- \"$@\"\n"));

@@ -5,7 +5,6 @@ use crate::{program, undisturbed};
 use redrt_tests::council::{OWN, roots_on};
 use redrt_tests::lab::slurm_lab;
 use redrt_tests::{Lab, prefix};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -307,8 +306,7 @@ fn an_array_of_jobs_has_a_log_and_output_for_each() {
     let path = format!("PATH={}:/usr/bin:/bin", prefix().join("bin").display());
     std::fs::write(lab.path("arguments"), "one\ntwo words\n").expect("it can be written");
     let program = lab.path("program");
-    std::fs::write(&program, "#!/bin/sh\necho \"$REDRT_RANK: $# $*\"\n").expect("it can be written");
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is there");
+    script_file::write(&program, "#!/bin/sh\necho \"$REDRT_RANK: $# $*\"\n");
     let mut sbatch = lab.on("ctl");
     sbatch.args([&path, "RANKS=2", "SPARES=0", "sbatch", "--wait", "-N2", "--exclusive", "--array=1-2"]);
     sbatch.arg(format!("--chdir={}", lab.path(".").display())).arg(prefix().join("share/redrt/redrun-array.sbatch"));

@@ -4,7 +4,6 @@ use audit_log::log::Log;
 use audit_log::{JOB_END, JOB_START};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -139,8 +138,7 @@ fn write_log(directory: &Path) {
 fn installed(directory: &Path, name: &str) -> PathBuf {
     let path = directory.join(Path::new(name).file_name().expect("it has a name"));
     let script = text(&admin(name)).replace("@PREFIX@/share/redrt/admin/", &format!("{}/", directory.display()));
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script_file::write(&path, &script);
     path
 }
 
@@ -152,8 +150,7 @@ fn a_host_that_corrupts_data_takes_no_job_and_is_drained() {
     write_log(&logs);
     let told = directory.path().join("told");
     let scontrol = directory.path().join("scontrol");
-    std::fs::write(&scontrol, format!("#!/bin/sh\nprintf '%s|' \"$@\" >> {}\n", told.display())).unwrap();
-    std::fs::set_permissions(&scontrol, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script_file::write(&scontrol, &format!("#!/bin/sh\nprintf '%s|' \"$@\" >> {}\n", told.display()));
     installed(directory.path(), "redrt-host-check");
     let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
     let run = |name: &str, host: &str, logs: &Path| {

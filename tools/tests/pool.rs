@@ -37,11 +37,7 @@ impl Site {
         // Hosts named bad-… cannot be reached.
         let script = "#!/bin/sh\ncase $1 in bad-*) echo \"no route to $1\" >&2; exit 255;; esac\nexec sh -c \"$2\"\n";
         let launcher = directory.path().join("launcher");
-        // By another process: a file that this one has written cannot be run while a child of another test, just
-        // forked, still has it open.
-        let write = "printf '%s' \"$1\" >\"$2\"; chmod 755 \"$2\"";
-        let written = Command::new("sh").args(["-c", write, "sh", script]).arg(&launcher).status();
-        assert!(written.is_ok_and(|status| status.success()), "it can be written");
+        script_file::write(&launcher, script);
         let address = free_address();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let mut site = Self { directory, address, options, daemon: None, log: Arc::default() };
@@ -331,7 +327,7 @@ fn idle_hosts_are_watched() {
         waits().contains("unreachable: no route to bad-h2") && waits().contains("all its places are taken")
     });
     // The host is repaired.
-    fs::write(site.path("launcher"), "#!/bin/sh\nexec sh -c \"$2\"\n").expect("it can be written");
+    script_file::write(site.path("launcher"), "#!/bin/sh\nexec sh -c \"$2\"\n");
     assert_eq!(job.granted(2).spare.name, "bad-h2");
 }
 

@@ -59,8 +59,7 @@ fn python_with_threads() {
 /// A script in the workshop.
 fn script(name: &str, interpreter: &str, text: &str) -> PathBuf {
     let path = workshop().join(name);
-    std::fs::write(&path, format!("#!{interpreter}\n{text}\n")).expect("it can be written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    script_file::write(&path, &format!("#!{interpreter}\n{text}\n"));
     path
 }
 
@@ -184,7 +183,6 @@ fn a_user_without_privileges_can_do_all_of_it() {
         return;
     }
     const NOBODY: u32 = 65534;
-    use std::os::unix::fs::PermissionsExt;
     let program = compile("torture.c", &["-lrt"]);
     // Programs and the installation must be where everybody can read them.
     std::fs::set_permissions(workshop(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");

@@ -97,6 +97,8 @@ pub struct Lines {
     uncommitted: Option<Box<Manifest>>,
     /// They go with the job.
     are_forgotten: bool,
+    /// The job goes back when the store is settled, which the user was told.
+    is_awaited: bool,
     /// What each process had printed, and was not shown, when it was last copied for a line.
     unshown: BTreeMap<ReplicaId, Restored>,
 }
@@ -159,8 +161,14 @@ impl Lines {
             basis,
             uncommitted,
             are_forgotten: false,
+            is_awaited: false,
             unshown,
         }))
+    }
+
+    /// Whether the thread that works with the store has done all that it was given.
+    pub fn is_settled(&self) -> bool {
+        self.worker.is_idle()
     }
 
     /// Where the lines of this job are.
@@ -505,10 +513,28 @@ impl Shell<'_> {
         }
     }
 
+    /// Whether all that the store has done is known. It may have been about to commit a line when the job was lost: that
+    /// line is the newest from now on, or is none. Committed after the job was told from where it goes on, it would be
+    /// loaded as if it were the older one.
+    pub(super) fn store_is_settled(&mut self) -> bool {
+        let Some(lines) = &mut self.lines else { return true };
+        // Before it is asked what it has done: nothing comes later.
+        let is_settled = lines.is_settled();
+        let is_still = lines.worker.still_since().is_some_and(|since| since.elapsed() > STORE_TIME_MAX);
+        if is_still && !std::mem::replace(&mut lines.is_awaited, true) {
+            let directory = lines.directory().display();
+            let line = format!("the job goes back when {directory} has the checkpoint that was being written there");
+            self.console.warning(&line);
+        }
+        self.hear_of_store();
+        is_settled
+    }
+
     /// The job goes on from its newest line, with daemons of its own: all its processes are gone.
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
         let (went_at, lost_at) = (Instant::now(), self.now());
         let mut count = due.count;
+        self.lines.iter_mut().for_each(|lines| lines.is_awaited = false);
         if due.to_older {
             self.take_older_line()?;
         }

@@ -407,7 +407,10 @@ impl<'a> Shell<'a> {
             }
             self.wait()?;
             // Not before all that the lost processes and their daemons have said is heard, by who knew them.
-            if let Some(due) = self.return_due.take() {
+            if self.return_due.is_some()
+                && self.store_is_settled()
+                && let Some(due) = self.return_due.take()
+            {
                 self.go_back(due)?;
             }
             anyhow::ensure!(
@@ -464,7 +467,8 @@ impl<'a> Shell<'a> {
     }
 
     fn poll_timeout(&self) -> PollTimeout {
-        if self.return_due.is_some() {
+        // The thread that works with the store rings when it has done all.
+        if self.return_due.is_some() && self.lines.as_ref().is_none_or(lines::Lines::is_settled) {
             return PollTimeout::ZERO;
         }
         let now = self.now();

@@ -95,8 +95,7 @@ fn each_key_opens_what_its_holder_may_do() {
 fn commands(directory: &std::path::Path, uid: u32) -> Munge {
     let program = |name: String, script: &str| {
         let path = directory.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        script_file::write(&path, &format!("#!/bin/sh\n{script}\n"));
         path.display().to_string()
     };
     let seal = program(format!("seal-{uid}"), &format!("printf MUNGE:{uid}:; cat"));
