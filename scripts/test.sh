@@ -90,7 +90,7 @@ echo "Security advisories are not checked here; cargo deny check advisories does
 step 1200 "unit tests, simulator, model checker" cargo test --workspace --exclude redrt-tests --exclude cloner-tests \
     --exclude redrt-sim --locked
 step 600 "a thousand jobs of the library in one process" cargo test --profile simulation -p redrt-sim --locked
-step 600 "a minute of fuzzing" scripts/fuzz.sh 1000 --quick
+step 600 "a minute of fuzzing" scripts/fuzz.sh 400 --quick
 step 300 "locks and barriers, all schedules" scripts/loom.sh
 step 900 "release build" scripts/install.sh "$REDRT_PREFIX"
 # Those over several hosts wait most of the time.

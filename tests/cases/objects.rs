@@ -62,10 +62,19 @@ impl Place {
 
     /// The process that puts something into the store. It has nothing of the job's environment.
     fn sender(&self) -> Option<i32> {
+        self.sender_of(|_| true)
+    }
+
+    /// One that has such a parent.
+    fn sender_of(&self, is_parent: impl Fn(i32) -> bool) -> Option<i32> {
         let begin = format!("redstore\0put\0{}", self.url());
+        let parent = |id: i32| -> Option<i32> {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+        };
         let is_it = |id: &i32| {
             let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&words).contains(&begin)
+            String::from_utf8_lossy(&words).contains(&begin) && parent(*id).is_some_and(&is_parent)
         };
         let ids = fs::read_dir("/proc").expect("it is there").flatten();
         ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it)
@@ -97,9 +106,13 @@ impl Place {
     }
 }
 
-fn kill(id: i32) {
+fn signal(id: i32, signal: i32) {
     // SAFETY: - a signal to another process touches no memory of this one.
-    unsafe { libc::kill(id, libc::SIGKILL) };
+    unsafe { libc::kill(id, signal) };
+}
+
+fn kill(id: i32) {
+    signal(id, libc::SIGKILL);
 }
 
 fn lose_rank_1(job: &Running, degree: u16) {
@@ -187,6 +200,36 @@ fn a_part_whose_sender_is_killed_costs_a_checkpoint_and_leaves_nothing() {
     is_back(&job, 1, 3);
     place.stop();
     let _ = is_right(job.wait()).said("the job goes back to checkpoint 2");
+}
+
+/// All of it is there but what makes it whole, and that is on its way when the job is lost: it is waited for, and the job
+/// goes on from there.
+#[test]
+fn a_checkpoint_that_is_being_committed_when_the_job_is_lost_is_whole_or_none_before_it_goes_back() {
+    let place = Place::new();
+    let job = place.computing(1, &[]);
+    checkpoint(&job);
+    let [redrun, ..] = job.chain();
+    let mut is_caught = false;
+    // Some are committed before they are seen.
+    while !is_caught {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| job.redctl(&["checkpoint"]));
+            while !asked.is_finished() {
+                let Some(sender) = place.sender_of(|parent| parent == redrun) else { continue };
+                signal(sender, libc::SIGSTOP);
+                lose_rank_1(&job, 1);
+                job.wait_until("it is waited for", |job| job.errors().contains("the job goes back when"));
+                signal(sender, libc::SIGCONT);
+                is_caught = true;
+                return;
+            }
+        });
+    }
+    is_back(&job, 1, 3);
+    let newest = place.lines().last().map(|(name, _)| name.clone()).expect("there are some");
+    place.stop();
+    let _ = is_right(job.wait()).said(&format!("the job is back at {}", newest.replace("line-", "checkpoint ")));
 }
 
 /// On hosts of which neither sees the other's working directory.

@@ -171,6 +171,12 @@ impl Lines {
         self.worker.is_idle()
     }
 
+    /// How long it may still take until a user whose job waits for it is told so.
+    pub fn time_until_told(&self) -> Option<Duration> {
+        let since = self.worker.still_since().filter(|_| !self.is_awaited)?;
+        Some(STORE_TIME_MAX.saturating_sub(since.elapsed()))
+    }
+
     /// Where the lines of this job are.
     pub fn directory(&self) -> &Path {
         self.store.directory()
@@ -520,8 +526,8 @@ impl Shell<'_> {
         let Some(lines) = &mut self.lines else { return true };
         // Before it is asked what it has done: nothing comes later.
         let is_settled = lines.is_settled();
-        let is_still = lines.worker.still_since().is_some_and(|since| since.elapsed() > STORE_TIME_MAX);
-        if is_still && !std::mem::replace(&mut lines.is_awaited, true) {
+        if lines.time_until_told().is_some_and(|time| time.is_zero()) {
+            lines.is_awaited = true;
             let directory = lines.directory().display();
             let line = format!("the job goes back when {directory} has the checkpoint that was being written there");
             self.console.warning(&line);
