@@ -202,8 +202,8 @@ fn a_part_whose_sender_is_killed_costs_a_checkpoint_and_leaves_nothing() {
     let _ = is_right(job.wait()).said("the job goes back to checkpoint 2");
 }
 
-/// All of it is there but what makes it whole, and that is on its way when the job is lost: it is waited for, and the job
-/// goes on from there.
+/// All of it is there but what makes it whole, and that is on its way when the job is lost: it is waited for, and the
+/// job goes on from there.
 #[test]
 fn a_checkpoint_that_is_being_committed_when_the_job_is_lost_is_whole_or_none_before_it_goes_back() {
     let place = Place::new();
