@@ -520,8 +520,8 @@ impl Shell<'_> {
     }
 
     /// Whether all that the store has done is known. It may have been about to commit a line when the job was lost:
-    /// that line is the newest from now on, or is none. Committed after the job was told from where it goes on, it would
-    /// be loaded as if it were the older one.
+    /// that line is the newest from now on, or is none. Committed after the job was told from where it goes on, it
+    /// would be loaded as if it were the older one.
     pub(super) fn store_is_settled(&mut self) -> bool {
         let Some(lines) = &mut self.lines else { return true };
         // Before it is asked what it has done: nothing comes later.
