@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 const SETUP_FAILED: i32 = 73;
 
-/// Of [`Running::wait`].
+/// What [`Running::wait`] gives for a process that SIGKILL has ended.
 const KILLED_CODE: i32 = 128 + Signal::SIGKILL as i32;
 
 /// What the new process works with.
@@ -234,8 +234,8 @@ impl Running {
         Ok(self)
     }
 
-    /// Asks the agent of a copy, which answers when all threads are there, and lets them begin. One that has ended
-    /// meanwhile has begun, too: [`Running::wait`] says how it ended.
+    /// Asks the agent of a copy, which answers when all threads are there, and lets them begin. That it
+    /// has ended meanwhile is no error here: [`Running::wait`] says how it ended.
     pub fn begin(&self) -> io::Result<()> {
         let stream = match UnixStream::connect(&self.socket) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),

@@ -3,7 +3,7 @@
 use crate::chains::redctl;
 use crate::checkpoints::{LIMIT, checkpoint, is_back, is_right, store};
 use crate::while_computing;
-use redrt_tests::{Disk, Ended, Job, Running, compile};
+use redrt_tests::{Disk, Ended, Job, Running, compile, parent};
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -68,10 +68,6 @@ impl Place {
     /// One that has such a parent.
     fn sender_of(&self, is_parent: impl Fn(i32) -> bool) -> Option<i32> {
         let begin = format!("redstore\0put\0{}", self.url());
-        let parent = |id: i32| -> Option<i32> {
-            let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
-        };
         let is_it = |id: &i32| {
             let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&words).contains(&begin) && parent(*id).is_some_and(&is_parent)

@@ -101,9 +101,5 @@ impl Running {
 fn children(parents: &[i32]) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
     let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let parent = |id: i32| -> Option<i32> {
-        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
-    };
-    ids.filter(|id| parent(*id).is_some_and(|parent| parents.contains(&parent))).collect()
+    ids.filter(|id| crate::parent(*id).is_some_and(|parent| parents.contains(&parent))).collect()
 }

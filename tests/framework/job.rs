@@ -265,7 +265,8 @@ fn send(id: i32, signal: i32) {
 }
 
 /// The process that has started this one.
-fn parent(id: i32) -> Option<i32> {
+#[must_use]
+pub fn parent(id: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse().ok()
 }

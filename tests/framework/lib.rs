@@ -22,7 +22,7 @@ mod random;
 
 pub use browser::Browser;
 pub use disk::Disk;
-pub use job::{Ended, Job, Mismatch, Running, report};
+pub use job::{Ended, Job, Mismatch, Running, parent, report};
 pub use lab::Lab;
 pub use marked::{MARK, kill_marked, marked};
 pub use prefix::{prefix, root};

@@ -77,7 +77,7 @@ pub fn stay(running: Running) -> Result<Infallible> {
     std::process::exit(code)
 }
 
-/// Ends this process by a signal, unless that is none that ends processes.
+/// Ends this process by a signal. Returns if it is one that ends no process.
 fn end_by(killer: Signal) {
     let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
     // SAFETY: the default action installs no handler.
