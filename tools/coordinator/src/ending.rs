@@ -1,6 +1,7 @@
 //! How the job ends, and with which exit code.
 
 use super::{Coordinator, EndReason, Output, Process, Report, SIGTERM};
+use crate::line::StoreWait;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
@@ -37,6 +38,8 @@ pub struct Ending {
     /// The line from which the job is started again, and how often it is, with this time; 0 if that line cannot be
     /// loaded.
     pub restart: Option<(Generation, u32)>,
+    /// What it waits for then.
+    pub store: Option<StoreWait>,
 }
 
 impl Coordinator {
@@ -68,7 +71,7 @@ impl Coordinator {
             _ => None,
         };
         self.report(Report::Ending(reason));
-        self.ending = Some(Ending { code, kill_at, killed: false, interrupt_count: 0, restart });
+        self.ending = Some(Ending { code, kill_at, killed: false, interrupt_count: 0, restart, store: None });
     }
 
     pub(super) fn kill_all(&mut self, now: Duration) {
@@ -82,10 +85,15 @@ impl Coordinator {
         if self.finished || !self.processes.iter().all(Process::is_gone) {
             return;
         }
-        self.finished = true;
         if let Some((generation, count)) = self.ending.as_ref().and_then(|ending| ending.restart) {
-            return self.outputs.push_back(Output::Restart { generation, count });
+            self.finished = !self.awaits_store();
+            if self.finished {
+                let (generation, count) = self.line_kept_since(generation, count);
+                self.outputs.push_back(Output::Restart { generation, count });
+            }
+            return;
         }
+        self.finished = true;
         let code = self.exit_code();
         self.report(Report::Ended { code });
         self.outputs.push_back(Output::Finish(code));

@@ -45,8 +45,8 @@ pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, S
 pub use failure::{CloneFailure, LineFailure, NotHeld, OutputFailure, StayReason, StoreFailure};
 pub use injection::{Random, RandomKills, TimedKill};
 pub use line::{
-    LineSettings, LineWatch, NoLines, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, Schedule, StoreNews, TakenLine,
-    WRITE_TIME_MAX,
+    LineSettings, LineWatch, NoLines, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, STORE_TIME_MAX, Schedule, StoreNews,
+    StoreWait, TakenLine, WRITE_TIME_MAX,
 };
 pub use messages::{Input, OnStall, Output, Settings, StreamEnd};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
@@ -227,6 +227,7 @@ impl Coordinator {
     pub fn next_deadline(&self) -> Option<Duration> {
         match &self.ending {
             _ if self.finished => None,
+            Some(ending) if ending.store.is_some() => ending.store.and_then(StoreWait::deadline),
             Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
             Some(ending) => Some(ending.kill_at),
             None => {

@@ -252,6 +252,16 @@ pub enum Report {
         /// Why.
         why: LineFailure,
     },
+    /// A line that was given up is kept all the same: the store had it before it was told.
+    LineKept {
+        /// Its number.
+        generation: Generation,
+    },
+    /// The job is to go back, and waits until its store says what has become of this line.
+    StoreAwaited {
+        /// The number that it has or would have had.
+        generation: Generation,
+    },
     /// Nothing came of it; it is tried again.
     CloneFailed {
         /// Whose place.

@@ -42,6 +42,11 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
             let why = line_failure(why, host);
             (Severity::Warning, format!("checkpoint {generation} was not taken: {why}"))
         }
+        Report::LineKept { generation } => (Severity::Note, format!("checkpoint {generation} is kept after all")),
+        Report::StoreAwaited { generation } => {
+            let what = format!("the job goes back when its store says whether it has checkpoint {generation}");
+            (Severity::Warning, format!("{what}, which was being written there"))
+        }
         Report::NoSpare { replica, purpose, why } => (Severity::Warning, no_spare_line(*replica, *purpose, why)),
         Report::Recovered(recovered) => (Severity::Note, recovered_line(recovered, host)),
         Report::NotHeld { rank, why } => {

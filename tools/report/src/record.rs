@@ -50,6 +50,8 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         Report::LineFailed { generation, why } => {
             ("checkpoint-failed", json!({ "generation": generation.0, "why": line_failure(why, host) }))
         }
+        Report::LineKept { generation } => ("checkpoint-kept", json!({ "generation": generation.0 })),
+        Report::StoreAwaited { generation } => ("store-awaited", json!({ "generation": generation.0 })),
         Report::NoSpare { replica, why, .. } => ("no-spare", json!({ "replica": replica.to_string(), "why": why })),
         Report::Leaving { replica, to } => {
             ("leaving", json!({ "replica": replica.to_string(), "host": host(*replica), "to": to }))

@@ -7,7 +7,7 @@ use super::*;
 use redrt_wire::frame::{decode_body, encode_body};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
-use world::{Recording, Scenario, record, record_losses, record_silence};
+use world::{Recording, Scenario, record, record_losses, record_returns, record_silence};
 
 /// Gives a root inputs of a recording, each as a journal would have kept it; what comes out of each.
 fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>) -> Vec<String> {
@@ -115,18 +115,35 @@ fn a_record_that_is_forgotten_makes_another_root() {
 fn a_root_that_is_killed_between_any_two_inputs_asks_again_what_was_not_answered() {
     let mut loss_count = 0;
     for seed in 0..200 {
-        let (losses, stuck) = record_losses(Scenario::of_seed(seed).losing_roots(false), seed as usize);
+        let (losses, wrong) = record_losses(Scenario::of_seed(seed).losing_roots(false), seed as usize);
         loss_count += losses;
-        assert_eq!(stuck, None, "seed {seed}");
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
     }
     assert!(loss_count > 1000, "{loss_count}");
-    let is_stuck = |what: &str, seed: u64, step_count| {
-        let (_, stuck) = record_losses(Scenario::of_seed(seed).losing_roots(true), step_count);
-        stuck.is_some_and(|stuck| stuck.contains(what))
-    };
-    let waits_for_store = (0..300).any(|seed| is_stuck("StoreSilent", seed, seed as usize));
-    let waits_for_return = (0..300).any(|seed| is_stuck("GoBack", seed, 400));
-    assert!(waits_for_store && waits_for_return, "a root that forgets its questions is like one that does not");
+    for (what, step_count) in [("StoreSilent", None), ("GoBack", Some(400)), ("DropLine", Some(400))] {
+        let is_stuck = |seed: u64| {
+            let step_count = step_count.unwrap_or(seed as usize);
+            let (_, wrong) = record_losses(Scenario::of_seed(seed).losing_roots(true), step_count);
+            wrong.iter().any(|wrong| wrong.contains(what))
+        };
+        assert!((0..1000).any(is_stuck), "a root that forgets its questions is like one that does not: {what}");
+    }
+}
+
+/// What the store is at when the job is lost may be kept or not. From where the job goes on is decided when that is
+/// known: else it would be loaded from one line, and its output cut where another was taken.
+#[test]
+fn a_job_goes_back_to_the_newest_line_there_is_when_the_store_has_done_all_that_it_was_asked() {
+    let mut return_count = 0;
+    for seed in 0..600 {
+        let (returns, wrong) = record_returns(Scenario::of_seed(seed).without_replicas());
+        return_count += returns;
+        assert_eq!(wrong, None, "seed {seed}");
+    }
+    assert!(return_count > 20, "{return_count}");
+    let is_found =
+        (0..1000).any(|seed| record_returns(Scenario::of_seed(seed).without_replicas().dropping_at_once()).1.is_some());
+    assert!(is_found, "a store that is not waited for is like one that is");
 }
 
 #[test]

@@ -8,12 +8,15 @@ use super::{Output, Root};
 use coordinator::{Input, StoreNews, TakenLine};
 use redrt_wire::line::Generation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// See the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Unanswered {
     /// What the store is at.
     line: Option<LineWork>,
+    /// Lines that are given up: what has become of them is to be said.
+    dropped: BTreeSet<Generation>,
     /// All processes are gone, and others are to take their places.
     return_count: Option<u32>,
 }
@@ -39,15 +42,24 @@ impl Unanswered {
         match output {
             Output::OpenLine(generation) => self.line = Some(LineWork::Open(*generation)),
             Output::CommitLine(taken) => self.line = Some(LineWork::Commit(taken.clone())),
-            Output::DropLine(generation) => self.line_is_settled(*generation),
+            Output::DropLine(generation) => {
+                self.line_is_settled(*generation);
+                self.dropped.insert(*generation);
+            }
             Output::GoBack { count } => (self.line, self.return_count) = (None, Some(*count)),
             _ => {}
         }
     }
 
     pub fn hear(&mut self, input: &Input) {
-        if let Input::Store { generation, news: StoreNews::Committed | StoreNews::Failed(_) } = input {
-            self.line_is_settled(*generation);
+        match input {
+            Input::Store { generation, news: StoreNews::Committed | StoreNews::Failed(_) } => {
+                self.line_is_settled(*generation);
+            }
+            Input::Store { generation, news: StoreNews::Dropped } => {
+                self.dropped.remove(generation);
+            }
+            _ => {}
         }
     }
 
@@ -69,6 +81,7 @@ impl Root {
             LineWork::Open(generation) => Output::OpenLine(*generation),
             LineWork::Commit(taken) => Output::CommitLine(taken.clone()),
         });
-        line.chain(self.unanswered.return_count.map(|count| Output::GoBack { count }))
+        let dropped = self.unanswered.dropped.iter().map(|generation| Output::DropLine(*generation));
+        dropped.chain(line).chain(self.unanswered.return_count.map(|count| Output::GoBack { count }))
     }
 }

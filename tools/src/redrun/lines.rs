@@ -11,7 +11,7 @@ use crate::remote::{self, Access};
 use crate::undo;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
-use coordinator::{LineSettings, RESUME_CODE, Report, StoreFailure, StoreNews, TakenLine};
+use coordinator::{LineSettings, RESUME_CODE, Report, STORE_TIME_MAX, StoreFailure, StoreNews, TakenLine};
 use job_root::{Input, Output};
 use line_store::{Kept, Level, Manifest, Member, Store, objects, place};
 use redrt_types::{ReplicaId, View, VirtualRank};
@@ -25,9 +25,6 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// Work with a store in memory takes no longer.
-const STORE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What the thread is to do.
 enum Work {
@@ -47,8 +44,10 @@ enum Done {
     Failed(Generation, StoreFailure),
     /// The job has a newer life elsewhere.
     Superseded,
-    /// What there was of it is gone, or is removed with the next one.
-    Dropped,
+    /// What there was of it is gone, or is removed with the next one. It is whole if it had been kept before.
+    Dropped(Generation, Option<Box<Kept>>),
+    /// What did not count is gone, or is removed with the next line.
+    Swept,
 }
 
 /// The job is to go back.
@@ -97,8 +96,6 @@ pub struct Lines {
     uncommitted: Option<Box<Manifest>>,
     /// They go with the job.
     are_forgotten: bool,
-    /// The job goes back when the store is settled, which the user was told.
-    is_awaited: bool,
     /// What each process had printed, and was not shown, when it was last copied for a line.
     unshown: BTreeMap<ReplicaId, Restored>,
 }
@@ -161,20 +158,8 @@ impl Lines {
             basis,
             uncommitted,
             are_forgotten: false,
-            is_awaited: false,
             unshown,
         }))
-    }
-
-    /// Whether the thread that works with the store has done all that it was given.
-    pub fn is_settled(&self) -> bool {
-        self.worker.is_idle()
-    }
-
-    /// How long it may still take until a user whose job waits for it is told so.
-    pub fn time_until_told(&self) -> Option<Duration> {
-        let since = self.worker.still_since().filter(|_| !self.is_awaited)?;
-        Some(STORE_TIME_MAX.saturating_sub(since.elapsed()))
     }
 
     /// Where the lines of this job are.
@@ -273,11 +258,11 @@ fn work_on(
         }
         Work::Drop(generation) => {
             let _ = store.drop_partial(generation);
-            Done::Dropped
+            Done::Dropped(generation, store.open(generation).ok().map(Box::new))
         }
         Work::Sweep => {
             sweep(store, remote);
-            Done::Dropped
+            Done::Swept
         }
     }
 }
@@ -320,6 +305,7 @@ impl Shell<'_> {
         for question in questions {
             match question {
                 Output::OpenLine(generation) => self.open_line(generation),
+                Output::DropLine(generation) => self.give_to_store(Work::Drop(generation)),
                 Output::CommitLine(taken) => {
                     let manifest = self.lines.as_mut().and_then(|lines| lines.uncommitted.take());
                     // Else parts of it are being copied.
@@ -368,21 +354,29 @@ impl Shell<'_> {
                     let basis = basis.filter(|basis| self.can_build_on(basis));
                     self.begin_line(generation, directory, beside, basis);
                 }
-                Done::Committed(kept) => {
-                    let generation = kept.manifest.generation;
-                    self.ledger.line_kept(&kept);
-                    if let Some(lines) = &mut self.lines {
-                        lines.newest = Some(kept);
-                    }
-                    self.hear_of_line(generation, StoreNews::Committed);
-                }
+                Done::Committed(kept) => self.hear_of_kept(kept),
                 Done::Failed(generation, why) => {
                     self.hear_of_line(generation, StoreNews::Failed(why));
                 }
                 Done::Superseded => self.is_superseded = true,
-                Done::Dropped => {}
+                Done::Dropped(generation, kept) => {
+                    if let Some(kept) = kept {
+                        self.hear_of_kept(kept);
+                    }
+                    self.hear_of_line(generation, StoreNews::Dropped);
+                }
+                Done::Swept => {}
             }
         }
+    }
+
+    fn hear_of_kept(&mut self, kept: Box<Kept>) {
+        let generation = kept.manifest.generation;
+        self.ledger.line_kept(&kept);
+        if let Some(lines) = &mut self.lines {
+            lines.newest = Some(kept);
+        }
+        self.hear_of_line(generation, StoreNews::Committed);
     }
 
     /// Whether what a line has is where that of a new one goes, and its copies too.
@@ -519,28 +513,10 @@ impl Shell<'_> {
         }
     }
 
-    /// Whether all that the store has done is known. It may have been about to commit a line when the job was lost:
-    /// that line is the newest from now on, or is none. Committed after the job was told from where it goes on, it
-    /// would be loaded as if it were the older one.
-    pub(super) fn store_is_settled(&mut self) -> bool {
-        let Some(lines) = &mut self.lines else { return true };
-        // Before it is asked what it has done: nothing comes later.
-        let is_settled = lines.is_settled();
-        if lines.time_until_told().is_some_and(|time| time.is_zero()) {
-            lines.is_awaited = true;
-            let directory = lines.directory().display();
-            let line = format!("the job goes back when {directory} has the checkpoint that was being written there");
-            self.console.warning(&line);
-        }
-        self.hear_of_store();
-        is_settled
-    }
-
     /// The job goes on from its newest line, with daemons of its own: all its processes are gone.
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
         let (went_at, lost_at) = (Instant::now(), self.now());
         let mut count = due.count;
-        self.lines.iter_mut().for_each(|lines| lines.is_awaited = false);
         if due.to_older {
             self.take_older_line()?;
         }

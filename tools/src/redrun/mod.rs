@@ -407,10 +407,7 @@ impl<'a> Shell<'a> {
             }
             self.wait()?;
             // Not before all that the lost processes and their daemons have said is heard, by who knew them.
-            if self.return_due.is_some()
-                && self.store_is_settled()
-                && let Some(due) = self.return_due.take()
-            {
+            if let Some(due) = self.return_due.take() {
                 self.go_back(due)?;
             }
             anyhow::ensure!(
@@ -467,18 +464,15 @@ impl<'a> Shell<'a> {
     }
 
     fn poll_timeout(&self) -> PollTimeout {
-        let is_due = self.return_due.is_some();
-        if is_due && self.lines.as_ref().is_none_or(lines::Lines::is_settled) {
+        if self.return_due.is_some() {
             return PollTimeout::ZERO;
         }
-        // The thread that works with the store rings when it has done all.
-        let store = self.lines.as_ref().filter(|_| is_due).and_then(lines::Lines::time_until_told);
         let now = self.now();
         let deadline = [self.root.next_deadline(), self.outputs.next_deadline(now)];
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
         let fleet = self.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let audit = self.audit.as_ref().and_then(Recorder::next_wait);
-        let Some(wait) = [deadline, fleet, self.site.next_wait(), audit, store].into_iter().flatten().min() else {
+        let Some(wait) = [deadline, fleet, self.site.next_wait(), audit].into_iter().flatten().min() else {
             return PollTimeout::NONE;
         };
         let wait_ms = wait.as_millis() as u64 + 1;

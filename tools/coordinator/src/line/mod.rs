@@ -21,7 +21,7 @@
 
 mod taking;
 
-pub use taking::{NoLines, RESUME_CODE, StoreNews};
+pub use taking::{NoLines, RESUME_CODE, StoreNews, StoreWait};
 
 use crate::{LineFailure, Report};
 use redrt_types::{Incarnation, ReplicaId, View};
@@ -37,6 +37,8 @@ pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long nothing need be heard of a line while the program runs, of images that are written or of the store, before
 /// the line is given up. A disk that does not answer, or a message that was lost, must not hold all later lines.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(600);
+/// How long a job that is to go back waits for its store until the user is told so.
+pub const STORE_TIME_MAX: Duration = Duration::from_secs(2);
 /// What is left when all is copied, and copies for other hosts, may take this many times as long as the rounds before.
 const REST_FACTOR: u32 = 10;
 /// The rest after an attempt that failed; it doubles with each.
@@ -156,6 +158,8 @@ pub struct LineWatch {
     /// Somebody has asked; `true` if the job is to end with it.
     asked: Option<bool>,
     attempt: Option<Attempt>,
+    /// Given up, and the store has not said what has become of them.
+    dropped: BTreeSet<Generation>,
     failure_count: u32,
     newest: Option<Generation>,
     restart_count: u32,
@@ -174,6 +178,7 @@ impl LineWatch {
             due: None,
             asked: None,
             attempt: None,
+            dropped: BTreeSet::new(),
             failure_count: 0,
             newest: settings.restored,
             restart_count: settings.restart_count,
@@ -197,6 +202,11 @@ impl LineWatch {
     /// The newest line is of no use any more. Which it was.
     fn forget(&mut self) -> Option<Generation> {
         self.newest.take()
+    }
+
+    /// A line that was given up, and may be kept all the same: the store has not answered.
+    fn unsettled(&self) -> Option<Generation> {
+        self.dropped.last().copied()
     }
 
     /// The line that is being taken.
@@ -353,6 +363,7 @@ impl LineWatch {
         if self.under_way() != Some(generation) && self.newest.is_none_or(|newest| newest < generation) {
             // It was given up while the store did not answer, and is whole all the same.
             (self.newest, self.restart_count) = (Some(generation), 0);
+            return Some((Report::LineKept { generation }, false));
         }
         let attempt = self.attempt_at(generation, Stage::Committing)?;
         let (begun_at, held, elapsed) = (attempt.begun_at, attempt.held, now - attempt.begun_at);
@@ -376,6 +387,7 @@ impl LineWatch {
         let rest = REST_FIRST.saturating_mul(1 << self.failure_count.min(16)).min(REST_MAX);
         self.failure_count += 1;
         self.asked = None;
+        self.dropped.insert(attempt.generation);
         self.due = self.interval().map(|interval| now + rest.min(interval));
         Some(attempt.generation)
     }

@@ -1,6 +1,6 @@
 //! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
 
-use super::{Next, Stage, TakenLine};
+use super::{Next, STORE_TIME_MAX, Stage, TakenLine};
 use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, SIGKILL, StoreFailure};
 use redrt_types::{Incarnation, ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
@@ -23,12 +23,33 @@ pub enum StoreNews {
     Committed,
     /// It is not.
     Failed(StoreFailure),
+    /// All that was asked before it was to be dropped is done: nothing is kept of it now that was not told to be.
+    Dropped,
 }
 
 /// No line can be taken of this job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this job was started without --checkpoint: its processes cannot be saved")]
 pub struct NoLines;
+
+/// All processes of a job that is to go back are gone, and it waits for its store.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum StoreWait {
+    /// It has done so since then.
+    Since(Duration),
+    /// The user was told.
+    Told,
+}
+
+impl StoreWait {
+    /// When the user is to be told.
+    pub(crate) fn deadline(self) -> Option<Duration> {
+        match self {
+            Self::Since(since) => Some(since + STORE_TIME_MAX),
+            Self::Told => None,
+        }
+    }
+}
 
 impl Coordinator {
     /// Somebody wants a line now; `stops` if the job is to end with it, to be resumed.
@@ -178,6 +199,9 @@ impl Coordinator {
                 self.follow(now, Next::GiveUp(LineFailure::Store(why)));
             }
             StoreNews::Failed(_) => {}
+            StoreNews::Dropped => {
+                line.dropped.remove(&generation);
+            }
             StoreNews::Committed => {
                 let Some((report, stops)) = line.committed(now, generation) else { return };
                 self.report(report);
@@ -240,6 +264,28 @@ impl Coordinator {
     /// The line whose processes are being loaded, if they are.
     pub(crate) fn line_being_loaded(&self) -> Option<Generation> {
         self.line.as_ref().filter(|_| !self.cards_sent)?.newest()
+    }
+
+    /// Whether the job cannot go back yet: a line that was given up may be kept all the same, and is the one to go back
+    /// to then. Kept after the job was told from where it goes on, it would be taken for the one before.
+    pub(crate) fn awaits_store(&mut self) -> bool {
+        let Some(generation) = self.line.as_ref().and_then(super::LineWatch::unsettled) else { return false };
+        let now = self.latest;
+        let Some(ending) = &mut self.ending else { return false };
+        match *ending.store.get_or_insert(StoreWait::Since(now)) {
+            StoreWait::Since(since) if now >= since + STORE_TIME_MAX => {
+                ending.store = Some(StoreWait::Told);
+                self.report(Report::StoreAwaited { generation });
+            }
+            StoreWait::Since(_) | StoreWait::Told => {}
+        }
+        true
+    }
+
+    /// The line to go back to, and how often it is with this time, where it was to be this one.
+    pub(crate) fn line_kept_since(&self, generation: Generation, count: u32) -> (Generation, u32) {
+        let newer = self.newest_line().filter(|newest| *newest > generation);
+        newer.map_or((generation, count), |newer| (newer, 1))
     }
 
     /// Drops the line that is being taken, if one is. Which it was.

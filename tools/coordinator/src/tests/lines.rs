@@ -1,9 +1,12 @@
 //! Lines: when they are taken, what makes them void, and going back to one.
 
 use super::*;
-use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreFailure, StoreNews, WRITE_TIME_MAX};
+use crate::{
+    LineSettings, RESTARTS_MAX, STOP_TIME_MAX, STORE_TIME_MAX, Schedule, StoreFailure, StoreNews, WRITE_TIME_MAX,
+};
 use redrt_wire::clone::Progress;
 use redrt_wire::line::{Generation, LineOrder, LineStep};
+use std::collections::VecDeque;
 
 fn table(degrees: &[u16], schedule: Schedule) -> StepTable {
     let line = LineSettings { schedule, first: None, next: Generation(1), restored: None, restart_count: 0 };
@@ -30,6 +33,8 @@ impl StepTable {
                 Output::Send(ToDaemon::KillAll) => "kill all".into(),
                 Output::Report(Report::LineTaken { .. }) => "taken".into(),
                 Output::Report(Report::LineFailed { why, .. }) => format!("failed: {why}"),
+                Output::Report(Report::LineKept { generation }) => format!("kept {generation}"),
+                Output::Report(Report::StoreAwaited { generation }) => format!("awaits {generation}"),
                 Output::Finish(code) => format!("finish {code}"),
                 _ => continue,
             });
@@ -414,8 +419,42 @@ fn a_line_that_is_kept_after_it_was_given_up_counts() {
     table.take(1, 6);
     table.now += WRITE_TIME_MAX;
     assert!(table.lines([Input::Tick]).contains("has not answered"));
-    assert_eq!(table.store(1, StoreNews::Committed), "");
+    assert_eq!(table.store(1, StoreNews::Committed), "kept 1");
     assert_eq!(table.coordinator.newest_line(), Some(Generation(1)));
+}
+
+#[test]
+fn a_job_goes_back_when_its_store_has_said_what_became_of_a_line_that_was_being_kept() {
+    for (is_kept, end) in [(true, "restart 2 x1"), (false, "restart 1 x1")] {
+        let mut table = table(&[1, 1], Schedule::Asked);
+        table.want(false);
+        table.take(1, 7);
+        table.want(false);
+        table.take(2, 6);
+        assert_eq!(table.lose("1.0", KILLED), "abandon, drop 2, kill all");
+        assert_eq!(table.all_gone(), "", "line 2 is being written");
+        let told_at = table.coordinator.next_deadline().expect("the user is told");
+        assert_eq!(told_at, table.now + STORE_TIME_MAX);
+        table.now = told_at;
+        assert_eq!(table.lines([Input::Tick]), "awaits 2");
+        assert_eq!(table.coordinator.next_deadline(), None);
+        if is_kept {
+            assert_eq!(table.store(2, StoreNews::Committed), "kept 2");
+        }
+        assert_eq!(table.store(2, StoreNews::Dropped), end);
+    }
+}
+
+#[test]
+fn a_user_who_interrupts_a_job_that_waits_for_its_store_ends_it() {
+    let mut table = table(&[1, 1], Schedule::Asked);
+    table.want(false);
+    table.take(1, 7);
+    table.want(false);
+    table.take(2, 6);
+    table.lose("1.0", KILLED);
+    assert_eq!(table.all_gone(), "");
+    assert_eq!(table.lines([Input::Interrupted(2)]), "finish 130");
 }
 
 /// How far a simulated process is.
@@ -445,7 +484,22 @@ struct Saved {
     sources: Vec<usize>,
     /// Of which line the image is that each process is saved to.
     of_line: Vec<u64>,
+    /// What the store was asked and has not done.
+    asked: VecDeque<StoreWork>,
+    /// What it has done and has not said.
+    news: VecDeque<(Generation, StoreNews)>,
+    /// A mistake: it says that a line is dropped before it has done what it was asked earlier.
+    drops_at_once: bool,
+    /// What must not be.
+    wrong: Option<String>,
     random: fastrand::Rng,
+}
+
+#[derive(Debug)]
+enum StoreWork {
+    Open(Generation),
+    Commit(Generation),
+    Drop(Generation),
 }
 
 impl Saved {
@@ -463,6 +517,10 @@ impl Saved {
             orders,
             sources: Vec::new(),
             of_line: vec![0; count],
+            asked: VecDeque::new(),
+            news: VecDeque::new(),
+            drops_at_once: false,
+            wrong: None,
             random,
         }
     }
@@ -484,23 +542,7 @@ impl Saved {
                     let world = self.table.coordinator.world();
                     let sources = self.table.coordinator.line_sources().iter();
                     self.sources = sources.map(|source| world.process(*source).0 as usize).collect();
-                    // The store may refuse.
-                    let news = match self.random.u8(0..8) {
-                        0 => StoreNews::Failed(StoreFailure::NoPlace("full".into())),
-                        _ => {
-                            let (building, compression) = Default::default();
-                            self.order(&LineOrder::Begin {
-                                sources: Vec::new(),
-                                directory: "/".into(),
-                                own_beside: None,
-                                building,
-                                compression,
-                                sealed_key: None,
-                            });
-                            StoreNews::Opened
-                        }
-                    };
-                    self.table.coordinator.handle(now, Input::Store { generation, news });
+                    self.asked.push_back(StoreWork::Open(generation));
                 }
                 Output::Send(ToDaemon::Line { order, .. }) => {
                     if matches!(order, LineOrder::Rest | LineOrder::Copy | LineOrder::GoOn) {
@@ -519,20 +561,57 @@ impl Saved {
                 Output::CommitLine(taken) => {
                     assert!(self.live().all(|at| matches!(at, At::Runs)), "all are saved: {:?}", self.processes);
                     assert!(taken.positions.iter().flatten().count() > 0);
-                    let generation = taken.generation;
-                    let news = match self.random.u8(0..8) {
-                        0 => StoreNews::Failed(StoreFailure::NotKept("full".into())),
-                        _ => {
-                            self.committed = generation.0;
-                            StoreNews::Committed
-                        }
-                    };
-                    self.table.coordinator.handle(now, Input::Store { generation, news });
+                    self.asked.push_back(StoreWork::Commit(taken.generation));
                 }
-                Output::Restart { generation, .. } => assert_eq!(generation.0, self.committed),
+                Output::DropLine(generation) if self.drops_at_once => {
+                    self.news.push_back((generation, StoreNews::Dropped));
+                }
+                Output::DropLine(generation) => self.asked.push_back(StoreWork::Drop(generation)),
+                Output::Restart { generation, .. } => self.check_return(generation),
                 _ => {}
             }
         }
+    }
+
+    fn check_return(&mut self, generation: Generation) {
+        if generation.0 != self.committed || !self.asked.is_empty() || !self.news.is_empty() {
+            let (committed, asked, news) = (self.committed, &self.asked, &self.news);
+            self.wrong = Some(format!("back to {generation} of {committed}: {asked:?}, {news:?}"));
+        }
+    }
+
+    /// The store does something, or says what it has done. It may refuse.
+    fn store_step(&mut self) {
+        if self.random.bool()
+            && let Some((generation, news)) = self.news.pop_front()
+        {
+            if news == StoreNews::Opened && self.table.coordinator.line_under_way() == Some(generation) {
+                let (building, compression) = Default::default();
+                self.order(&LineOrder::Begin {
+                    sources: Vec::new(),
+                    directory: "/".into(),
+                    own_beside: None,
+                    building,
+                    compression,
+                    sealed_key: None,
+                });
+            }
+            return self.input(Input::Store { generation, news });
+        }
+        let Some(work) = self.asked.pop_front() else { return };
+        let refuses = self.random.u8(0..8) == 0;
+        let news = match work {
+            StoreWork::Open(_) if refuses => StoreNews::Failed(StoreFailure::NoPlace("full".into())),
+            StoreWork::Open(_) => StoreNews::Opened,
+            StoreWork::Commit(_) if refuses => StoreNews::Failed(StoreFailure::NotKept("full".into())),
+            StoreWork::Commit(generation) => {
+                self.committed = generation.0;
+                StoreNews::Committed
+            }
+            StoreWork::Drop(_) => StoreNews::Dropped,
+        };
+        let (StoreWork::Open(generation) | StoreWork::Commit(generation) | StoreWork::Drop(generation)) = work;
+        self.news.push_back((generation, news));
     }
 
     fn order(&mut self, order: &LineOrder) {
@@ -541,6 +620,9 @@ impl Saved {
     }
 
     fn step(&mut self) {
+        if self.random.u8(0..10) == 0 {
+            return self.store_step();
+        }
         let at = self.random.usize(0..self.processes.len());
         let replica = self.table.coordinator.world().replica(redrt_types::ProcessIndex(at as u32));
         if self.processes[at] == At::Gone {
@@ -596,18 +678,35 @@ impl Saved {
     }
 }
 
+impl Saved {
+    fn play(&mut self) {
+        for _ in 0..1_500 {
+            if self.random.u8(0..40) == 0 {
+                self.table.now += Duration::from_millis(self.random.u64(0..12_000));
+                self.input(Input::Tick);
+            }
+            self.step();
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_not_waited_for_is_found() {
+    let is_found = |seed| {
+        let mut world = Saved { drops_at_once: true, ..Saved::new(seed) };
+        world.play();
+        world.wrong.is_some()
+    };
+    assert!((0..2_000).any(is_found));
+}
+
 #[test]
 fn whatever_is_lost_no_image_is_torn_and_nobody_stays_stopped() {
     let mut committed = 0;
     for seed in 0..1_000 {
         let mut world = Saved::new(seed);
-        for _ in 0..1_500 {
-            if world.random.u8(0..40) == 0 {
-                world.table.now += Duration::from_millis(world.random.u64(0..12_000));
-                world.input(Input::Tick);
-            }
-            world.step();
-        }
+        world.play();
+        assert_eq!(world.wrong, None, "seed {seed}");
         // Nobody is lost any more: who was stopped goes on, and orders are all heard.
         for at in 0..world.processes.len() {
             for (_, order) in std::mem::take(&mut world.orders[at]) {

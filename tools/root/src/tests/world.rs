@@ -31,6 +31,7 @@ pub struct Scenario {
     is_cloneable: bool,
     release: Release,
     kills: bool,
+    line_interval: Duration,
     /// There is a site's pool of spares.
     has_site: bool,
     /// Some process will print far ahead.
@@ -39,6 +40,8 @@ pub struct Scenario {
     loses_roots: bool,
     /// A mistake: that one does not ask again what was not answered.
     forgets_questions: bool,
+    /// A mistake: the store says that a line is dropped before it has done what it was asked earlier.
+    drops_at_once: bool,
 }
 
 impl Scenario {
@@ -50,12 +53,25 @@ impl Scenario {
             is_cloneable: random.u8(0..4) > 0,
             release: [Release::Voted, Release::VotedOrNothing, Release::Leader][random.usize(0..3)],
             kills: random.bool(),
+            line_interval: Duration::from_secs(20),
             has_site: random.bool(),
             floods: seed.is_multiple_of(20),
             loses_roots: false,
             forgets_questions: false,
+            drops_at_once: false,
             random,
         }
+    }
+
+    /// The same without replicas, which is saved often, and goes back as often.
+    pub fn without_replicas(self) -> Self {
+        let degrees = vec![1; self.degrees.len()];
+        Self { degrees, line_interval: Duration::from_secs(2), ..self }
+    }
+
+    /// The same, with a store that forgets what it was asked when a line is dropped.
+    pub fn dropping_at_once(self) -> Self {
+        Self { drops_at_once: true, ..self }
     }
 
     /// The same, whose root is killed between any two inputs.
@@ -73,16 +89,24 @@ impl Scenario {
             checks_determinism: false,
             job: JOB,
             site: self.has_site.then(|| Request::new(JobId(JOB))),
-            life: Life { coordinator: self.coordinator(world, view, 0), restored: Vec::new(), input_bytes: 0 },
+            life: Life { coordinator: self.coordinator(world, view, 0, None), restored: Vec::new(), input_bytes: 0 },
         }
     }
 
-    fn coordinator(&self, world: World, view: View, restart_count: u32) -> coordinator::Settings {
+    /// Of a life that goes on from this line, as often as that.
+    fn coordinator(
+        &self,
+        world: World,
+        view: View,
+        restart_count: u32,
+        restored: Option<Generation>,
+    ) -> coordinator::Settings {
         let line = LineSettings {
-            schedule: Schedule::Every(Duration::from_secs(20)),
+            schedule: Schedule::Every(self.line_interval),
             first: None,
-            next: Generation(1 + 100 * u64::from(restart_count)),
-            restored: (restart_count > 0).then_some(Generation(1)),
+            // Others may have been begun since that are not kept.
+            next: restored.map_or(Generation(1), |restored| Generation(restored.0 + 100)),
+            restored,
             restart_count,
         };
         coordinator::Settings {
@@ -144,6 +168,15 @@ impl SitePool {
     }
 }
 
+/// What the thread that works with the store is asked, in order.
+#[derive(Debug)]
+enum StoreWork {
+    Open(Generation),
+    /// With the bytes of standard input that its images have had.
+    Commit(Generation, u64),
+    Drop(Generation),
+}
+
 /// The surroundings of a root.
 struct Job {
     scenario: Scenario,
@@ -170,8 +203,16 @@ struct Job {
     writing: Option<(Generation, BTreeMap<ReplicaId, u32>)>,
     /// The line that daemons were last told to begin.
     begun: Option<Generation>,
-    /// What the images of the newest line that is kept have had of standard input.
+    /// What the store was asked and has not done.
+    store_work: VecDeque<StoreWork>,
+    /// It does nothing, for now.
+    store_is_stuck: bool,
+    /// The lines that it has.
+    kept: BTreeSet<Generation>,
+    /// What the images of the newest of them have had of standard input.
     kept_input_bytes: u64,
+    /// What must not be.
+    wrong: Option<String>,
     /// The daemons of another life are being started.
     is_to_launch: bool,
     root_losses: u32,
@@ -192,6 +233,18 @@ pub fn record(scenario: Scenario) -> Recording {
     job.recording()
 }
 
+/// Plays a job, and says which rule about its lines was broken, if one was, and how often it went back.
+pub fn record_returns(scenario: Scenario) -> (usize, Option<String>) {
+    let mut job = begin(scenario);
+    for _ in 0..400 {
+        if job.is_over || job.wrong.is_some() {
+            break;
+        }
+        job.step();
+    }
+    (job.outputs.iter().filter(|output| output.contains("GoBack")).count(), job.wrong)
+}
+
 /// Plays a job for this number of steps, and on to a moment at which a line is under way. Then nobody answers any more.
 /// None if it ends before.
 pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording> {
@@ -210,8 +263,8 @@ pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording
 }
 
 /// Plays a job whose roots are killed for this number of steps, and on until nothing that was begun with a line is
-/// left. How often they were killed, and what somebody waits for in vain, if anything.
-pub fn record_losses(scenario: Scenario, step_count: usize) -> (u32, Option<String>) {
+/// left. How often they were killed, and what somebody waits for in vain, and else was wrong.
+pub fn record_losses(scenario: Scenario, step_count: usize) -> (u32, Vec<String>) {
     let mut job = begin(scenario);
     for _ in 0..step_count {
         if job.is_over {
@@ -219,9 +272,10 @@ pub fn record_losses(scenario: Scenario, step_count: usize) -> (u32, Option<Stri
         }
         job.step();
     }
-    let stuck = job.settle();
-    let silence = || job.outputs.iter().find(|output| output.contains("StoreSilent")).cloned();
-    (job.root_losses, stuck.or_else(silence))
+    let mut wrong = job.settle();
+    wrong.extend(job.outputs.iter().find(|output| output.contains("StoreSilent")).cloned());
+    wrong.extend(job.wrong);
+    (job.root_losses, wrong)
 }
 
 fn begin(scenario: Scenario) -> Job {
@@ -245,7 +299,11 @@ fn begin(scenario: Scenario) -> Job {
         copied: BTreeMap::new(),
         writing: None,
         begun: None,
+        store_work: VecDeque::new(),
+        store_is_stuck: false,
+        kept: BTreeSet::new(),
         kept_input_bytes: 0,
+        wrong: None,
         is_to_launch: false,
         root_losses: 0,
         is_over: false,
@@ -295,6 +353,7 @@ impl Job {
             is_of_store || matches!(input, Input::LineOpened { .. } | Input::WentBack(_))
         };
         self.answers.entry(u32::MAX).or_default().retain(|input| !ends_with_it(input));
+        self.store_work.clear();
         self.is_to_launch = false;
         if !self.scenario.forgets_questions {
             let questions: Vec<_> = self.root.unanswered().collect();
@@ -302,11 +361,11 @@ impl Job {
         }
     }
 
-    /// Nothing unwanted happens any more, and all answer: what does not come to an end then, if anything.
-    fn settle(&mut self) -> Option<String> {
+    /// Nothing unwanted happens any more, and all answer: what does not come to an end then.
+    fn settle(&mut self) -> Vec<String> {
         for _ in 0..3000 {
             if self.is_over {
-                return None;
+                return Vec::new();
             }
             let host = self.answers.iter().find(|(_, queue)| !queue.is_empty()).map(|(host, _)| *host);
             if self.is_to_launch {
@@ -315,8 +374,10 @@ impl Job {
                 self.answer(host);
             } else if self.writing.is_some() {
                 self.write_image();
+            } else if !self.store_work.is_empty() {
+                self.work_on_store();
             } else if self.root.unanswered().next().is_none() {
-                return None;
+                return Vec::new();
             } else if let Some(deadline) = self.root.next_deadline() {
                 self.now = self.now.max(deadline);
                 self.give(Input::Tick);
@@ -324,7 +385,7 @@ impl Job {
                 break;
             }
         }
-        self.root.unanswered().next().map(|question| format!("{question:?}"))
+        self.root.unanswered().map(|question| format!("{question:?}")).collect()
     }
 
     /// The site's pool has a place, or has lost its host.
@@ -437,7 +498,48 @@ impl Job {
                 assert_eq!(host, SITE_HOST, "hosts of the job are not given back");
                 self.has_joined = false;
             }
-            Output::OpenLine(generation) => {
+            Output::OpenLine(generation) => self.store_work.push_back(StoreWork::Open(generation)),
+            Output::CommitLine(taken) => {
+                // Once more, where a root was killed.
+                assert!(self.writing.take().is_none_or(|(generation, _)| generation == taken.generation));
+                self.store_work.push_back(StoreWork::Commit(taken.generation, self.root.input_bytes_at_line()));
+                self.store_is_stuck = self.scenario.random.u8(0..6) == 0;
+            }
+            Output::DropLine(generation) if self.scenario.drops_at_once => self.store(generation, StoreNews::Dropped),
+            Output::DropLine(generation) => self.store_work.push_back(StoreWork::Drop(generation)),
+            Output::GoBack { count } => {
+                self.check_return();
+                self.answers.clear();
+                (self.pool, self.has_joined) = (SitePool::default(), false);
+                self.clones.clear();
+                self.line_askers.clear();
+                self.writing = None;
+                let world = self.root.world.clone();
+                let view = View::with_degrees(&world, &self.scenario.degrees);
+                let coordinator = self.scenario.coordinator(world, view, count.max(1), self.kept.last().copied());
+                let life = Life { coordinator, restored: Vec::new(), input_bytes: self.kept_input_bytes };
+                self.later(Input::WentBack(Box::new(life)));
+            }
+            Output::Finish { .. } => self.is_over = true,
+            _ => {}
+        }
+    }
+
+    /// The job goes on from the newest line there is, and no newer one will be kept.
+    fn check_return(&mut self) {
+        let (newest, known) = (self.kept.last().copied(), self.root.coordinator().newest_line());
+        let is_of_store = |input: &&Input| matches!(input, Input::Job(coordinator::Input::Store { .. }));
+        let unheard = self.answers.values().flatten().find(is_of_store);
+        if newest != known || !self.store_work.is_empty() || unheard.is_some() {
+            let left = &self.store_work;
+            self.wrong = Some(format!("back to {known:?} of {newest:?}, with {left:?} and {unheard:?} to come"));
+        }
+    }
+
+    /// The thread that works with the store does what it was asked first.
+    fn work_on_store(&mut self) {
+        match self.store_work.pop_front() {
+            Some(StoreWork::Open(generation)) => {
                 let begin = || LineOrder::Begin {
                     sources: Vec::new(),
                     directory: "line".into(),
@@ -448,29 +550,19 @@ impl Job {
                 };
                 self.later(Input::LineOpened { generation, orders: HOSTS.map(|_| begin()).into() });
             }
-            Output::CommitLine(taken) => {
-                // Once more, where a root was killed.
-                assert!(self.writing.take().is_none_or(|(generation, _)| generation == taken.generation));
-                self.kept_input_bytes = self.root.input_bytes_at_line();
-                // What the store says may come late, or never.
-                if self.scenario.loses_roots || self.scenario.random.u8(0..6) > 0 {
-                    self.store(taken.generation, StoreNews::Committed);
+            Some(StoreWork::Commit(generation, input_bytes)) => {
+                if self.kept.insert(generation) {
+                    self.kept_input_bytes = input_bytes;
                 }
+                self.store(generation, StoreNews::Committed);
             }
-            Output::GoBack { count } => {
-                self.answers.clear();
-                (self.pool, self.has_joined) = (SitePool::default(), false);
-                self.clones.clear();
-                self.line_askers.clear();
-                self.writing = None;
-                let world = self.root.world.clone();
-                let view = View::with_degrees(&world, &self.scenario.degrees);
-                let coordinator = self.scenario.coordinator(world, view, count.max(1));
-                let life = Life { coordinator, restored: Vec::new(), input_bytes: self.kept_input_bytes };
-                self.later(Input::WentBack(Box::new(life)));
+            Some(StoreWork::Drop(generation)) => {
+                if self.kept.contains(&generation) {
+                    self.store(generation, StoreNews::Committed);
+                }
+                self.store(generation, StoreNews::Dropped);
             }
-            Output::Finish { .. } => self.is_over = true,
-            _ => {}
+            None => {}
         }
     }
 
@@ -590,6 +682,11 @@ impl Job {
         }
         if self.writing.is_some() && self.scenario.random.u8(0..8) == 0 {
             return self.write_image();
+        }
+        if self.store_is_stuck {
+            self.store_is_stuck = self.scenario.random.u8(0..30) > 0;
+        } else if !self.store_work.is_empty() && self.scenario.random.u8(0..3) == 0 {
+            return self.work_on_store();
         }
         let waiting: Vec<_> =
             self.answers.iter().filter(|(_, queue)| !queue.is_empty()).map(|(host, _)| *host).collect();
