@@ -1,8 +1,8 @@
 /* Changes files in all ways, and reads back what it has changed: changing DIRECTORY STEPS. In each step each rank reads,
    changes and writes a file of its own and one of all ranks, cuts one, appends to one, replaces one by renaming, makes
-   one that must not be there, makes and removes directories, stamps a symbolic link, makes a file through another, and
-   does the same through MPI. What it reads goes into a number that it prints in the end: it is another one if a file is
-   not as it was left. */
+   one that must not be there, makes and removes directories, stamps a symbolic link, makes a file through another,
+   marks a file and a directory with attributes, and does the same through MPI. What it reads goes into a number that it
+   prints in the end: it is another one if a file is not as it was left. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 enum { CELLS = 3000 };
@@ -121,6 +122,23 @@ static void through_a_link(int step) {
     check(fd >= 0 && write(fd, &seen, sizeof seen) == sizeof seen && close(fd) == 0, "open through a link");
 }
 
+/* Attributes of a file and of a directory, which are changed and removed. Not every file system has them. */
+static void mark(int fd, int step) {
+    uint64_t was[2] = {0, 0};
+    const char *marked = path("marked", 0);
+    if (fgetxattr(fd, "user.seen", &was[0], sizeof was[0]) < 0 && errno != ENODATA)
+        return;
+    check(getxattr(marked, "user.seen", &was[1], sizeof was[1]) >= 0 || errno == ENODATA, "getxattr");
+    take(was, sizeof was);
+    if (step % 5 == 4) {
+        check(fremovexattr(fd, "user.seen") == 0 && removexattr(marked, "user.seen") == 0, "removexattr");
+        return;
+    }
+    const int how = step % 5 == 0 ? XATTR_CREATE : XATTR_REPLACE;
+    check(fsetxattr(fd, "user.seen", &seen, sizeof seen, how) == 0, "fsetxattr");
+    check(setxattr(marked, "user.seen", &seen, sizeof seen, how) == 0, "setxattr");
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -134,6 +152,7 @@ int main(int argc, char **argv) {
     check(shared >= 0 && own >= 0 && cuts >= 0 && appended, "open");
     snprintf(name, sizeof name, "behind.%d.0", rank);
     check(symlink("nowhere", path("stamp", 0)) == 0 && symlink(name, path("door", 0)) == 0, "symlink");
+    check(mkdir(path("marked", 0), 0755) == 0, "mkdir");
     struct timeval first[2] = {{1, 0}, {2, 0}};
     check(lutimes(path("stamp", 0), first) == 0, "lutimes");
     snprintf(name, sizeof name, "%s/mpi", directory);
@@ -154,6 +173,7 @@ int main(int argc, char **argv) {
         make_and_remove(step);
         stamp(step);
         through_a_link(step);
+        mark(own, step);
         uint64_t value = 0;
         MPI_Offset at = ((step * 61) % CELLS * size + (rank + step) % size) * 8;
         MPI_File_read_at(file, at, &value, 8, MPI_BYTE, MPI_STATUS_IGNORE);

@@ -3,7 +3,7 @@
  *
  *   instructions DIRECTORY PROCESSES
  *
- * Rank 0 sends, rank 1 receives. Neither waits in MPI for the other: each of the PROCESSES of a rank tells by a file in
+ * Rank 0 reaches the memory of a window of its own, and sends; rank 1 receives. Neither waits in MPI for the other: each of the PROCESSES of a rank tells by a file in
  * DIRECTORY that it has posted, or sent, all. So everything is there when it is asked for, and the counts are the same
  * each time. */
 #include <fcntl.h>
@@ -18,6 +18,7 @@ static int processes;
 static const char *directory;
 static long in[MESSAGES], out[MESSAGES];
 static MPI_Request requests[MESSAGES];
+static MPI_Win window;
 
 static void name(char *path, size_t size, const char *what, int round, int number)
 {
@@ -86,6 +87,37 @@ static inline void recv(void)
     }
 }
 
+static inline void fence(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Win_fence(0, window);
+    }
+}
+
+static inline void put(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Put(&out[i], 8, MPI_BYTE, 0, 8 * i, 8, MPI_BYTE, window);
+        MPI_Win_flush(0, window);
+    }
+}
+
+static inline void accumulate(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Accumulate(&out[i], 1, MPI_LONG, 0, 8 * i, 1, MPI_LONG, MPI_SUM, window);
+        MPI_Win_flush(0, window);
+    }
+}
+
+static inline void lock(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
+        MPI_Win_unlock(0, window);
+    }
+}
+
 /* In the first round much happens that happens only once. */
 #define MEASURED(what)                                                                                              \
     __attribute__((noinline)) void first_##what(void) { what(); }                                                   \
@@ -97,6 +129,22 @@ MEASURED(irecv)
 MEASURED(waitall)
 MEASURED(send)
 MEASURED(recv)
+MEASURED(fence)
+MEASURED(put)
+MEASURED(accumulate)
+MEASURED(lock)
+
+static void reach_own(int measured)
+{
+    MPI_Win_fence(0, window);
+    fence_of[measured]();
+    MPI_Win_fence(MPI_MODE_NOSUCCEED, window);
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
+    put_of[measured]();
+    accumulate_of[measured]();
+    MPI_Win_unlock(0, window);
+    lock_of[measured]();
+}
 
 int main(int count, char **arguments)
 {
@@ -107,13 +155,22 @@ int main(int count, char **arguments)
     directory = arguments[1];
     processes = atoi(arguments[2]);
     int rank;
+    long *memory;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    /* With replicas others serve a window, now and then while messages are counted. */
+    const int has_window = processes == 1 && rank == 0;
+    if (has_window) {
+        MPI_Win_allocate(sizeof out, 1, MPI_INFO_NULL, MPI_COMM_SELF, &memory, &window);
+    }
     for (int round = 0; round <= ROUNDS; round++) {
         const int measured = round > 0;
         for (int i = 0; i < MESSAGES; i++) {
             out[i] = round * MESSAGES + i;
         }
         if (rank == 0) {
+            if (has_window) {
+                reach_own(measured);
+            }
             await("posted", round);
             isend_of[measured]();
             MPI_Waitall(MESSAGES, requests, MPI_STATUSES_IGNORE);
@@ -133,6 +190,9 @@ int main(int count, char **arguments)
             }
         }
         MPI_Barrier(MPI_COMM_WORLD);
+    }
+    if (has_window) {
+        MPI_Win_free(&window);
     }
     MPI_Finalize();
     return 0;

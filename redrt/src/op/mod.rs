@@ -98,6 +98,50 @@ pub fn resolve(handle: OpHandle) -> Result<Held<Op>> {
     found.ok_or_else(|| Error::new(MPI_ERR_OP, "not a valid operation"))
 }
 
+/// What a predefined operation does to a window's memory.
+#[derive(Clone, Copy, Debug)]
+pub enum InPlace {
+    /// Nothing: it is only read.
+    Nothing,
+    /// What is there becomes what is brought.
+    Replace,
+    /// The two are combined.
+    Combine(Operator, Operand),
+}
+
+impl InPlace {
+    /// What the operation does to elements of a predefined type. `None` for functions of the program, and where it is
+    /// not defined.
+    #[inline]
+    #[must_use]
+    pub fn of(handle: OpHandle, datatype: &Datatype) -> Option<Self> {
+        let operation = PREDEFINED.get(handle.0)?.as_ref()?;
+        match operation.kind {
+            Kind::OneSided(OneSided::NoOperation) => Some(Self::Nothing),
+            Kind::OneSided(OneSided::Replace) => Some(Self::Replace),
+            Kind::Standard(operator) => {
+                operation.check(datatype).ok()?;
+                Some(Self::Combine(operator, datatype.operand()?))
+            }
+            Kind::User { .. } => None,
+        }
+    }
+
+    /// Does it, to `count` elements, which take `bytes` and lie side by side.
+    ///
+    /// # Safety
+    /// `there` is valid for as many bytes of reads and writes, and `brought` of reads, unless nothing is done.
+    #[inline]
+    pub unsafe fn act(self, brought: *const u8, there: *mut u8, count: i64, bytes: usize) {
+        match self {
+            Self::Nothing => {}
+            // SAFETY: - as promised to this function; they may overlap.
+            Self::Replace => unsafe { std::ptr::copy(brought, there, bytes) },
+            Self::Combine(operator, operand) => operator.apply(operand, count.max(0) as usize, brought, there),
+        }
+    }
+}
+
 /// Frees an operation of the program; reductions under way keep it.
 ///
 /// # Errors

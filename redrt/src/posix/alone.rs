@@ -1,7 +1,7 @@
 //! Calls that the C library answers in this process, where nobody has to agree: at r = 1, with `--files=all`, and for
 //! paths that replicas do not share. What they change is written down, so that the job can go back to a line.
 
-use super::path_of;
+use super::{attributes, path_of};
 use crate::runtime::call::{Call, Operation};
 use crate::undo::{self, Passage};
 use file_undo::{Change, Subject};
@@ -96,6 +96,12 @@ fn passage_for(call: &Call) -> Option<Passage> {
         }
         Operation::ChangeMode | Operation::ChangeOwner | Operation::SetTimes => {
             undo::before(Change::Describe(Subject::Named(&followed(call)?)))
+        }
+        Operation::SetAttribute | Operation::RemoveAttribute if call.path.is_null() => {
+            undo::before(Change::Attribute(open, attributes::name_of(call)))
+        }
+        Operation::SetAttribute | Operation::RemoveAttribute => {
+            undo::before(Change::Attribute(Subject::Named(&followed(call)?), attributes::name_of(call)))
         }
         _ => return None,
     })

@@ -1,12 +1,15 @@
 //! Extended attributes of files, by path or by descriptor.
 
 use super::agree::{Found, observe, outcome, perform};
-use super::{Done, Outcome, path_of, paths, table};
+use super::{Done, Outcome, alone, path_of, paths, table};
 use crate::runtime::call::{Call, Operation};
+use crate::undo::{self, Passage};
+use file_undo::Change;
 use redrt_process::lock;
 use std::cell::RefCell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 
 /// Longest value, and longest list of names, that the kernel has (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const BYTES_MAX: i64 = 64 << 10;
@@ -79,13 +82,37 @@ pub fn change(call: &Call) -> Outcome {
             is_found_removed = author.is_another();
         }
         let how = how & !libc::XATTR_CREATE;
-        let changed = perform(nothing, || match set(call, how, &subject) {
-            Err(libc::ENODATA) if is_found_removed => nothing(),
-            changed => changed,
+        let changed = perform(nothing, || {
+            let _passage = passage(call, &subject)?;
+            match set(call, how, &subject) {
+                Err(libc::ENODATA) if is_found_removed => nothing(),
+                changed => changed,
+            }
         });
         changed.map(|(result, _)| Done::Answered(result))
     });
     agreed.unwrap_or(Ok(Done::Left))
+}
+
+/// Writes down what the attribute is.
+fn passage(call: &Call, subject: &Subject) -> Result<Passage, i32> {
+    let name = name_of(call);
+    Ok(match subject {
+        Subject::Descriptor(lend) => undo::before(Change::Attribute(file_undo::Subject::Open(lend()?), name)),
+        Subject::Name(path) => {
+            let path = alone::followed(call).unwrap_or_else(|| OsStr::from_bytes(path.to_bytes()).into());
+            undo::before(Change::Attribute(file_undo::Subject::Named(&path), name))
+        }
+    })
+}
+
+/// The name of the attribute that is set or removed.
+pub fn name_of(call: &Call) -> &[u8] {
+    match call.other_path.is_null() {
+        true => &[],
+        // SAFETY: - a C string of the program, which is there as long as its call lasts.
+        false => unsafe { CStr::from_ptr(call.other_path) }.to_bytes(),
+    }
 }
 
 fn set(call: &Call, how: i32, subject: &Subject) -> Found {

@@ -2,7 +2,6 @@
 
 use crate::abi::MPI_ERR_RMA_SYNC;
 use crate::error::{Error, Result};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An access epoch: whom this process may reach.
@@ -16,7 +15,7 @@ pub enum Access {
     /// The targets that have posted to it.
     Started(Vec<u32>),
     /// Those it has locked.
-    Locked(BTreeMap<u32, Held>),
+    Locked,
     /// All, with shared locks; a lock is asked for when its target is first reached.
     LockedAll {
         /// Nobody holds a conflicting lock: none needs to be asked for.
@@ -75,11 +74,17 @@ impl Latest {
 #[derive(Clone, Default, Debug)]
 pub struct Epochs {
     access: Access,
+    /// Whom it has locked, by rank. What was made for it stays for the next epoch.
+    locks: Vec<(u32, Held)>,
     exposed_to: Option<Vec<u32>>,
 }
 
 fn wrong<T>(what: &'static str) -> Result<T> {
     Err(Error::new(MPI_ERR_RMA_SYNC, what))
+}
+
+fn not_exposed<T>() -> Result<T> {
+    wrong("MPI_Win_wait or MPI_Win_test without MPI_Win_post")
 }
 
 impl Epochs {
@@ -93,9 +98,9 @@ impl Epochs {
         match &self.access {
             Access::Fence | Access::LockedAll { .. } => Ok(()),
             Access::Started(targets) if targets.contains(&target) => Ok(()),
-            Access::Locked(locks) if locks.contains_key(&target) => Ok(()),
+            Access::Locked if self.place(target).is_ok() => Ok(()),
             Access::Started(_) => wrong("the target is not in the group that MPI_Win_start was given"),
-            Access::Locked(_) => wrong("the target is not locked"),
+            Access::Locked => wrong("the target is not locked"),
             Access::Closed => {
                 wrong("no access epoch is open: call MPI_Win_fence, MPI_Win_start or MPI_Win_lock before")
             }
@@ -120,13 +125,21 @@ impl Epochs {
         matches!(self.access, Access::Closed | Access::Fence)
     }
 
+    /// Whether `MPI_Win_start` is allowed now.
+    pub fn check_start(&self) -> Result {
+        if self.may_begin() { Ok(()) } else { wrong("MPI_Win_start within another access epoch") }
+    }
+
     /// Begins an access epoch to these targets.
     pub fn start(&mut self, targets: Vec<u32>) -> Result {
-        if !self.may_begin() {
-            return wrong("MPI_Win_start within another access epoch");
-        }
+        self.check_start()?;
         self.access = Access::Started(targets);
         Ok(())
+    }
+
+    /// Where the lock of a target is among those that are held, or would be.
+    fn place(&self, target: u32) -> std::result::Result<usize, usize> {
+        self.locks.binary_search_by_key(&target, |(locked, _)| *locked)
     }
 
     /// The targets of the epoch that `MPI_Win_complete` is about to end.
@@ -134,6 +147,17 @@ impl Epochs {
         match &self.access {
             Access::Started(targets) => Ok(targets.clone()),
             _ => wrong("MPI_Win_complete without MPI_Win_start"),
+        }
+    }
+
+    /// Ends the access epoch that `MPI_Win_start` began. Its targets.
+    pub fn complete(&mut self) -> Result<Vec<u32>> {
+        match std::mem::take(&mut self.access) {
+            Access::Started(targets) => Ok(targets),
+            other => {
+                self.access = other;
+                self.started()
+            }
         }
     }
 
@@ -145,37 +169,39 @@ impl Epochs {
     /// Locks one target.
     pub fn lock(&mut self, target: u32, held: Held) -> Result {
         if self.may_begin() {
-            self.access = Access::Locked(BTreeMap::new());
+            self.access = Access::Locked;
         }
-        match &mut self.access {
-            Access::Locked(locks) if locks.contains_key(&target) => wrong("the target is locked already"),
-            Access::Locked(locks) => {
-                locks.insert(target, held);
+        if self.access != Access::Locked {
+            return wrong("MPI_Win_lock within another access epoch");
+        }
+        match self.place(target) {
+            Ok(_) => wrong("the target is locked already"),
+            Err(place) => {
+                self.locks.insert(place, (target, held));
                 Ok(())
             }
-            _ => wrong("MPI_Win_lock within another access epoch"),
         }
     }
 
     /// The lock that `MPI_Win_unlock` is about to give back.
     pub fn locked(&self, target: u32) -> Result<Held> {
-        match &self.access {
-            Access::Locked(locks) => match locks.get(&target) {
-                Some(held) => Ok(*held),
-                None => wrong("the target is not locked"),
+        match self.access {
+            Access::Locked => match self.place(target) {
+                Ok(place) => Ok(self.locks[place].1),
+                Err(_) => wrong("the target is not locked"),
             },
             _ => wrong("MPI_Win_unlock without MPI_Win_lock"),
         }
     }
 
-    /// Gives the lock of one target back.
-    pub fn unlock(&mut self, target: u32) {
-        if let Access::Locked(locks) = &mut self.access {
-            locks.remove(&target);
-            if locks.is_empty() {
-                self.access = Access::Closed;
-            }
+    /// Gives the lock of one target back. What it was.
+    pub fn unlock(&mut self, target: u32) -> Result<Held> {
+        let held = self.locked(target)?;
+        self.locks.retain(|(locked, _)| *locked != target);
+        if self.locks.is_empty() {
+            self.access = Access::Closed;
         }
+        Ok(held)
     }
 
     /// Locks all targets.
@@ -198,17 +224,20 @@ impl Epochs {
     /// Whether a flush of `target` (of all, for `None`) is allowed now.
     pub fn check_flush(&self, target: Option<u32>) -> Result {
         match (&self.access, target) {
-            (Access::LockedAll { .. }, _) | (Access::Locked(_), None) => Ok(()),
-            (Access::Locked(locks), Some(target)) if locks.contains_key(&target) => Ok(()),
+            (Access::LockedAll { .. }, _) | (Access::Locked, None) => Ok(()),
+            (Access::Locked, Some(target)) if self.place(target).is_ok() => Ok(()),
             _ => wrong("a flush where the target is not locked"),
         }
     }
 
+    /// Whether `MPI_Win_post` is allowed now.
+    pub fn check_post(&self) -> Result {
+        if self.exposed_to.is_none() { Ok(()) } else { wrong("MPI_Win_post within an exposure epoch") }
+    }
+
     /// Begins an exposure epoch for these origins.
     pub fn post(&mut self, origins: Vec<u32>) -> Result {
-        if self.exposed_to.is_some() {
-            return wrong("MPI_Win_post within an exposure epoch");
-        }
+        self.check_post()?;
         if self.access == Access::Fence {
             self.access = Access::Closed;
         }
@@ -218,15 +247,12 @@ impl Epochs {
 
     /// The origins of the exposure epoch.
     pub fn exposed(&self) -> Result<Vec<u32>> {
-        match &self.exposed_to {
-            Some(origins) => Ok(origins.clone()),
-            None => wrong("MPI_Win_wait or MPI_Win_test without MPI_Win_post"),
-        }
+        self.exposed_to.clone().map_or_else(not_exposed, Ok)
     }
 
-    /// Ends the exposure epoch.
-    pub fn end_exposure(&mut self) {
-        self.exposed_to = None;
+    /// Ends the exposure epoch. Its origins.
+    pub fn end_exposure(&mut self) -> Result<Vec<u32>> {
+        self.exposed_to.take().map_or_else(not_exposed, Ok)
     }
 
     /// Whether the window may be freed now.
@@ -256,10 +282,11 @@ mod tests {
         epochs.check_access(1).unwrap();
         assert!(epochs.check_access(2).is_err() && epochs.lock(1, HELD).is_err());
         epochs.lock(2, HELD).unwrap();
-        epochs.unlock(1);
+        epochs.unlock(1).unwrap();
         assert!(epochs.check_access(1).is_err() && epochs.check_flush(Some(1)).is_err());
         epochs.check_flush(Some(2)).unwrap();
-        epochs.unlock(2);
+        assert!(epochs.unlock(1).is_err());
+        epochs.unlock(2).unwrap();
         epochs.start(vec![4]).unwrap();
         epochs.check_access(4).unwrap();
         assert!(epochs.check_access(1).is_err() && epochs.lock_all(false).is_err());
@@ -285,8 +312,10 @@ mod tests {
         epochs.post(vec![1]).unwrap();
         assert!(epochs.post(vec![1]).is_err() && epochs.check_fence().is_err() && epochs.check_free().is_err());
         epochs.start(vec![0]).unwrap();
-        epochs.close();
-        epochs.end_exposure();
+        assert_eq!(epochs.complete().unwrap(), [0]);
+        assert!(epochs.complete().is_err());
+        assert_eq!(epochs.end_exposure().unwrap(), [1]);
+        assert!(epochs.end_exposure().is_err());
         epochs.check_free().unwrap();
         epochs.lock_all(true).unwrap();
         assert!(epochs.locked_all().unwrap() && epochs.check_free().is_err() && epochs.check_fence().is_err());

@@ -241,31 +241,41 @@ impl Window {
     }
 
     fn enter_anew(&self, target: u32) -> Result {
-        let Some(direct) = &self.direct else { return lock(&self.origin).epochs.check_access(target) };
-        // Another thread that comes while this one waits for the lock waits for it, too.
-        let _issuing = lock(&self.issuing);
-        let mut origin = lock(&self.origin);
+        let origin = lock(&self.origin);
         origin.epochs.check_access(target)?;
-        let may_flush = origin.epochs.check_flush(Some(target)).is_ok();
-        let needs_lock = origin.needs_lock(target);
+        let Some(direct) = &self.direct else { return Ok(()) };
+        let (may_flush, locks_all) = (origin.epochs.check_flush(Some(target)).is_ok(), origin.locks_all());
         drop(origin);
-        if needs_lock {
-            direct.lock(target, false);
+        if locks_all {
+            // Another thread that comes while this one waits for the lock waits for it, too.
+            let _issuing = lock(&self.issuing);
+            let needs_lock = lock(&self.origin).needs_lock(target);
+            if needs_lock {
+                direct.lock(target, false);
+            }
         }
         self.latest.note(target, may_flush);
         Ok(())
     }
 
     /// Where `bytes` bytes are in memory that this process reaches by loads and stores, `offset` bytes behind a
-    /// displacement at the target that the last operation had, too. `None` where any of that is not so.
+    /// displacement at the target, which may be reached now. `None` where any of that is not so.
     #[inline(always)]
     pub fn near(&self, target: u32, displacement: i64, offset: i64, bytes: usize) -> Option<*mut u8> {
-        let start = self.direct.as_ref().filter(|_| self.latest.is(target))?.part(target).mapped()?;
-        let exposed = &self.members[target as usize];
+        let (direct, exposed) = (self.direct.as_ref()?, self.members.get(target as usize)?);
+        let start = direct.part(target).mapped()?;
+        self.enter(target).ok()?;
         let first = displacement.checked_mul(exposed.unit as i64)?.checked_add(offset)?;
         let past = first.checked_add(bytes as i64)?;
         let is_within = displacement >= 0 && first >= 0 && past <= exposed.size as i64;
         is_within.then(|| start.wrapping_offset(first as isize))
+    }
+
+    /// Runs `act` on the memory of a target that [`Window::near`] has found, while nobody else combines something with
+    /// it.
+    #[inline(always)]
+    pub fn alone<T>(&self, target: u32, act: impl FnOnce() -> T) -> T {
+        self.direct.as_ref().expect("memory that is near is that of a window without messages").alone(target, act)
     }
 
     /// Begins or ends epochs.

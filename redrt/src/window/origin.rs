@@ -86,10 +86,14 @@ impl Origin {
         }
     }
 
+    /// Whether this epoch asks for the lock of each target that it reaches.
+    pub fn locks_all(&self) -> bool {
+        *self.epochs.access() == Access::LockedAll { unchecked: false }
+    }
+
     /// Whether this epoch needs the lock of a target that was not asked for yet; from now on it was.
     pub fn needs_lock(&mut self, target: u32) -> bool {
-        let locks_all = *self.epochs.access() == Access::LockedAll { unchecked: false };
-        locks_all && !std::mem::replace(&mut self.toward[target as usize].is_lock_asked, true)
+        self.locks_all() && !std::mem::replace(&mut self.toward[target as usize].is_lock_asked, true)
     }
 
     fn tag(&mut self) -> i32 {

@@ -59,7 +59,10 @@ impl Window {
     pub fn fence(&self, goes_on: bool) -> Result {
         lock(&self.origin).epochs.check_fence()?;
         let outcome = match &self.direct {
-            Some(direct) => direct.fence(&self.comm),
+            Some(direct) => {
+                direct.fence();
+                Ok(())
+            }
             None => self.served_fence(),
         };
         self.change_epochs(|epochs| epochs.fence(goes_on));
@@ -106,11 +109,14 @@ impl Window {
 
     /// Begins an exposure epoch, and tells its origins unless they know.
     pub fn post(&self, origins: Vec<u32>, tell: bool) -> Result {
-        self.change_epochs(|epochs| epochs.post(origins.clone()))?;
-        if let Some(direct) = self.direct.as_ref().filter(|_| tell) {
-            direct.post(&origins);
-            return Ok(());
+        if let Some(direct) = &self.direct {
+            lock(&self.origin).epochs.check_post()?;
+            if tell {
+                direct.post(&origins);
+            }
+            return self.change_epochs(|epochs| epochs.post(origins));
         }
+        self.change_epochs(|epochs| epochs.post(origins.clone()))?;
         for origin in origins.into_iter().filter(|_| tell) {
             self.send(Purpose::Posts, origin, 0, Payload::Owned(Box::default()));
         }
@@ -119,11 +125,17 @@ impl Window {
 
     /// Begins an access epoch, when its targets have posted.
     pub fn start(&self, targets: Vec<u32>, wait: bool) -> Result {
-        self.change_epochs(|epochs| epochs.start(targets.clone()))?;
-        if let Some(direct) = self.direct.as_ref().filter(|_| wait) {
-            direct.start(&targets);
+        if let Some(direct) = &self.direct {
+            lock(&self.origin).epochs.check_start()?;
+            if wait {
+                direct.start(&targets);
+            }
+            let first = targets.first().copied();
+            self.change_epochs(|epochs| epochs.start(targets))?;
+            first.into_iter().for_each(|target| self.latest.note(target, false));
             return Ok(());
         }
+        self.change_epochs(|epochs| epochs.start(targets.clone()))?;
         let wait = wait && !mutation::is_planted(Mutation::PostIgnored);
         for target in targets.into_iter().filter(|_| wait) {
             let context = self.context(Purpose::Posts);
@@ -135,12 +147,12 @@ impl Window {
 
     /// Ends the access epoch.
     pub fn complete(&self) -> Result {
-        let targets = lock(&self.origin).epochs.started()?;
         if let Some(direct) = &self.direct {
+            let targets = self.change_epochs(Epochs::complete)?;
             direct.complete(&targets);
-            self.change_epochs(Epochs::close);
             return Ok(());
         }
+        let targets = lock(&self.origin).epochs.started()?;
         let outcome = if self.is_dynamic() { self.settle(&targets, flush) } else { Ok(()) };
         for target in &targets {
             let _issuing = lock(&self.issuing);
@@ -154,12 +166,14 @@ impl Window {
 
     /// Ends the exposure epoch when all its origins have ended their access epochs.
     pub fn wait(&self) -> Result {
-        let origins = lock(&self.origin).epochs.exposed()?;
-        if self.direct.is_none() {
-            engine::cell().wait_for(|_| self.have_completed(&origins).then_some(()));
+        if let Some(direct) = &self.direct {
+            let origins = self.change_epochs(Epochs::end_exposure)?;
+            direct.end_exposure(&origins);
+            return Ok(());
         }
-        self.end_exposure(&origins);
-        Ok(())
+        let origins = lock(&self.origin).epochs.exposed()?;
+        engine::cell().wait_for(|_| self.have_completed(&origins).then_some(()));
+        self.end_exposure(&origins)
     }
 
     /// The same, if they have; whether they had.
@@ -167,7 +181,7 @@ impl Window {
         let origins = lock(&self.origin).epochs.exposed()?;
         let have_completed = crate::decide::condition(|_| self.have_completed(&origins));
         if have_completed {
-            self.end_exposure(&origins);
+            self.end_exposure(&origins)?;
         }
         Ok(have_completed)
     }
@@ -180,7 +194,7 @@ impl Window {
         origins.iter().all(|origin| served.completes[*origin as usize] > 0)
     }
 
-    fn end_exposure(&self, origins: &[u32]) {
+    fn end_exposure(&self, origins: &[u32]) -> Result {
         if let Some(direct) = &self.direct {
             direct.end_exposure(origins);
         } else {
@@ -189,7 +203,7 @@ impl Window {
                 served.completes[*origin as usize] -= 1;
             }
         }
-        self.change_epochs(Epochs::end_exposure);
+        self.change_epochs(Epochs::end_exposure).map(drop)
     }
 
     /// Whether the program reaches the target's memory with loads and stores as soon as it has the lock.
@@ -200,12 +214,12 @@ impl Window {
     /// Locks one target.
     pub fn lock(&self, target: u32, exclusive: bool, unchecked: bool) -> Result {
         self.change_epochs(|epochs| epochs.lock(target, Held { unchecked, exclusive }))?;
-        if unchecked {
-            return Ok(());
-        }
         if let Some(direct) = &self.direct {
-            direct.lock(target, exclusive);
-        } else {
+            if !unchecked {
+                direct.lock(target, exclusive);
+            }
+            self.latest.note(target, true);
+        } else if !unchecked {
             let _issuing = lock(&self.issuing);
             self.ask_lock(target, exclusive, self.loads_from(target));
         }
@@ -214,21 +228,19 @@ impl Window {
 
     /// Gives the lock of one target back, when all is done there.
     pub fn unlock(&self, target: u32) -> Result {
-        let held = lock(&self.origin).epochs.locked(target)?;
-        let outcome = match &self.direct {
-            Some(direct) if held.unchecked => {
-                direct.flush();
-                Ok(())
-            }
-            Some(direct) => {
-                direct.unlock(target, held.exclusive);
-                Ok(())
-            }
-            None if held.unchecked => self.settle(&[target], flush),
-            None => self.settle(&[target], unlock),
+        let Some(direct) = &self.direct else {
+            let held = lock(&self.origin).epochs.locked(target)?;
+            let outcome = self.settle(&[target], if held.unchecked { flush } else { unlock });
+            self.change_epochs(|epochs| epochs.unlock(target))?;
+            return outcome;
         };
-        self.change_epochs(|epochs| epochs.unlock(target));
-        outcome
+        let held = self.change_epochs(|epochs| epochs.unlock(target))?;
+        if held.unchecked {
+            direct.flush();
+        } else {
+            direct.unlock(target, held.exclusive);
+        }
+        Ok(())
     }
 
     /// Locks all targets.

@@ -59,7 +59,11 @@ impl Tickets {
     #[inline]
     pub fn leave(&self, is_writer: bool) -> bool {
         if is_writer {
+            // Nobody else leaves while it is there. A reader that comes next may leave as soon as it sees the second.
+            let left = self.writers.load(Ordering::Relaxed).wrapping_add(1);
+            self.writers.store(left, Ordering::Release);
             self.readers.fetch_add(1, Ordering::AcqRel);
+            return self.drawn() != left;
         }
         let left = self.writers.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         self.drawn() != left

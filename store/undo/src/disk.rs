@@ -1,8 +1,9 @@
 //! The file system itself.
 
+use crate::attributes;
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
 use crate::frame;
-use crate::record::{About, Data, FileKey, Record};
+use crate::record::{About, Attribute, Data, FileKey, Record};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FallocateFlags, FcntlArg};
 use nix::sys::stat::UtimensatFlags;
@@ -133,16 +134,21 @@ impl Disk {
         Ok(done)
     }
 
-    /// Opens a file to put something back. One that its owner may only read is made writable: its permissions were
-    /// written down when they were changed.
+    /// Opens a file to put something back.
     fn open_to_change(path: &Path) -> io::Result<File> {
         let open = || OpenOptions::new().write(true).custom_flags(nix::libc::O_NOFOLLOW).open(path);
-        match open() {
+        Self::with_permission(path, open)
+    }
+
+    /// Changes a file. One that its owner may only read is made writable: its permissions were written down when it was
+    /// changed first, and come back after this.
+    fn with_permission<T>(path: &Path, change: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match change() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 fs::set_permissions(path, Permissions::from_mode(FILE_MODE))?;
-                open()
+                change()
             }
-            opened => opened,
+            changed => changed,
         }
     }
 
@@ -278,6 +284,20 @@ impl Files for Disk {
         }
     }
 
+    fn attribute(&self, subject: Subject<'_>, name: &[u8]) -> io::Result<Attribute> {
+        match subject {
+            Subject::Open(fd) => attributes::get(&descriptor_path(fd), true, name),
+            Subject::Named(path) => attributes::get(path, false, name),
+        }
+    }
+
+    fn attributes(&self, subject: Subject<'_>) -> io::Result<Vec<Attribute>> {
+        match subject {
+            Subject::Open(fd) => attributes::all(&descriptor_path(fd), true),
+            Subject::Named(path) => attributes::all(path, false),
+        }
+    }
+
     fn add(&mut self, record: &Record) -> io::Result<()> {
         let bytes = frame::encode(record).ok_or_else(|| io::Error::other("a path is too long"))?;
         let mut log = OpenOptions::new().write(true).open(Self::log_path(&self.directory))?;
@@ -302,6 +322,10 @@ impl Files for Disk {
                 }
             }
             Step::Describe(target, about) => Self::describe(&self.target(target), about),
+            Step::Attribute(target, attribute) => {
+                let path = self.target(target);
+                Self::with_permission(&path, || attributes::set(&path, attribute))
+            }
             Step::Unlink(path) => fs::remove_file(path),
             Step::RemoveDirectory(path) => fs::remove_dir(path),
             Step::Link(link, path) => fs::hard_link(self.path(link), path),

@@ -1,6 +1,6 @@
 //! What is asked of a file system, and done to it.
 
-use crate::record::{About, Data, FileKey, Record};
+use crate::record::{About, Attribute, Data, FileKey, Record};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -61,6 +61,18 @@ pub trait Files {
     /// [`io::ErrorKind::NotFound`] when the subject is another file by now; when it cannot be read, or saved.
     fn save(&mut self, subject: Subject<'_>, key: FileKey, offset: u64, length: u64) -> io::Result<Data>;
 
+    /// What an extended attribute is.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn attribute(&self, subject: Subject<'_>, name: &[u8]) -> io::Result<Attribute>;
+
+    /// All extended attributes that programs may set. None where there are no such things.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn attributes(&self, subject: Subject<'_>) -> io::Result<Vec<Attribute>>;
+
     /// Adds a record to the log.
     ///
     /// # Errors
@@ -104,6 +116,8 @@ pub enum Step<'a> {
     Write(Target<'a>, u64, &'a Data),
     /// Permissions, owner and times.
     Describe(Target<'a>, &'a About),
+    /// Sets an extended attribute, or removes it.
+    Attribute(Target<'a>, &'a Attribute),
     /// Removes what is no directory.
     Unlink(&'a Path),
     /// Removes a directory that is empty.

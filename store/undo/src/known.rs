@@ -55,6 +55,8 @@ pub struct KnownFile {
     pub size: u64,
     /// What was saved of it.
     pub saved: Saved,
+    /// The extended attributes that were saved, by name.
+    pub attributes: HashSet<Vec<u8>>,
 }
 
 impl KnownFile {
@@ -117,7 +119,7 @@ mod tests {
     #[test]
     fn what_is_behind_the_end_needs_nothing() {
         let held = Held { key: None, link: None, path: Vec::new() };
-        let mut file = KnownFile { held, size: 5000, saved: Saved::default() };
+        let mut file = KnownFile { held, size: 5000, saved: Saved::default(), attributes: HashSet::new() };
         let needs = |file: &KnownFile, range: Range<u64>, block_bytes| {
             let needed = file.needs(range, block_bytes);
             assert!(needed.len() < 2, "{needed:?}");

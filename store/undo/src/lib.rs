@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod directory;
 mod disk;
 mod files;

@@ -1,7 +1,7 @@
 //! A file system in memory, in which any number of processes record and change, and die at any step.
 
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
-use crate::record::{About, Data, FileKey, Record};
+use crate::record::{About, Attribute, Data, FileKey, Record};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -21,11 +21,21 @@ pub enum Content {
 pub struct Node {
     pub content: Content,
     pub mode: u32,
+    pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
     birth: i64,
 }
 
 /// What runs when so many more steps were made.
 type Interrupt = (usize, Box<dyn FnOnce()>);
+
+impl Node {
+    fn set(&mut self, attribute: &Attribute) {
+        match &attribute.value {
+            Some(value) => drop(self.attributes.insert(attribute.name.clone(), value.clone())),
+            None => drop(self.attributes.remove(&attribute.name)),
+        }
+    }
+}
 
 #[derive(Default)]
 pub struct World {
@@ -61,7 +71,8 @@ const ENOTEMPTY: i32 = 39;
 
 impl World {
     pub fn new(links_work: bool) -> Self {
-        let root = Node { content: Content::Directory(BTreeMap::new()), mode: 0o755, birth: 0 };
+        let attributes = BTreeMap::new();
+        let root = Node { content: Content::Directory(BTreeMap::new()), mode: 0o755, attributes, birth: 0 };
         Self { nodes: BTreeMap::from([(ROOT, root)]), links_work, ..Self::default() }
     }
 
@@ -117,7 +128,7 @@ impl World {
         entries.insert(name, number);
         self.births += 1;
         let birth = self.births;
-        self.nodes.insert(number, Node { content, mode, birth });
+        self.nodes.insert(number, Node { content, mode, attributes: BTreeMap::new(), birth });
         Ok(number)
     }
 
@@ -256,6 +267,15 @@ impl World {
         Ok(())
     }
 
+    pub fn set_attribute(&mut self, path: &Path, attribute: &Attribute) -> io::Result<()> {
+        let node = self.node(path)?;
+        if matches!(node.content, Content::Link(_)) {
+            return Err(error(EINVAL));
+        }
+        node.set(attribute);
+        Ok(())
+    }
+
     pub fn unlink(&mut self, path: &Path) -> io::Result<()> {
         let number = self.find(path).ok_or(error(ENOENT))?;
         if matches!(self.nodes[&number].content, Content::Directory(_)) {
@@ -387,6 +407,23 @@ impl Files for Model {
         Ok(data)
     }
 
+    fn attribute(&self, subject: Subject<'_>, name: &[u8]) -> io::Result<Attribute> {
+        let found = self.attributes(subject)?.into_iter().find(|attribute| attribute.name == name);
+        Ok(found.unwrap_or_else(|| Attribute { name: name.to_vec(), value: None }))
+    }
+
+    fn attributes(&self, subject: Subject<'_>) -> io::Result<Vec<Attribute>> {
+        self.step()?;
+        let world = self.0.borrow();
+        let number = match subject {
+            Subject::Open(fd) => world.open.get(&fd).copied(),
+            Subject::Named(path) => world.find(path),
+        };
+        let attributes = &world.nodes[&number.ok_or(error(ENOENT))?].attributes;
+        let pair = |(name, value): (&Vec<u8>, &Vec<u8>)| Attribute { name: name.clone(), value: Some(value.clone()) };
+        Ok(attributes.iter().map(pair).collect())
+    }
+
     fn add(&mut self, record: &Record) -> io::Result<()> {
         self.step()?;
         self.0.borrow_mut().log.push(record.clone());
@@ -409,6 +446,11 @@ impl Files for Model {
             Step::Describe(target, about) => {
                 let number = Self::number(world, target)?;
                 world.nodes.get_mut(&number).unwrap().mode = about.mode;
+                Ok(())
+            }
+            Step::Attribute(target, attribute) => {
+                let number = Self::number(world, target)?;
+                world.nodes.get_mut(&number).unwrap().set(attribute);
                 Ok(())
             }
             Step::Unlink(path) => world.unlink(path),

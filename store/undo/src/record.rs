@@ -56,15 +56,37 @@ pub struct Data {
     pub length: u64,
 }
 
+/// An extended attribute: its name and its value.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attribute {
+    /// With its namespace.
+    #[serde(with = "serde_bytes")]
+    pub name: Vec<u8>,
+    /// None where there is no such attribute.
+    #[serde(with = "serde_bytes")]
+    pub value: Option<Vec<u8>>,
+}
+
+/// All of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Copy {
+    /// Its bytes.
+    pub data: Data,
+    /// What is said of it.
+    pub about: About,
+    /// Those attributes that the program may have set.
+    pub attributes: Vec<Attribute>,
+}
+
 /// What a name stood for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Was {
     /// Nothing.
     Absent,
     /// A regular file. What it held was saved if it has no link.
-    File(Held, Option<(Data, About)>),
+    File(Held, Option<Copy>),
     /// A directory.
-    Directory(About),
+    Directory(About, Vec<Attribute>),
     /// A symbolic link that says this.
     Link(#[serde(with = "serde_bytes")] Vec<u8>),
     /// A device, a socket, a pipe: it is not put back.
@@ -78,6 +100,8 @@ pub enum Record {
     First(Held, About),
     /// Bytes of a file from an offset on are about to be overwritten or cut off.
     Bytes(Held, u64, Data),
+    /// An extended attribute of a file or a directory is about to be changed for the first time.
+    Attribute(Held, Attribute),
     /// A name is about to be made, removed or given to something else.
     Name(#[serde(with = "serde_bytes")] Vec<u8>, Was),
     /// A directory is about to be renamed.

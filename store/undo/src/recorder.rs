@@ -2,8 +2,8 @@
 
 use crate::files::{Files, Kind, Seen, Subject};
 use crate::known::{BLOCK_BYTES, Entry, Known, KnownFile, Saved};
-use crate::record::{FileKey, Held, Record, Was};
-use std::collections::hash_map;
+use crate::record::{Copy, FileKey, Held, Record, Was};
+use std::collections::{HashSet, hash_map};
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
@@ -22,6 +22,8 @@ pub enum Change<'a> {
     Resize(Subject<'a>, u64),
     /// Permissions, owner or times are set.
     Describe(Subject<'a>),
+    /// An extended attribute of this name is set or removed.
+    Attribute(Subject<'a>, &'a [u8]),
     /// A name is made or removed.
     Name(&'a Path),
     /// A name is given to what has another.
@@ -63,6 +65,7 @@ impl Recorder {
             }
             Change::Resize(subject, size) => self.file(files, subject, Some(size..u64::MAX)),
             Change::Describe(subject) => self.file(files, subject, None),
+            Change::Attribute(subject, name) => self.attribute(files, subject, name),
             Change::Name(path) => self.name(files, path),
             Change::Rename(from, to) => self.rename(files, from, to),
             Change::Exchange(one, other) => {
@@ -103,7 +106,8 @@ impl Recorder {
                 let link = if is_file { files.hold(subject, seen.key)? } else { None };
                 let held = Held { key: is_file.then_some(seen.key), link, path: files.name_of(subject) };
                 files.add(&Record::First(held.clone(), seen.about))?;
-                place.insert(KnownFile { held, size: seen.about.size, saved: Saved::default() })
+                let (saved, attributes) = (Saved::default(), HashSet::new());
+                place.insert(KnownFile { held, size: seen.about.size, saved, attributes })
             }
         };
         let Some(range) = range else { return Ok(()) };
@@ -114,6 +118,20 @@ impl Recorder {
                 files.add(&Record::Bytes(known.held.clone(), missing.start, data))?;
             }
             known.saved.add(missing);
+        }
+        Ok(())
+    }
+
+    fn attribute(&mut self, files: &mut impl Files, subject: Subject<'_>, name: &[u8]) -> io::Result<()> {
+        self.file(files, subject, None)?;
+        let Some(seen) = files.look(subject)? else { return Ok(()) };
+        // Nothing is put back of what was made since.
+        let Some(known) = self.known.files.get_mut(&seen.key) else { return Ok(()) };
+        if !known.attributes.contains(name) {
+            // A directory may have another name by now than when it was first changed.
+            let held = Held { path: files.name_of(subject), ..known.held.clone() };
+            files.add(&Record::Attribute(held, files.attribute(subject, name)?))?;
+            known.attributes.insert(name.to_vec());
         }
         Ok(())
     }
@@ -168,11 +186,15 @@ impl Recorder {
                 let link = files.hold(subject, seen.key)?;
                 let copy = match link {
                     Some(_) => None,
-                    None => Some((files.save(subject, seen.key, 0, seen.about.size)?, seen.about)),
+                    None => Some(Copy {
+                        data: files.save(subject, seen.key, 0, seen.about.size)?,
+                        about: seen.about,
+                        attributes: files.attributes(subject)?,
+                    }),
                 };
                 Was::File(Held { key: Some(seen.key), link, path: path.as_os_str().as_bytes().to_vec() }, copy)
             }
-            Kind::Directory => Was::Directory(seen.about),
+            Kind::Directory => Was::Directory(seen.about, files.attributes(Subject::Named(path))?),
             Kind::Link(target) => Was::Link(target),
             Kind::Other => Was::Other,
         })

@@ -3,6 +3,7 @@
 
 use crate::files::{Files, Kind, Subject};
 use crate::model::{Content, Model, World};
+use crate::record::Attribute;
 use crate::recorder::{Change, Recorder};
 use crate::undo::put_all_back;
 use std::cell::RefCell;
@@ -26,6 +27,8 @@ enum Mistake {
     RemembersOverCut,
     /// What is cut off is not saved.
     ForgetsWhatIsCutOff,
+    /// What an extended attribute was is not saved.
+    ForgetsAttributes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +38,7 @@ enum What {
     Append(u64),
     Resize(u64),
     Describe(u32),
+    Attribute,
     Unlink,
     MakeDirectory,
     RemoveDirectory,
@@ -54,7 +58,7 @@ struct Operation {
 impl Operation {
     fn draw(random: &mut fastrand::Rng) -> Self {
         let (at, length) = (random.u64(0..12_000), random.u64(0..6_000));
-        let what = match random.u32(0..16) {
+        let what = match random.u32(0..18) {
             0 | 1 => What::Create,
             2 | 3 => What::Write(at, length),
             4 | 5 => What::Append(length),
@@ -65,6 +69,7 @@ impl Operation {
             12 => What::RemoveDirectory,
             13 => What::SymbolicLink,
             14 => What::Link,
+            15 | 16 => What::Attribute,
             _ => What::Rename,
         };
         let mut name = || NAMES[random.usize(0..NAMES.len())];
@@ -138,6 +143,15 @@ impl Process {
             }),
             What::Describe(mode) => {
                 self.change(Change::Describe(Subject::Named(path)), |world| world.describe(path, mode))
+            }
+            What::Attribute => {
+                let name = vec![b'a' + byte % 2];
+                let change = match self.mistake {
+                    Mistake::ForgetsAttributes => Change::Describe(Subject::Named(path)),
+                    _ => Change::Attribute(Subject::Named(path), &name),
+                };
+                let attribute = Attribute { name: name.clone(), value: (byte % 3 > 0).then(|| vec![byte]) };
+                self.change(change, |world| world.set_attribute(path, &attribute))
             }
             What::Unlink => self.change(Change::Name(path), |world| world.unlink(path)),
             What::MakeDirectory => self.change(Change::Name(path), |world| world.make_directory(path)),
@@ -266,8 +280,11 @@ fn run(seed: u64, links_work: bool, mistake: Mistake) -> Result<(), String> {
         let differ: Vec<_> = all.into_iter().filter(|path| is.get(*path) != was.get(*path)).collect();
         let show = |from: &Snapshot, path: &PathBuf| {
             from.get(path).map(|(number, node)| match &node.content {
-                Content::File(bytes) => format!("file {number:?} of {} bytes, {:o}", bytes.len(), node.mode),
-                other => format!("{other:?}, {:o}", node.mode),
+                Content::File(bytes) => {
+                    let (length, mode, attributes) = (bytes.len(), node.mode, &node.attributes);
+                    format!("file {number:?} of {length} bytes, {mode:o}, {attributes:?}")
+                }
+                other => format!("{other:?}, {:o}, {:?}", node.mode, node.attributes),
             })
         };
         let shown: Vec<_> = differ.iter().map(|path| (path, show(was, path), show(&is, path))).collect();
@@ -292,8 +309,8 @@ fn without_links_too() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    use Mistake::{ForgetsWhatIsCutOff, PutsOldestFirst, RecordsAfterwards, RemembersOverCut};
-    for mistake in [RecordsAfterwards, PutsOldestFirst, RemembersOverCut, ForgetsWhatIsCutOff] {
+    use Mistake::{ForgetsAttributes, ForgetsWhatIsCutOff, PutsOldestFirst, RecordsAfterwards, RemembersOverCut};
+    for mistake in [RecordsAfterwards, PutsOldestFirst, RemembersOverCut, ForgetsWhatIsCutOff, ForgetsAttributes] {
         let found = (0..2_000).find(|seed| run(*seed, true, mistake).is_err());
         assert!(found.is_some(), "{mistake:?} is not found");
     }

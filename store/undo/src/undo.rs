@@ -3,7 +3,7 @@
 //! A step that was done already is found done. So a record may be put back again, after a crash in its midst.
 
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
-use crate::record::{About, Data, FileKey, Held, Record, Was};
+use crate::record::{Attribute, Copy, FileKey, Held, Record, Was};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -83,7 +83,7 @@ pub fn put_all_back<F: Files>(
 
 fn subject_of(record: &Record) -> String {
     let path = match record {
-        Record::First(held, _) | Record::Bytes(held, ..) => &held.path,
+        Record::First(held, _) | Record::Bytes(held, ..) | Record::Attribute(held, _) => &held.path,
         Record::Name(path, _) | Record::Moved { from: path, .. } => path,
     };
     path_of(path).display().to_string()
@@ -100,6 +100,10 @@ fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) ->
             files.put(Step::Describe(target, about))
         }
         Record::Bytes(held, offset, data) => files.put(Step::Write(find(files, held, replaced)?, *offset, data)),
+        Record::Attribute(held, attribute) => match find_unless_made_since(files, held, replaced)? {
+            Some(target) => files.put(Step::Attribute(target, attribute)),
+            None => Ok(()),
+        },
         Record::Name(path, was) => put_name_back(files, path_of(path), was, replaced),
         Record::Moved { from, to, directory } => {
             let (from, to) = (path_of(from), path_of(to));
@@ -141,19 +145,20 @@ fn put_name_back(files: &mut impl Files, path: &Path, was: &Was, replaced: &mut 
                 clear(files, path, there)?;
                 return files.put(Step::Link(link, path));
             }
-            let (data, about) = copy.as_ref().ok_or_else(|| missing("its link beside the checkpoint is gone"))?;
+            let copy = copy.as_ref().ok_or_else(|| missing("its link beside the checkpoint is gone"))?;
             clear(files, path, there)?;
-            make_again(files, path, data, about)?;
+            make_again(files, path, copy)?;
             if let (Some(key), Some(made)) = (held.key, files.look(Subject::Named(path))?) {
                 replaced.insert(key, made.key);
             }
             Ok(())
         }
-        Was::Directory(about) => {
+        Was::Directory(about, attributes) => {
             if there.as_ref().is_none_or(|seen| seen.kind != Kind::Directory) {
                 clear(files, path, there)?;
                 files.put(Step::MakeDirectory(path))?;
             }
+            set_all(files, path, attributes)?;
             files.put(Step::Describe(Target::Named(path), about))
         }
         Was::Link(target) => {
@@ -168,8 +173,13 @@ fn put_name_back(files: &mut impl Files, path: &Path, was: &Was, replaced: &mut 
     }
 }
 
-fn make_again(files: &mut impl Files, path: &Path, data: &Data, about: &About) -> io::Result<()> {
+fn make_again(files: &mut impl Files, path: &Path, copy: &Copy) -> io::Result<()> {
     files.put(Step::Create(path))?;
-    files.put(Step::Write(Target::Named(path), 0, data))?;
-    files.put(Step::Describe(Target::Named(path), about))
+    files.put(Step::Write(Target::Named(path), 0, &copy.data))?;
+    set_all(files, path, &copy.attributes)?;
+    files.put(Step::Describe(Target::Named(path), &copy.about))
+}
+
+fn set_all(files: &mut impl Files, path: &Path, attributes: &[Attribute]) -> io::Result<()> {
+    attributes.iter().try_for_each(|attribute| files.put(Step::Attribute(Target::Named(path), attribute)))
 }

@@ -55,7 +55,7 @@ fn not_within(window: &Window, target: u32, begin: i128, (first, past): (i64, i6
 /// here. Where it goes from, where to, and how many bytes; `None` for all other operations, and for those that are
 /// wrong. Most operations are such a copy, and what [`reach`] finds out takes ten times as long as to copy 8 bytes.
 #[inline(always)]
-fn copy_of<P>(
+pub(super) fn copy_of<P>(
     window: &Window,
     here: Here<P>,
     there: Named,

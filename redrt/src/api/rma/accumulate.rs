@@ -1,13 +1,14 @@
 //! The accumulate functions (MPI-5.0 §12.3.4).
 
-use super::access::{Here, Named, check_fits, hand_over, nothing_to_do, reach};
+use super::access::{Here, Named, check_fits, copy_of, hand_over, nothing_to_do, reach};
 use crate::abi::{Aint, MPI_ERR_OP, MPI_ERR_TYPE, Output};
 use crate::api::buffers::{self, Typed};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
-use crate::op;
+use crate::mutation::{self, Mutation};
+use crate::op::{self, InPlace};
 use crate::window::order::Combination;
 use crate::window::{self, Effect, Window};
 use redrt_datatype::basic::Class;
@@ -58,6 +59,60 @@ fn check_same(sent: usize, there: usize) -> Result {
     Ok(())
 }
 
+/// How a combination goes that is only that: [`copy_of`] would copy it, and both sides have one type.
+#[inline(always)]
+fn in_place(here: DatatypeHandle, there: DatatypeHandle, op: OpHandle) -> Option<InPlace> {
+    let is_simple = here == there && !mutation::is_planted(Mutation::AccumulateReplaces);
+    InPlace::of(op, datatype::predefined(there).filter(|_| is_simple)?)
+}
+
+/// Does an accumulate, where that is only to combine. Whether it was done.
+///
+/// # Safety
+/// The buffer is that of the C call.
+#[inline(always)]
+unsafe fn accumulate_in_place(window: &Window, origin: Here<*const c_void>, named: Named, op: OpHandle) -> bool {
+    let Some(how) = in_place(origin.2, named.3, op).filter(|_| op != OpHandle::NO_OP) else { return false };
+    let Some((own, there, bytes)) = copy_of(window, origin, named, |buffer| buffer.cast_mut().cast()) else {
+        return false;
+    };
+    // SAFETY: - the program's buffer, and memory of the window.
+    window.alone(named.0 as u32, || unsafe { how.act(own, there, named.2, bytes) });
+    true
+}
+
+/// Does an accumulate that answers with what was there before, where that is only to copy and to combine. Whether it
+/// was done.
+///
+/// # Safety
+/// The buffers are those of the C call.
+#[inline(always)]
+unsafe fn fetch_in_place(
+    window: &Window,
+    origin: Here<*const c_void>,
+    result: Here<*mut c_void>,
+    named: Named,
+    op: OpHandle,
+) -> bool {
+    let Some(how) = in_place(result.2, named.3, op) else { return false };
+    let Some((into, there, bytes)) = copy_of(window, result, named, |buffer| buffer.cast()) else { return false };
+    let own = match how {
+        InPlace::Nothing => std::ptr::null_mut(),
+        _ if origin.2 != named.3 || origin.1 != named.2 => return false,
+        _ => match buffers::predefined_stretch(origin.0, origin.1, origin.2) {
+            Some((own, _, _)) => own,
+            None => return false,
+        },
+    };
+    window.alone(named.0 as u32, || {
+        // SAFETY: - memory of the window, and the program's buffer; they may overlap.
+        unsafe { std::ptr::copy(there, into, bytes) };
+        // SAFETY: - the program's buffer, and memory of the window.
+        unsafe { how.act(own, there, named.2, bytes) };
+    });
+    true
+}
+
 /// Begins an accumulate.
 ///
 /// # Safety
@@ -100,6 +155,10 @@ pub unsafe fn accumulate(
     let (window, effect) = (window::resolve(win)?, Effect::Plain);
     let origin = (origin_addr, origin_count, origin_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
+    // SAFETY: - the pointers are those of the C call.
+    if unsafe { accumulate_in_place(&window, origin, named, op) } {
+        return Ok(());
+    }
     // SAFETY: - the pointers are those of the C call.
     unsafe { begin_accumulate(&window, origin, named, op, effect) }.map(drop)
 }
@@ -179,6 +238,10 @@ pub unsafe fn get_accumulate(
     let result = (result_addr, result_count, result_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
     // SAFETY: - the pointers are those of the C call.
+    if unsafe { fetch_in_place(&window, origin, result, named, op) } {
+        return Ok(());
+    }
+    // SAFETY: - the pointers are those of the C call.
     unsafe { begin_fetch(&window, origin, result, named, op, Effect::Plain) }.map(drop)
 }
 
@@ -232,11 +295,69 @@ pub unsafe fn fetch_and_op(
     win: WinHandle,
 ) -> Result {
     let window = window::resolve(win)?;
-    single(datatype)?;
     let (origin, result) = ((origin_addr, 1, datatype), (result_addr, 1, datatype));
+    let named = (target_rank, target_disp, 1, datatype);
     // SAFETY: - the pointers are those of the C call.
-    unsafe { begin_fetch(&window, origin, result, (target_rank, target_disp, 1, datatype), op, Effect::Plain) }
-        .map(drop)
+    if unsafe { fetch_in_place(&window, origin, result, named, op) } {
+        return Ok(());
+    }
+    single(datatype)?;
+    // SAFETY: - the pointers are those of the C call.
+    unsafe { begin_fetch(&window, origin, result, named, op, Effect::Plain) }.map(drop)
+}
+
+/// Elements that are compared have no more bytes, as a rule.
+const WORD_BYTES_MAX: usize = 16;
+
+/// One element of a type that can be compared (MPI-5.0 §12.3.4).
+fn check_comparable(datatype: DatatypeHandle) -> Result {
+    single(datatype)?;
+    let class = datatype::resolve(datatype)?.basic().map(|basic| basic.class);
+    let is_comparable = matches!(
+        class,
+        Some(
+            Class::Integer | Class::Char | Class::FortranInteger | Class::MultiLanguage | Class::Logical | Class::Byte
+        )
+    );
+    if !is_comparable {
+        fail!(MPI_ERR_TYPE, "MPI_Compare_and_swap is for integers, logicals and bytes");
+    }
+    Ok(())
+}
+
+/// Compares and swaps, in memory that is mapped here. Whether it was done. `new_and_expected` are one element each.
+///
+/// # Safety
+/// The pointers are those of the C call.
+#[inline(always)]
+unsafe fn swap_in_place(
+    window: &Window,
+    new_and_expected: [*const c_void; 2],
+    result: Here<*mut c_void>,
+    (target, displacement): (c_int, Aint),
+) -> bool {
+    let datatype = result.2;
+    let named = (target, displacement, 1, datatype);
+    let Some((into, there, bytes)) = copy_of(window, result, named, |buffer| buffer.cast()) else { return false };
+    let own = new_and_expected.map(|buffer| buffers::predefined_stretch(buffer, 1, datatype));
+    let [Some((new, ..)), Some((expected, ..))] = own else { return false };
+    if bytes > WORD_BYTES_MAX {
+        return false;
+    }
+    let (mut found, mut wanted) = ([0; WORD_BYTES_MAX], [0; WORD_BYTES_MAX]);
+    // SAFETY: - one element of the program's.
+    unsafe { std::ptr::copy_nonoverlapping(expected, wanted.as_mut_ptr(), bytes) };
+    window.alone(target as u32, || {
+        // SAFETY: - one element of the window's memory; there is room.
+        unsafe { std::ptr::copy_nonoverlapping(there, found.as_mut_ptr(), bytes) };
+        if found == wanted {
+            // SAFETY: - one element of the program's, and one of the window's memory; they may overlap.
+            unsafe { std::ptr::copy(new, there, bytes) };
+        }
+    });
+    // SAFETY: - the program's buffer.
+    unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), into, bytes) };
+    true
 }
 
 /// `MPI_Compare_and_swap`.
@@ -253,16 +374,12 @@ pub unsafe fn compare_and_swap(
     win: WinHandle,
 ) -> Result {
     let window = window::resolve(win)?;
-    single(datatype)?;
-    let class = datatype::resolve(datatype)?.basic().map(|basic| basic.class);
-    let is_comparable = matches!(
-        class,
-        Some(
-            Class::Integer | Class::Char | Class::FortranInteger | Class::MultiLanguage | Class::Logical | Class::Byte
-        )
-    );
-    if !is_comparable {
-        fail!(MPI_ERR_TYPE, "MPI_Compare_and_swap is for integers, logicals and bytes");
+    check_comparable(datatype)?;
+    // SAFETY: - the pointers are those of the C call.
+    if unsafe {
+        swap_in_place(&window, [origin_addr, compare_addr], (result_addr, 1, datatype), (target_rank, target_disp))
+    } {
+        return Ok(());
     }
     let Some((there, _)) = reach(&window, (target_rank, target_disp, 1, datatype))? else {
         return Ok(());

@@ -2,11 +2,12 @@
 //! epochs.
 //!
 //! ```text
-//!   member 0 │ lock │ latch │ posts, by target │ completes, by origin │
+//!   member 0 │ lock │ latch │ fences │ posts, by target │ completes, by origin │
 //!   member 1 │ ...
 //! ```
-//! Posts and completes are counts, each written by one member alone: how often a target has posted to this member, and
-//! how often an origin has ended an access epoch to it. All begins with zeros, as the kernel gives them.
+//! The rest are counts, each written by one member alone: to how many fences this member has come, how often a target
+//! has posted to it, and how often an origin has ended an access epoch to it. All begins with zeros, as the kernel
+//! gives them.
 
 use redrt_sync::tickets::{Latch, Tickets};
 use std::sync::atomic::AtomicU32;
@@ -19,6 +20,7 @@ struct Line<T>(T);
 struct Head {
     tickets: Line<Tickets>,
     latch: Line<Latch>,
+    fences: Line<AtomicU32>,
 }
 
 const LINE_BYTES: usize = align_of::<Line<u8>>();
@@ -84,6 +86,11 @@ impl Control {
         &self.head(member).latch.0
     }
 
+    /// To how many fences a member has come.
+    pub fn fences(&self, member: u32) -> &AtomicU32 {
+        &self.head(member).fences.0
+    }
+
     fn word(&self, member: u32, number: usize) -> &AtomicU32 {
         let words = std::ptr::from_ref(self.head(member)).cast::<u8>();
         assert!(number < 2 * self.member_count, "word {number} of {} members", self.member_count);
@@ -132,6 +139,7 @@ mod tests {
                 let mut places: Vec<_> = others.map(|word| word.as_ptr() as usize).collect();
                 places.push(std::ptr::from_ref(control.tickets(member)) as usize);
                 places.push(std::ptr::from_ref(control.latch(member)) as usize);
+                places.push(control.fences(member).as_ptr() as usize);
                 assert!(places.iter().all(|place| (start..start + bytes).contains(place)));
                 assert!(places.into_iter().all(|place| seen.insert(place)));
             }

@@ -27,14 +27,9 @@ pub use memory::{Part, Reached};
 
 use super::kept;
 use super::memory::Shared;
-use crate::coll::barrier::barrier;
-
-use crate::comm::Comm;
-use crate::error::Result;
 use redrt_engine as engine;
 use redrt_engine::doorbell;
 use redrt_engine::meeting::Meeting;
-use redrt_engine::tasks::block_on;
 use redrt_process::pause;
 use redrt_sync::fence;
 use redrt_sync::tickets::Ticket;
@@ -74,6 +69,8 @@ enum Awaited {
     Post(u32, u32),
     /// That an origin has completed so often.
     Complete(u32, u32),
+    /// That a member has come to so many fences.
+    Fence(u32, u32),
 }
 
 /// A wait that lasts.
@@ -92,6 +89,7 @@ impl Meeting for Wait {
             Awaited::Turn(target, _) => format!("its turn at the lock of a window at rank {target}"),
             Awaited::Post(target, _) => format!("rank {target} to call MPI_Win_post"),
             Awaited::Complete(origin, _) => format!("rank {origin} to call MPI_Win_complete"),
+            Awaited::Fence(member, _) => format!("rank {member} to call MPI_Win_fence"),
         };
         (!self.has_come()).then_some(what)
     }
@@ -141,6 +139,7 @@ impl Direct {
             Awaited::Turn(target, ticket) => self.control.tickets(target).has_come(ticket),
             Awaited::Post(target, count) => reached(self.control.posts(self.rank, target), count),
             Awaited::Complete(origin, count) => reached(self.control.completes(self.rank, origin), count),
+            Awaited::Fence(member, count) => reached(self.control.fences(member), count),
         }
     }
 
@@ -201,8 +200,14 @@ impl Direct {
     }
 
     /// A fence: all have come, and what they did before is done.
-    pub fn fence(&self, comm: &Comm) -> Result {
-        Ok(block_on(barrier(comm.blocking_peers()?))?)
+    pub fn fence(self: &Arc<Self>) {
+        let own = self.control.fences(self.rank);
+        let count = own.load(Ordering::Relaxed).wrapping_add(1);
+        own.store(count, Ordering::Release);
+        self.rouse(&self.members);
+        let others = (self.rank + 1..self.members.len() as u32).chain(0..self.rank);
+        others.for_each(|other| self.wait(Awaited::Fence(other, count)));
+        self.make_progress();
     }
 
     /// Tells origins that this member has posted.
@@ -241,7 +246,14 @@ impl Direct {
         origins.iter().all(|origin| self.has_come(Awaited::Complete(*origin, next(*origin))))
     }
 
+    /// A latch is not free. Its owner may need the core, and has it for a moment only.
+    #[cold]
+    fn pause(&self) {
+        if self.shares_core { pause::yield_now() } else { std::hint::spin_loop() }
+    }
+
     /// Holds a member's latch while `act` combines something with its memory.
+    #[inline(always)]
     pub fn alone<T>(&self, target: u32, act: impl FnOnce() -> T) -> T {
         /// Given back whatever `act` does.
         struct Taken<'a>(&'a redrt_sync::tickets::Latch);
@@ -252,8 +264,7 @@ impl Direct {
         }
         let latch = self.control.latch(target);
         while !latch.try_take() {
-            // Its owner may need the core, and has it for a moment only.
-            if self.shares_core { pause::yield_now() } else { std::hint::spin_loop() }
+            self.pause();
         }
         let _taken = Taken(latch);
         act()
