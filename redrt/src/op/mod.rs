@@ -135,9 +135,11 @@ impl InPlace {
     pub unsafe fn act(self, brought: *const u8, there: *mut u8, count: i64, bytes: usize) {
         match self {
             Self::Nothing => {}
+            // Memory without bytes may be nowhere.
+            _ if bytes == 0 => {}
             // SAFETY: - as promised to this function; they may overlap.
             Self::Replace => unsafe { std::ptr::copy(brought, there, bytes) },
-            Self::Combine(operator, operand) => operator.apply(operand, count.max(0) as usize, brought, there),
+            Self::Combine(operator, operand) => operator.apply(operand, count as usize, brought, there),
         }
     }
 }
