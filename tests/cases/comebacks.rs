@@ -12,11 +12,16 @@ use std::time::{Duration, Instant};
 
 /// The process that runs the job, if there is one.
 fn find_root(place: &Place) -> Option<Pid> {
-    let is_root = |id: i32| {
+    find_with(place, "--root").first().copied()
+}
+
+/// Processes of the job of which this is the first argument.
+fn find_with(place: &Place, flag: &str) -> Vec<Pid> {
+    let has_it = |id: i32| {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).nth(1) == Some(b"--root")
+        line.split(|byte| *byte == 0).nth(1) == Some(flag.as_bytes())
     };
-    marked(place.mark()).into_iter().find(|(id, _)| is_root(*id)).map(|(id, _)| Pid::from_raw(id))
+    marked(place.mark()).into_iter().filter(|(id, _)| has_it(*id)).map(|(id, _)| Pid::from_raw(id)).collect()
 }
 
 /// It, which may be coming back.

@@ -1,6 +1,6 @@
 //! Roots of jobs that are saved: killed while checkpoints are taken, and while the job goes back to one.
 
-use super::{Piped, detachable, find_root, kill_root, lose_root};
+use super::{Piped, detachable, find_root, find_with, kill_root, lose_root};
 use crate::terminals::{LIMIT, Place, program, rows};
 use nix::sys::signal::{Signal, kill as signal};
 use redrt_tests::Random;
@@ -128,6 +128,24 @@ fn a_root_is_killed_while_its_job_goes_back_to_a_checkpoint() {
         assert!(saved.count("went-back") > 0 && saved.count("came-back") > 6, "the job does not go back");
         saved.end();
     }
+}
+
+/// Without it a root that comes back does not know whether what was on its way was shown, and shows it again.
+#[test]
+fn who_keeps_what_is_about_to_be_shown_outlives_a_return_to_a_checkpoint() {
+    let mut saved = Saved::start("kept-pipes", 1, &["--checkpoint", "asked"]);
+    let keepers = find_with(&saved.place, "--keep");
+    assert_eq!(keepers.len(), 1, "{keepers:?}");
+    saved.checkpoint();
+    saved.lose_rank();
+    let since = Instant::now();
+    while saved.count("went-back") == 0 {
+        assert!(since.elapsed() < LIMIT, "the job does not go back");
+        std::thread::yield_now();
+    }
+    assert_eq!(find_with(&saved.place, "--keep"), keepers, "it has ended with the processes of the job");
+    saved.answers();
+    saved.end();
 }
 
 #[test]

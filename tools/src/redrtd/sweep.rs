@@ -1,7 +1,9 @@
 //! Leaves nothing behind: kills every descendant, whatever its process group. Members of the council of roots, and what
-//! is below them, end by themselves: they outlive daemons, and roots that are killed ([`crate::council`]).
+//! is below them, end by themselves: they outlive daemons, and roots that are killed ([`crate::council`]). So does who
+//! keeps what a root was about to show ([`crate::keeper`]).
 
 use crate::council::MEMBER_FLAG;
+use crate::keeper::KEEPER_FLAG;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -51,7 +53,7 @@ fn descendants() -> Vec<Pid> {
     let mut found = Vec::new();
     let mut open = vec![std::process::id() as i32];
     while let Some(parent) = open.pop() {
-        for child in children.remove(&parent).unwrap_or_default().into_iter().filter(|pid| !is_member(*pid)) {
+        for child in children.remove(&parent).unwrap_or_default().into_iter().filter(|pid| !outlives_roots(*pid)) {
             found.push(Pid::from_raw(child));
             open.push(child);
         }
@@ -59,8 +61,9 @@ fn descendants() -> Vec<Pid> {
     found
 }
 
-fn is_member(pid: i32) -> bool {
+fn outlives_roots(pid: i32) -> bool {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = words.split(|byte| *byte == 0);
-    words.next().is_some_and(|program| program.ends_with(b"redrtd")) && words.next() == Some(MEMBER_FLAG.as_bytes())
+    let is_ours = words.next().is_some_and(|program| program.ends_with(b"redrtd"));
+    is_ours && words.next().is_some_and(|flag| flag == MEMBER_FLAG.as_bytes() || flag == KEEPER_FLAG.as_bytes())
 }
