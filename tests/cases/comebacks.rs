@@ -273,6 +273,8 @@ fn what_a_job_has_left_behind_that_nobody_has_is_removed_by_who_looks_after_its_
     let place = Place::new("abandoned");
     let program = program();
     let mut job = Piped::start(&place, &["--detachable", "--root-lease", "1", "-q", "-r", "2", "-n", "2", &program]);
+    // Not before this was anything written to its journal last.
+    let since = Instant::now();
     job.say("word");
     job.see(10);
     kill_marked(place.mark());
@@ -280,7 +282,6 @@ fn what_a_job_has_left_behind_that_nobody_has_is_removed_by_who_looks_after_its_
     place.is_clean();
     let list = || place.command("redctl").arg("list").output().expect("redctl is there").stdout;
     let listed = || String::from_utf8_lossy(&list()).into_owned();
-    let since = Instant::now();
     assert!(listed().contains("its root was killed"), "{}", listed());
     while !listed().is_empty() {
         assert!(since.elapsed() < LIMIT, "{}", listed());
