@@ -3,9 +3,9 @@
  *
  *   instructions DIRECTORY PROCESSES
  *
- * Rank 0 reaches the memory of a window of its own, and sends; rank 1 receives. Neither waits in MPI for the other: each of the PROCESSES of a rank tells by a file in
- * DIRECTORY that it has posted, or sent, all. So everything is there when it is asked for, and the counts are the same
- * each time. */
+ * Rank 0 reaches the memory of a window of its own, and sends; rank 1 receives. Neither waits in MPI for the other: each
+ * of the PROCESSES of a rank tells by a file in DIRECTORY that it has posted, or sent, all. So everything is there when
+ * it is asked for, and the counts are the same each time. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>

@@ -69,7 +69,7 @@ enum Awaited {
     Post(u32, u32),
     /// That an origin has completed so often.
     Complete(u32, u32),
-    /// That a member has come to so many fences.
+    /// That a member has come to its fence of this number.
     Fence(u32, u32),
 }
 

@@ -23,7 +23,7 @@ pub enum StoreNews {
     Committed,
     /// It is not.
     Failed(StoreFailure),
-    /// All that was asked before it was to be dropped is done: nothing is kept of it now that was not told to be.
+    /// The store has done all that it was asked before it was to drop the line. If it keeps the line, it has said so.
     Dropped,
 }
 
