@@ -11,6 +11,8 @@ fn main() {
     // Functions with the same body may be made one: each keeps to those of this library, also if its name is
     // interposed.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
+    // The heap's memory lies apart from the program's (src/abi/allocator.rs).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=mmap");
     let table = Table::standard();
     let bound = std::fs::read_to_string("table/bound").expect("redrt/table/bound is readable");
     let bound = Bound::parse(&bound, &table).unwrap_or_else(|error| panic!("redrt/table/bound: {error}"));

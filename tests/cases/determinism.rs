@@ -129,3 +129,14 @@ fn the_memory_of_programs_lies_at_the_same_addresses_in_all_replicas() {
         }
     }
 }
+
+/// The tables of the library's heap grow at moments that differ between replicas: one of 64 KiB is mapped for each
+/// 512 MiB of addresses that the heap comes to, and it begins where chance wants. They lie where the library says.
+#[test]
+fn the_tables_of_the_librarys_heap_lie_apart_from_the_programs_memory() {
+    const REMOTE: std::ops::Range<u64> = 0x5800_0000_0000..0x6000_0000_0000;
+    let ended = Job::new(1, &compile_case("apart")).run().ended_well();
+    let start = |line: &str| u64::from_str_radix(line.split(' ').next()?, 16).ok();
+    let starts: Vec<_> = ended.out.lines().filter_map(start).collect();
+    assert!(starts.iter().any(|start| REMOTE.contains(start)), "{ended}");
+}
