@@ -69,6 +69,12 @@ impl Window {
         done.map_err(|class| self.unreachable(there.target, class))
     }
 
+    /// Does what waits for a target, or for all, in a window that this process reaches by itself.
+    #[inline]
+    pub(super) fn carry_out(&self, direct: &Direct, target: Option<u32>) -> Result {
+        direct.carry_out(target).map_err(|(target, class)| self.unreachable(target, class))
+    }
+
     #[cold]
     fn unreachable(&self, target: u32, class: c_int) -> Error {
         Error::new(class, format!("the memory of rank {target} in {} cannot be reached", self.label()))
@@ -88,19 +94,24 @@ impl Window {
 
     /// Writes data to a target. `data` may be lent.
     pub fn put(&self, there: &There, data: Payload, effect: Effect) -> Result<Option<RequestId>> {
-        let Some((_, reached)) = self.reach(there) else {
+        let Some((direct, reached)) = self.reach(there) else {
             return Ok(self.ask_to_write(there, data, effect));
         };
-        self.outcome(there, reached.write(data.bytes()))?;
+        self.outcome(there, direct.put(there.target, &reached, data.bytes(), effect == Effect::Plain))?;
         Ok(self.user_request(effect, true))
     }
 
     /// Reads from a target to a place that has room.
     pub fn get(&self, there: &There, into: Target, effect: Effect) -> Result<Option<RequestId>> {
-        let Some((_, reached)) = self.reach(there) else {
+        let Some((direct, reached)) = self.reach(there) else {
             return Ok(self.ask_to_read(there, into, effect));
         };
-        self.outcome(there, deliver(&reached, &into))?;
+        let done = match into.scatter {
+            // SAFETY: - the program's buffer, in which there is room: the caller has checked.
+            None => unsafe { direct.get(there.target, &reached, into.start, effect == Effect::Plain) },
+            Some(_) => direct.after_others(there.target).and_then(|()| scatter(&reached, &into)),
+        };
+        self.outcome(there, done)?;
         Ok(self.user_request(effect, true))
     }
 
@@ -116,6 +127,7 @@ impl Window {
             let at = there.place();
             return Ok(self.push(there.target, |_| Order::Accumulate { at, how }, data.into_owned(), effect));
         };
+        self.outcome(there, direct.after_others(there.target))?;
         self.outcome(there, direct.alone(there.target, || reached.combine(how, data.bytes())))?;
         Ok(self.user_request(effect, true))
     }
@@ -141,6 +153,7 @@ impl Window {
                 spot.combine(how, data)
             }),
         };
+        self.outcome(there, direct.after_others(there.target))?;
         self.outcome(there, direct.alone(there.target, fetch))?;
         Ok(self.user_request(effect, true))
     }
@@ -158,6 +171,7 @@ impl Window {
                 spot.compare_and_swap(data).map(drop)
             })
         };
+        self.outcome(there, direct.after_others(there.target))?;
         self.outcome(there, direct.alone(there.target, swap))
     }
 }

@@ -60,8 +60,9 @@ impl Window {
         lock(&self.origin).epochs.check_fence()?;
         let outcome = match &self.direct {
             Some(direct) => {
+                let outcome = self.carry_out(direct, None);
                 direct.fence();
-                Ok(())
+                outcome
             }
             None => self.served_fence(),
         };
@@ -149,8 +150,9 @@ impl Window {
     pub fn complete(&self) -> Result {
         if let Some(direct) = &self.direct {
             let targets = self.change_epochs(Epochs::complete)?;
+            let outcome = self.carry_out(direct, None);
             direct.complete(&targets);
-            return Ok(());
+            return outcome;
         }
         let targets = lock(&self.origin).epochs.started()?;
         let outcome = if self.is_dynamic() { self.settle(&targets, flush) } else { Ok(()) };
@@ -235,12 +237,13 @@ impl Window {
             return outcome;
         };
         let held = self.change_epochs(|epochs| epochs.unlock(target))?;
+        let outcome = self.carry_out(direct, Some(target));
         if held.unchecked {
             direct.flush();
         } else {
             direct.unlock(target, held.exclusive);
         }
-        Ok(())
+        outcome
     }
 
     /// Locks all targets.
@@ -265,11 +268,12 @@ impl Window {
     pub fn unlock_all(&self) -> Result {
         let unchecked = lock(&self.origin).epochs.locked_all()?;
         if let Some(direct) = &self.direct {
+            let outcome = self.carry_out(direct, None);
             let asked = lock(&self.origin).take_asked_locks();
             asked.iter().for_each(|target| direct.unlock(*target, false));
             direct.flush();
             self.change_epochs(Epochs::close);
-            return Ok(());
+            return outcome;
         }
         let outcome = if unchecked {
             let touched = lock(&self.origin).touched();
@@ -288,8 +292,9 @@ impl Window {
             if !target.is_some_and(|target| self.latest.may_flush(target)) {
                 lock(&self.origin).epochs.check_flush(target)?;
             }
+            let outcome = self.carry_out(direct, target);
             direct.flush();
-            return Ok(());
+            return outcome;
         }
         lock(&self.origin).epochs.check_flush(target)?;
         match target {
@@ -309,7 +314,7 @@ impl Window {
         lock(&self.origin).epochs.check_flush(target)?;
         if let Some(direct) = &self.direct {
             direct.make_progress();
-            return Ok(());
+            return self.carry_out(direct, target);
         }
         self.complete_here(&target.map_or_else(|| self.all(), |target| vec![target]));
         Ok(())

@@ -14,6 +14,7 @@ use redrt_sync::board::{self, ANNEX_COUNT, DEPTH, Numbers, Parts, Reading};
 use redrt_types::ProcessIndex;
 use redrt_wire::control::BOARDS_BYTES;
 use std::io;
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Boards that a process can have at once.
@@ -73,6 +74,12 @@ struct Cell {
 struct BoardCells {
     cells: [Cell; DEPTH as usize],
 }
+
+/// So many operations one after the other show that who posts is ahead of who takes.
+const FAR_BEHIND: u32 = 8;
+const LINE_BYTES: usize = align_of::<Cell>();
+/// Of a longer piece the processor sees itself what comes next.
+const EXPECTED_BYTES_MAX: usize = 4 * LINE_BYTES;
 
 const _: () = assert!(size_of::<BoardCells>() == 4 * 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
 const _: () = assert!(PLACES as usize * (size_of::<BoardCells>() + ANNEXES_BYTES) == BOARDS_BYTES);
@@ -185,6 +192,8 @@ pub struct Board {
     settled: AtomicU64,
     /// The highest number that this process has come to.
     last: AtomicU64,
+    /// In how many operations, one after the other, what this process takes was there before it.
+    behind: AtomicU32,
 }
 
 // SAFETY: - the mapping is never removed, and cells are written by their owner alone, as the protocol of the numbers
@@ -230,7 +239,7 @@ impl Board {
         let others = members.iter().enumerate().filter(|(member, _)| *member != rank);
         let sleeps = others.map(|(_, member)| (member.process, segment.sleep_word(member.process))).collect();
         let (settled, last) = (AtomicU64::new(base), AtomicU64::new(base));
-        Self { place, members, sleeps, places, annexes, rank, direct, settled, last }
+        Self { place, members, sleeps, places, annexes, rank, direct, settled, last, behind: AtomicU32::new(0) }
     }
 
     /// Number of members.
@@ -365,18 +374,36 @@ impl Board {
         }
     }
 
-    /// This member will soon look for what another posts in an operation, and the other one is likely to have done so:
-    /// has the line brought here meanwhile. If it has not, it waits for the line when it posts.
+    /// This member has found that another was there before it, and will soon look for `bytes` bytes that the other one
+    /// posts in the next operation, `number`. That is likely to have been there, too: has the line of the number brought
+    /// here meanwhile, and those of the bytes if this was so several times. If it has not, it waits for them when it
+    /// posts.
     #[inline]
-    pub fn expect(&self, member: usize, number: u64) {
+    pub fn expect(&self, member: usize, number: u64, bytes: usize) {
+        let behind = self.behind.load(Ordering::Relaxed);
+        let is_far_behind = behind >= FAR_BEHIND;
+        if !is_far_behind {
+            self.behind.store(behind + 1, Ordering::Relaxed);
+        }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: - reads and writes nothing.
-        unsafe {
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let cell = self.cell(member, board::cell(number)).cast::<i8>();
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(cell);
+            let bytes = if is_far_behind { bytes } else { 0 };
+            let end = (offset_of!(Cell, bytes) + bytes).min(EXPECTED_BYTES_MAX);
+            for offset in (0..end).step_by(LINE_BYTES) {
+                // SAFETY: - reads and writes nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(offset)) };
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (member, number);
+        let _ = (member, number, bytes);
+    }
+
+    /// Another was not there before this member.
+    #[inline]
+    pub fn expect_nothing(&self) {
+        self.behind.store(0, Ordering::Relaxed);
     }
 
     /// The rank of somebody who has not come yet, or who it is that it waits for itself.

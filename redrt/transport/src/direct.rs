@@ -27,67 +27,88 @@ pub unsafe fn write(pid: i32, address: u64, from: *const u8, length: usize) -> i
     transfer(from, address, length, |local, remote| unsafe { libc::process_vm_writev(pid, local, 1, remote, 1, 0) })
 }
 
-/// A stretch of another process's memory: its address and its bytes.
+/// A stretch of a process's memory: its address and its bytes.
 pub type Block = (u64, usize);
 
 /// The kernel takes no more blocks at once.
 const BLOCKS_MAX: usize = 1024;
 
-/// Reads blocks of process `pid`, one after the other, to `to`, which has room for `length` bytes.
+/// Reads blocks of process `pid`, one after the other, to blocks of this process, which are as many bytes.
 ///
 /// # Safety
-/// `to` must be valid for `length` bytes of writes that nobody else accesses meanwhile.
-pub unsafe fn read_blocks(pid: i32, blocks: &[Block], to: *mut u8, length: usize) -> io::Result<()> {
-    // SAFETY: - the local vector is inside the caller's buffer; the kernel checks the remote ones.
-    transfer_blocks(to, blocks, length, |local, remote, count| unsafe {
-        libc::process_vm_readv(pid, local, 1, remote, count, 0)
+/// `to` must be valid for writes that nobody else accesses meanwhile.
+pub unsafe fn read_blocks(pid: i32, from: &[Block], to: &[Block]) -> io::Result<()> {
+    // SAFETY: - the local vectors are the caller's blocks; the kernel checks the remote ones.
+    transfer_blocks(to, from, |local, remote| unsafe {
+        libc::process_vm_readv(pid, local.as_ptr(), local.len() as u64, remote.as_ptr(), remote.len() as u64, 0)
     })
 }
 
-/// Writes `length` bytes from `from` to blocks of process `pid`, one after the other; the last ones may be left out.
+/// Writes blocks of this process, one after the other, to blocks of process `pid`; the last of those may be left out.
 ///
 /// # Safety
-/// `from` must be valid for `length` bytes of reads, and the other process must expect the bytes there.
-pub unsafe fn write_blocks(pid: i32, blocks: &[Block], from: *const u8, length: usize) -> io::Result<()> {
-    // SAFETY: - the local vector is inside the caller's buffer, and only read; the kernel checks the remote ones.
-    transfer_blocks(from.cast_mut(), blocks, length, |local, remote, count| unsafe {
-        libc::process_vm_writev(pid, local, 1, remote, count, 0)
+/// `from` must be valid for reads, and the other process must expect the bytes there.
+pub unsafe fn write_blocks(pid: i32, to: &[Block], from: &[Block]) -> io::Result<()> {
+    // SAFETY: - the local vectors are the caller's blocks, and only read; the kernel checks the remote ones.
+    transfer_blocks(from, to, |local, remote| unsafe {
+        libc::process_vm_writev(pid, local.as_ptr(), local.len() as u64, remote.as_ptr(), remote.len() as u64, 0)
     })
 }
 
-/// Repeats `call` until `length` bytes were moved between `here` and the blocks.
-fn transfer_blocks(
-    here: *mut u8,
-    blocks: &[Block],
-    length: usize,
-    call: impl Fn(*const libc::iovec, *const libc::iovec, u64) -> isize,
-) -> io::Result<()> {
-    let (mut done, mut next, mut within) = (0, 0, 0);
-    let mut remote = Vec::new();
-    while done < length {
-        remote.clear();
-        let mut size = 0;
-        for (number, (address, bytes)) in blocks[next..].iter().take(BLOCKS_MAX).enumerate() {
-            let skipped = if number == 0 { within } else { 0 };
-            let wanted = (bytes - skipped).min(length - done - size);
+/// How far a transfer has come on one side.
+#[derive(Default)]
+struct Place {
+    /// Blocks that are done.
+    next: usize,
+    /// Bytes of the one after them that are done.
+    within: usize,
+}
+
+impl Place {
+    /// What follows, in the kernel's form: as many blocks as it takes, at most `limit` bytes. Number of bytes.
+    fn take(&self, blocks: &[Block], limit: usize, vectors: &mut Vec<libc::iovec>) -> usize {
+        vectors.clear();
+        let (mut skipped, mut size) = (self.within, 0);
+        for (address, bytes) in blocks[self.next..].iter().take(BLOCKS_MAX) {
+            let wanted = (bytes - skipped).min(limit - size);
             let start = (*address as usize).wrapping_add(skipped) as *mut libc::c_void;
-            remote.push(libc::iovec { iov_base: start, iov_len: wanted });
+            vectors.push(libc::iovec { iov_base: start, iov_len: wanted });
             size += wanted;
+            skipped = 0;
         }
-        if size == 0 {
+        size
+    }
+
+    fn advance(&mut self, blocks: &[Block], count: usize) {
+        self.within += count;
+        while self.next < blocks.len() && self.within >= blocks[self.next].1 {
+            self.within -= blocks[self.next].1;
+            self.next += 1;
+        }
+    }
+}
+
+/// Repeats `call` until all bytes of `here` were moved.
+fn transfer_blocks(
+    here: &[Block],
+    there: &[Block],
+    call: impl Fn(&[libc::iovec], &[libc::iovec]) -> isize,
+) -> io::Result<()> {
+    let mut left: usize = here.iter().map(|block| block.1).sum();
+    let (mut near, mut far) = (Place::default(), Place::default());
+    let (mut local, mut remote) = (Vec::new(), Vec::new());
+    while left > 0 {
+        let size = near.take(here, left, &mut local);
+        if far.take(there, size, &mut remote) == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let local = libc::iovec { iov_base: here.wrapping_add(done).cast(), iov_len: size };
-        let count = call(&raw const local, remote.as_ptr(), remote.len() as u64);
+        let count = call(&local, &remote);
         if count <= 0 {
             return Err(io::Error::last_os_error());
         }
-        done += count as usize;
-        within += count as usize;
-        while next < blocks.len() && within >= blocks[next].1 {
-            within -= blocks[next].1;
-            next += 1;
-        }
+        near.advance(here, count as usize);
+        far.advance(there, count as usize);
+        left -= count as usize;
     }
     Ok(())
 }
@@ -138,18 +159,28 @@ mod tests {
         let expected: Vec<u8> = memory.chunks(8).flat_map(|chunk| &chunk[..3]).copied().collect();
         let mut packed = vec![0; 3 * count];
         // SAFETY: - as many bytes.
-        unsafe { read_blocks(pid, &blocks, packed.as_mut_ptr(), packed.len()).unwrap() };
+        unsafe { read_blocks(pid, &blocks, &[(packed.as_mut_ptr() as u64, packed.len())]).unwrap() };
+        assert!(packed == expected);
+        packed.fill(0);
+        // To as many other blocks as need be, of other sizes.
+        let start = packed.as_mut_ptr() as u64;
+        let spans: Vec<Block> =
+            (0..packed.len()).step_by(2).map(|at| (start + at as u64, 2.min(packed.len() - at))).collect();
+        // SAFETY: - all of `packed`, each byte once.
+        unsafe { read_blocks(pid, &blocks, &spans).unwrap() };
         assert!(packed == expected);
         let mut copy = vec![0u8; memory.len()];
         let start = copy.as_mut_ptr();
         let blocks: Vec<Block> = (0..count).map(|block| (start as u64 + 8 * block as u64, 3)).collect();
         // The last block but in part.
         // SAFETY: - within both.
-        unsafe { write_blocks(pid, &blocks, packed.as_ptr(), packed.len() - 2).unwrap() };
+        unsafe { write_blocks(pid, &blocks, &[(packed.as_ptr() as u64, packed.len() - 2)]).unwrap() };
         let whole = copy.chunks(8).zip(memory.chunks(8)).take(count - 1);
         assert!({ whole }.all(|(copied, chunk)| copied[..3] == chunk[..3] && copied[3..] == [0; 5]));
         assert_eq!(copy[8 * (count - 1)..][..3], [expected[3 * (count - 1)], 0, 0]);
         // SAFETY: - the kernel refuses an address at which nothing is.
-        assert!(unsafe { read_blocks(pid, &[(8, 3)], packed.as_mut_ptr(), 3) }.is_err());
+        assert!(unsafe { read_blocks(pid, &[(8, 3)], &[(start as u64, 3)]) }.is_err());
+        // SAFETY: - there is less than is asked for, so the rest stays as it is.
+        assert!(unsafe { read_blocks(pid, &blocks[..1], &[(start as u64, 4)]) }.is_err());
     }
 }

@@ -40,14 +40,15 @@ macro_rules! wait_for {
     };
 }
 
-/// The same in an operation in which this member only takes. If the other one was there before it, it is likely to be
-/// there before it in the next one, too.
+/// The same in an operation in which this member only takes, so many bytes. If the other one was there before it, it is
+/// likely to be there before it in the next one, too, and with as many bytes.
 macro_rules! take_from {
-    ($table:expr, $member:expr, $number:expr) => {
+    ($table:expr, $member:expr, $number:expr, $bytes:expr) => {
         let (member, number) = ($member, $number);
         if $table.board.has_come(Board::one(member, number), &mut 0) {
-            $table.board.expect(member, number + 1);
+            $table.board.expect(member, number + 1, $bytes);
         } else {
+            $table.board.expect_nothing();
             wait_for!($table, member, number);
         }
     };

@@ -46,7 +46,7 @@ impl Algorithm for Bcast {
         } else {
             table.board.write_place(number, *buffer, table.in_place);
             table.post(number);
-            take_from!(table, *root, number);
+            take_from!(table, *root, number, buffer.len());
             let posted = table.board.posted(*root, number);
             if !posted.is_elsewhere() && !posted.is_message() {
                 return table.take(&posted, *buffer);
@@ -150,7 +150,7 @@ impl<A: Pieces> Algorithm for Gather<A> {
         let mut outcome = mine.map_or(Ok(()), |mine| copy(mine, pieces.piece(*root)));
         let mut by_message = Vec::new();
         for from in following(table) {
-            take_from!(table, from, number);
+            take_from!(table, from, number, pieces.piece(from).len());
             let posted = table.board.posted(from, number);
             if posted.is_message() {
                 by_message.push(from);
@@ -189,7 +189,7 @@ impl<A: Pieces> Algorithm for Scatter<A> {
         if rank != *root {
             let number = come!(table);
             let mine = mine.unwrap_or(Region::empty());
-            take_from!(table, *root, number);
+            take_from!(table, *root, number, mine.len());
             let posted = table.board.posted_for(*root, number, rank);
             if !posted.is_message() {
                 return table.take(&posted, mine);

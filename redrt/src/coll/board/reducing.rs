@@ -46,7 +46,7 @@ impl<C: Combine> Algorithm for Reduce<C> {
             return Ok(());
         }
         for from in following(table) {
-            take_from!(table, from, number);
+            take_from!(table, from, number, operand.len());
         }
         let first = if combine.commutes() { *root } else { 0 };
         Posts { table, number, length: operand.len(), offset: 0 }.combine_all(first, *result, combine, false)
@@ -74,7 +74,7 @@ impl<C: Combine> Algorithm for Scan<C> {
             return Ok(());
         }
         for from in 0..rank {
-            take_from!(table, from, number);
+            take_from!(table, from, number, operand.len());
         }
         let posts = Posts { table, number, length: operand.len(), offset: 0 };
         if rank == 1 {
@@ -108,7 +108,7 @@ impl<C: Combine> Algorithm for Exscan<C> {
             return Ok(());
         }
         for from in 0..rank {
-            take_from!(table, from, number);
+            take_from!(table, from, number, operand.len());
         }
         let posts = Posts { table, number, length: operand.len(), offset: 0 };
         let mut scratch = Scratch::spare(operand.len() * rank.saturating_sub(2));

@@ -45,7 +45,7 @@ impl Part {
 }
 
 /// The process is ending, or the program has unmapped what it has exposed.
-fn cannot_be_reached(_: std::io::Error) -> i32 {
+pub fn cannot_be_reached(_: std::io::Error) -> i32 {
     MPI_ERR_OTHER
 }
 
@@ -62,18 +62,18 @@ fn blocks(address: u64, form: &Form) -> Vec<direct::Block> {
 
 #[inline(never)]
 fn write_elsewhere(pid: i32, address: u64, form: &Form, data: &[u8]) -> Done {
-    let blocks = blocks(address, form);
+    let (blocks, data) = (blocks(address, form), (data.as_ptr() as u64, data.len()));
     // SAFETY: - `data` are read; the other process has exposed this memory to writes.
-    unsafe { direct::write_blocks(pid, &blocks, data.as_ptr(), data.len()) }.map_err(cannot_be_reached)
+    unsafe { direct::write_blocks(pid, &blocks, &[data]) }.map_err(cannot_be_reached)
 }
 
 /// # Safety
 /// `into` is valid for as many bytes of writes as the form has.
 #[inline(never)]
 unsafe fn read_elsewhere(pid: i32, address: u64, form: &Form, into: *mut u8) -> Done {
-    let blocks = blocks(address, form);
+    let (blocks, into) = (blocks(address, form), (into as u64, form.size()));
     // SAFETY: - as promised to this function.
-    unsafe { direct::read_blocks(pid, &blocks, into, form.size()) }.map_err(cannot_be_reached)
+    unsafe { direct::read_blocks(pid, &blocks, &[into]) }.map_err(cannot_be_reached)
 }
 
 impl Reached {

@@ -12,7 +12,8 @@
 //! are on one host and share its memory. It is then so for all operations on it. Two ways to one memory would be
 //! neither atomic nor ordered with respect to each other.
 //!
-//! An operation is over when its call returns, so ordering needs nothing. Accumulates, and what they fetch and compare,
+//! An operation is over when its call returns, so ordering needs nothing; but for short puts and gets of memory that only
+//! the kernel reaches, which wait for each other ([`gathered`]). Accumulates, and what they fetch and compare,
 //! hold the target's latch for as long as they last; so they are atomic whatever the operation, the type and the
 //! alignment are. Locks are [`Tickets`](redrt_sync::tickets::Tickets). A thread that waits for one, for a post or for a
 //! complete waits as at a board (`engine::meeting`), and the thread that gives it wakes those that sleep.
@@ -20,13 +21,16 @@
 //! A process that dies holding a lock leaves it locked. No process outlives that: without replicas the job ends.
 
 mod control;
+mod gathered;
 mod memory;
 
 pub use control::Control;
 pub use memory::{Part, Reached};
 
+use super::apply::{Done, Form};
 use super::kept;
 use super::memory::Shared;
+use gathered::{Gathered, SHORT_BYTES};
 use redrt_engine as engine;
 use redrt_engine::doorbell;
 use redrt_engine::meeting::Meeting;
@@ -36,6 +40,7 @@ use redrt_sync::tickets::Ticket;
 use redrt_transport::board::Member;
 use redrt_transport::shm;
 use redrt_transport::shm::Segment;
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -56,6 +61,7 @@ pub struct Direct {
     started: Box<[AtomicU32]>,
     /// How many completes of each origin have ended an exposure epoch here.
     ended: Box<[AtomicU32]>,
+    gathered: Gathered,
     /// Where the control words are, and the parts of a window that the library has allocated.
     memory: Shared,
 }
@@ -108,7 +114,8 @@ impl Direct {
         let control = unsafe { Control::new(memory.start(), count) };
         let shares_core = engine::cell().lock().shares_core();
         let (started, ended, calls) = (counters(count), counters(count), AtomicU32::new(0));
-        Self { control, parts, members, segment, rank, shares_core, calls, started, ended, memory }
+        let gathered = Gathered::default();
+        Self { control, parts, members, segment, rank, shares_core, calls, started, ended, gathered, memory }
     }
 
     /// The window is over at all members: its memory is cleared, as far as it is this member's, and kept for the next
@@ -179,6 +186,43 @@ impl Direct {
             self.rouse(&self.members);
         }
         self.make_progress();
+    }
+
+    /// Writes packed bytes to a target, at once unless they `may_wait` until [`Direct::carry_out`].
+    pub fn put(&self, target: u32, reached: &Reached, data: &[u8], may_wait: bool) -> Done {
+        match reached {
+            Reached::Elsewhere(pid, address, Form::Block { offset, .. }) if may_wait && data.len() <= SHORT_BYTES => {
+                self.gathered.put(target, *pid, address.wrapping_add_signed(*offset), data)
+            }
+            _ => self.after_others(target).and_then(|()| reached.write(data)),
+        }
+    }
+
+    /// Reads from a target, at once unless that `may_wait` until [`Direct::carry_out`].
+    ///
+    /// # Safety
+    /// `into` is valid for so many bytes of writes until the program wants the operation done.
+    pub unsafe fn get(&self, target: u32, reached: &Reached, into: *mut u8, may_wait: bool) -> Done {
+        match reached {
+            Reached::Elsewhere(pid, address, Form::Block { offset, size }) if may_wait && *size <= SHORT_BYTES => {
+                // SAFETY: - as promised to this function.
+                unsafe { self.gathered.get(target, *pid, address.wrapping_add_signed(*offset), into, *size) }
+            }
+            // SAFETY: - as promised to this function.
+            _ => self.after_others(target).and_then(|()| unsafe { reached.read_to(into) }),
+        }
+    }
+
+    /// What waits for this target is done, so that something may be done at once.
+    #[inline]
+    pub fn after_others(&self, target: u32) -> Done {
+        self.carry_out(Some(target)).map_err(|(_, class)| class)
+    }
+
+    /// Does what waits for a target, or for all. The first whose memory cannot be reached, and the class of the error.
+    #[inline]
+    pub fn carry_out(&self, target: Option<u32>) -> Result<(), (u32, c_int)> {
+        self.gathered.carry_out(target)
     }
 
     /// What was done before is done for all, before anything that is done afterwards.
