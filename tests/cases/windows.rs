@@ -97,6 +97,83 @@ fn a_window_begins_with_zeros_whatever_was_freed_before() {
     let _ = run("allocated", "shm", body).ended_well().printed("done\n");
 }
 
+/// Many short puts and gets before each way to end an epoch. Each member has a part of everybody's memory to itself.
+#[test]
+fn whatever_ends_an_epoch_many_short_operations_are_done() {
+    let body = "
+        enum { PART = CELLS / 4 };
+        MPI_Group all;
+        long wrote[CELLS], read[CELLS];
+        int first = rank * PART;
+        MPI_Comm_group(MPI_COMM_WORLD, &all);
+        for (int turn = 0; turn < TURNS; turn++) {
+            int way = turn % 6, step = 1 + turn % 23;
+            for (int k = 0; k < CELLS; k++)
+                wrote[k] = 1000000L * turn + 1000 * rank + k;
+            if (way == 0)
+                MPI_Win_fence(MPI_MODE_NOPRECEDE, win);
+            else if (way == 1)
+                for (int to = 0; to < size; to++)
+                    MPI_Win_lock(MPI_LOCK_SHARED, to, 0, win);
+            else if (way == 2)
+                MPI_Win_post(all, 0, win), MPI_Win_start(all, 0, win);
+            else
+                MPI_Win_lock_all(0, win);
+            /* Pieces from both ends, so that not all lie side by side; to all in turn. */
+            for (int at = 0, to; at < PART; at += step)
+                for (to = 0; to < size; to++) {
+                    int count = at + step > PART ? PART - at : step, place = turn % 2 ? PART - at - count : at;
+                    MPI_Put(&wrote[first + place], count, MPI_LONG, to, first + place, count, MPI_LONG, win);
+                }
+            if (way == 3)
+                MPI_Win_flush_all(win);
+            else if (way == 4)
+                for (int to = 0; to < size; to++)
+                    MPI_Win_flush(to, win);
+            else if (way == 5) {
+                MPI_Win_flush_local_all(win);
+                /* The buffer is the program's again. */
+                for (int k = 0; k < CELLS; k++)
+                    wrote[k] = -1;
+            }
+            if (way == 0)
+                MPI_Win_fence(0, win), MPI_Win_fence(MPI_MODE_NOSUCCEED, win);
+            else if (way == 1)
+                for (int to = 0; to < size; to++)
+                    MPI_Win_unlock(to, win);
+            else if (way == 2)
+                MPI_Win_complete(win), MPI_Win_wait(win);
+            else
+                MPI_Win_unlock_all(win);
+            MPI_Barrier(MPI_COMM_WORLD);
+            MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+            for (int k = 0; k < size * PART; k++)
+                CHECK(memory[k] == 1000000L * turn + 1000 * (k / PART) + k);
+            MPI_Win_unlock(rank, win);
+            MPI_Win_lock_all(0, win);
+            for (int to = 0; to < size; to++) {
+                memset(read, 0, sizeof read);
+                for (int at = 0; at < PART; at += step)
+                    MPI_Get(&read[at], at + step > PART ? PART - at : step, MPI_LONG, to, first + at,
+                            at + step > PART ? PART - at : step, MPI_LONG, win);
+                if (turn % 2)
+                    MPI_Win_flush_local(to, win);
+                else
+                    MPI_Win_flush(to, win);
+                for (int k = 0; k < PART; k++)
+                    CHECK(read[k] == 1000000L * turn + 1000 * rank + first + k);
+            }
+            MPI_Win_unlock_all(win);
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+        MPI_Group_free(&all);";
+    for (flavor, transport) in [("allocated", "shm"), ("created", "shm"), ("created", "tcp")] {
+        let _ = run(flavor, transport, body).ended_well().printed("done\n");
+    }
+    let (_directory, program) = compile_source(&with_window("created", body));
+    let _ = Job::new(4, &program).degree(2).run().ended_well().printed("done\n");
+}
+
 /// All add to the same elements: whole stretches, every second one of them, and single ones with what was there before.
 /// Whichever of these come together, nothing is lost (MPI-5.0 §12.7.1).
 #[test]

@@ -342,9 +342,11 @@ impl Window {
     /// Ends the window, when all members do: there are no more requests.
     pub fn close(&self) -> Result {
         self.complete_here(&self.all());
+        // A fence may have been the last call: what followed it is done, too.
+        let outcome = self.direct.as_ref().map_or(Ok(()), |direct| self.carry_out(direct, None));
         block_on(crate::coll::barrier::barrier(self.comm.blocking_peers()?))?;
         if self.direct.is_some() {
-            return Ok(());
+            return outcome;
         }
         self.request(self.rank(), Order::Close, None, &[]);
         engine::cell().wait_for(|_| lock(&self.served).is_closed.then_some(()));

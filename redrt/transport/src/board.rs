@@ -375,9 +375,9 @@ impl Board {
     }
 
     /// This member has found that another was there before it, and will soon look for `bytes` bytes that the other one
-    /// posts in the next operation, `number`. That is likely to have been there, too: has the line of the number brought
-    /// here meanwhile, and those of the bytes if this was so several times. If it has not, it waits for them when it
-    /// posts.
+    /// posts in the next operation, `number`. That is likely to be there, too: has the line of the number brought here
+    /// meanwhile, and those of the bytes if this was so several times. If the other one has not posted yet, it waits
+    /// for these lines when it does.
     #[inline]
     pub fn expect(&self, member: usize, number: u64, bytes: usize) {
         let behind = self.behind.load(Ordering::Relaxed);

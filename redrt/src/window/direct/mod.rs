@@ -12,11 +12,11 @@
 //! are on one host and share its memory. It is then so for all operations on it. Two ways to one memory would be
 //! neither atomic nor ordered with respect to each other.
 //!
-//! An operation is over when its call returns, so ordering needs nothing; but for short puts and gets of memory that only
-//! the kernel reaches, which wait for each other ([`gathered`]). Accumulates, and what they fetch and compare,
-//! hold the target's latch for as long as they last; so they are atomic whatever the operation, the type and the
-//! alignment are. Locks are [`Tickets`](redrt_sync::tickets::Tickets). A thread that waits for one, for a post or for a
-//! complete waits as at a board (`engine::meeting`), and the thread that gives it wakes those that sleep.
+//! An operation is over when its call returns, so ordering needs nothing. Short puts and gets of memory that only the
+//! kernel reaches are the exception: they wait for each other (`gathered`). Accumulates, and what they fetch and
+//! compare, hold the target's latch for as long as they last; so they are atomic whatever the operation, the type and
+//! the alignment are. Locks are [`Tickets`](redrt_sync::tickets::Tickets). A thread that waits for one, for a post or
+//! for a complete waits as at a board (`engine::meeting`), and the thread that gives it wakes those that sleep.
 //!
 //! A process that dies holding a lock leaves it locked. No process outlives that: without replicas the job ends.
 
