@@ -75,7 +75,7 @@ struct BoardCells {
     cells: [Cell; DEPTH as usize],
 }
 
-/// So many operations one after the other show that who posts is ahead of who takes.
+/// Number of operations one after the other that show that who posts is ahead of who takes.
 const FAR_BEHIND: u32 = 8;
 const LINE_BYTES: usize = align_of::<Cell>();
 /// Of a longer piece the processor sees itself what comes next.

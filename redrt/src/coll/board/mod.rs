@@ -40,8 +40,8 @@ macro_rules! wait_for {
     };
 }
 
-/// The same in an operation in which this member only takes, so many bytes. If the other one was there before it, it is
-/// likely to be there before it in the next one, too, and with as many bytes.
+/// The same in an operation in which this member only takes, namely `$bytes` bytes. If the other one was there before
+/// it, it is likely to be there before it in the next one, too, and with as many bytes.
 macro_rules! take_from {
     ($table:expr, $member:expr, $number:expr, $bytes:expr) => {
         let (member, number) = ($member, $number);

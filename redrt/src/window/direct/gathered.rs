@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Longer ones do not wait: the kernel moves them for as long as it takes to call it.
 pub const SHORT_BYTES: usize = 2048;
 
-/// So many blocks are moved at once; what lies side by side is one.
+/// Most blocks that wait for a target; what lies side by side is one.
 const BLOCKS_MAX: usize = 64;
 
-/// So many bytes are.
+/// Most bytes that do.
 const BYTES_MAX: usize = 16 << 10;
 
 /// What waits on a window, of this process.
@@ -82,6 +82,9 @@ impl Batch {
 
 impl Gathered {
     fn gather(&self, target: u32, pid: i32, far: Block, are_gets: bool, note: impl FnOnce(&mut Batch)) -> Done {
+        if far.1 == 0 {
+            return Ok(());
+        }
         let mut batches = lock(&self.batches);
         let batch = batches.entry(target).or_default();
         let done = if batch.are_gets == are_gets && batch.has_room(far.1) { Ok(()) } else { batch.carry_out() };
@@ -101,7 +104,7 @@ impl Gathered {
     /// What is at an address of a target is to come to `into`. An error is one of those that have waited before.
     ///
     /// # Safety
-    /// `into` is valid for so many bytes of writes until all is done.
+    /// `into` is valid for `bytes` bytes of writes until all is done.
     pub unsafe fn get(&self, target: u32, pid: i32, address: u64, into: *mut u8, bytes: usize) -> Done {
         self.gather(target, pid, (address, bytes), true, |batch| add(&mut batch.near, (into as u64, bytes)))
     }
@@ -143,12 +146,11 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let at = |bytes: usize| 0..BYTES - bytes;
-        let put = (0..TARGETS, prop::collection::vec(any::<u8>(), 1..300)).prop_flat_map(move |(target, data)| {
+        let put = (0..TARGETS, prop::collection::vec(any::<u8>(), 0..300)).prop_flat_map(move |(target, data)| {
             at(data.len()).prop_map(move |place| Step::Put(target, place, data.clone()))
         });
-        let get = (0..TARGETS, 1..300usize)
+        let get = (0..TARGETS, 0..300usize)
             .prop_flat_map(move |(target, bytes)| at(bytes).prop_map(move |place| Step::Get(target, place, bytes)));
-        // Puts of one byte each, side by side, are one block.
         let steps = prop_oneof![8 => put, 4 => get, 1 => prop::option::of(0..TARGETS).prop_map(Step::Finish)];
         prop::collection::vec(steps, 0..200)
     }
@@ -196,7 +198,17 @@ mod tests {
                 }
             }
             prop_assert!(asked.is_empty() && !gathered.waits.load(Ordering::Relaxed));
+            prop_assert!(lock(&gathered.batches).values().all(|batch| batch.far.is_empty() && batch.near.is_empty()));
         }
+    }
+
+    #[test]
+    fn operations_of_no_bytes_leave_nothing() {
+        let gathered = Gathered::default();
+        for address in (0..1000).map(|number| 8 * number) {
+            gathered.put(0, std::process::id() as i32, address, &[]).unwrap();
+        }
+        assert!(lock(&gathered.batches).values().all(|batch| batch.far.is_empty()));
     }
 
     #[test]

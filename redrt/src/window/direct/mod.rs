@@ -201,7 +201,7 @@ impl Direct {
     /// Reads from a target, at once unless that `may_wait` until [`Direct::carry_out`].
     ///
     /// # Safety
-    /// `into` is valid for so many bytes of writes until the program wants the operation done.
+    /// `into` is valid for writes of the bytes that are read until the program wants the operation done.
     pub unsafe fn get(&self, target: u32, reached: &Reached, into: *mut u8, may_wait: bool) -> Done {
         match reached {
             Reached::Elsewhere(pid, address, Form::Block { offset, size }) if may_wait && *size <= SHORT_BYTES => {
