@@ -4,6 +4,7 @@
 //! end is a window of messages that are not settled yet. Both are arrays indexed by sequence number minus a base.
 
 use crate::frame::PayloadKey;
+use crate::outcome::Place;
 use redrt_types::{Digest, Envelope, ReplicaIndex, ReplicaSet, SeqNum};
 use sdc_detect::Tally;
 use std::collections::VecDeque;
@@ -14,6 +15,8 @@ use std::hash::{Hash, Hasher};
 pub(crate) struct Logged {
     pub(crate) envelope: Envelope,
     pub(crate) digest: Digest,
+    /// Where in the program it was sent.
+    pub(crate) sent_at: Place,
     /// `None` once it has been released, while earlier messages keep the place.
     pub(crate) payload: Option<PayloadKey>,
     /// Live replicas of the receiver that may still ask for it.
@@ -244,6 +247,8 @@ pub(crate) struct Slot {
     pub(crate) is_undecided: bool,
     /// What the engine calls it.
     pub(crate) place: u32,
+    /// How often it was found that some replicas of the sender have spoken of it, and others have not.
+    pub(crate) overdue: u8,
 }
 
 /// The receiver's end: a window of messages from the first one that is not settled.

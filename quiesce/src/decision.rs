@@ -21,8 +21,9 @@ use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::hashable_map::HashableMap;
 use crate::lag::Lag;
-use crate::outcome::{DecisionItem, DecisionKey, Outcome, StreamId};
+use crate::outcome::{DecisionItem, DecisionKey, Outcome, Question, StreamId};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Decisions the leader holds back at most before it tells its followers; a polled `false` counts as one.
@@ -102,24 +103,28 @@ pub(crate) struct Decisions {
     lag: Lag,
     /// Outcomes known but not asked for yet.
     streams: HashableMap<StreamId, VecDeque<DecisionItem>>,
+    /// How many outcomes each stream has taken or decided.
+    passed: HashableMap<StreamId, u64>,
 }
 
-impl DecisionItem {
-    /// The outcome after those it decides.
-    fn end(&self) -> u64 {
-        self.key.index + u64::from(self.repeat)
-    }
+/// What is known of the outcome that a thread asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    /// It is this, which is taken.
+    Outcome(Outcome),
+    /// It was decided for another question.
+    Other(Decided),
+    /// Nothing.
+    Nothing,
+}
 
-    /// Whether it can have been decided: only empty polls come in runs, and a wildcard receive gets a source.
-    fn is_possible(&self) -> bool {
-        let is_run = self.repeat > 1;
-        let fits = match self.key.stream {
-            StreamId::Match(_) => matches!(self.outcome, Outcome::Source(_)) && !is_run,
-            StreamId::Thread(_) => !is_run || self.outcome == Outcome::NotReady,
-            StreamId::Signals => matches!(self.outcome, Outcome::Value(_)) && !is_run,
-        };
-        fits && self.repeat > 0 && self.key.index.checked_add(u64::from(self.repeat)).is_some()
-    }
+/// What a leader asked for when it decided an outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Decided {
+    /// The leader.
+    pub by: ReplicaIndex,
+    /// Its question.
+    pub question: Question,
 }
 
 impl Decisions {
@@ -152,6 +157,7 @@ impl Decisions {
             sync_from_stable: false,
             lag: Lag::default(),
             streams: HashableMap::default(),
+            passed: HashableMap::default(),
         }
     }
 
@@ -172,15 +178,48 @@ impl Decisions {
         self.stable
     }
 
-    pub(crate) fn lookup(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Lookup {
-        if let Some(outcome) = self.take_known(key) {
-            let waiting = self.streams.get(&key.stream).and_then(VecDeque::back).map_or(0, DecisionItem::end);
-            if self.lag.asked(key.stream, waiting.saturating_sub(key.index)) {
-                self.tell_lag(outputs);
-            }
-            return Lookup::Decided(outcome);
+    /// What is known of an outcome; it is taken if it was decided for the same question.
+    pub(crate) fn ask(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) -> Known {
+        let Some(item) = self.known(key) else { return Known::Nothing };
+        let decided = item.question_at(key.index);
+        if decided != item.compared(question) {
+            return Known::Other(Decided { by: item.by, question: decided });
         }
-        if self.is_deciding() { Lookup::MustDecide } else { Lookup::Wait }
+        self.take(key, outputs).map_or(Known::Nothing, Known::Outcome)
+    }
+
+    /// Takes an outcome that is known, whatever it was decided for.
+    pub(crate) fn take(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Option<Outcome> {
+        let outcome = self.take_known(key)?;
+        self.forget_ballots(key);
+        self.passed.insert(key.stream, key.index + 1);
+        let waiting = self.streams.get(&key.stream).and_then(VecDeque::back).map_or(0, DecisionItem::end);
+        if self.lag.asked(key.stream, waiting.saturating_sub(key.index)) {
+            self.tell_lag(outputs);
+        }
+        Some(outcome)
+    }
+
+    /// How many outcomes of a stream this process has taken or decided.
+    pub(crate) fn passed(&self, stream: StreamId) -> u64 {
+        self.passed.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// What the outcome was decided for, and by whom, if that is known here.
+    pub(crate) fn decided(&self, key: DecisionKey) -> Option<Decided> {
+        self.known(key).map(|item| Decided { by: item.by, question: item.question_at(key.index) })
+    }
+
+    /// As what a question for this outcome is compared with others.
+    pub(crate) fn compared(&self, key: DecisionKey, question: &Question) -> Question {
+        self.known(key).map_or(*question, |item| item.compared(question))
+    }
+
+    /// The decision on an outcome that was not asked for yet.
+    fn known(&self, key: DecisionKey) -> Option<&DecisionItem> {
+        let covers = |item: &&DecisionItem| key.index < item.end();
+        let next = self.streams.get(&key.stream)?.iter().find(covers)?;
+        (next.key.index <= key.index).then_some(next)
     }
 
     fn take_known(&mut self, key: DecisionKey) -> Option<Outcome> {
@@ -229,26 +268,33 @@ impl Decisions {
         self.lag.hear(from, streams);
     }
 
-    /// The outcome that `lookup` would hand out, if it is known; it stays to be asked for.
+    /// The next outcome of a stream, if it is known; it stays to be asked for.
     pub(crate) fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
-        let covers = |item: &&DecisionItem| key.index < item.end();
-        let next = self.streams.get(&key.stream)?.iter().find(covers)?;
-        (next.key.index <= key.index).then_some(&next.outcome)
+        self.known(key).map(|item| &item.outcome)
     }
 
-    pub(crate) fn decide(&mut self, key: DecisionKey, outcome: Outcome, outputs: &mut VecDeque<Output>) {
-        self.forget_ballots(key);
+    pub(crate) fn decide(
+        &mut self,
+        key: DecisionKey,
+        question: &Question,
+        outcome: Outcome,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if outcome != Outcome::Retracted {
+            self.forget_ballots(key);
+            if !matches!(key.stream, StreamId::Match(_)) {
+                self.passed.insert(key.stream, key.index + 1);
+            }
+        }
         match self.role {
             Role::Sole => {
-                self.log.push_back(DecisionItem { key, repeat: 1, outcome });
-                self.count += 1;
+                self.push(key, question, outcome);
                 self.announced = self.count;
                 self.set_stable(self.count);
             }
             Role::Leader => {
-                if !self.extend_run(key, &outcome) {
-                    self.log.push_back(DecisionItem { key, repeat: 1, outcome });
-                    self.count += 1;
+                if !self.extend_run(key, question, &outcome) {
+                    self.push(key, question, outcome);
                 }
                 self.buffered += 1;
                 if self.buffered >= BATCH {
@@ -256,6 +302,26 @@ impl Decisions {
                 }
             }
             _ => panic!("{} decides {key:?} but is {:?}", self.me, self.role),
+        }
+    }
+
+    fn push(&mut self, key: DecisionKey, question: &Question, outcome: Outcome) {
+        self.log.push_back(DecisionItem::new(key, *question, outcome, self.me.index));
+        self.count += 1;
+    }
+
+    /// A leader whose program has not gone the way of an earlier one: what that decided of a stream from here on is
+    /// void.
+    pub(crate) fn retract(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) {
+        self.forget_from(key);
+        self.decide(key, question, Outcome::Retracted, outputs);
+    }
+
+    fn forget_from(&mut self, key: DecisionKey) {
+        if let Some(waiting) = self.streams.get_mut(&key.stream) {
+            while waiting.back_mut().is_some_and(|item| !item.truncate(key.index)) {
+                waiting.pop_back();
+            }
         }
     }
 
@@ -310,23 +376,16 @@ impl Decisions {
         outputs.extend(self.own_ballots.iter().map(|(key, _)| Output::Decided { key: *key }));
     }
 
-    /// An outcome is known: nobody needs to say more of it.
+    /// An outcome is taken or decided: nobody needs to say more of it. One that is only known may be retracted.
     fn forget_ballots(&mut self, key: DecisionKey) {
         self.ballots.retain(|(of, ..)| of.stream != key.stream || of.index > key.index);
         self.own_ballots.retain(|(of, _)| of.stream != key.stream || of.index > key.index);
     }
 
     /// Lengthens a run of `NotReady` that has not been sent yet.
-    fn extend_run(&mut self, key: DecisionKey, outcome: &Outcome) -> bool {
-        if self.announced == self.count || *outcome != Outcome::NotReady {
-            return false;
-        }
-        let Some(last) = self.log.back_mut() else { return false };
-        let continues = last.outcome == Outcome::NotReady
-            && last.key.stream == key.stream
-            && last.key.index + u64::from(last.repeat) == key.index;
-        last.repeat += u32::from(continues);
-        continues
+    fn extend_run(&mut self, key: DecisionKey, question: &Question, outcome: &Outcome) -> bool {
+        let is_open = self.announced != self.count && *outcome == Outcome::NotReady;
+        is_open && self.log.back_mut().is_some_and(|last| last.extend(key, question))
     }
 
     /// Leader: sends the buffered decisions to the followers.
@@ -575,6 +634,13 @@ impl Decisions {
     /// A decision is one, and follows on what is known of its stream.
     fn check_item(&self, from: ReplicaIndex, item: &DecisionItem) -> Result<(), ProtocolError> {
         let DecisionKey { stream, index } = item.key;
+        let degree = self.held_by.len() as u16;
+        if item.by.0 >= degree {
+            return Err(self.blame(from, Breach::NoSuchLeader { by: item.by.0, degree }));
+        }
+        if item.outcome == Outcome::Retracted {
+            return Ok(());
+        }
         if !item.is_possible() {
             return Err(self.blame(from, Breach::BadDecision { number: self.count, key: item.key }));
         }
@@ -606,13 +672,16 @@ impl Decisions {
             self.count += 1;
             self.log.push_back(item.clone());
             match (item.key.stream, &item.outcome) {
+                (_, Outcome::Retracted) => {
+                    self.forget_from(item.key);
+                    outputs.push_back(Output::Decided { key: item.key });
+                }
                 (StreamId::Match(context), Outcome::Source(source)) => {
                     let (index, source) = (item.key.index, *source);
                     outputs.push_back(Output::WildcardDecided { context, index, source });
                 }
                 _ => {
                     let key = item.key;
-                    self.forget_ballots(key);
                     let end = item.end();
                     let waiting = self.streams.entry(key.stream).or_default();
                     waiting.push_back(item);

@@ -96,4 +96,18 @@ pub enum Breach {
         /// The limit.
         max: usize,
     },
+    /// What it speaks of was decided by a replica of its rank.
+    #[error("speaks of a leader with index {by}, and its rank has {degree} replicas")]
+    NoSuchLeader {
+        /// The index.
+        by: u16,
+        /// How many replicas there are.
+        degree: u16,
+    },
+    /// A thread waits for one outcome at a time.
+    #[error("says of more than {max} streams what it asks for")]
+    TooManyClaims {
+        /// The limit.
+        max: usize,
+    },
 }

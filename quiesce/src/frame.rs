@@ -4,7 +4,9 @@
 //! of a transport. Engines put the hot ones, offers, digests and acknowledgements, into headers of their own; the
 //! others go through serde.
 
+use crate::decision::Decided;
 use crate::outcome::{DecisionItem, DecisionKey, StreamId};
+use crate::path::{Claim, PathReport};
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaSet, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::Vote;
@@ -73,6 +75,14 @@ pub enum Frame {
         /// Position on the channel.
         sequence: SeqNum,
     },
+    /// From a receiver: some replicas of the addressee's rank have sent this message, or vouched for it, and others have
+    /// not for a while.
+    Overdue {
+        /// Context of the channel.
+        context: ContextId,
+        /// Position on the channel.
+        sequence: SeqNum,
+    },
     /// From the leader of the own sphere: decisions number `first` and following.
     Decisions {
         /// Number of the first one.
@@ -103,6 +113,15 @@ pub enum Frame {
         key: DecisionKey,
         /// 1 if it can take `Flag(true)`, else 0; or the least number that it can take. It stays so until the decision.
         says: u64,
+    },
+    /// From a sibling: what it asks for at this outcome, or that it has gone past it.
+    Claim {
+        /// The outcome.
+        key: DecisionKey,
+        /// What it says.
+        claim: Claim,
+        /// What the outcome was decided for, if that is something else than the sender asks for.
+        decided: Option<Decided>,
     },
     /// From a follower to its new leader: the decisions it holds that may be unknown to others. It will take
     /// decisions from nobody else.
@@ -196,6 +215,9 @@ pub enum Output {
     },
     /// A comparison was not unanimous.
     Mismatch(Box<MismatchReport>),
+    /// Replicas of this rank ask for different outcomes at one position. The maker of views ends those that were
+    /// outvoted; without a majority, those that have parted from the leader.
+    Parted(Box<PathReport>),
     /// Every live replica of the receiver has acknowledged the message: its payload is not needed any more, and a
     /// send that waited for that is complete.
     Release {

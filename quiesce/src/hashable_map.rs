@@ -65,6 +65,11 @@ impl<T> Channels<T> {
         self.all.get_mut(at).map(|(_, channel)| channel)
     }
 
+    pub(crate) fn get(&self, key: ChannelKey) -> Option<&T> {
+        let at = *self.index.get(&key)? as usize;
+        self.all.get(at).map(|(_, channel)| channel)
+    }
+
     /// The channel, made if need be.
     #[inline]
     pub(crate) fn get_or_insert_with(&mut self, key: ChannelKey, make: impl FnOnce() -> T) -> &mut T {

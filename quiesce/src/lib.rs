@@ -20,16 +20,18 @@ pub mod matching;
 #[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
 mod mutation;
 mod outcome;
+mod path;
 mod replica;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod view;
 
-pub use decision::Lookup;
+pub use decision::{Decided, Lookup};
 pub use error::{Breach, ProtocolError};
 pub use frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Outbound, Output, PayloadKey};
 #[cfg(any(test, feature = "mutation"))]
 pub use mutation::Mutation;
-pub use outcome::{DecisionItem, DecisionKey, Outcome, StreamId};
+pub use outcome::{Call, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
+pub use path::{Claim, PathFinding, PathReport};
 pub use replica::{Config, Counters, Replica, Verification};
 pub use view::{Protocol, Service};

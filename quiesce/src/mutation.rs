@@ -46,4 +46,12 @@ pub enum Mutation {
     EnvelopeBelieved,
     /// A message in dispute waits also when nobody is left who could judge it.
     DisputeKept,
+    /// An outcome is taken whatever it was decided for.
+    LeaderTrusted,
+    /// A change that others can see is made before a majority has asked for it.
+    ChangeUnbacked,
+    /// A receiver does not ask for a message that some of its senders have passed by.
+    OverdueIgnored,
+    /// A copy's claim on the path counts for itself, though it says what its source says.
+    PathKinshipIgnored,
 }

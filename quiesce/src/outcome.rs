@@ -1,7 +1,9 @@
-//! Outcomes that depend on timing, and how replicas name them: the words in which decisions are told.
+//! Outcomes that depend on timing, how replicas name them, and what a thread asked for when it got one: the words in
+//! which decisions are told.
 
-use redrt_types::{ContextId, Tag};
+use redrt_types::{ContextId, ReplicaIndex, Tag, VirtualRank};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A sequence of outcomes that the program asks for in a fixed order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -12,6 +14,8 @@ pub enum StreamId {
     Thread(u64),
     /// What comes from outside at a call that is agreed on: by turns what it is, and which call.
     Signals,
+    /// The messages of a channel, by position: nobody decides them, but replicas are asked whether they send them.
+    Channel(VirtualRank, ContextId),
 }
 
 /// Names one outcome.
@@ -23,6 +27,142 @@ pub struct DecisionKey {
     pub index: u64,
 }
 
+/// Where a thread is in its program. What no thread does at a place of its own, a nonblocking collective say, has the
+/// thread [`Place::NOWHERE`]. Sound replicas ask for the same outcome at the same place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of the thread; the same in all replicas.
+    pub thread: u64,
+    /// How many MPI calls the thread has begun. 0 throughout where replicas need not make the same calls.
+    pub calls: u64,
+    /// The number of the kind of the last of them: a replica may be in another call there, and never come out.
+    pub kind: u16,
+}
+
+/// The kind of a question, in words that follow on the name of a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub enum Call {
+    /// `MPI_Test`, `MPI_Testall`; and any poll that found nothing.
+    #[default]
+    Test,
+    /// `MPI_Testany`.
+    TestAny,
+    /// `MPI_Testsome`.
+    TestSome,
+    /// `MPI_Iprobe`, `MPI_Improbe`.
+    TestMessage,
+    /// `MPI_Waitany`.
+    WaitAny,
+    /// `MPI_Waitsome`.
+    WaitSome,
+    /// `MPI_Probe`, `MPI_Mprobe` for any source.
+    Probe,
+    /// `MPI_Cancel`.
+    Cancel,
+    /// A reading of a clock.
+    Clock,
+    /// A question to the system that changes nothing: `stat`, `read`.
+    Observe,
+    /// A change that others can see: `write`, `unlink`, `mkdir`.
+    Change,
+    /// A number that differs between hosts.
+    Number,
+    /// Something that all replicas must be able to do.
+    Agreement,
+    /// A request of another rank for one-sided communication is served.
+    Serve,
+    /// A signal comes.
+    Signal,
+    /// A receive from any source.
+    Receive,
+    /// A message is sent.
+    Send,
+}
+
+impl Call {
+    /// Whether an outcome can be one of this question. A frame that says otherwise is refused.
+    fn can_have(self, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::NotReady => self == Self::Test,
+            Outcome::Flag(_) => matches!(self, Self::Test | Self::Cancel | Self::Agreement),
+            Outcome::Index(_) => matches!(self, Self::TestAny | Self::WaitAny),
+            Outcome::Indices(_) => matches!(self, Self::TestSome | Self::WaitSome),
+            Outcome::Message { .. } => matches!(self, Self::TestMessage | Self::Probe),
+            Outcome::Clock { .. } => self == Self::Clock,
+            Outcome::Bytes(_) => matches!(self, Self::Observe | Self::Change),
+            Outcome::Value(_) => matches!(self, Self::Number | Self::Serve | Self::Signal),
+            Outcome::Source(_) => self == Self::Receive,
+            Outcome::Retracted => true,
+        }
+    }
+}
+
+/// What a replica does that asks so, in words that follow on its name.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Self::Test | Self::TestAny | Self::TestSome => "polls",
+            Self::TestMessage => "probes for a message",
+            Self::WaitAny | Self::WaitSome => "waits for one of several requests",
+            Self::Probe => "waits in a probe",
+            Self::Cancel => "cancels a receive",
+            Self::Clock => "reads a clock",
+            Self::Observe => "reads a file or its state",
+            Self::Change => "changes a file",
+            Self::Number => "asks for a number of its host",
+            Self::Agreement => "asks whether all replicas agree",
+            Self::Serve => "serves a one-sided request",
+            Self::Signal => "takes a signal",
+            Self::Receive => "receives from any source",
+            Self::Send => "sends a message",
+        })
+    }
+}
+
+/// What a thread asks for: replicas of one rank compare it, since an outcome is of use only for the same question.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct Question {
+    /// Of which kind.
+    pub call: Call,
+    /// Digest of the arguments that decide on the path: which requests, which file, which offset.
+    pub arguments: u64,
+    /// Digest of what is written; 0 where nothing is.
+    pub data: u64,
+    /// Where the thread is.
+    pub place: Place,
+}
+
+impl Place {
+    /// A place that no thread passes.
+    pub const NOWHERE: Self = Self { thread: u64::MAX, calls: 0, kind: 0 };
+
+    /// Whether a thread that is at this place now will not come to the other any more.
+    pub(crate) fn is_past(&self, other: &Self) -> bool {
+        self.calls > other.calls || self.calls == other.calls && self.kind != other.kind
+    }
+}
+
+impl Question {
+    /// The question without what does not matter when nothing was found: a poll that finds nothing may be any poll.
+    pub(crate) fn in_vain(mut self) -> Self {
+        let is_poll = matches!(self.call, Call::Test | Call::TestAny | Call::TestSome | Call::TestMessage);
+        let call = if is_poll { Call::Test } else { self.call };
+        (self.call, self.arguments, self.data) = (call, 0, 0);
+        self
+    }
+
+    /// Whether it is one of those.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        self.call == Call::Test && self.in_vain() == *self
+    }
+
+    /// Whether two requests differ in nothing but what is written.
+    #[must_use]
+    pub fn is_same_call(&self, other: &Self) -> bool {
+        (self.call, self.arguments, self.place) == (other.call, other.arguments, other.place)
+    }
+}
+
 /// What was decided.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Outcome {
@@ -30,7 +170,7 @@ pub enum Outcome {
     NotReady,
     /// The source of a wildcard receive.
     Source(u32),
-    /// Which request completed (`MPI_Waitany`, `MPI_Testany`).
+    /// Which question completed (`MPI_Waitany`, `MPI_Testany`).
     Index(u32),
     /// Which requests completed (`MPI_Waitsome`, `MPI_Testsome`).
     Indices(Vec<u32>),
@@ -54,6 +194,9 @@ pub enum Outcome {
     },
     /// Bytes read from outside.
     Bytes(Vec<u8>),
+    /// A new leader: what an earlier one decided of this stream from this outcome on is void, since its program had
+    /// left the path of its siblings.
+    Retracted,
 }
 
 /// One place in the sequence of decisions.
@@ -63,6 +206,77 @@ pub struct DecisionItem {
     pub key: DecisionKey,
     /// How many consecutive outcomes of the stream it decides: 1, or more for a run of `NotReady`.
     pub repeat: u32,
+    /// In a run, how many MPI calls there are from one poll to the next.
+    pub stride: u32,
     /// What they are.
     pub outcome: Outcome,
+    /// What the leader asked for, at the first of them.
+    pub question: Question,
+    /// The leader that decided.
+    pub by: ReplicaIndex,
+}
+
+impl DecisionItem {
+    /// One outcome, decided by `by` at its own question.
+    #[must_use]
+    pub fn new(key: DecisionKey, question: Question, outcome: Outcome, by: ReplicaIndex) -> Self {
+        let question = if outcome == Outcome::NotReady { question.in_vain() } else { question };
+        Self { key, repeat: 1, stride: 0, outcome, question, by }
+    }
+
+    /// The outcome after those it decides.
+    pub(crate) fn end(&self) -> u64 {
+        self.key.index + u64::from(self.repeat)
+    }
+
+    /// Whether it can have been decided: only empty polls come in runs, and a wildcard receive gets a source.
+    pub(crate) fn is_possible(&self) -> bool {
+        let is_run = self.repeat > 1;
+        let fits = match self.key.stream {
+            StreamId::Match(_) => matches!(self.outcome, Outcome::Source(_)) && !is_run,
+            StreamId::Thread(_) => !is_run || self.outcome == Outcome::NotReady,
+            StreamId::Signals => matches!(self.outcome, Outcome::Value(_)) && !is_run,
+            StreamId::Channel(..) => false,
+        };
+        fits && self.question.call.can_have(&self.outcome)
+            && self.repeat > 0
+            && self.key.index.checked_add(u64::from(self.repeat)).is_some()
+    }
+
+    /// What the leader asked for at this outcome of a run.
+    pub(crate) fn question_at(&self, index: u64) -> Question {
+        let steps = index.saturating_sub(self.key.index).saturating_mul(u64::from(self.stride));
+        let place = Place { calls: self.question.place.calls.saturating_add(steps), ..self.question.place };
+        Question { place, ..self.question }
+    }
+
+    /// What a question for this outcome is compared as: what the leader asked for is, or is not, the same.
+    pub(crate) fn compared(&self, question: &Question) -> Question {
+        if self.outcome == Outcome::NotReady { question.in_vain() } else { *question }
+    }
+
+    /// Adds one more empty poll to a run of them, if this is the next at the same distance.
+    pub(crate) fn extend(&mut self, key: DecisionKey, question: &Question) -> bool {
+        let question = question.in_vain();
+        let follows = self.outcome == Outcome::NotReady && self.key.stream == key.stream && self.end() == key.index;
+        let last = self.question_at(self.end() - 1);
+        let Some(distance) = question.place.calls.checked_sub(last.place.calls) else { return false };
+        let what = |question: &Question| (question.call, question.place.thread, question.place.kind);
+        let is_alike = what(&last) == what(&question);
+        let fits = self.repeat == 1 || u64::from(self.stride) == distance;
+        let (true, Ok(stride), Some(repeat)) =
+            (follows && is_alike && fits, u32::try_from(distance), self.repeat.checked_add(1))
+        else {
+            return false;
+        };
+        (self.stride, self.repeat) = (stride, repeat);
+        true
+    }
+
+    /// Takes away the outcomes from `index` on; whether any is left.
+    pub(crate) fn truncate(&mut self, index: u64) -> bool {
+        let left = index.saturating_sub(self.key.index).min(u64::from(self.repeat));
+        self.repeat = left as u32;
+        left > 0
+    }
 }

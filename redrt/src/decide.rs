@@ -2,12 +2,13 @@
 //!
 //! In an unreplicated world they are simply looked up. In a replicated one the leader of the sphere decides, and the
 //! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
-//! (design: output commit; `quiesce::decision`).
+//! (design: output commit; `quiesce::decision`). Each outcome is asked for with a [`Question`]: what is asked, and where
+//! in the program. One that was decided for another question is not taken (`quiesce::path`).
 
 use crate::faults;
 use crate::mutation::{self, Mutation};
 use crate::runtime::threads;
-use quiesce::Outcome;
+use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_engine::asked::{Ahead, Asked};
 use redrt_engine::reading::{Patience, Reading};
 use redrt_engine::request::{Operation, RequestId};
@@ -16,6 +17,8 @@ use redrt_engine::{self as engine, Cell, Engine};
 use redrt_process::clock::monotonic_ns;
 use redrt_types::Tag;
 use redrt_wire::event::Parting;
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Readings of clocks for each time that progress is made.
@@ -23,6 +26,38 @@ const READINGS_PER_POLL: u32 = 64;
 
 /// A leader that asks outside and does nothing else is no more decisions ahead of its followers: they may be large.
 const AHEAD_OUTSIDE_MAX: u64 = 16;
+
+/// What is asked for: the kind of call, and digests of its arguments and of what it writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    call: Call,
+    arguments: u64,
+    data: u64,
+}
+
+impl Ask {
+    /// Something that is told apart from others of its kind by these arguments.
+    pub fn new(call: Call, arguments: impl Hash) -> Self {
+        Self { call, arguments: digest(arguments), data: 0 }
+    }
+
+    /// Writes what has this digest.
+    pub fn writing(self, data: u64) -> Self {
+        Self { data, ..self }
+    }
+
+    /// The same, asked by the calling thread where its program is now.
+    fn question(self, engine: &mut Engine, stream: StreamId) -> Question {
+        engine.question(stream, self.call, self.arguments, self.data)
+    }
+}
+
+/// A digest of arguments, the same in all replicas.
+pub fn digest(arguments: impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    arguments.hash(&mut hasher);
+    hasher.finish()
+}
 
 /// What a probe found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,14 +85,21 @@ pub(crate) fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
 /// has come true here. With `wait`, an outcome of nothing is not taken for one.
 fn decide<T>(
     cell: &Cell,
+    ask: Ask,
     wait: bool,
     find: impl Fn(&mut Engine) -> Option<(Outcome, T)>,
     follow: impl Fn(&mut Engine, &Outcome) -> Option<T>,
 ) -> Option<T> {
     let stream = threads::stream();
+    let mut engine = cell.lock();
+    let question = ask.question(&mut engine, stream);
     let mut decided: Option<Outcome> = None;
-    if !wait {
-        match cell.lock().ask_ahead(stream) {
+    if wait {
+        drop(engine);
+    } else {
+        let ahead = engine.ask_ahead(stream, question);
+        drop(engine);
+        match ahead {
             Ahead::Nothing => return None,
             Ahead::Decided(outcome) => decided = Some(outcome),
             // A test must make progress itself: the program may do nothing but test.
@@ -69,7 +111,7 @@ fn decide<T>(
         if let Some(outcome) = &decided {
             return follow(engine, outcome).map(Some);
         }
-        match engine.ask(stream) {
+        match engine.ask(stream, question) {
             Asked::Decided(Outcome::NotReady) => Some(None),
             Asked::Decided(outcome) => {
                 let done = follow(engine, &outcome);
@@ -79,12 +121,12 @@ fn decide<T>(
             Asked::Wait => None,
             Asked::Decide => match find(engine) {
                 Some((outcome, found)) => {
-                    engine.answer(stream, outcome);
+                    engine.answer(stream, question, outcome);
                     Some(Some(found))
                 }
                 None if wait || engine.is_far_ahead(stream) => None,
                 None => {
-                    engine.answer(stream, Outcome::NotReady);
+                    engine.answer(stream, question, Outcome::NotReady);
                     Some(None)
                 }
             },
@@ -94,6 +136,12 @@ fn decide<T>(
         cell.idle_poll();
     }
     found
+}
+
+/// An outcome of another kind than the question. None is handed out: what cannot be an outcome of its question is
+/// refused when it arrives.
+fn mistaken(asked: Ask, outcome: &Outcome) -> ! {
+    unreachable!("{outcome:?} was decided for {asked:?}")
 }
 
 fn needs_decisions(polling: bool) -> bool {
@@ -123,16 +171,19 @@ pub fn one(ids: Vec<RequestId>, wait: bool, first: impl Fn(&mut Engine) -> Optio
     if (wait && ids.len() == 1) || !needs_decisions(!wait) || by_itself {
         return simply(wait, first);
     }
+    let ask = Ask::new(if wait { Call::WaitAny } else { Call::TestAny }, ids.len());
     decide(
         engine::cell(),
+        ask,
         wait,
         |engine| first(engine).map(|index| (Outcome::Index(index as u32), index)),
         |engine, outcome| match outcome {
             Outcome::Index(index) => {
                 let index = *index as usize;
-                is_complete(engine, ids[index]).then_some(index)
+                // One that is not there never completes.
+                is_complete(engine, *ids.get(index)?).then_some(index)
             }
-            other => engine.diverged("the index of a completed request", other),
+            other => mistaken(ask, other),
         },
     )
 }
@@ -146,17 +197,20 @@ pub fn some(ids: Vec<RequestId>, wait: bool) -> Vec<usize> {
     let found = if (wait && ids.len() == 1) || !needs_decisions(!wait) {
         simply(wait, find)
     } else {
+        let ask = Ask::new(if wait { Call::WaitSome } else { Call::TestSome }, ids.len());
         let encode = |done: &Vec<usize>| Outcome::Indices(done.iter().map(|index| *index as u32).collect());
         decide(
             engine::cell(),
+            ask,
             wait,
             |engine| find(engine).map(|done| (encode(&done), done)),
             |engine, outcome| match outcome {
                 Outcome::Indices(done) => {
                     let done: Vec<_> = done.iter().map(|index| *index as usize).collect();
-                    done.iter().all(|index| is_complete(engine, ids[*index])).then_some(done)
+                    let is_done = |index: &usize| ids.get(*index).is_some_and(|id| is_complete(engine, *id));
+                    done.iter().all(is_done).then_some(done)
                 }
-                other => engine.diverged("the indices of completed requests", other),
+                other => mistaken(ask, other),
             },
         )
     };
@@ -165,20 +219,21 @@ pub fn some(ids: Vec<RequestId>, wait: bool) -> Vec<usize> {
 
 /// Whether all requests are complete.
 pub fn all(ids: &[RequestId]) -> bool {
-    condition(|engine| ids.iter().all(|id| is_complete(engine, *id)))
+    condition(ids.len(), |engine| ids.iter().all(|id| is_complete(engine, *id)))
 }
 
-/// Whether something has come true which will stay so until this thread does something about it.
-pub fn condition(holds: impl Fn(&mut Engine) -> bool) -> bool {
+/// Whether something has come true which will stay so until this thread does something about it. `arguments`: what it is.
+pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> bool {
     let find = |engine: &mut Engine| holds(engine).then_some(());
     if !needs_decisions(true) || mutation::is_planted(Mutation::TestByItself) {
         return simply(false, find).is_some();
     }
+    let ask = Ask::new(Call::Test, arguments);
     let follow = |engine: &mut Engine, outcome: &Outcome| match outcome {
         Outcome::Flag(true) => find(engine),
-        other => engine.diverged("the outcome of a test", other),
+        other => mistaken(ask, other),
     };
-    decide(engine::cell(), false, |engine| find(engine).map(|()| (Outcome::Flag(true), ())), follow).is_some()
+    decide(engine::cell(), ask, false, |engine| find(engine).map(|()| (Outcome::Flag(true), ())), follow).is_some()
 }
 
 /// The oldest message that a receive with this pattern would take; `take` removes it from the queue.
@@ -191,12 +246,14 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
     let by_itself = mutation::is_planted(Mutation::ProbeByItself);
     if (wait && source.is_some()) || !needs_decisions(!wait) || by_itself {
         if !by_itself && !wait && source.is_none() && needs_decisions(false) {
-            return look_for_any(tag, look);
+            return look_for_any(context, tag, look);
         }
         return simply(wait, |engine| look(engine, source, tag));
     }
+    let ask = Ask::new(if wait { Call::Probe } else { Call::TestMessage }, (context, source, tag, take));
     decide(
         engine::cell(),
+        ask,
         wait,
         |engine| {
             let probed = look(engine, source, tag)?;
@@ -204,7 +261,7 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
         },
         |engine, outcome| match outcome {
             Outcome::Message { source, tag } => look(engine, Some(*source), Some(tag.0)),
-            other => engine.diverged("what a probe found", other),
+            other => mistaken(ask, other),
         },
     )
 }
@@ -213,10 +270,12 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
 /// What it finds decides what is received, so that is agreed; that it finds nothing is not. A follower that has yet to
 /// hear what its leader has found has found nothing, and asks again.
 fn look_for_any(
+    context: u64,
     tag: Option<i32>,
     look: impl Fn(&mut Engine, Option<u32>, Option<i32>) -> Option<Probed>,
 ) -> Option<Probed> {
     let stream = threads::stream();
+    let ask = Ask::new(Call::TestMessage, (context, tag));
     let found = simply(false, |engine| match engine.peek_outcome(stream) {
         Some(Outcome::Message { source, tag: found }) if tag.is_none_or(|tag| tag == found.0) => {
             let probed = look(engine, Some(source), Some(found.0))?;
@@ -228,7 +287,8 @@ fn look_for_any(
         None if !engine.is_deciding() => None,
         None => {
             let probed = look(engine, None, tag)?;
-            engine.answer(stream, Outcome::Message { source: probed.source, tag: Tag(probed.tag) });
+            let question = ask.question(engine, stream);
+            engine.answer(stream, question, Outcome::Message { source: probed.source, tag: Tag(probed.tag) });
             engine.flush();
             Some(probed)
         }
@@ -250,13 +310,15 @@ pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
 
 /// The number that the leader finds.
 fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64> {
+    let ask = Ask::new(Call::Number, ());
     decide(
         cell,
+        ask,
         true,
         |engine| find(engine).map(|value| (Outcome::Value(value), value)),
-        |engine, outcome| match outcome {
+        |_, outcome| match outcome {
             Outcome::Value(value) => Some(*value),
-            other => engine.diverged("a number", other),
+            other => mistaken(ask, other),
         },
     )
 }
@@ -279,8 +341,9 @@ pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
 /// `act` is done with the engine in hand, so no copy of this process is made in the midst of it. When the leader dies
 /// before its siblings hold the answer, the next one acts again, and nobody has seen a consequence of the first time
 /// (output commit). So what `act` does must be the same when it is done twice, and short, and nothing that others see.
-pub fn outside(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
-    ask_outside(|engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
+pub fn outside(arguments: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+    let ask = Ask { call: Call::Observe, arguments, data: 0 };
+    ask_outside(ask, |engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
 }
 
 /// Changes something outside, by the leader: files are written by one replica.
@@ -288,16 +351,21 @@ pub fn outside(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
 /// A change is an output, as a message is, and committed as one: `act` is done when all siblings hold every decision
 /// that was made before. If the leader dies now, the next one comes here with the same decisions behind it, and acts
 /// again. To do `act` twice must be the same as once.
-pub fn effect(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+///
+/// In a rank of three replicas or more it is done when a majority asks for the same change. `arguments`: digest of what
+/// it is; `data`: of the bytes that are written.
+pub fn effect(arguments: u64, data: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     let change = || {
         let answer = act();
         faults::after_change();
         answer
     };
-    ask_outside(|engine| engine.unstable_count() == 0, change)
+    let stream = threads::stream();
+    let ask = Ask { call: Call::Change, arguments, data };
+    ask_outside(ask, |engine| engine.unstable_count() == 0 && engine.is_backed(stream), change)
 }
 
-fn ask_outside(may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     let cell = engine::cell();
     if !cell.lock().is_replicated() {
         return act();
@@ -315,6 +383,7 @@ fn ask_outside(may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>)
     }
     let found = decide(
         cell,
+        ask,
         true,
         |engine| {
             if !may_act(engine) {
@@ -324,9 +393,9 @@ fn ask_outside(may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>)
             let answer = act();
             Some((Outcome::Bytes(answer.clone()), answer))
         },
-        |engine, outcome| match outcome {
+        |_, outcome| match outcome {
             Outcome::Bytes(answer) => Some(answer.clone()),
-            other => engine.diverged("an answer from outside", other),
+            other => mistaken(ask, other),
         },
     );
     // The leader may now compute for long, and its followers wait for this.
@@ -346,13 +415,15 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
         if !std::mem::replace(&mut has_voted, true) {
             engine.cast_ballot(stream, holds.into());
         }
-        match engine.ask(stream) {
+        let ask = Ask::new(Call::Agreement, ());
+        let question = ask.question(engine, stream);
+        match engine.ask(stream, question) {
             Asked::Decided(Outcome::Flag(all)) => Some(all),
-            Asked::Decided(other) => engine.diverged("whether something is so for all", &other),
+            Asked::Decided(other) => mistaken(ask, &other),
             Asked::Wait => None,
             Asked::Decide => {
                 let all = holds && engine.count_ballots(stream)?;
-                engine.answer(stream, Outcome::Flag(all));
+                engine.answer(stream, question, Outcome::Flag(all));
                 Some(all)
             }
         }

@@ -5,8 +5,9 @@
 //! sound replica could have sent.
 
 use super::*;
+use crate::decision::Lookup;
 use crate::frame::{MessageId, Outbound, PayloadKey};
-use crate::outcome::StreamId;
+use crate::outcome::{Call, DecisionItem, Place, StreamId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, ProcessIndex, SeqNum, Tag};
@@ -40,6 +41,7 @@ enum Operation {
     DeliverAll { link: u8 },
     Decide { place: u8, stream: u8 },
     Lookup { place: u8, stream: u8 },
+    Tell { place: u8, stream: u8, calls: u8 },
     Ballot { place: u8, agrees: bool },
     Flush { place: u8 },
     Lose { place: u8 },
@@ -70,6 +72,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         6 => any::<u8>().prop_map(|link| Operation::DeliverAll { link }),
         4 => any::<(u8, u8)>().prop_map(|(place, stream)| Operation::Decide { place, stream }),
         2 => any::<(u8, u8)>().prop_map(|(place, stream)| Operation::Lookup { place, stream }),
+        1 => any::<(u8, u8, u8)>().prop_map(|(place, stream, calls)| Operation::Tell { place, stream, calls }),
         1 => any::<(u8, bool)>().prop_map(|(place, agrees)| Operation::Ballot { place, agrees }),
         2 => any::<u8>().prop_map(|place| Operation::Flush { place }),
         1 => any::<u8>().prop_map(|place| Operation::Lose { place }),
@@ -77,6 +80,13 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => any::<u8>().prop_map(|place| Operation::Unpin { place }),
         1 => any::<u8>().prop_map(|place| Operation::Join { place }),
     ]
+}
+
+/// What a thread asks for: most replicas for the same, some for something else.
+fn question(number: u8) -> Question {
+    let call = [Call::WaitAny, Call::WaitAny, Call::TestAny, Call::TestAny][usize::from(number >> 6)];
+    let place = Place { thread: u64::from(number % 3), calls: u64::from(number % 16), kind: 0 };
+    Question { call, arguments: 1, data: u64::from(number % 5), place }
 }
 
 /// What an engine keeps of its machine's promises.
@@ -142,7 +152,8 @@ impl Job {
                     Envelope { source: machine.me.rank.0, tag: Tag(1), length_bytes: u64::from(length_bytes) };
                 self.promises[place].payloads.insert(key);
                 let (context, digest) = (ContextId(u64::from(context % 3)), Digest(7));
-                let Outbound { sequence, offer_to, digest_to } = machine.send(to, context, envelope, digest, key);
+                let Outbound { sequence, offer_to, digest_to } =
+                    machine.send(to, context, envelope, digest, (key, Place::default()));
                 assert!(offer_to.intersection(digest_to).is_empty());
                 for index in offer_to.iter() {
                     let frame = Frame::Offer { context, sequence, envelope, digest, core: None };
@@ -163,13 +174,23 @@ impl Job {
             }
             Operation::Decide { place, stream } => self.decide(place, stream),
             Operation::Lookup { place, stream } => {
+                let question = question(stream);
                 let (place, stream) = (self.place(place), u64::from(stream % 3));
                 let index = self.asked.entry((place, stream)).or_default();
                 let key = DecisionKey { stream: StreamId::Thread(stream), index: *index };
                 if let Some(machine) = &mut self.machines[place] {
                     let _ = machine.peek(key);
-                    *index += u64::from(matches!(machine.lookup(key), Lookup::Decided(_)));
+                    *index += u64::from(matches!(machine.lookup(key, question), Lookup::Decided(_)));
+                    let _ = machine.is_backed(key);
                 }
+                self.carry_out(place);
+            }
+            Operation::Tell { place, stream, calls } => {
+                let place = self.place(place);
+                let Some(machine) = &mut self.machines[place] else { return };
+                machine.note_place(Place { thread: u64::from(stream % 3), calls: u64::from(calls), kind: 0 });
+                machine.state_waits();
+                self.carry_out(place);
             }
             Operation::Ballot { place, agrees } => {
                 let place = self.place(place);
@@ -198,15 +219,18 @@ impl Job {
     }
 
     fn decide(&mut self, place: u8, stream: u8) {
+        let asked = question(stream);
         let (place, stream) = (self.place(place), u64::from(stream % 3));
         let Some(machine) = self.machines[place].as_mut().filter(|machine| machine.is_deciding()) else { return };
         let index = self.asked.entry((place, stream)).or_default();
         let key = DecisionKey { stream: StreamId::Thread(stream), index: *index };
         // What the leader before decided comes first.
-        if machine.lookup(key) == Lookup::MustDecide {
-            machine.decide(key, if stream == 0 { Outcome::NotReady } else { Outcome::Index(3) });
+        let asked = if stream == 0 { asked } else { Question { call: Call::WaitAny, ..asked } };
+        let found = machine.lookup(key, asked);
+        if found == Lookup::MustDecide {
+            machine.decide(key, asked, if stream == 0 { Outcome::NotReady } else { Outcome::Index(3) });
         }
-        *index += 1;
+        *index += u64::from(found != Lookup::Wait);
         self.carry_out(place);
     }
 
@@ -327,6 +351,7 @@ impl Job {
                 }
                 Output::Release { payload } => assert!(promises.payloads.remove(&payload), "released twice"),
                 Output::Mismatch(_)
+                | Output::Parted(_)
                 | Output::WildcardDecided { .. }
                 | Output::Decided { .. }
                 | Output::BecameLeader => {}
@@ -485,8 +510,12 @@ fn every_breach_names_its_sender() {
     let context = ContextId(5);
     let envelope = Envelope { source: 1, tag: Tag(0), length_bytes: 1 };
     let key = |index| DecisionKey { stream: StreamId::Thread(0), index };
-    let item = |index| crate::DecisionItem { key: key(index), repeat: 1, outcome: Outcome::Index(0) };
-    let run_of = |repeat, outcome| crate::DecisionItem { key: key(0), repeat, outcome };
+    let any_of = Question { call: Call::WaitAny, ..Question::default() };
+    let item = |index| DecisionItem::new(key(index), any_of, Outcome::Index(0), ReplicaIndex(0));
+    let run_of = |repeat, outcome| {
+        let item = DecisionItem::new(key(0), any_of, outcome, ReplicaIndex(0));
+        DecisionItem { repeat, ..item }
+    };
     let offer = Frame::Offer { context, sequence: SeqNum(1), envelope, digest: Digest(0), core: None };
     let digest = Frame::Digest { context, sequence: SeqNum(1 << 40), digest: Digest(0), core: None };
     let decisions = |first, items| Frame::Decisions { first, items };
@@ -506,7 +535,7 @@ fn every_breach_names_its_sender() {
         assert!(line.contains(says) && line.starts_with(&from.to_string()), "{line}");
     }
     let mut machine = Replica::new(config(sender));
-    machine.send(VirtualRank(0), context, envelope, Digest(0), PayloadKey(0));
+    machine.send(VirtualRank(0), context, envelope, Digest(0), (PayloadKey(0), Place::default()));
     let fetch = Frame::Fetch { context, sequence: SeqNum(0) };
     assert_eq!(machine.handle(leader, fetch.clone()), Ok(Arrival::Nothing));
     machine.handle(leader, Frame::AckOne { context, sequence: SeqNum(0) }).unwrap();

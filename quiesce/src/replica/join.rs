@@ -102,6 +102,7 @@ impl Replica {
         self.services.fill(Service::None);
         self.wanted.fill(Service::None);
         self.decisions.take_place(me);
+        self.paths.take_place();
     }
 
     /// In a copy, which no view had: others may have joined since the cut whom its source was asked to keep for after

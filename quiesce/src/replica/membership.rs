@@ -58,6 +58,7 @@ impl Replica {
                 && let Some(leader) = self.view.leader(rank)
             {
                 outcome = self.decisions.apply_view(live, leader.index, &mut self.outputs);
+                self.change_paths(lost, newcomers);
             }
         }
         self.yield_withheld();

@@ -18,6 +18,7 @@ mod envelopes;
 mod fuzz;
 mod join;
 mod membership;
+mod paths;
 mod receiving;
 mod reset;
 #[cfg(test)]
@@ -27,13 +28,14 @@ mod sending;
 mod tests;
 
 use crate::channel::{Inbox, Outbox, Released};
-use crate::decision::{Decisions, Lookup};
+use crate::decision::Decisions;
 use crate::error::ProtocolError;
 use crate::frame::{Arrival, Frame, Output};
 use crate::hashable_map::{ChannelKey, Channels};
 use crate::mutation::Mutation;
-use crate::outcome::{DecisionKey, Outcome, StreamId};
+use crate::outcome::{DecisionKey, Outcome, Question, StreamId};
 use crate::view::{Protocol, Service, service};
+use paths::Paths;
 use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
@@ -131,6 +133,9 @@ pub struct Replica {
     /// Inboxes with something to acknowledge.
     unacknowledged: Vec<ChannelKey>,
     decisions: Decisions,
+    paths: Paths,
+    /// Whether changes that others can see wait for a majority.
+    votes_on_changes: bool,
     held: VecDeque<Held>,
     /// Polls in a row that found nothing.
     polls: u32,
@@ -145,7 +150,7 @@ pub struct Replica {
 impl Hash for Replica {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.me, self.view.number, &self.live, &self.services, &self.wanted).hash(state);
-        (&self.outboxes, &self.inboxes, &self.unacknowledged, &self.decisions).hash(state);
+        (&self.outboxes, &self.inboxes, &self.unacknowledged, &self.decisions, &self.paths).hash(state);
         (&self.held, self.polls, &self.outputs).hash(state);
     }
 }
@@ -189,6 +194,8 @@ impl Replica {
             inboxes: Channels::new(),
             unacknowledged: Vec::new(),
             decisions,
+            paths: Paths::default(),
+            votes_on_changes: true,
             held: VecDeque::new(),
             polls: 0,
             outputs: VecDeque::new(),
@@ -320,6 +327,7 @@ impl Replica {
             Frame::Ack { context, upto } => self.handle_ack(from, context, upto),
             Frame::AckOne { context, sequence } => self.handle_ack_one(from, context, sequence),
             Frame::Resume { service, bookmarks, .. } => self.handle_resume(from, service, &bookmarks),
+            Frame::Overdue { context, sequence } => self.handle_overdue(from, context, sequence),
             Frame::Fetch { context, sequence } => self.handle_fetch(from, context, sequence).map_err(blame)?,
             _ => self.handle_sphere(from, frame)?,
         }
@@ -341,18 +349,13 @@ impl Replica {
                 Ok(())
             }
             Frame::Ballot { key, says } => decisions.handle_ballot(from.index, key, says, outputs),
+            Frame::Claim { key, claim, decided } => self.handle_claim(from.index, key, claim, decided),
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
         };
         self.transmit_stable();
+        self.check_ends();
         outcome
-    }
-
-    /// Asks for the outcome of a call that depends on timing. Streams are asked in order of their indices, each index
-    /// until it is decided and not again. Wildcard receives do not ask: their decisions come as
-    /// [`Output::WildcardDecided`].
-    pub fn lookup(&mut self, key: DecisionKey) -> Lookup {
-        self.decisions.lookup(key, &mut self.outputs)
     }
 
     /// What [`lookup`](Self::lookup) would hand out now, which stays there: for programs whose replicas may not ask the
@@ -390,13 +393,14 @@ impl Replica {
         self.decisions.count() - self.decisions.stable()
     }
 
-    /// Makes a decision. What is sent from now on leaves when all live siblings hold it.
+    /// Makes a decision on what was asked for. What is sent from now on leaves when all live siblings hold it.
     ///
     /// # Panics
     /// When this process does not decide.
-    pub fn decide(&mut self, key: DecisionKey, outcome: Outcome) {
+    pub fn decide(&mut self, key: DecisionKey, question: Question, outcome: Outcome) {
         let found_nothing = outcome == Outcome::NotReady;
-        self.decisions.decide(key, outcome, &mut self.outputs);
+        self.decisions.decide(key, &question, outcome, &mut self.outputs);
+        self.outcome_passed(key);
         // A program that polls never blocks; what it waits for may wait for its acknowledgements.
         self.polls = if found_nothing { self.polls + 1 } else { 0 };
         if self.polls >= POLLS_PER_FLUSH {

@@ -99,6 +99,36 @@ impl Replica {
         Ok(())
     }
 
+    /// This process has waited: of each channel, the oldest message that some replicas of its sender have spoken of and
+    /// others have not is asked for, if it was so the last time too. One that has sent it alone, or has not sent it,
+    /// has left the path of its siblings, which they find out.
+    pub fn ask_overdue(&mut self) {
+        if self.has(Mutation::OverdueIgnored) {
+            return;
+        }
+        for sender in (0..self.world.rank_count()).map(VirtualRank) {
+            let live = self.live(sender);
+            if live.len() < 2 {
+                continue;
+            }
+            for channel in self.inboxes.of(sender) {
+                let mut window = self.inbox(channel).window();
+                let overdue = window.find(|sequence| {
+                    let claimed =
+                        self.inbox(channel).slot(*sequence).map(|slot| slot.tally.claimed().intersection(live));
+                    claimed.is_some_and(|claimed| !claimed.is_empty() && claimed != live)
+                });
+                let Some(sequence) = overdue else { continue };
+                let slot = self.inbox(channel).slot(sequence).expect("it was just found");
+                slot.overdue = slot.overdue.saturating_add(1);
+                if slot.overdue == 2 {
+                    let frame = Frame::Overdue { context: channel.1, sequence };
+                    live.iter().for_each(|index| self.transmit(ReplicaId { rank: sender, index }, frame.clone()));
+                }
+            }
+        }
+    }
+
     /// What the engine calls a message that has arrived, for it to find what it keeps of it: it is told that with what
     /// else is said of the message.
     pub fn set_place(&mut self, message: MessageId, place: u32) {

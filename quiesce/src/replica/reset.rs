@@ -43,6 +43,7 @@ impl Replica {
         self.repeat_ahead(peer.rank);
         if peer.rank == self.me.rank {
             self.decisions.reset(peer.index, &mut self.outputs);
+            self.repeat_claims(peer.index);
         }
     }
 
@@ -67,6 +68,7 @@ impl Replica {
                 let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
                 // Copies that were announced and not hashed are announced again.
                 slot.tally.drop_open(ReplicaSet::only(server.index));
+                slot.overdue = 0;
                 let is_due = |slot: &Slot| match slot.phase {
                     Phase::Incomplete { supplier: from } | Phase::Wanted { asked: from } => from == server.index,
                     _ => false,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::frame::PayloadKey;
+use crate::outcome::Place;
 use crate::view::Protocol;
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, Tag};
 
@@ -27,7 +28,7 @@ fn exchange(replica: &mut Replica, other: u32, live: &[u16]) {
     let (digest, sequence) = (Digest(7), SeqNum(0));
     let me = replica.me();
     let envelope = Envelope { source: me.rank.0, tag: Tag(0), length_bytes: 8 };
-    replica.send(VirtualRank(other), CONTEXT, envelope, digest, PayloadKey(u64::from(other)));
+    replica.send(VirtualRank(other), CONTEXT, envelope, digest, (PayloadKey(u64::from(other)), Place::NOWHERE));
     for index in live {
         let from = ReplicaId::new(other, *index);
         let envelope = Envelope { source: other, tag: Tag(0), length_bytes: 8 };

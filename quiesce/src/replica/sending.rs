@@ -6,6 +6,7 @@ use crate::error::Breach;
 use crate::frame::{Frame, Outbound, Output, PayloadKey};
 use crate::hashable_map::ChannelKey;
 use crate::mutation::Mutation;
+use crate::outcome::{Call, DecisionKey, Place, Question, StreamId};
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, VirtualRank, World};
 use rustc_hash::FxHashMap;
@@ -13,15 +14,15 @@ use std::collections::VecDeque;
 
 impl Replica {
     /// Sends a message to all replicas of a virtual rank (this one's own rank included, then also to this process).
-    /// The engine keeps the payload until [`Output::Release`]; it may be asked for more than once, or never. What is
-    /// handed back goes out first, then what outputs ask for.
+    /// The engine keeps the payload until [`Output::Release`]; it may be asked for more than once, or never. `sent_at`:
+    /// where in its program a thread sends it. What is handed back goes out first, then what outputs ask for.
     pub fn send(
         &mut self,
         to: VirtualRank,
         context: ContextId,
         envelope: Envelope,
         digest: Digest,
-        payload: PayloadKey,
+        (payload, sent_at): (PayloadKey, Place),
     ) -> Outbound {
         self.decisions.announce(&mut self.outputs);
         let needed = self.decisions.count();
@@ -37,7 +38,7 @@ impl Replica {
         self.counters.retained_bytes_max = self.counters.retained_bytes_max.max(self.counters.retained_bytes);
         let (channel, world) = ((to, context), &self.world);
         let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(world.degree(to)));
-        let logged = Logged { envelope, digest, payload: Some(payload), unacked, held, is_detached: false };
+        let logged = Logged { envelope, digest, sent_at, payload: Some(payload), unacked, held, is_detached: false };
         let sequence = outbox.next();
         let mut outbound = Outbound { sequence, offer_to: ReplicaSet::EMPTY, digest_to: ReplicaSet::EMPTY };
         if held {
@@ -116,6 +117,23 @@ impl Replica {
             }
         }
         self.release();
+    }
+
+    /// A receiver lacks the word of some replicas of this rank on a message: if this one has sent it, its siblings are
+    /// asked whether they have gone past the place.
+    pub(super) fn handle_overdue(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
+        let key = DecisionKey { stream: StreamId::Channel(from.rank, context), index: sequence.0 };
+        if let Some(question) = self.sent(key) {
+            self.claim_sent(key, question);
+        }
+    }
+
+    /// What this process has sent at this position of a channel, while it keeps it.
+    pub(super) fn sent(&self, key: DecisionKey) -> Option<Question> {
+        let StreamId::Channel(to, context) = key.stream else { return None };
+        let logged = self.outboxes.get((to, context))?.get(SeqNum(key.index))?;
+        let data = (logged.digest.0 ^ logged.digest.0 >> 64) as u64;
+        Some(Question { call: Call::Send, arguments: 0, data, place: logged.sent_at })
     }
 
     /// A receiver asks for one message; if it cannot go out yet, it will as soon as it can.

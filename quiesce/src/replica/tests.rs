@@ -1,8 +1,9 @@
 //! One machine by itself, its partners played by the test: what a frame does.
 
 use super::*;
+use crate::decision::Lookup;
 use crate::frame::{Action, Finding, MessageId, Outbound, PayloadKey};
-use crate::outcome::{DecisionItem, StreamId};
+use crate::outcome::{Call, DecisionItem, Place, StreamId};
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, Tag};
 
 const CONTEXT: ContextId = ContextId(9);
@@ -18,6 +19,10 @@ fn replica(me: (u32, u16), degree: u16) -> Replica {
     let me = ReplicaId::new(me.0, me.1);
     let (protocol, verification) = (Protocol::Hash, Verification::Strict);
     Replica::new(Config { me, view: View::initial(&world), world, protocol, verification })
+}
+
+fn asks(call: Call) -> Question {
+    Question { call, ..Question::default() }
 }
 
 fn outputs(replica: &mut Replica) -> Vec<Output> {
@@ -41,7 +46,7 @@ fn transmit(to: (u32, u16), frame: Frame) -> Output {
 }
 
 fn send(replica: &mut Replica, key: u64) -> Outbound {
-    replica.send(VirtualRank(1), CONTEXT, envelope(8), GOOD, PayloadKey(key))
+    replica.send(VirtualRank(1), CONTEXT, envelope(8), GOOD, (PayloadKey(key), Place::default()))
 }
 
 fn thread(index: u64) -> DecisionKey {
@@ -189,10 +194,10 @@ fn acknowledgements_are_batched_and_flushed() {
 #[test]
 fn send_waits_until_its_decisions_are_stable() {
     let mut leader = replica((0, 0), 2);
-    leader.decide(thread(0), Outcome::Flag(true));
+    leader.decide(thread(0), Question::default(), Outcome::Flag(true));
     let held = Outbound { sequence: SeqNum(0), offer_to: ReplicaSet::EMPTY, digest_to: ReplicaSet::EMPTY };
     assert_eq!(send(&mut leader, 0), held);
-    let items = vec![DecisionItem { key: thread(0), repeat: 1, outcome: Outcome::Flag(true) }];
+    let items = vec![DecisionItem::new(thread(0), Question::default(), Outcome::Flag(true), ReplicaIndex(0))];
     assert_eq!(outputs(&mut leader), [transmit((0, 1), Frame::Decisions { first: 0, items })]);
     assert_eq!(leader.held_count(), 1);
     leader.handle(ReplicaId::new(0, 1), Frame::DecisionAck { upto: 1 }).unwrap();
@@ -206,22 +211,22 @@ fn send_waits_until_its_decisions_are_stable() {
 fn polls_in_vain_take_one_place_and_follow_in_order() {
     let mut leader = replica((0, 0), 2);
     for index in 0..40 {
-        assert_eq!(leader.lookup(thread(index)), Lookup::MustDecide);
-        leader.decide(thread(index), Outcome::NotReady);
+        assert_eq!(leader.lookup(thread(index), Question::default()), Lookup::MustDecide);
+        leader.decide(thread(index), Question::default(), Outcome::NotReady);
     }
-    leader.decide(thread(40), Outcome::Index(3));
+    leader.decide(thread(40), asks(Call::TestAny), Outcome::Index(3));
     leader.flush();
     let [Output::Transmit { frame, .. }] = &outputs(&mut leader)[..] else { panic!("one frame") };
     let Frame::Decisions { items, .. } = frame else { panic!("{frame:?}") };
     assert_eq!(items.iter().map(|item| item.repeat).collect::<Vec<_>>(), [40, 1]);
     let mut follower = replica((0, 1), 2);
-    assert_eq!(follower.lookup(thread(0)), Lookup::Wait);
+    assert_eq!(follower.lookup(thread(0), Question::default()), Lookup::Wait);
     follower.handle(ReplicaId::new(0, 0), frame.clone()).unwrap();
     for index in 0..40 {
-        assert_eq!(follower.lookup(thread(index)), Lookup::Decided(Outcome::NotReady));
+        assert_eq!(follower.lookup(thread(index), Question::default()), Lookup::Decided(Outcome::NotReady));
     }
-    assert_eq!(follower.lookup(thread(40)), Lookup::Decided(Outcome::Index(3)));
-    assert_eq!(follower.lookup(thread(41)), Lookup::Wait);
+    assert_eq!(follower.lookup(thread(40), asks(Call::TestAny)), Lookup::Decided(Outcome::Index(3)));
+    assert_eq!(follower.lookup(thread(41), Question::default()), Lookup::Wait);
 }
 
 /// Takes over what the leader has to tell.
@@ -249,7 +254,7 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
     let mut index = 0;
     let told = loop {
         assert!(!leader.is_far_ahead(stream));
-        leader.decide(thread(index), Outcome::NotReady);
+        leader.decide(thread(index), Question::default(), Outcome::NotReady);
         index += 1;
         follow(&mut leader, &mut follower);
         if let Some(told) = behind(&mut follower).pop() {
@@ -260,7 +265,7 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
     leader.handle(ReplicaId::new(0, 1), told.clone()).unwrap();
     assert!(leader.is_far_ahead(stream) && !leader.is_far_ahead(StreamId::Thread(1)));
     let taken = (0..index).position(|index| {
-        assert_eq!(follower.lookup(thread(index)), Lookup::Decided(Outcome::NotReady));
+        assert_eq!(follower.lookup(thread(index), Question::default()), Lookup::Decided(Outcome::NotReady));
         behind(&mut follower) == [Frame::Behind { streams: vec![] }]
     });
     assert_eq!(taken, Some(193), "64 are left");
@@ -291,7 +296,7 @@ fn leader_is_far_ahead_until_its_follower_has_posted_most_of_the_receives_that_a
 #[test]
 fn new_leader_hears_again_who_is_behind() {
     let (mut leader, mut follower) = (replica((0, 0), 3), replica((0, 2), 3));
-    (0..2000).for_each(|index| leader.decide(thread(index), Outcome::Flag(true)));
+    (0..2000).for_each(|index| leader.decide(thread(index), Question::default(), Outcome::Flag(true)));
     follow(&mut leader, &mut follower);
     outputs(&mut follower);
     follower.apply_view(follower.view().without(&[ReplicaId::new(0, 0)])).unwrap();
@@ -303,17 +308,17 @@ fn new_leader_hears_again_who_is_behind() {
 fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
     let mut heir = replica((0, 1), 3);
     let sibling = ReplicaId::new(0, 2);
-    let items = vec![DecisionItem { key: thread(0), repeat: 1, outcome: Outcome::Value(7) }];
+    let items = vec![DecisionItem::new(thread(0), asks(Call::Number), Outcome::Value(7), ReplicaIndex(0))];
     // The sibling has the view already, and a decision that this process has not.
     heir.handle(sibling, Frame::DecisionSync { first: 0, items }).unwrap();
     heir.apply_view(heir.view().without(&[ReplicaId::new(0, 0)])).unwrap();
     assert!(outputs(&mut heir).contains(&Output::BecameLeader));
-    assert_eq!(heir.lookup(thread(0)), Lookup::Decided(Outcome::Value(7)));
-    assert_eq!(heir.lookup(thread(1)), Lookup::MustDecide);
+    assert_eq!(heir.lookup(thread(0), asks(Call::Number)), Lookup::Decided(Outcome::Value(7)));
+    assert_eq!(heir.lookup(thread(1), Question::default()), Lookup::MustDecide);
     let mut waiting = replica((0, 1), 3);
     waiting.apply_view(waiting.view().without(&[ReplicaId::new(0, 0)])).unwrap();
     assert!(!waiting.is_deciding(), "its sibling has not spoken");
-    assert_eq!(waiting.lookup(thread(0)), Lookup::Wait);
+    assert_eq!(waiting.lookup(thread(0), Question::default()), Lookup::Wait);
     waiting.apply_view(waiting.view().without(&[sibling])).unwrap();
     assert!(waiting.is_deciding(), "it is alone");
 }

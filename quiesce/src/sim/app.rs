@@ -5,29 +5,37 @@ use super::program::{Instruction, LARGE_BYTES, To};
 use super::random::mix;
 use crate::decision::Lookup;
 use crate::matching::Pattern;
-use crate::outcome::Outcome;
+use crate::outcome::{Call, Outcome, Place, Question};
 use redrt_types::{ContextId, Tag};
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 /// The program of one process and its registers.
 #[derive(Clone, Hash, Debug)]
 pub struct App {
     rank: u32,
-    rank_count: u32,
-    program: VecDeque<Instruction>,
+    pub(super) rank_count: u32,
+    pub(super) program: VecDeque<Instruction>,
     pub(super) state: u64,
     /// What it computes with, without the path depending on it: part of every payload.
     pub(super) data: u64,
     /// Added to the tags and lengths of what it sends: 0 unless it is corrupt.
     skew: u16,
     matched: u32,
-    open: VecDeque<usize>,
+    pub(super) open: VecDeque<usize>,
     /// Position in the thread's stream of decisions.
     decision_index: u64,
     /// What it is in the middle of, within an instruction.
     pending: Option<Pending>,
     /// `state` after each outcome: what replicas are compared by.
     pub(super) history: Vec<u64>,
+    /// Calls begun, and whether the last one is not over.
+    pub(super) calls: u64,
+    is_in_call: bool,
+    /// The kind of the last one.
+    kind: u16,
+    /// What it wanted its rank's file to have.
+    pub(super) written: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Hash, Debug)]
@@ -80,7 +88,16 @@ impl App {
             decision_index: 0,
             pending: None,
             history: Vec::new(),
+            calls: 0,
+            is_in_call: false,
+            kind: 0,
+            written: Vec::new(),
         }
+    }
+
+    /// How many calls its thread has begun: after the last one it will be at no place any more.
+    fn calls(&self) -> u64 {
+        if self.is_finished() { u64::MAX } else { self.calls }
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -89,6 +106,15 @@ impl App {
 
     pub(super) fn current(&self) -> Option<&Instruction> {
         self.program.front()
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place { thread: 0, calls: self.calls(), kind: self.kind }
+    }
+
+    /// What it would write now.
+    fn output(&self) -> u64 {
+        mix(self.state ^ self.data)
     }
 
     /// Where in its program it is: how much of it is left. Polls do not change it.
@@ -117,13 +143,23 @@ impl Process {
             self.app.corrupt(part);
             self.is_tainted = true;
         }
+        if !self.app.is_in_call {
+            self.leave_path();
+        }
         let Some(instruction) = self.app.program.front().copied() else { return Progress::Finished };
+        self.app.calls += u64::from(!std::mem::replace(&mut self.app.is_in_call, true));
+        self.app.kind = instruction.kind();
         let progress = self.execute(instruction);
         if let Some(progress) = progress {
+            self.app.is_in_call = progress != Progress::Polled;
             return progress;
         }
+        self.app.is_in_call = false;
         self.app.program.pop_front();
         self.app.pending = None;
+        if self.app.is_finished() {
+            self.end_path();
+        }
         Progress::Went
     }
 
@@ -149,6 +185,9 @@ impl Process {
             Instruction::Probe { context, tag } => self.probe_receive(context, tag, false),
             Instruction::PollProbe { context, tag } => self.probe_receive(context, tag, true),
             Instruction::CancelLast { context, pattern } => self.cancel_last(context, pattern),
+            Instruction::Read => self.read(),
+            Instruction::Write => self.write(),
+            Instruction::PollOnce { context } => self.poll_once(context),
             Instruction::WaitSends => (self.sends_open > 0).then_some(Progress::Blocked),
             Instruction::PassToken { context, tag } => {
                 self.pass_token(context, tag);
@@ -177,19 +216,67 @@ impl Process {
     }
 
     /// Asks for the next outcome; `evaluate` finds it when this process decides, `None` if it has to wait.
-    fn outcome(&mut self, evaluate: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
+    fn outcome(
+        &mut self,
+        (call, arguments): (Call, u64),
+        evaluate: impl FnOnce(&Self) -> Option<Outcome>,
+    ) -> Option<Outcome> {
+        self.outcome_for(Question { call, arguments, data: 0, place: self.app.place() }, evaluate)
+    }
+
+    fn outcome_for(&mut self, question: Question, evaluate: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
         let index = self.app.decision_index;
-        let outcome = match self.lookup(index) {
+        let outcome = match self.lookup(index, question) {
             Lookup::Decided(outcome) => outcome,
             Lookup::Wait => return None,
             Lookup::MustDecide => {
                 let outcome = evaluate(self)?;
-                self.decide(index, outcome.clone());
+                self.decide(index, question, outcome.clone());
                 outcome
             }
         };
         self.app.decision_index += 1;
         Some(outcome)
+    }
+
+    fn read(&mut self) -> Option<Progress> {
+        let clock = self.clock;
+        match self.outcome((Call::Observe, 1), |_| Some(Outcome::Bytes(vec![clock as u8]))) {
+            Some(Outcome::Bytes(read)) => self.app.absorb(read.iter().map(|byte| u64::from(*byte)).sum()),
+            Some(other) => panic!("{} decided {other:?} for a reading", self.me()),
+            None => return Some(Progress::Blocked),
+        }
+        None
+    }
+
+    fn write(&mut self) -> Option<Progress> {
+        let (index, place, value) = (self.app.decision_index, self.app.written.len() as u64, self.app.output());
+        let question = Question { call: Call::Change, arguments: place, data: value, place: self.app.place() };
+        let has_written = Cell::new(false);
+        let change = |process: &Self| {
+            let may_change = process.replica.unstable_count() == 0 && process.is_backed(index);
+            has_written.set(may_change);
+            may_change.then(|| Outcome::Bytes(Vec::new()))
+        };
+        match self.outcome_for(question, change) {
+            Some(Outcome::Bytes(_)) => {}
+            Some(other) => panic!("{} decided {other:?} for a write", self.me()),
+            None => return Some(Progress::Blocked),
+        }
+        if has_written.get() {
+            self.changes.push((place, value));
+        }
+        self.app.written.push(value);
+        None
+    }
+
+    fn poll_once(&mut self, context: ContextId) -> Option<Progress> {
+        match self.outcome((Call::TestMessage, 1 << 40 | context.0), |_| Some(Outcome::NotReady)) {
+            Some(Outcome::NotReady) => self.app.absorb(5),
+            Some(other) => panic!("{} decided {other:?} for a probe", self.me()),
+            None => return Some(Progress::Blocked),
+        }
+        None
     }
 
     fn wait_any(&mut self) -> Option<Progress> {
@@ -198,7 +285,7 @@ impl Process {
                 let is_complete = |request: &usize| process.completed(*request).is_some();
                 Some(Outcome::Index(process.app.open.iter().position(is_complete)? as u32))
             };
-            match self.outcome(first) {
+            match self.outcome((Call::WaitAny, self.app.open.len() as u64), first) {
                 Some(Outcome::Index(place)) => self.app.pending = Some(Pending::Completes(place as usize)),
                 Some(other) => panic!("{} decided {other:?} for MPI_Waitany", self.me()),
                 None => return Some(Progress::Blocked),
@@ -214,7 +301,7 @@ impl Process {
                 let is_complete = process.completed(process.app.open[0]).is_some();
                 Some(if is_complete { Outcome::Flag(true) } else { Outcome::NotReady })
             };
-            match self.outcome(test) {
+            match self.outcome((Call::Test, 1 + self.app.open[0] as u64), test) {
                 Some(Outcome::Flag(true)) => self.app.pending = Some(Pending::Completes(0)),
                 Some(Outcome::NotReady) => {
                     self.app.absorb(1);
@@ -237,7 +324,7 @@ impl Process {
             self.cast_ballot(index, is_frozen);
         }
         let Some(Pending::Cancels(is_frozen)) = self.app.pending else { unreachable!() };
-        let outcome = self.outcome(|process| {
+        let outcome = self.outcome((Call::Cancel, 1), |process| {
             let agreed = if is_frozen { process.count_ballots(index)? } else { false };
             Some(Outcome::Flag(agreed))
         });
@@ -268,7 +355,13 @@ impl Process {
                 Some((source, tag)) => Some(Outcome::Message { source, tag }),
                 None => poll.then_some(Outcome::NotReady),
             };
-            match self.outcome(find) {
+            match self.outcome(
+                (
+                    if poll { Call::TestMessage } else { Call::Probe },
+                    1 + context.0 * 1_000 + u64::from(tag.0.cast_unsigned()),
+                ),
+                find,
+            ) {
                 Some(Outcome::Message { source, tag }) => self.app.pending = Some(Pending::Found(source, tag)),
                 Some(Outcome::NotReady) => {
                     self.app.absorb(2);

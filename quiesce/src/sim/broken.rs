@@ -44,6 +44,22 @@ pub enum Broken {
     /// Sound replicas of one rank.
     #[error("{0} and {1} went different ways")]
     Parted(ReplicaId, ReplicaId),
+    /// A replica whose program has stayed on its path.
+    #[error("{by} says that {replica} has left its path, and it has not")]
+    SoundOutvoted {
+        /// Who says so.
+        by: ReplicaId,
+        /// The sound one.
+        replica: ReplicaId,
+    },
+    /// A file is not as sound replicas write it.
+    #[error("the file of rank {} is wrong at {at}", .rank.0)]
+    Written {
+        /// Whose file.
+        rank: VirtualRank,
+        /// Where.
+        at: u64,
+    },
     /// What was delivered was not sent.
     #[error("{by} received something else than was sent: {message:?}")]
     Altered {

@@ -1,6 +1,6 @@
 //! What must hold at the end of a run.
 
-mod rest;
+pub(super) mod rest;
 
 use super::broken::{Broken, FalseReport};
 use super::process::{Incoming, Process};
@@ -41,6 +41,9 @@ pub(super) fn is_believed(simulation: &Simulation) -> bool {
 pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
     if simulation.rest.is_some() {
         return rest::end(simulation);
+    }
+    if simulation.paths.is_some() {
+        return simulation.check_paths();
     }
     reports(simulation)?;
     if is_decided(simulation) || is_believed(simulation) {

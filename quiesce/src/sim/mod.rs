@@ -12,6 +12,7 @@ mod joins;
 mod lines;
 #[cfg(test)]
 mod model;
+mod paths;
 mod process;
 pub mod program;
 pub mod random;
@@ -47,6 +48,8 @@ pub enum Faults {
     Arbitration,
     /// Images are taken of one replica of each rank, and all go on from them; replicas die before and after.
     Lines,
+    /// One replica's program makes one call more, or less, or another, or goes on with other data; a replica may die.
+    Path,
     /// Memory is corrupted at rest in one replica of three or more, which is copied before and after; replicas die, and
     /// who is named is replaced.
     Rest,

@@ -2,13 +2,15 @@
 
 use super::app::{App, Part};
 use super::broken::Broken;
+use super::paths::Departure;
 use super::program::{Instruction, LARGE_BYTES};
 use crate::decision::Lookup;
 use crate::error::ProtocolError;
 use crate::frame::{Arrival, Frame, MessageId, MismatchReport, Outbound, Output, PayloadKey};
 use crate::hashable_map::HashableMap;
 use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken};
-use crate::outcome::{DecisionKey, Outcome, StreamId};
+use crate::outcome::{Call, DecisionKey, Outcome, Question, StreamId};
+use crate::path::PathReport;
 use crate::replica::{Config, Replica};
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, Tag, View, VirtualRank};
 use std::cmp::Ordering;
@@ -111,6 +113,8 @@ pub struct Process {
     /// Out of the view, but does not know it and runs on.
     pub(super) fenced: bool,
     pub(super) reports: Vec<MismatchReport>,
+    /// What it has said of paths since the coordinator looked.
+    pub(super) partings: Vec<PathReport>,
     /// How often the connection with each other process has begun anew, as far as this one knows.
     epochs: BTreeMap<ReplicaId, u32>,
     /// Packets to be put on the wire, with the epoch of the connection.
@@ -132,6 +136,12 @@ pub struct Process {
     pub(super) corrupt_at_rest: Option<(Part, usize)>,
     /// Whether it was, here or in whom this is a copy of.
     pub(super) is_tainted: bool,
+    /// At which call its program leaves the path of its siblings, and how.
+    pub(super) leaves_path: Option<(u64, Departure)>,
+    /// What a clock outside shows: another number in each process.
+    pub(super) clock: u64,
+    /// What it has changed outside since the world looked: positions in its rank's file, and what is there.
+    pub(super) changes: Vec<(u64, u64)>,
     /// Its program can go on only when copies that stand ready are dropped.
     pub(super) is_hindered: bool,
     /// Whether something has changed since its program blocked.
@@ -166,6 +176,7 @@ impl Process {
             alive: true,
             fenced: false,
             reports: Vec::new(),
+            partings: Vec::new(),
             epochs: BTreeMap::new(),
             outgoing: Vec::new(),
             failure: None,
@@ -177,6 +188,9 @@ impl Process {
             is_latent: false,
             corrupt_at_rest: None,
             is_tainted: false,
+            leaves_path: None,
+            clock: 0,
+            changes: Vec::new(),
             is_hindered: false,
             runnable: true,
         }
@@ -306,7 +320,10 @@ impl Process {
         copy.controls.clear();
         copy.epochs.clear();
         copy.reports.clear();
+        copy.partings.clear();
         copy.corrupt_at_rest = None;
+        copy.leaves_path = None;
+        copy.clock = u64::from(place.index.0) + 100;
         copy.corrupt_send = copy.corrupt_send.filter(|_| copy.is_latent);
         (copy.runnable, copy.is_hindered) = (false, false);
         copy
@@ -326,7 +343,7 @@ impl Process {
         self.payloads.insert(key, (payload, envelope));
         self.sends_open += usize::from(length_bytes >= LARGE_BYTES);
         let digest = digest(tag, length_bytes, payload);
-        let outbound = self.replica.send(VirtualRank(to), context, envelope, digest, key);
+        let outbound = self.replica.send(VirtualRank(to), context, envelope, digest, (key, self.app.place()));
         let Outbound { sequence, .. } = outbound;
         self.put_out(VirtualRank(to), context, (envelope, digest, key), outbound);
         if is_corrupt {
@@ -397,12 +414,19 @@ impl Process {
         self.is_hindered |= self.replica.is_hindered(DecisionKey { stream: StreamId::Thread(0), index });
     }
 
-    pub(super) fn lookup(&mut self, index: u64) -> Lookup {
-        self.replica.lookup(DecisionKey { stream: StreamId::Thread(0), index })
+    pub(super) fn lookup(&mut self, index: u64, question: Question) -> Lookup {
+        let found = self.replica.lookup(DecisionKey { stream: StreamId::Thread(0), index }, question);
+        self.drain();
+        found
     }
 
-    pub(super) fn decide(&mut self, index: u64, outcome: Outcome) {
-        self.replica.decide(DecisionKey { stream: StreamId::Thread(0), index }, outcome);
+    /// Whether a majority asks for the change that this process is to make.
+    pub(super) fn is_backed(&self, index: u64) -> bool {
+        self.replica.is_backed(DecisionKey { stream: StreamId::Thread(0), index })
+    }
+
+    pub(super) fn decide(&mut self, index: u64, question: Question, outcome: Outcome) {
+        self.replica.decide(DecisionKey { stream: StreamId::Thread(0), index }, question, outcome);
         self.drain();
     }
 
@@ -418,7 +442,8 @@ impl Process {
         self.requests[request].incoming = Some(taken.message);
         if let Some(index) = taken.decided {
             let key = DecisionKey { stream: StreamId::Match(context), index };
-            self.replica.decide(key, Outcome::Source(taken.source));
+            let question = Question { call: Call::Receive, ..Question::default() };
+            self.replica.decide(key, question, Outcome::Source(taken.source));
         }
         let incoming = &mut self.incoming[taken.message];
         incoming.matched = true;
@@ -481,7 +506,7 @@ impl Process {
     }
 
     /// Does what the machine asks for.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         while let Some(output) = self.replica.poll_output() {
             match output {
                 Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
@@ -498,6 +523,7 @@ impl Process {
                     incoming.verified = true;
                 }
                 Output::Mismatch(report) => self.reports.push(*report),
+                Output::Parted(report) => self.partings.push(*report),
                 Output::Release { payload } => match self.payloads.remove(&payload) {
                     Some((_, envelope)) => {
                         let was_open = self.detached.remove(&payload).is_none();

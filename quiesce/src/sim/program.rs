@@ -68,6 +68,15 @@ pub enum Instruction {
         /// What it accepts.
         pattern: Pattern,
     },
+    /// Reads a number outside: the leader's is everyone's.
+    Read,
+    /// Appends `state` to the rank's file, once for all replicas.
+    Write,
+    /// `MPI_Iprobe` for a message that never comes, once.
+    PollOnce {
+        /// Context.
+        context: ContextId,
+    },
     /// Waits until all large sends are complete.
     WaitSends,
     /// Tells every other rank who will get a token, and sends it there; the choice comes from `state`.
@@ -89,8 +98,31 @@ pub enum Instruction {
 }
 
 use Instruction::{
-    CancelLast, PassToken, PollProbe, Post, Probe, Send, TakeToken, TestNext, WaitAny, WaitNext, WaitSends,
+    CancelLast, PassToken, PollOnce, PollProbe, Post, Probe, Read, Send, TakeToken, TestNext, WaitAny, WaitNext,
+    WaitSends, Write,
 };
+
+impl Instruction {
+    /// A number for each kind of instruction.
+    pub(super) fn kind(&self) -> u16 {
+        match self {
+            Send { .. } => 1,
+            Post { .. } => 2,
+            WaitNext => 3,
+            WaitAny => 4,
+            TestNext => 5,
+            Probe { .. } => 6,
+            PollProbe { .. } => 7,
+            CancelLast { .. } => 8,
+            Read => 9,
+            Write => 10,
+            PollOnce { .. } => 11,
+            WaitSends => 12,
+            PassToken { .. } => 13,
+            TakeToken { .. } => 14,
+        }
+    }
+}
 
 /// Of which kinds the phases of programs are.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +133,8 @@ impl PhaseKinds {
     pub const WITHOUT: Self = Self(4);
     /// Collectives, too, some of them under way while something else is done.
     pub const WITH_COLLECTIVES: Self = Self(6);
+    /// These, and files.
+    pub const WITH_FILES: Self = Self(9);
 }
 
 /// The program of each rank.
@@ -110,6 +144,7 @@ pub fn generate(random: &mut Random, rank_count: u32, phase_count: usize, kinds:
     for phase in 0..phase_count {
         match random.below(kinds.0) {
             4 | 5 if rank_count > 1 => reduce(random, &mut programs, phase),
+            6..9 => use_files(random, &mut programs),
             0 if rank_count > 1 => serve(random, &mut programs, phase),
             1 if rank_count > 1 => token(random, &mut programs, phase),
             _ => exchange(random, &mut programs, phase),
@@ -191,6 +226,15 @@ fn serve(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
             _ => programs[server].extend([Post { context, pattern: any }, WaitNext]),
         }
         programs[server].push(Send { to: To::Matched, context, tag: reply, length_bytes: length(random) });
+    }
+}
+
+/// Some ranks read what is outside, look whether something has come, and write what they have computed.
+fn use_files(random: &mut Random, programs: &mut [Vec<Instruction>]) {
+    for program in programs {
+        for _ in 0..random.below(4) {
+            program.push(random.pick(&[Read, Write, Write, PollOnce { context: ContextId(2) }]));
+        }
     }
 }
 

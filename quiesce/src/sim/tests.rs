@@ -64,6 +64,27 @@ fn every_seed_of_corrupt_logs_ends_right() {
     assert!(total.reports > count() / 20 && total.withheld > count() / 100, "{total:?}");
 }
 
+/// One replica's program makes one call more, less or another, or goes on with other data: it is outvoted at r >= 3, its
+/// siblings never are, files are right, and nobody waits for ever. At r = 2 it is said that they have parted.
+#[test]
+fn every_seed_of_a_path_that_parts_ends_right() {
+    let options = Options { faults: Some(Faults::Path), ..Options::default() };
+    let total = all_end_right(count(), &options, " --faults path");
+    assert!(total.named > count() / 10, "{total:?}");
+}
+
+/// The same of what only shows where a path parts.
+#[test]
+fn every_planted_bug_of_paths_is_found() {
+    use crate::Mutation as Bug;
+    for mutation in [Bug::LeaderTrusted, Bug::ChangeUnbacked] {
+        let options = Options { mutation: Some(mutation), faults: Some(Faults::Path), ..Options::default() };
+        let found = (0..3_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
+        let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
+        println!("{mutation:?} is found by seed {seed}: {}", reason.lines().next().unwrap_or_default());
+    }
+}
+
 fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
     let mut total = Summary::default();
     for seed in 0..count {

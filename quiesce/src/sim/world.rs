@@ -5,6 +5,7 @@ use super::arbitration::{Arbitration, PLACES};
 use super::broken::Broken;
 use super::joins::{Join, with_free_places};
 use super::lines::Lines;
+use super::paths::{Departure, PathWatch};
 use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate};
 use super::random::Random;
@@ -56,6 +57,8 @@ pub(super) struct Simulation {
     pub(super) lines: Option<Lines>,
     /// Present where memory is corrupted at rest.
     pub(super) rest: Option<Rest>,
+    /// Present where a program leaves the path of its siblings.
+    pub(super) paths: Option<PathWatch>,
     wire_flip_after: Option<usize>,
     /// Lives of each place, from 0.
     pub(super) lives: Vec<u32>,
@@ -89,12 +92,17 @@ impl Simulation {
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
         // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
-        let strict = random.chance(75) || matches!(faults, Faults::Memory | Faults::Arbitration | Faults::Rest);
+        let strict =
+            random.chance(75) || matches!(faults, Faults::Memory | Faults::Arbitration | Faults::Rest | Faults::Path);
         let verification = if strict { Verification::Strict } else { Verification::Deferred };
         // Copies take their time before they can judge anything.
         let phase_count =
             if is_arbitrated || faults == Faults::Rest { 4 + random.below(12) } else { 1 + random.below(6) };
-        let kinds = if faults == Faults::Clones { PhaseKinds::WITH_COLLECTIVES } else { PhaseKinds::WITHOUT };
+        let kinds = match faults {
+            Faults::Clones => PhaseKinds::WITH_COLLECTIVES,
+            Faults::Path => PhaseKinds::WITH_FILES,
+            _ => PhaseKinds::WITHOUT,
+        };
         let programs = generate(&mut random, rank_count, phase_count, kinds);
         let mut contexts = vec![ContextId(1), ContextId(2)];
         contexts.extend((0..phase_count as u64).map(|phase| ContextId(100 + phase)));
@@ -134,6 +142,13 @@ impl Simulation {
         } else {
             corrupt
         };
+        if faults == Faults::Path {
+            let place = random.below(processes.len());
+            processes[place].leaves_path = Some((random.below(40) as u64, Departure::any(&mut random)));
+        }
+        for (number, process) in processes.iter_mut().enumerate() {
+            process.clock = number as u64;
+        }
         if faults == Faults::Log {
             let place = random.below(processes.len());
             processes[place].corrupt_log = Some(random.below(8));
@@ -143,7 +158,7 @@ impl Simulation {
             Faults::Lines => random.below(4),
             Faults::Resets => random.below(3),
             Faults::Clones => random.below(6),
-            Faults::Wire => random.below(2),
+            Faults::Wire | Faults::Path => random.below(2),
             Faults::Log | Faults::Rest => 1 + random.below(3),
             Faults::Arbitration => random.below(3),
             _ => 0,
@@ -174,6 +189,7 @@ impl Simulation {
             arbitration,
             lines: (faults == Faults::Lines).then(|| Lines::new(seed)),
             rest: (faults == Faults::Rest).then(Rest::default),
+            paths: (faults == Faults::Path).then(PathWatch::default),
             wire_flip_after,
             lives: vec![0; processes_count],
             speeds,
@@ -187,6 +203,10 @@ impl Simulation {
     pub(super) fn run(mut self) -> Result<Summary, Failure> {
         loop {
             self.watch_rest();
+            // Processes are asked now and then, and whenever nothing else happens.
+            if self.paths.is_some() && self.random.below(500) == 0 {
+                self.ask_for_waits();
+            }
             if self.deaths_left > 0 && self.random.below(60) == 0 {
                 self.kill();
             }
@@ -199,7 +219,7 @@ impl Simulation {
             let events = self.events();
             let ends = events.is_empty() && self.joins.is_empty() && !self.is_holding();
             if self.stands_still() || ends {
-                if self.retire_stray() {
+                if self.ask_for_waits() || self.retire_stray() {
                     continue;
                 }
                 break;
@@ -222,7 +242,7 @@ impl Simulation {
             if let Some(failure) = self.processes.iter().find_map(|process| process.failure.clone()) {
                 return Err(self.failure(failure));
             }
-            if check::is_decided(&self) {
+            if check::is_decided(&self) || self.is_path_open() {
                 break;
             }
         }
@@ -358,6 +378,7 @@ impl Simulation {
                 place
             }
         };
+        self.watch_paths(place);
         self.post_outgoing(place);
     }
 
@@ -517,6 +538,7 @@ fn degree(random: &mut Random, faults: Faults) -> u16 {
     match faults {
         Faults::Memory => random.pick(&[2, 3, 3, 4, 5]),
         Faults::Rest => random.pick(&[3, 3, 4, 5]),
+        Faults::Path => random.pick(&[2, 3, 3, 3, 4]),
         _ => random.pick(&[1, 2, 2, 2, 3, 3, 4]),
     }
 }

@@ -14,7 +14,7 @@
 use super::asked::Asked;
 use super::cell;
 use super::request::RequestId;
-use quiesce::{Outcome, StreamId};
+use quiesce::{Call, Outcome, StreamId};
 
 /// Cancels a receive in all replicas or in none, which is the next outcome of the calling thread's stream.
 pub fn agree(id: RequestId, stream: StreamId) {
@@ -27,20 +27,23 @@ pub fn agree(id: RequestId, stream: StreamId) {
             engine.cast_ballot(stream, is_frozen.into());
             is_frozen
         });
-        let cancelled = match engine.ask(stream) {
+        let question = engine.question(stream, Call::Cancel, 0, 0);
+        let cancelled = match engine.ask(stream, question) {
             Asked::Decided(Outcome::Flag(cancelled)) => cancelled,
-            Asked::Decided(other) => return engine.diverged("whether a receive is cancelled", &other),
+            Asked::Decided(other) => unreachable!("{other:?} was decided for the cancellation of a receive"),
             Asked::Wait => return None,
             Asked::Decide => {
                 let cancelled = is_frozen && engine.count_ballots(stream)?;
-                engine.answer(stream, Outcome::Flag(cancelled));
+                engine.answer(stream, question, Outcome::Flag(cancelled));
                 cancelled
             }
         };
         if !cancelled {
             engine.thaw(id);
         } else if !engine.cancel(id) {
-            return engine.diverged("a receive that is not cancelled", &Outcome::Flag(true));
+            // It has said that it can, and keeps its word: its memory is not what it was.
+            let message = format!("replica {}: a receive was matched after all agreed to cancel it", engine.me);
+            engine.runtime.abort(1, message);
         }
         Some(())
     });

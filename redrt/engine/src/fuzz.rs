@@ -12,10 +12,12 @@ use super::tests::{alone::Alone, replication};
 use super::{Engine, Setup};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quiesce::{DecisionItem, DecisionKey, Frame, Outcome, Service, StreamId};
+use quiesce::{Call, Claim, Decided, DecisionItem, DecisionKey, Frame, Outcome, Place, Question, Service, StreamId};
 use redrt_transport::frame::{FLAG_DIGEST, Fragment, Grant, Header, Kind, Rendezvous, Whereabouts};
 use redrt_transport::shm::Segment;
-use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World};
+use redrt_types::{
+    ContextId, Incarnation, ProcessIndex, ReplicaId, ReplicaIndex, SeqNum, View, ViewNumber, VirtualRank, World,
+};
 use redrt_wire::card::Card;
 use redrt_wire::secret::Secret;
 use sdc_detect::Element;
@@ -78,8 +80,28 @@ fn protocol_frame() -> impl Strategy<Value = Frame> {
         (0u32..4).prop_map(Outcome::Source),
         any::<u32>().prop_map(Outcome::Source),
         Just(Outcome::Flag(true)),
+        Just(Outcome::Retracted),
     ];
-    let item = (key(), 0u32..3, outcome).prop_map(|(key, repeat, outcome)| DecisionItem { key, repeat, outcome });
+    let question = || {
+        (0u8..4, number(), number()).prop_map(|(call, arguments, calls)| Question {
+            call: [Call::Test, Call::Receive, Call::Change, Call::Clock][usize::from(call)],
+            arguments,
+            data: 0,
+            place: Place { thread: arguments % 3, calls, kind: 0 },
+        })
+    };
+    let item = (key(), 0u32..3, outcome, question(), 0u16..4);
+    let item = item.prop_map(|(key, repeat, outcome, question, by)| DecisionItem {
+        repeat,
+        ..DecisionItem::new(key, question, outcome, ReplicaIndex(by))
+    });
+    let claim = prop_oneof![
+        question().prop_map(Claim::Asks),
+        question().prop_map(|question| Claim::At(question.place)),
+        Just(Claim::Taken)
+    ];
+    let decided = proptest::option::of((0u16..4, question()));
+    let decided = decided.prop_map(|decided| decided.map(|(by, question)| Decided { by: ReplicaIndex(by), question }));
     let items = vec(item, 0..4).boxed();
     let service = prop_oneof![Just(Service::None), Just(Service::Digests), Just(Service::Payload)];
     prop_oneof![
@@ -92,6 +114,7 @@ fn protocol_frame() -> impl Strategy<Value = Frame> {
         vec(key(), 0..3).prop_map(|keys| Frame::Behind { streams: keys.into_iter().map(|key| key.stream).collect() }),
         (key(), any::<u64>()).prop_map(|(key, says)| Frame::Ballot { key, says }),
         (number(), items).prop_map(|(first, items)| Frame::DecisionSync { first, items }),
+        (key(), claim, decided).prop_map(|(key, claim, decided)| Frame::Claim { key, claim, decided }),
         (context(), sequence()).prop_map(|(context, upto)| Frame::Ack { context, upto }),
     ]
 }

@@ -737,6 +737,15 @@ impl Cell {
         if is_busy { None } else { engine.passive(thread_count, view) }
     }
 
+    /// Tells siblings what threads of this process wait for, and whether they have passed places that siblings ask
+    /// about; see [`Engine::tell_paths`].
+    pub fn tell_paths(&self) {
+        let mut engine = self.lock_at_any_time();
+        if !engine.joining.is_closed() {
+            engine.tell_paths();
+        }
+    }
+
     /// Lets all threads of this process look again, after the agent changed something.
     pub fn wake(&self) {
         self.has_news.store(true, Ordering::SeqCst);

@@ -1,9 +1,12 @@
 //! Readings of clocks in a replicated world: the leader's are everyone's.
 //!
 //! They share the stream of the thread's other outcomes, so that a follower sees when its program has taken another
-//! path than its leader's: then the next outcome is of another kind. A follower that read a clock where its leader
-//! asked for something else takes a reading of its own; readings of the leader that a follower has not made are passed
-//! over at its next outcome. Either is a divergence, and said.
+//! path than its leader's: then the next outcome was decided for another question.
+//!
+//! Where a majority can say who is wrong, three live replicas or more, and no second thread of the program can be why,
+//! that is a vote as for any other outcome (`quiesce`'s `path`). Else a reading alone does no harm. A follower that
+//! reads a clock where its leader asked for something else takes a reading of its own; readings of the leader that a
+//! follower has not made are passed over at its next outcome. Either is a divergence, and said.
 //!
 //! The trap is a leader that does not read at all where its follower does, and then waits for a message that depends on
 //! that follower. So a follower that waits asks how far the leader's thread has come:
@@ -22,7 +25,7 @@
 use super::Engine;
 use super::asked::Asked;
 use super::refusal::Fault;
-use quiesce::{Outcome, StreamId};
+use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::{Header, Kind, Whereabouts};
 use redrt_types::ProcessIndex;
@@ -90,12 +93,17 @@ pub struct Patience {
     next_ns: u64,
     /// The leader's last answer, and since when it has been the same.
     stands: Option<(Whereabouts, u64)>,
+    /// Whether readings are voted on, once that was looked at.
+    is_voted: Option<bool>,
 }
 
 impl Patience {
     /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
     pub fn is_over(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
         let StreamId::Thread(thread) = stream else { return true };
+        if *self.is_voted.get_or_insert_with(|| engine.votes_on_readings()) {
+            return false;
+        }
         if engine.readings.diverged.contains(&stream) {
             return true;
         }
@@ -130,25 +138,48 @@ impl Patience {
 }
 
 impl Engine {
+    /// Whether readings of clocks are compared as all other outcomes are. Threads that contend for a lock read clocks at
+    /// moments of their own.
+    fn votes_on_readings(&mut self) -> bool {
+        self.replication().has_majority() && self.runtime.has_one_thread()
+    }
+
+    fn reading_of(&mut self, stream: StreamId, clock: i32) -> Question {
+        self.question(stream, Call::Clock, u64::from(clock.cast_unsigned()), 0)
+    }
+
     /// Asks for a reading of a clock.
     pub fn ask_reading(&mut self, stream: StreamId, clock: i32) -> Reading {
-        let replication = self.replication();
-        match replication.peek(stream) {
-            Some(Outcome::Clock { clock: decided, .. }) if *decided == clock => {}
-            Some(_) => return Reading::Missing,
-            None if !replication.is_deciding() => return Reading::Wait,
-            None if replication.is_far_ahead(stream) => return Reading::Crowded,
-            None => return Reading::Decide,
+        let question = self.reading_of(stream, clock);
+        match self.replication().fits(stream, question) {
+            Some(true) => {}
+            Some(false) if self.votes_on_readings() => {}
+            Some(false) if self.has_reading(stream, clock) => {
+                let Some(Outcome::Clock { ns, .. }) = self.replication().take(stream) else { return Reading::Missing };
+                self.carry_out();
+                return Reading::Decided(ns);
+            }
+            Some(false) => return Reading::Missing,
+            None if self.is_deciding() && self.is_far_ahead(stream) => return Reading::Crowded,
+            None => {}
         }
-        match self.ask_any(stream) {
+        match self.ask_any(stream, question) {
             Asked::Decided(Outcome::Clock { ns, .. }) => Reading::Decided(ns),
-            _ => unreachable!("it was just seen"),
+            Asked::Decided(other) => unreachable!("{other:?} was decided for a clock"),
+            Asked::Decide => Reading::Decide,
+            Asked::Wait => Reading::Wait,
         }
+    }
+
+    /// Whether the next outcome is a reading of this clock, wherever the leader made it.
+    fn has_reading(&mut self, stream: StreamId, clock: i32) -> bool {
+        matches!(self.replication().peek(stream), Some(Outcome::Clock { clock: decided, .. }) if *decided == clock)
     }
 
     /// Decides the reading that [`Engine::ask_reading`] was asked for. `now_ns` is this machine's monotonic clock.
     pub fn answer_reading(&mut self, stream: StreamId, clock: i32, ns: u64, now_ns: u64) {
-        self.answer(stream, Outcome::Clock { clock, ns });
+        let question = self.reading_of(stream, clock);
+        self.answer(stream, question, Outcome::Clock { clock, ns });
         let readings = &mut self.readings;
         let is_close = now_ns.saturating_sub(readings.latest_ns) < LOOP_DISTANCE_NS;
         readings.close_count = if is_close { readings.close_count + 1 } else { 0 };
@@ -163,18 +194,18 @@ impl Engine {
     /// Passes over readings that the leader made and this process did not.
     pub fn skip_readings(&mut self, stream: StreamId) {
         loop {
-            if !matches!(self.replication().peek(stream), Some(Outcome::Clock { .. })) {
+            if !matches!(self.replication().peek(stream), Some(Outcome::Clock { .. })) || self.votes_on_readings() {
                 return;
             }
-            self.ask_any(stream);
+            self.pass_outcome(stream);
             self.readings.diverged.insert(stream);
             self.report_divergence(Parting::ClockOfLeader);
         }
     }
 
-    /// Asks for the next outcome of a stream, whatever it is.
-    pub(super) fn ask_any(&mut self, stream: StreamId) -> Asked {
-        let asked = self.replication().ask(stream);
+    /// Asks for the next outcome of a stream, of a clock or not.
+    pub(super) fn ask_any(&mut self, stream: StreamId, question: Question) -> Asked {
+        let asked = self.replication().ask(stream, question);
         self.carry_out();
         asked
     }

@@ -10,7 +10,6 @@
 
 mod incoming;
 mod outcomes;
-mod streams;
 
 pub use incoming::Whole;
 
@@ -33,7 +32,6 @@ use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
 use sdc_detect::{DigestStream, digest};
 use std::collections::BTreeMap;
-use streams::Streams;
 use tracing::debug;
 
 /// More parts of this protocol frame follow (in `Header::tag`).
@@ -53,7 +51,8 @@ pub struct Replication {
     aborts_on_sdc: bool,
     /// The own sphere has siblings, so that outcomes must be agreed.
     has_siblings: bool,
-    streams: Streams,
+    /// How many outcomes were taken or decided, and sources of receives.
+    decisions: u64,
     /// Protocol frames of which parts are missing.
     partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
@@ -77,7 +76,7 @@ impl Replication {
             determinism: options.determinism,
             aborts_on_sdc: options.on_sdc == OnSdc::Abort,
             has_siblings,
-            streams: Streams::default(),
+            decisions: 0,
             partial: FxHashMap::default(),
             idle_polls: 0,
             idle_flushes: 0,
@@ -101,7 +100,7 @@ impl Replication {
             bytes_sent: counters.bytes_sent,
             messages_compared: counters.messages_compared,
             bytes_compared: counters.bytes_compared,
-            decisions: self.streams.decisions(),
+            decisions: self.decisions,
             retention_bytes_max: counters.retained_bytes_max,
             messages_resent: counters.messages_resent,
             retention_messages: self.replica.retained_count() as u64,
@@ -308,8 +307,9 @@ impl Engine {
         let id = self.keep(payload, element, Some(to), eager);
         let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
         let context = ContextId(context);
+        let place = self.program_place();
         let replication = self.replication();
-        let outbound = replication.replica.send(to, context, envelope, digest, PayloadKey(id.0));
+        let outbound = replication.replica.send(to, context, envelope, digest, (PayloadKey(id.0), place));
         let sequence = outbound.sequence;
         replication.sum_up(to, context, sequence, digest);
         if let Some(traces) = &mut self.traces {
@@ -371,6 +371,7 @@ impl Engine {
                 self.outgoing_gone(id);
             }
             Output::Detach { payload } => self.detach(OutgoingId(payload.0)),
+            Output::Parted(report) => self.report_path(&report),
             Output::Mismatch(report) => {
                 let (element, excerpt) = self.look_at(&report);
                 self.report(&report, element, excerpt);

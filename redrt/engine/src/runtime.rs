@@ -1,6 +1,7 @@
 //! What the engine has to do with the process around it.
 
 use super::payload::{Payload, Target};
+use quiesce::Place;
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,16 @@ pub trait Runtime: Sync {
 
     /// How many MPI calls the calling thread has begun.
     fn call_count(&self) -> u64;
+
+    /// Where in the program the calling thread is: at no place that replicas agree on where it does something on the
+    /// side.
+    fn place(&self) -> Place;
+
+    /// Where in the program the thread of this number is.
+    fn place_of(&self, thread: u64) -> Place;
+
+    /// Whether the program has no other thread than the main one, as far as that can be known.
+    fn has_one_thread(&self) -> bool;
 
     /// How many MPI calls the thread of this number has begun; 0 when none is known, `u64::MAX` when it has ended.
     fn calls_of(&self, thread: u64) -> u64;

@@ -22,7 +22,7 @@
 //! sets that first and counts then, with a heavy barrier between (`redrt_sync::fence`).
 
 use super::{Cell, Engine};
-use quiesce::{Outcome, StreamId};
+use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_sync::fence::{self, Reach};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,9 @@ use tracing::debug;
 const MAIN_THREAD: u64 = 0;
 /// Bits of a word that name the signal; the others number it.
 const SIGNAL_BITS: u32 = 8;
+
+/// What is asked for here: no thread of the program does.
+const SIGNAL: Question = Question { call: Call::Signal, arguments: 0, data: 0, place: Place::NOWHERE };
 
 process_local! {
     /// The main thread is to look before it begins a call.
@@ -190,7 +193,7 @@ impl Engine {
             return false;
         };
         let word = number << SIGNAL_BITS | u64::from(signal.cast_unsigned());
-        self.answer(StreamId::Signals, Outcome::Value(word));
+        self.answer(StreamId::Signals, SIGNAL, Outcome::Value(word));
         self.announced(word);
         true
     }
@@ -207,7 +210,7 @@ impl Engine {
     fn decide_call(&mut self) -> bool {
         let Some(highest) = self.highest_ballot(StreamId::Signals) else { return false };
         let call = highest.max(self.limit());
-        self.answer(StreamId::Signals, Outcome::Value(call));
+        self.answer(StreamId::Signals, SIGNAL, Outcome::Value(call));
         if let Some(open) = self.signals.open.take() {
             self.decided(open.signal, call);
         }

@@ -1,9 +1,10 @@
 //! Reports of comparisons that were not unanimous.
 
-use super::Engine;
-use quiesce::MismatchReport;
+use super::{Engine, traces};
+use quiesce::{Claim, MismatchReport, PathFinding, PathReport, StreamId};
+use redrt_types::{ReplicaId, ReplicaSet};
 use redrt_wire::control::FromAgent;
-use redrt_wire::event::{Action, Event, Excerpt, Finding, Mismatch, Vote};
+use redrt_wire::event::{Action, Event, Excerpt, Finding, Mismatch, PathMismatch, Step, Vote};
 use sdc_detect::Element;
 use tracing::warn;
 
@@ -48,6 +49,57 @@ impl Engine {
         );
         warn!(target: "engine", %text, finding = ?mismatch.finding, action = ?mismatch.action, "a mismatch");
         self.runtime.tell(FromAgent::Event(Event::Mismatch(Box::new(mismatch))));
+        if abort {
+            self.runtime.abort(1, text);
+        }
+    }
+}
+
+impl Engine {
+    /// Tells that replicas of this rank ask for different things, and ends the job when nobody knows who is wrong and
+    /// the policy asks for that.
+    pub(super) fn report_path(&mut self, report: &PathReport) {
+        let (me, rank) = (self.me, self.me.rank);
+        let aborts_on_sdc = self.replication().aborts_on_sdc();
+        let all = |set: ReplicaSet| set.iter().map(|index| ReplicaId { rank, index }).collect::<Vec<_>>();
+        let stack = || self.traces.as_ref().map(traces::here).unwrap_or_default();
+        let step = |(index, claim): &(_, Claim)| {
+            let replica = ReplicaId { rank, index: *index };
+            let (what, calls) = match claim {
+                Claim::Asks(question) => (question.call.to_string(), question.place.calls),
+                Claim::At(place) => ("does not".to_owned(), place.calls),
+                Claim::Taken => ("has gone on".to_owned(), 0),
+            };
+            // Only the caller's own stack is known, and only while it is in that call.
+            let is_here = replica == me && matches!(claim, Claim::Asks(_));
+            Step { replica, what, calls, stack: if is_here { stack() } else { Vec::new() } }
+        };
+        let (finding, culprits) = match &report.finding {
+            PathFinding::Outvoted(culprits) => (Finding::ReplicaCorrupt, all(*culprits)),
+            PathFinding::Undecidable => (Finding::Undecidable, Vec::new()),
+        };
+        let abort = finding == Finding::Undecidable && aborts_on_sdc;
+        let mismatch = PathMismatch {
+            rank,
+            thread: match report.key.stream {
+                StreamId::Thread(thread) => thread,
+                StreamId::Match(_) | StreamId::Signals | StreamId::Channel(..) => 0,
+            },
+            outcome: report.key.index,
+            steps: report.claims.iter().map(step).collect(),
+            finding,
+            culprits,
+            parted: all(report.parted),
+            action: match finding {
+                _ if abort => Action::Aborted,
+                Finding::ReplicaCorrupt => Action::Outvoted,
+                Finding::TransportCorrupt | Finding::Undecidable => Action::Delivered,
+            },
+            view: report.view,
+        };
+        warn!(target: "engine", %mismatch, "paths have parted");
+        let text = mismatch.to_string();
+        self.runtime.tell(FromAgent::Event(Event::Path(Box::new(mismatch))));
         if abort {
             self.runtime.abort(1, text);
         }

@@ -16,9 +16,9 @@ use file_undo::{Change, Subject};
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_transport::descriptors;
-use redrt_wire::event::Parting;
 use std::cell::Cell;
 use std::fs::{self, OpenOptions};
+use std::hash::Hash;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 pub const PIECE_BYTES: usize = 1 << 20;
 
 /// A stretch of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Stretch {
     /// Where it begins.
     pub offset: u64,
@@ -109,15 +109,31 @@ impl Disk {
     }
 
     /// Something that one replica does with the file; its siblings take its answer.
-    fn agreed(&self, what: &str, act: impl Fn(&fs::File) -> io::Result<Vec<u8>>) -> Result<Vec<u8>> {
-        let answer = decide::outside(|| encode(self.act(Creation::No, &act)));
+    fn agreed(
+        &self,
+        what: &str,
+        arguments: impl Hash,
+        act: impl Fn(&fs::File) -> io::Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        let answer = decide::outside(self.ask(what, arguments), || encode(self.act(Creation::No, &act)));
         decode(answer).map_err(|error| self.error(what, &error))
     }
 
-    /// Something that one replica does to the file.
-    fn changed(&self, what: &str, act: impl Fn(&fs::File) -> io::Result<Vec<u8>>) -> Result<Vec<u8>> {
-        let answer = decide::effect(|| encode(self.act(Creation::No, &act)));
+    /// Something that one replica does to the file. `data`: digest of what is written.
+    fn changed(
+        &self,
+        what: &str,
+        arguments: impl Hash,
+        data: u64,
+        act: impl Fn(&fs::File) -> io::Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        let answer = decide::effect(self.ask(what, arguments), data, || encode(self.act(Creation::No, &act)));
         decode(answer).map_err(|error| self.error(what, &error))
+    }
+
+    /// Digest of what is asked for, and of which file.
+    fn ask(&self, what: &str, arguments: impl Hash) -> u64 {
+        decide::digest((what, &self.path, decide::digest(arguments)))
     }
 
     fn error(&self, what: &str, error: &io::Error) -> Error {
@@ -126,13 +142,16 @@ impl Disk {
 
     /// Opens it, after it was found out that it may be made.
     pub fn open(&self, creation: Creation) -> Result {
-        let answer = decide::effect(|| encode(self.act(creation, |_| Ok(Vec::new()))));
+        let answer =
+            decide::effect(self.ask("open", creation as u8), 0, || encode(self.act(creation, |_| Ok(Vec::new()))));
         decode(answer).map(drop).map_err(|error| self.error("open", &error))
     }
 
     /// Whether there is such a file.
     pub fn exists(&self) -> Result<bool> {
-        let answer = decide::outside(|| encode(self.path.try_exists().map(|exists| vec![u8::from(exists)])));
+        let answer = decide::outside(self.ask("look for", ()), || {
+            encode(self.path.try_exists().map(|exists| vec![u8::from(exists)]))
+        });
         let answer = decode(answer).map_err(|error| self.error("look for", &error))?;
         Ok(answer.first().is_some_and(|exists| *exists != 0))
     }
@@ -146,7 +165,9 @@ impl Disk {
                 done => done.map(|()| Vec::new()),
             }
         };
-        decode(decide::effect(|| encode(delete()))).map(drop).map_err(|error| self.error("delete", &error))
+        decode(decide::effect(self.ask("delete", ()), 0, || encode(delete())))
+            .map(drop)
+            .map_err(|error| self.error("delete", &error))
     }
 
     /// Closes it.
@@ -163,13 +184,14 @@ impl Disk {
 
     /// Its size in bytes.
     pub fn size(&self) -> Result<u64> {
-        let answer = self.agreed("ask for the size of", |file| Ok(file.metadata()?.len().to_ne_bytes().to_vec()))?;
+        let answer =
+            self.agreed("ask for the size of", (), |file| Ok(file.metadata()?.len().to_ne_bytes().to_vec()))?;
         Ok(answer.try_into().map_or(0, u64::from_ne_bytes))
     }
 
     /// Cuts or extends it.
     pub fn set_size(&self, size: u64) -> Result {
-        self.changed("set the size of", |file| {
+        self.changed("set the size of", size, 0, |file| {
             let _passage = undo::before(Change::Resize(subject(file), size));
             file.set_len(size).map(|()| Vec::new())
         })
@@ -187,12 +209,12 @@ impl Disk {
                 code => Err(io::Error::from_raw_os_error(code)),
             }
         };
-        if size == 0 { Ok(()) } else { self.changed("allocate room for", allocate).map(drop) }
+        if size == 0 { Ok(()) } else { self.changed("allocate room for", size, 0, allocate).map(drop) }
     }
 
     /// Waits until what was written is on the device.
     pub fn sync(&self) -> Result {
-        self.agreed("synchronize", |file| file.sync_all().map(|()| Vec::new())).map(drop)
+        self.agreed("synchronize", (), |file| file.sync_all().map(|()| Vec::new())).map(drop)
     }
 
     /// Reads what is at these stretches, up to the end of the file.
@@ -214,19 +236,19 @@ impl Disk {
             Ok(bytes)
         };
         let was_here = Cell::new(false);
-        let bytes = self.agreed("read", |file| {
+        let bytes = self.agreed("read", stretches, |file| {
             was_here.set(true);
             witness::read(file, || look(file))
         })?;
         Ok(witness::confirmed(bytes, !was_here.get(), self.name(), || self.here(Creation::No), look))
     }
 
-    /// Writes `bytes` to these stretches. In a replicated world the answer is the digest of what was written: a sibling
-    /// that would have written something else says so.
+    /// Writes `bytes` to these stretches. In a replicated world their digest is part of what is asked for: a replica that
+    /// would write something else is found out, before anything is written where a majority can tell.
     pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
         let is_replicated = engine::cell().lock().is_replicated();
-        let digest = if is_replicated { twox_hash::XxHash3_128::oneshot(bytes) } else { 0 };
-        let written = self.changed("write", |file| {
+        let digest = if is_replicated { twox_hash::XxHash3_64::oneshot(bytes) } else { 0 };
+        let write = |file: &fs::File| {
             let _lock = atomic.then(|| RangeLock::new(file, stretches, libc::F_WRLCK)).transpose()?;
             let mut rest = bytes;
             for stretch in stretches {
@@ -235,13 +257,9 @@ impl Disk {
                 file.write_all_at(now, stretch.offset)?;
                 rest = later;
             }
-            Ok(digest.to_ne_bytes().to_vec())
-        })?;
-        if written != digest.to_ne_bytes() {
-            let path = self.path.display().to_string();
-            engine::cell().lock().report_divergence(Parting::Written { path });
-        }
-        Ok(())
+            Ok(Vec::new())
+        };
+        self.changed("write", stretches, digest, write).map(drop)
     }
 }
 

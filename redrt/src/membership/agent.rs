@@ -119,6 +119,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             if !mutation::is_planted(Mutation::SilenceUnheard) {
                 cell.look_for_silence();
             }
+            cell.tell_paths();
             let thread_count = threads::mpi_thread_count(workers::count());
             let may_be_passive = !engine::contact::are_met() && !checkpoint::is_asking();
             let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();

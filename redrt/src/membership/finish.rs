@@ -2,7 +2,7 @@
 
 use super::agent;
 use crate::mutation::{self, Mutation};
-use crate::runtime::{calls, job, leave::say_if_closed};
+use crate::runtime::{calls, job, leave::say_if_closed, threads};
 use redrt_engine as engine;
 use redrt_wire::control::FromAgent;
 use redrt_wire::profile::ProcessProfile;
@@ -13,6 +13,7 @@ pub fn end() {
     let Some(job) = job() else { return };
     let Some(control) = job.control else { return };
     let cell = engine::cell();
+    cell.lock().end_stream(threads::stream());
     let mut said = None;
     cell.wait_for(|engine| {
         if agent::is_released() {

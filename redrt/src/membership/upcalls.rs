@@ -3,6 +3,7 @@
 use crate::comm::connection;
 use crate::runtime::{abort, job, threads};
 use crate::{comm, events, faults, window};
+use quiesce::Place;
 use redrt_engine::Runtime;
 use redrt_engine::payload::{Payload, Target};
 use redrt_types::{ProcessIndex, View, World};
@@ -52,6 +53,18 @@ impl Runtime for Process {
 
     fn call_count(&self) -> u64 {
         threads::call_count()
+    }
+
+    fn has_one_thread(&self) -> bool {
+        threads::strangers() == Some(0)
+    }
+
+    fn place(&self) -> Place {
+        threads::place()
+    }
+
+    fn place_of(&self, thread: u64) -> Place {
+        threads::place_of(thread)
     }
 
     fn calls_of(&self, thread: u64) -> u64 {

@@ -2,9 +2,10 @@
 
 use super::{is_agreed, writes_alone};
 use crate::decide;
+use crate::runtime::call::Call;
 use redrt_transport::descriptors;
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 use std::io;
 
 /// What an operation came to: an error number, or a number and bytes.
@@ -37,6 +38,21 @@ fn decode(answer: &[u8]) -> Found {
     if *failed == 0 { Ok((number, bytes.to_vec())) } else { Err(number as c_int) }
 }
 
+thread_local! {
+    /// Digest of the arguments of the program's call that is being carried out.
+    static ARGUMENTS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What is asked for from now on, until the calling thread begins another call, is asked for this one. Replicas compare
+/// it.
+pub fn begin(call: &Call) {
+    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    let name = |path: *const c_char| (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
+    let numbers = (call.operation as u32, call.directory, call.other, call.fd, call.flags, call.mode);
+    let places = (call.offset, call.length, call.count);
+    ARGUMENTS.set(decide::digest((numbers, places, name(call.path), name(call.other_path))));
+}
+
 /// Something that changes nothing: the leader does it.
 pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
     let here = Cell::new(None);
@@ -44,7 +60,7 @@ pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
         here.set(Some(descriptors::copy_number()));
         encode(&act())
     };
-    let answer = if is_agreed() { decide::outside(run) } else { run() };
+    let answer = if is_agreed() { decide::outside(ARGUMENTS.get(), run) } else { run() };
     (decode(&answer), Author(here.get()))
 }
 
@@ -54,8 +70,13 @@ pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
 /// After `MPI_Finalize` it is done by the replica that writes alone; in the others it seems done, with `silently` for
 /// an outcome.
 pub fn perform(silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
+    perform_writing(0, silently, act)
+}
+
+/// The same of bytes with this digest.
+pub fn perform_writing(data: u64, silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
     if is_agreed() {
-        decode(&decide::effect(|| encode(&act())))
+        decode(&decide::effect(ARGUMENTS.get(), data, || encode(&act())))
     } else if writes_alone() {
         act()
     } else {

@@ -5,7 +5,7 @@
 //! outcome. A successor which does not know it looks behind the size that was agreed: what it finds there of its own
 //! bytes its predecessor has written.
 
-use super::agree::{Found, observe, outcome, perform};
+use super::agree::{Found, observe, outcome, perform, perform_writing};
 use super::table::{Description, Shared, find};
 use super::{Done, Outcome, alone, directories, paths};
 use crate::file::disk::{PIECE_BYTES, lock_range, read_at};
@@ -14,9 +14,7 @@ use crate::objects::host;
 use crate::runtime::call::{Call, Operation};
 use crate::undo;
 use file_undo::{Change, Subject};
-use redrt_engine as engine;
 use redrt_process::lock;
-use redrt_wire::event::Parting;
 use std::cell::RefCell;
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
@@ -209,14 +207,15 @@ pub fn write(call: &Call) -> Outcome {
     let mut done = 0;
     for (from, length) in pieces(total_of(&memory)) {
         let bytes = gather(&memory, from, length);
-        let digest = twox_hash::XxHash3_128::oneshot(&bytes);
+        let digest = twox_hash::XxHash3_64::oneshot(&bytes);
         let written = if appends {
             append(&open, &bytes, digest)
         } else {
             let at = || explicit.map_or_else(|| open.position(), |at| at + from as u64);
-            perform(
-                || Ok(written(at(), length, digest)),
-                || Ok(written(at(), write_at(&*open.file()?, &bytes, at())?, digest)),
+            perform_writing(
+                digest,
+                || Ok(written(at(), length)),
+                || Ok(written(at(), write_at(&*open.file()?, &bytes, at())?)),
             )
         };
         let (at, told) = match written {
@@ -224,12 +223,7 @@ pub fn write(call: &Call) -> Outcome {
             Err(_) => break,
             Ok(written) => written,
         };
-        let (count, decided) = told_by(&told).ok_or(libc::EIO)?;
-        if decided != digest {
-            let path = open.description.borrow().path.display().to_string();
-            engine::cell().lock().report_divergence(Parting::Written { path });
-        }
-        let count = count.min(length);
+        let count = told_by(&told).ok_or(libc::EIO)?.min(length);
         done += count;
         if explicit.is_none() {
             open.set_position(at.cast_unsigned() + count as u64);
@@ -241,28 +235,28 @@ pub fn write(call: &Call) -> Outcome {
     Ok(Done::Answered(done as i64))
 }
 
-/// The outcome of a write: where, how much, and of what.
-fn written(at: u64, count: usize, digest: u128) -> (i64, Vec<u8>) {
-    (at.cast_signed(), [&(count as u64).to_le_bytes()[..], &digest.to_le_bytes()].concat())
+/// The outcome of a write: where and how much.
+fn written(at: u64, count: usize) -> (i64, Vec<u8>) {
+    (at.cast_signed(), (count as u64).to_le_bytes().to_vec())
 }
 
-fn told_by(bytes: &[u8]) -> Option<(usize, u128)> {
-    let (count, digest) = bytes.split_at_checked(8)?;
-    Some((u64::from_le_bytes(count.try_into().ok()?) as usize, u128::from_le_bytes(digest.try_into().ok()?)))
+fn told_by(bytes: &[u8]) -> Option<usize> {
+    Some(u64::from_le_bytes(bytes.try_into().ok()?) as usize)
 }
 
-fn append(open: &Open<'_>, bytes: &[u8], digest: u128) -> Found {
+fn append(open: &Open<'_>, bytes: &[u8], digest: u64) -> Found {
     let (bound, author) = observe(|| Ok((size_of(&*open.file()?)?.cast_signed(), Vec::new())));
     let bound = bound?.0.cast_unsigned();
-    perform(
-        || Ok(written(bound, bytes.len(), digest)),
+    perform_writing(
+        digest,
+        || Ok(written(bound, bytes.len())),
         || {
             let file = open.file()?;
             let _lock = AppendLock::new(&file);
             let end = size_of(&file)?;
             let at = if author.is_another() { trace_of(open, bytes, bound, end)? } else { None };
             let at = at.unwrap_or(end);
-            Ok(written(at, write_at(&file, bytes, at)?, digest))
+            Ok(written(at, write_at(&file, bytes, at)?))
         },
     )
 }

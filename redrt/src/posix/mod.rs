@@ -148,6 +148,7 @@ unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     }
     let _inside = threads::enter_quietly();
     threads::make_known();
+    agree::begin(call);
     let outcome = if threads::is_in_callback() { tasks::hold(|| carry_out(call)) } else { carry_out(call) };
     match outcome {
         Ok(Done::Left) => return alone::before(call),

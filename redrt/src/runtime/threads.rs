@@ -8,14 +8,14 @@
 
 use super::{calls, preload, signals};
 use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
-use quiesce::StreamId;
+use quiesce::{Place, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_process::simulation;
 use redrt_wire::profile::CallKind;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The number of the calling thread: 0 for the main thread.
@@ -139,6 +139,8 @@ struct Thread {
     number: u64,
     /// MPI calls begun; `u64::MAX` when there will be no more.
     calls: AtomicU64,
+    /// The kind of the last one, and one more; 0 for what is no MPI call.
+    kind: AtomicU16,
     /// Of these, those that are over.
     ended: AtomicU64,
     /// The kernel's number for it.
@@ -146,6 +148,13 @@ struct Thread {
 }
 
 impl Thread {
+    /// Where it is. The kind of a call is written before the call is counted: seen the other way round it is that of
+    /// the next call, which the thread is about to begin.
+    fn place(&self) -> Place {
+        let calls = self.calls.load(Ordering::Acquire);
+        Place { thread: self.number, calls, kind: self.kind.load(Ordering::Relaxed) }
+    }
+
     /// A number that changes as long as this thread does anything, or may: for how long it has run outside of MPI
     /// calls.
     fn pulse(&self) -> u64 {
@@ -200,7 +209,7 @@ fn register() -> &'static Thread {
     let mut threads = threads();
     // A record stays when its thread ends: a follower may be behind and ask for it. It is small.
     let thread: &'static Thread =
-        Box::leak(Box::new(Thread { number, calls: 0.into(), ended: 0.into(), task: task() }));
+        Box::leak(Box::new(Thread { number, calls: 0.into(), kind: 0.into(), ended: 0.into(), task: task() }));
     threads.push(thread);
     THREAD.set(Some(thread));
     let _ = END.try_with(|end| end.0.set(Some(thread)));
@@ -234,7 +243,7 @@ pub fn enter(kind: CallKind) -> Inside {
     if watched == 0 {
         return Inside { was_internal: None, extra: 0 };
     }
-    let mut inside = enter_quietly();
+    let mut inside = enter_as(kind as u16 + 1);
     if inside.was_internal.is_some() {
         signals::look();
     }
@@ -268,6 +277,10 @@ fn end_extra(extra: u32) {
 
 /// Begins something that is as an MPI call is, but no place to tell the program of anything.
 pub fn enter_quietly() -> Inside {
+    enter_as(0)
+}
+
+fn enter_as(kind: u16) -> Inside {
     // A callback that is made now in this replica and at another time in others: its calls do not count.
     if !is_watched() || is_aside() {
         return Inside { was_internal: None, extra: 0 };
@@ -275,7 +288,8 @@ pub fn enter_quietly() -> Inside {
     // First of all: what follows may allocate.
     let was_internal = preload::set_internal(true);
     let thread = THREAD.get().unwrap_or_else(register);
-    // Only this thread writes it.
+    // Only this thread writes them.
+    thread.kind.store(kind, Ordering::Relaxed);
     thread.calls.store(thread.calls.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
     Inside { was_internal: Some(was_internal), extra: 0 }
 }
@@ -350,6 +364,21 @@ impl Drop for CallingBack {
 /// How many MPI calls the calling thread has begun.
 pub fn call_count() -> u64 {
     THREAD.get().unwrap_or_else(register).calls.load(Ordering::Relaxed)
+}
+
+/// Where in the program the calling thread is.
+pub fn place() -> Place {
+    if is_aside() {
+        return Place::NOWHERE;
+    }
+    THREAD.get().unwrap_or_else(register).place()
+}
+
+/// Where in the program the thread of this number is: before all others when none is known.
+pub fn place_of(number: u64) -> Place {
+    let threads = threads();
+    let thread = threads.iter().rev().find(|thread| thread.number == number);
+    thread.map_or(Place { thread: number, calls: 0, kind: 0 }, |thread| thread.place())
 }
 
 /// How many MPI calls the thread of this number has begun; 0 when none is known, `u64::MAX` when it has ended.

@@ -7,7 +7,7 @@ use super::{Purpose, Window};
 use crate::abi::MPI_ERR_RMA_SYNC;
 use crate::coll::Outcome;
 use crate::runtime::{self, threads};
-use quiesce::{Outcome as DecidedOutcome, StreamId};
+use quiesce::{Call, Outcome as DecidedOutcome, Question, StreamId};
 use redrt_datatype::layout::Layout;
 use redrt_datatype::pack;
 use redrt_engine::asked::Asked as Decision;
@@ -167,7 +167,11 @@ impl Window {
     /// A replica that lags, as a copy does, has messages waiting that others sent when its siblings had come further.
     /// What it would serve too early, its program would then overwrite.
     async fn keep_step(self: &Arc<Self>) {
-        let stream = StreamId::Thread(self.context(Purpose::Steps));
+        let steps = self.context(Purpose::Steps);
+        let stream = StreamId::Thread(steps);
+        // No thread of the program asks: requests come as messages, which are compared.
+        let place = quiesce::Place { thread: steps, ..quiesce::Place::NOWHERE };
+        let question = Question { call: Call::Serve, place, ..Question::default() };
         let mut wanted = None;
         let mut is_behind = false;
         poll_fn(|_| {
@@ -177,14 +181,11 @@ impl Window {
                 if !engine.needs_decisions(false) {
                     return Poll::Ready(());
                 }
-                match engine.ask(stream) {
+                match engine.ask(stream, question) {
                     Decision::Decided(DecidedOutcome::Value(calls)) => wanted = Some(calls),
-                    Decision::Decided(other) => {
-                        let ended = engine.diverged("how far a program has come", &other);
-                        return ended.map_or(Poll::Pending, Poll::Ready);
-                    }
+                    Decision::Decided(other) => unreachable!("{other:?} was decided for a request that is served"),
                     Decision::Decide => {
-                        engine.answer(stream, DecidedOutcome::Value(calls));
+                        engine.answer(stream, question, DecidedOutcome::Value(calls));
                         return Poll::Ready(());
                     }
                     Decision::Wait => return Poll::Pending,

@@ -181,7 +181,7 @@ impl Window {
     /// The same, if they have; whether they had.
     pub fn test(&self) -> Result<bool> {
         let origins = lock(&self.origin).epochs.exposed()?;
-        let have_completed = crate::decide::condition(|_| self.have_completed(&origins));
+        let have_completed = crate::decide::condition(origins.len(), |_| self.have_completed(&origins));
         if have_completed {
             self.end_exposure(&origins)?;
         }

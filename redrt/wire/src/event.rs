@@ -1,9 +1,11 @@
 //! What a process reports for the audit log and the summary.
 
 use crate::fault::ProcessFault;
+use crate::trace::Frame;
 use redrt_types::{ContextId, Digest, ReplicaId, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::{Difference, Element, Sketch};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Where a mismatch was found to come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -139,12 +141,64 @@ pub enum Parting {
         /// The file, or its name for the user where it has no path.
         path: String,
     },
-    /// They write different bytes at the same place.
-    #[error("it would have written other bytes to {path} than its leader")]
-    Written {
-        /// The file.
-        path: String,
-    },
+}
+
+/// What one replica did, where a sibling of it did something else.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Step {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// What it did, in words that follow on its name.
+    pub what: String,
+    /// How many MPI calls its thread had begun; 0 where that is not counted.
+    pub calls: u64,
+    /// The stack of its call, the innermost frame first: with `--check-determinism`, of the replica that tells it.
+    pub stack: Vec<Frame>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} {}", self.replica, self.what)?;
+        if self.calls > 0 && self.calls < u64::MAX {
+            write!(f, " at its MPI call {}", self.calls)?;
+        }
+        Ok(())
+    }
+}
+
+/// Replicas of one rank asked for different outcomes at one place of their programs, or would have written different
+/// bytes there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PathMismatch {
+    /// The rank.
+    pub rank: VirtualRank,
+    /// The thread, as all replicas number it.
+    pub thread: u64,
+    /// Which outcome of that thread it was, from 0.
+    pub outcome: u64,
+    /// What each replica did.
+    pub steps: Vec<Step>,
+    /// The conclusion: `ReplicaCorrupt` or `Undecidable`.
+    pub finding: Finding,
+    /// The replicas that were outvoted.
+    pub culprits: Vec<ReplicaId>,
+    /// The replicas that cannot go on beside their leader; empty where only the bytes differ that they write.
+    pub parted: Vec<ReplicaId>,
+    /// What was done.
+    pub action: Action,
+    /// The view it happened in.
+    pub view: ViewNumber,
+}
+
+impl fmt::Display for PathMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let what = if self.parted.is_empty() { "would write different bytes" } else { "took different paths" };
+        write!(f, "replicas of rank {} {what}:", self.rank)?;
+        for (number, step) in self.steps.iter().enumerate() {
+            write!(f, "{} {step}", if number > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
 }
 
 /// One event for the audit log.
@@ -154,8 +208,9 @@ pub enum Event {
     Mismatch(Box<Mismatch>),
     /// What can be said of such a comparison besides, once two payloads are there to be compared.
     Evidence(Box<Evidence>),
-    /// Replicas of one rank took different paths outside messages (a decision that one replica did not ask for, a
-    /// clock).
+    /// Replicas of one rank asked for different outcomes at one place.
+    Path(Box<PathMismatch>),
+    /// A replica of a rank read a clock where its leader did not, or the other way round, or reads other bytes.
     Divergence {
         /// Who noticed.
         replica: ReplicaId,

@@ -53,6 +53,12 @@ pub enum Apart {
     /// It noticed that it had parted from its leader.
     #[error(transparent)]
     Diverged(#[from] Parting),
+    /// Replicas of its rank took different paths.
+    #[error("{path}")]
+    Path {
+        /// Which.
+        path: String,
+    },
     /// It gave up.
     #[error("{message}")]
     GaveUp {

@@ -16,10 +16,11 @@
 //! there goes, so that those that are left agree, but it is not called corrupt, and its host gets no strike. A line of
 //! standard output counts as a message, but what is shown of it is what the majority printed, whatever the policy is.
 
+use super::determinism::Apart;
 use super::{Coordinator, EndReason, KILL_GRACE, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::OnSdc;
-use redrt_wire::event::{Action, Finding, Mismatch};
+use redrt_wire::event::{Action, Event, Finding, Mismatch, PathMismatch};
 use replica_output::mismatch::OutputMismatch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,14 +30,21 @@ use std::time::Duration;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Strikes(BTreeMap<u32, u32>);
 
-/// Ranks of which a replica has computed with a message that nobody could judge.
+/// Outcomes about which it was told that replicas have parted there, and whether one was outvoted: by rank, thread and
+/// number.
+type PathsTold = BTreeSet<(VirtualRank, u64, u64, bool)>;
+
+/// Ranks of which a replica has computed with a message that nobody could judge; and what was told of paths.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Doubts(BTreeSet<VirtualRank>);
+pub(super) struct Doubts {
+    ranks: BTreeSet<VirtualRank>,
+    paths: PathsTold,
+}
 
 impl Doubts {
     /// All memory of a rank's replicas was found to be the same.
     pub(super) fn settle(&mut self, rank: VirtualRank) {
-        self.0.remove(&rank);
+        self.ranks.remove(&rank);
     }
 }
 
@@ -46,9 +54,9 @@ impl Coordinator {
     pub(super) fn doubt(&mut self, mismatch: &mut Mismatch) -> Option<ReplicaId> {
         let is_taken = matches!(mismatch.action, Action::Delivered | Action::Refetched);
         if mismatch.finding == Finding::Undecidable && is_taken {
-            self.doubts.0.insert(mismatch.receiver.rank);
+            self.doubts.ranks.insert(mismatch.receiver.rank);
         }
-        if mismatch.finding != Finding::ReplicaCorrupt || !self.doubts.0.contains(&mismatch.sender) {
+        if mismatch.finding != Finding::ReplicaCorrupt || !self.doubts.ranks.contains(&mismatch.sender) {
             return None;
         }
         mismatch.finding = Finding::Undecidable;
@@ -89,7 +97,7 @@ impl Coordinator {
 
     /// Replicas have printed different things, which counts as if it had been a message.
     pub(super) fn output_differs(&mut self, now: Duration, rank: VirtualRank, mut mismatch: OutputMismatch) {
-        let doubted = mismatch.culprit.take_if(|_| self.doubts.0.contains(&rank));
+        let doubted = mismatch.culprit.take_if(|_| self.doubts.ranks.contains(&rank));
         let is_doubted = doubted.is_some();
         self.part(doubted.map(|index| ReplicaId { rank, index }));
         let culprit = mismatch.culprit.map(|index| ReplicaId { rank, index });
@@ -109,6 +117,40 @@ impl Coordinator {
             self.evict(now, culprit);
         }
         if aborts {
+            self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
+        }
+    }
+
+    /// Replicas of one rank asked for different things at one place of their programs, says one of them. One that was
+    /// outvoted goes, as after a message; so does one that cannot go on beside its leader, whatever the policy is.
+    pub(super) fn paths_parted(&mut self, now: Duration, by: ReplicaId, mut path: PathMismatch) {
+        self.have_differed = true;
+        if self.doubts.ranks.contains(&path.rank) && path.finding == Finding::ReplicaCorrupt {
+            (path.finding, path.parted) = (Finding::Undecidable, std::mem::take(&mut path.culprits));
+        }
+        let is_outvoted = path.finding == Finding::ReplicaCorrupt;
+        if !self.doubts.paths.insert((path.rank, path.thread, path.outcome, is_outvoted)) {
+            return;
+        }
+        if let Some(check) = &mut self.check {
+            check.other(by, Apart::Path { path: path.to_string() });
+        }
+        self.report(Report::Event(Event::Path(Box::new(path.clone()))));
+        // Reports come late: another may be in that place by now.
+        let is_its = |replica: &ReplicaId| self.view.member(*replica).is_none_or(|member| path.view >= member.joined);
+        let culprits: Vec<_> = path.culprits.iter().copied().filter(is_its).collect();
+        let parted: Vec<_> = path.parted.iter().copied().filter(is_its).collect();
+        for culprit in culprits {
+            let goes = self.ends_corrupt() || parted.contains(&culprit);
+            let was_retired = !self.process(culprit).counts();
+            if goes && self.retire(culprit, RetireReason::Outvoted, SIBLINGS_BELIEVED) && !was_retired {
+                self.strike(now, culprit);
+            }
+        }
+        for replica in parted.into_iter().filter(|_| !is_outvoted) {
+            self.retire(replica, RetireReason::LeftPath, 1);
+        }
+        if path.action == Action::Aborted {
             self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
         }
     }

@@ -53,6 +53,7 @@ impl Coordinator {
                 self.dispute(now, &mismatch);
                 self.report(Report::Disputed(mismatch));
             }
+            FromAgent::Event(Event::Path(path)) => self.paths_parted(now, replica, *path),
             FromAgent::Event(mut event) => {
                 let (evidence, doubted) = match &mut event {
                     Event::Mismatch(mismatch) => (self.excerpts.compare(mismatch), self.doubt(mismatch)),

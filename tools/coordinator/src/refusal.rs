@@ -25,6 +25,9 @@ pub enum Implausible {
     /// Where others reach it, of another process.
     #[error("has another's card")]
     CardOfAnother,
+    /// The path of a rank is for its own replicas to judge.
+    #[error("tells which way replicas of another rank have gone")]
+    PathOfAnother,
     /// Digests of memory that nobody asked for.
     #[error("tells of more memory than it was asked for")]
     MoreThanAsked,
@@ -52,6 +55,14 @@ impl Coordinator {
             FromAgent::Event(Event::Evidence(evidence)) => {
                 let [one, other] = evidence.suppliers;
                 vec![evidence.receiver, one, other]
+            }
+            FromAgent::Event(Event::Path(path)) => {
+                let steps = path.steps.iter().map(|step| step.replica);
+                let named = steps.chain(path.culprits.iter().copied()).chain(path.parted.iter().copied());
+                if path.rank != replica.rank || named.clone().any(|named| named.rank != replica.rank) {
+                    return Err(Implausible::PathOfAnother);
+                }
+                named.collect()
             }
             FromAgent::Event(Event::Reconnected { replica, peer }) => vec![*replica, *peer],
             FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],

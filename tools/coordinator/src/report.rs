@@ -150,6 +150,8 @@ pub enum RetireReason {
     Lagging,
     /// Its siblings contradict it, where nobody knows which of them are right.
     Parted,
+    /// It took another path than its leader, and nobody can say which of them is right.
+    LeftPath,
     /// It has computed with a payload that was outvoted later.
     Tainted,
     /// It waits for something that its siblings do not, in a job that cannot go on.

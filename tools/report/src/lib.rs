@@ -5,6 +5,7 @@
 
 mod line;
 mod output;
+mod path;
 mod record;
 mod words;
 

@@ -1,7 +1,7 @@
 //! What the user reads.
 
-use crate::output;
 use crate::words::{drain_command, in_words, line_failure, refusal_text, time_text};
+use crate::{output, path};
 use coordinator::Stall;
 use coordinator::scrub::{self, Difference};
 use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
@@ -87,6 +87,7 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
         }
         Report::Event(Event::Mismatch(mismatch)) => (Severity::Warning, mismatch_line(mismatch, host)),
         Report::Event(Event::Evidence(evidence)) => (Severity::Warning, evidence_line(evidence)),
+        Report::Event(Event::Path(path)) => (Severity::Warning, path::line(path, host)),
         Report::Event(Event::Divergence { replica, parting }) => {
             (Severity::Warning, format!("replica {replica} on {} diverged: {parting}", host(*replica)))
         }
@@ -120,6 +121,9 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
                 RetireReason::Parted => {
                     "differs from its siblings since a message that nobody could judge; who is right is not known"
                         .to_owned()
+                }
+                RetireReason::LeftPath => {
+                    "took another path than its leader; which of the two is right is not known".to_owned()
                 }
                 RetireReason::Tainted => "has computed with a payload that was outvoted later".to_owned(),
                 RetireReason::Strayed => "waits for something that its siblings do not".to_owned(),

@@ -1,7 +1,7 @@
 //! What the audit log keeps.
 
-use crate::output;
 use crate::words::{drain_command, line_failure, refusal_text};
+use crate::{output, path};
 use coordinator::scrub::{self, Difference};
 use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use coordinator::{EndReason, Loss, Report, RetireReason};
@@ -84,6 +84,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         }
         Report::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
         Report::Event(Event::Evidence(evidence)) => ("evidence", evidence_record(evidence, host)),
+        Report::Event(Event::Path(path)) => ("path", path::record(path, host)),
         Report::Event(Event::Divergence { replica, parting }) => {
             let what = parting.to_string();
             ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
@@ -127,6 +128,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             };
             let reason = match reason {
                 RetireReason::Outvoted => "outvoted",
+                RetireReason::LeftPath => "left-path",
                 RetireReason::Lagging => "lagging",
                 RetireReason::Parted => "parted",
                 RetireReason::Tainted => "tainted",

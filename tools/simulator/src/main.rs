@@ -74,6 +74,7 @@ enum FaultsArgument {
     Arbitration,
     Rest,
     Lines,
+    Path,
 }
 
 impl Arguments {
@@ -94,6 +95,7 @@ impl Arguments {
             FaultsArgument::Arbitration => Faults::Arbitration,
             FaultsArgument::Rest => Faults::Rest,
             FaultsArgument::Lines => Faults::Lines,
+            FaultsArgument::Path => Faults::Path,
         });
         if self.trace {
             if self.count > 1 {

@@ -25,7 +25,7 @@ pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
 }
 
 /// Messages that a process has not taken, and that nobody sound has sent.
-fn strays(simulation: &Simulation, process: &Process) -> Vec<MessageId> {
+pub(in crate::sim) fn strays(simulation: &Simulation, process: &Process) -> Vec<MessageId> {
     let is_sent = |message: &MessageId| {
         let key = (process.me().rank, message.context, message.sequence.0);
         let mut sound = simulation.survivors(message.sender).filter(|sender| !sender.is_tainted);

@@ -82,6 +82,7 @@ impl Engine {
             Kind::Protocol => match self.collect_parts(from, header, digest, body)? {
                 Some(frame) => {
                     let heeded = self.heed(replica, frame);
+                    self.answer_siblings();
                     self.sibling_spoke();
                     heeded
                 }
@@ -325,7 +326,12 @@ mod tests {
     #[test]
     fn a_decision_frame_with_any_bit_flipped_is_refused() {
         let key = DecisionKey { stream: StreamId::Thread(1), index: 4 };
-        let item = DecisionItem { key, repeat: 1, outcome: Outcome::Bytes(b"read from a file".to_vec()) };
+        let item = DecisionItem::new(
+            key,
+            quiesce::Question::default(),
+            Outcome::Bytes(b"read from a file".to_vec()),
+            redrt_types::ReplicaIndex(0),
+        );
         let body = postcard::to_stdvec(&Frame::Decisions { first: 3, items: vec![item] }).unwrap();
         let mut header = Header::new(Kind::Protocol, 0);
         let checksum = digest(7, Tag(header.tag), &body).0;

@@ -3,8 +3,8 @@
 use super::super::Engine;
 use super::Replication;
 use crate::asked::{Ahead, Asked};
-use quiesce::{DecisionKey, Lookup, Outcome, StreamId};
-use redrt_wire::control::FromAgent;
+use quiesce::{Call, DecisionKey, Lookup, Outcome, Place, Question, StreamId};
+use redrt_wire::control::{Determinism, FromAgent};
 use tracing::trace;
 
 /// How many empty polls a follower takes over in a row without making progress.
@@ -23,19 +23,41 @@ impl Replication {
 
     /// How many outcomes a stream has taken or decided.
     pub(crate) fn passed(&self, stream: StreamId) -> u64 {
-        self.streams.passed(stream)
+        self.replica.passed(stream)
+    }
+
+    /// The next outcome of a stream.
+    fn next(&self, stream: StreamId) -> DecisionKey {
+        DecisionKey { stream, index: self.passed(stream) }
     }
 
     /// The next outcome of a stream, if it is known; it stays the next.
     pub(crate) fn peek(&self, stream: StreamId) -> Option<&Outcome> {
-        self.replica.peek(self.streams.next(stream))
+        self.replica.peek(self.next(stream))
     }
 
-    /// Asks for the next outcome of a stream, whatever it is.
-    pub(crate) fn ask(&mut self, stream: StreamId) -> Asked {
-        match self.replica.lookup(self.streams.next(stream)) {
+    /// Whether the next outcome of a stream was decided for this question, if it is known.
+    pub(crate) fn fits(&self, stream: StreamId, question: Question) -> Option<bool> {
+        self.replica.fits(self.next(stream), question)
+    }
+
+    /// Takes the next outcome of a stream, whatever it was decided for.
+    pub(crate) fn take(&mut self, stream: StreamId) -> Option<Outcome> {
+        let taken = self.replica.take(self.next(stream));
+        self.decisions += u64::from(taken.is_some());
+        taken
+    }
+
+    /// Whether the own rank has so many live replicas that a majority can outvote one.
+    pub(crate) fn has_majority(&self) -> bool {
+        self.view().live(self.replica.me().rank).count() >= 3
+    }
+
+    /// Asks for the next outcome of a stream.
+    pub(crate) fn ask(&mut self, stream: StreamId, question: Question) -> Asked {
+        match self.replica.lookup(self.next(stream), question) {
             Lookup::Decided(outcome) => {
-                self.streams.pass(stream);
+                self.decisions += 1;
                 Asked::Decided(outcome)
             }
             Lookup::MustDecide => Asked::Decide,
@@ -45,10 +67,67 @@ impl Replication {
 }
 
 impl Engine {
+    /// What the calling thread asks for where its program is now. `arguments`, `data`: digests, as in [`Question`].
+    pub fn question(&mut self, stream: StreamId, call: Call, arguments: u64, data: u64) -> Question {
+        let place = self.program_place();
+        let place = match stream {
+            StreamId::Thread(thread) => Place { thread, ..place },
+            _ => place,
+        };
+        Question { call, arguments, data, place }
+    }
+
+    /// Where the calling thread is. Where polls are not agreed on, replicas do not make the same calls.
+    #[inline]
+    pub(super) fn program_place(&mut self) -> Place {
+        let is_counted = self.replication().determinism == Determinism::Full;
+        if is_counted { self.runtime.place() } else { Place::NOWHERE }
+    }
+
     /// Asks for the next outcome of a stream that is not a reading of a clock.
-    pub fn ask(&mut self, stream: StreamId) -> Asked {
+    pub fn ask(&mut self, stream: StreamId, question: Question) -> Asked {
         self.skip_readings(stream);
-        self.ask_any(stream)
+        self.ask_any(stream, question)
+    }
+
+    /// Whether a majority of the own rank asks for the change that this process is to make; see
+    /// `quiesce::Replica::is_backed`.
+    pub fn is_backed(&mut self, stream: StreamId) -> bool {
+        let replication = self.replication();
+        replication.replica.is_backed(replication.next(stream))
+    }
+
+    /// Siblings may wait for outcomes for which this process, or its leader, does not ask: says what its threads wait
+    /// for, and what siblings want to know of them.
+    pub fn tell_paths(&mut self) {
+        if let Some(replication) = &mut self.replication {
+            replication.replica.state_waits();
+            replication.replica.ask_overdue();
+            self.carry_out();
+            self.answer_siblings();
+        }
+    }
+
+    /// Tells siblings whether threads have passed the places that they have asked about.
+    pub(crate) fn answer_siblings(&mut self) {
+        let Some(replication) = &mut self.replication else { return };
+        if !replication.replica.has_questions() {
+            return;
+        }
+        let threads: Vec<_> = replication.replica.questions().collect();
+        for thread in threads {
+            let here = self.runtime.place_of(thread);
+            self.replication().replica.note_place(here);
+        }
+        self.carry_out();
+    }
+
+    /// The program asks nothing more in this stream.
+    pub fn end_stream(&mut self, stream: StreamId) {
+        if let Some(replication) = &mut self.replication {
+            replication.replica.end_stream(stream);
+            self.carry_out();
+        }
     }
 
     /// Asks for the next outcome of a stream if the leader has said it already.
@@ -56,13 +135,13 @@ impl Engine {
     /// A follower must go through the empty polls of its leader faster than the leader makes them: what the leader
     /// polls for may depend on what this process sends after them, and a lag that grows while the leader waits for it
     /// would never end. So they cost no look at the transports.
-    pub fn ask_ahead(&mut self, stream: StreamId) -> Ahead {
+    pub fn ask_ahead(&mut self, stream: StreamId, question: Question) -> Ahead {
         let replication = self.replication();
         if replication.replica.is_deciding() || replication.ahead_count >= AHEAD_COUNT {
             replication.ahead_count = 0;
             return Ahead::Unknown;
         }
-        match self.ask(stream) {
+        match self.ask(stream, question) {
             Asked::Decided(Outcome::NotReady) => {
                 self.replication().ahead_count += 1;
                 Ahead::Nothing
@@ -79,8 +158,9 @@ impl Engine {
 
     /// Takes the next outcome of a stream, which has been seen.
     pub fn pass_outcome(&mut self, stream: StreamId) {
-        let asked = self.ask_any(stream);
-        debug_assert!(matches!(asked, Asked::Decided(_)), "it was just seen");
+        let taken = self.replication().take(stream);
+        debug_assert!(taken.is_some(), "it was just seen");
+        self.carry_out();
     }
 
     /// Whether this process decides what its sphere does.
@@ -91,20 +171,20 @@ impl Engine {
     /// Says what this process can take for the next outcome of the stream; see `quiesce::Replica::cast_ballot`.
     pub fn cast_ballot(&mut self, stream: StreamId, says: u64) {
         let replication = self.replication();
-        replication.replica.cast_ballot(replication.streams.next(stream), says);
+        replication.replica.cast_ballot(replication.next(stream), says);
         self.carry_out();
     }
 
     /// What all siblings can take for it; see `quiesce::Replica::highest_ballot`.
     pub(crate) fn highest_ballot(&mut self, stream: StreamId) -> Option<u64> {
         let replication = self.replication();
-        replication.replica.highest_ballot(replication.streams.next(stream))
+        replication.replica.highest_ballot(replication.next(stream))
     }
 
     /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
     pub fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
         let replication = self.replication();
-        let key = replication.streams.next(stream);
+        let key = replication.next(stream);
         let agreed = replication.replica.count_ballots(key);
         let is_hindered = agreed.is_none() && replication.replica.is_hindered(key);
         if is_hindered && !std::mem::replace(&mut replication.is_known_hindered, true) {
@@ -114,12 +194,12 @@ impl Engine {
     }
 
     /// Decides the outcome that [`Engine::ask`] was asked for.
-    pub fn answer(&mut self, stream: StreamId, outcome: Outcome) {
+    pub fn answer(&mut self, stream: StreamId, question: Question, outcome: Outcome) {
         let replication = self.replication();
-        let key = replication.streams.next(stream);
-        replication.streams.pass(stream);
-        trace!(target: "engine", ?key, ?outcome, "decided");
-        replication.replica.decide(key, outcome);
+        let key = replication.next(stream);
+        replication.decisions += 1;
+        trace!(target: "engine", ?key, ?question, ?outcome, "decided");
+        replication.replica.decide(key, question, outcome);
         self.carry_out();
     }
 
@@ -129,9 +209,10 @@ impl Engine {
         if !replication.has_siblings {
             return;
         }
-        replication.streams.note_match();
+        replication.decisions += 1;
         let key = DecisionKey { stream: StreamId::Match(self.contexts.get(context).id), index };
-        replication.replica.decide(key, Outcome::Source(source));
+        let question = Question { call: Call::Receive, ..Question::default() };
+        replication.replica.decide(key, question, Outcome::Source(source));
         self.carry_out();
     }
 
@@ -176,15 +257,5 @@ impl Engine {
         if std::mem::take(&mut self.replication().is_crowded) {
             self.requests.completions += 1;
         }
-    }
-
-    /// The replicas of this rank took different paths: the decision of the leader does not fit what this one asked.
-    pub fn diverged<T>(&self, expected: &str, decided: &Outcome) -> Option<T> {
-        let message = format!(
-            "replica {}: its program took another path than the leader's: it asked for {expected}, the leader decided \
-             {decided:?}; try --check-determinism",
-            self.me
-        );
-        self.runtime.abort(1, message)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Runtime;
 use crate::payload::{Payload, Target};
+use quiesce::Place;
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 
@@ -35,6 +36,18 @@ impl Runtime for Alone {
 
     fn call_count(&self) -> u64 {
         0
+    }
+
+    fn has_one_thread(&self) -> bool {
+        true
+    }
+
+    fn place(&self) -> Place {
+        Place::NOWHERE
+    }
+
+    fn place_of(&self, thread: u64) -> Place {
+        Place { thread, ..Place::NOWHERE }
     }
 
     fn calls_of(&self, _: u64) -> u64 {

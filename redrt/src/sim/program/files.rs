@@ -21,10 +21,10 @@ pub fn changed(member: &mut Member) {
         done.expect("it is in a world").to_le_bytes().to_vec()
     };
     for _ in 0..2 + member.common.below(6) {
-        let read = decide::outside(|| file(&|number| *number));
+        let read = decide::outside(0, || file(&|number| *number));
         let number = u64::from_le_bytes(read.try_into().expect("it is a number"));
         same(&[number], &[CHANGES.load(Ordering::Relaxed)], "what is in the file");
-        decide::effect(|| {
+        decide::effect(number, number + 1, || {
             let last = world::with_current(|world| world.line_count).unwrap_or_default();
             let since = SIMULATED_SINCE.load(Ordering::Relaxed);
             assert_eq!(since, last, "it changes a file, and it is not written down since which line");

@@ -68,7 +68,7 @@ impl Counts {
                     *self.host_verdicts.entry(host(ReplicaId { rank: *rank, index })).or_default() += 1;
                 }
             }
-            Report::Event(Event::Divergence { .. }) => self.divergences += 1,
+            Report::Event(Event::Divergence { .. } | Event::Path(_)) => self.divergences += 1,
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
             Report::Lost(_) => self.losses += 1,
             // What stands ready to judge makes nothing good.

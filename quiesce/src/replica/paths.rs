@@ -1,0 +1,496 @@
+//! Claims of this process and of its siblings on what their programs ask for, and what follows from a vote on them.
+//!
+//! ```text
+//!  0.0 (leader)            0.1                      0.2
+//!   │ decides 3: Iprobe     │                        │
+//!   ├── Decisions ────────► │ ─────────────────────► │
+//!   │                       │ stat, but 3 is Iprobe  │
+//!   │ ◄── Claim 3: stat ────┤ ─────────────────────► │ stat, but 3 is Iprobe
+//!   │ ◄── Claim 3: stat ────│────────────────────────┤
+//!   │ outvoted              │ waits                  │ waits        all report it; the maker of views ends 0.0
+//!   ╳                       │ leads: 3 is retracted, decided anew ─► │
+//! ```
+//! A claim is made when a replica finds an outcome that was decided for something else; when it asks for a change that
+//! others can see, which waits for a majority ([`Replica::is_backed`]); and when it waits and is told to say for what
+//! ([`Replica::state_waits`]). A sibling that hears a claim says what it asks for at that position itself, or that its
+//! thread has passed the place ([`Replica::note_place`]), as soon as either is so. Time decides nothing.
+
+use super::Replica;
+use crate::decision::{Decided, Known, Lookup};
+use crate::error::{Breach, ProtocolError};
+use crate::frame::{Frame, Output};
+use crate::mutation::Mutation;
+use crate::outcome::{Call, DecisionKey, Place, Question, StreamId};
+use crate::path::{Claim, Judged, PathFinding, PathReport, Statement, judge};
+use redrt_types::{Kinship, ReplicaId, ReplicaIndex, ReplicaSet};
+
+/// From this degree on a majority can outvote one.
+const MAJORITY_DEGREE: u16 = 3;
+
+/// Streams that one sibling has spoken of: one for each of its threads.
+const CLAIMS_MAX: usize = 1 << 12;
+
+/// What one process knows of the paths of its sphere.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct Paths {
+    /// What threads of this process ask for and have no answer to, where that may have to be told.
+    asking: Vec<(DecisionKey, Question)>,
+    /// What siblings have said last, one statement for each of them and each stream.
+    heard: Vec<Statement>,
+    /// What this process has said last, one statement for each stream, and what it knew the outcome was decided for.
+    said: Vec<(Statement, Option<Decided>)>,
+    disputes: Vec<Dispute>,
+    /// Streams that this process asks no more.
+    ended: Vec<StreamId>,
+}
+
+/// Replicas have said different things of one outcome.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Dispute {
+    key: DecisionKey,
+    /// What it was decided for, if it was.
+    decided: Option<Decided>,
+    /// The leader that decided it is not live any more.
+    author_is_gone: bool,
+    verdict: Option<Verdict>,
+}
+
+impl Dispute {
+    /// What was decided has been retracted, or will be.
+    fn is_over(&self) -> bool {
+        let is_wrong = |decided: Decided| {
+            self.verdict.as_ref().is_some_and(|verdict| {
+                matches!(verdict.finding, PathFinding::Outvoted(_)) && verdict.others.contains(decided.by)
+            })
+        };
+        self.author_is_gone && self.decided.is_some_and(is_wrong)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Verdict {
+    finding: PathFinding,
+    others: ReplicaSet,
+}
+
+impl Paths {
+    fn asks(&self, key: DecisionKey) -> Option<Question> {
+        self.asking.iter().find(|(asked, _)| *asked == key).map(|(_, question)| *question)
+    }
+
+    /// Whether this question is new.
+    fn note_asking(&mut self, key: DecisionKey, question: Question) -> bool {
+        if self.asks(key) == Some(question) {
+            return false;
+        }
+        self.asking.retain(|(asked, _)| asked.stream != key.stream);
+        self.asking.push((key, question));
+        true
+    }
+
+    fn dispute(&self, key: DecisionKey) -> Option<&Dispute> {
+        self.disputes.iter().find(|dispute| dispute.key == key)
+    }
+
+    /// The dispute about an outcome, if need be a new one. `others` are live, and not this process.
+    fn open(&mut self, key: DecisionKey, decided: Option<Decided>, others: ReplicaSet) -> &mut Dispute {
+        let place = self.disputes.iter().position(|dispute| dispute.key == key).unwrap_or_else(|| {
+            self.disputes.push(Dispute { key, decided: None, author_is_gone: false, verdict: None });
+            self.disputes.len() - 1
+        });
+        let dispute = &mut self.disputes[place];
+        if let (None, Some(decided)) = (dispute.decided, decided) {
+            dispute.decided = Some(decided);
+            dispute.author_is_gone = !others.contains(decided.by);
+        }
+        dispute
+    }
+
+    /// In a copy: what its source has said is not its own.
+    pub(super) fn take_place(&mut self) {
+        self.heard.clear();
+        self.said.clear();
+        self.disputes.clear();
+    }
+}
+
+impl Replica {
+    /// Asks for the outcome of a call that depends on timing. Streams are asked in order of their indices, each index
+    /// until it is decided and not again. An outcome that was decided for another question is not handed out: then the
+    /// paths of this process and its leader have parted, and the answer is `Wait` until it is known who is wrong.
+    ///
+    /// Wildcard receives do not ask: their decisions come as [`Output::WildcardDecided`].
+    pub fn lookup(&mut self, key: DecisionKey, question: Question) -> Lookup {
+        if self.has(Mutation::LeaderTrusted) {
+            let outcome = self.decisions.take(key, &mut self.outputs);
+            return outcome.map_or_else(|| self.unknown(), Lookup::Decided);
+        }
+        match self.decisions.ask(key, &question, &mut self.outputs) {
+            Known::Outcome(outcome) => {
+                self.outcome_passed(key);
+                Lookup::Decided(outcome)
+            }
+            Known::Nothing => {
+                self.claim_unknown(key, question);
+                self.unknown()
+            }
+            Known::Other(decided) => self.contradict(key, question, decided),
+        }
+    }
+
+    /// Whether the next outcome of a stream is known and was decided for this question. One that is not handed out is
+    /// not a contradiction yet: the caller may pass it over ([`Replica::take`]).
+    #[must_use]
+    pub fn fits(&self, key: DecisionKey, question: Question) -> Option<bool> {
+        self.decisions.decided(key).map(|decided| decided.question == self.decisions.compared(key, &question))
+    }
+
+    /// Takes an outcome, whatever it was decided for: for readings of clocks in programs with threads, whose replicas
+    /// need not make the same.
+    pub fn take(&mut self, key: DecisionKey) -> Option<crate::outcome::Outcome> {
+        let outcome = self.decisions.take(key, &mut self.outputs)?;
+        self.outcome_passed(key);
+        Some(outcome)
+    }
+
+    /// How many outcomes of a stream this process has taken or decided, or messages of a channel it has sent.
+    #[must_use]
+    pub fn passed(&self, stream: StreamId) -> u64 {
+        match stream {
+            StreamId::Channel(to, context) => self.outboxes.get((to, context)).map_or(0, |outbox| outbox.next().0),
+            _ => self.decisions.passed(stream),
+        }
+    }
+
+    fn unknown(&self) -> Lookup {
+        if self.decisions.is_deciding() { Lookup::MustDecide } else { Lookup::Wait }
+    }
+
+    /// Whether a majority asks for the same change, so that it may be made. Where there is none, because replicas
+    /// differ and nobody can say who is right, the leader's side is taken, after that was reported.
+    ///
+    /// A change waits for more than its leader in ranks with three replicas or more. With two replicas a majority is
+    /// both, and a difference is found when the second comes there.
+    #[must_use]
+    pub fn is_backed(&self, key: DecisionKey) -> bool {
+        if !self.votes_on_changes() {
+            return true;
+        }
+        match self.judge_claims(key, None) {
+            Judged::Open => false,
+            Judged::Agreed => true,
+            Judged::Differ { finding: PathFinding::Undecidable, .. } => true,
+            Judged::Differ { finding: PathFinding::Outvoted(wrong), parted, .. } => {
+                let is_wrong = wrong.contains(self.me.index);
+                !is_wrong || (!self.corrects && !parted.contains(self.me.index))
+            }
+        }
+    }
+
+    fn votes_on_changes(&self) -> bool {
+        let degree = self.world.degree(self.me.rank);
+        self.votes_on_changes
+            && degree >= MAJORITY_DEGREE
+            && self.live(self.me.rank).len() >= 2
+            && !self.has(Mutation::ChangeUnbacked)
+    }
+
+    /// Changes that others can see wait for a majority from now on, in ranks of three replicas or more.
+    pub fn vote_on_changes(&mut self, votes: bool) {
+        self.votes_on_changes = votes;
+    }
+
+    /// Siblings want to know whether a thread of this process has passed a place; [`Replica::note_place`] tells them.
+    #[must_use]
+    #[inline]
+    pub fn has_questions(&self) -> bool {
+        !self.paths.heard.is_empty() && self.questions().next().is_some()
+    }
+
+    /// The threads that siblings ask about.
+    pub fn questions(&self) -> impl Iterator<Item = u64> {
+        let open = self.paths.heard.iter().filter(|statement| {
+            let key = statement.key;
+            let has_answered = self.paths.said.iter().any(|(said, _)| said.of(key).is_some());
+            self.passed(key.stream) <= key.index && self.paths.asks(key).is_none() && !has_answered
+        });
+        open.filter_map(|statement| statement.asks_about(statement.key.stream)).map(|place| place.thread)
+    }
+
+    /// A thread of this process is here, and not in the midst of asking for an outcome.
+    pub fn note_place(&mut self, here: Place) {
+        let asked = self.paths.heard.clone();
+        for statement in asked {
+            let key = statement.key;
+            let Some(place) = statement.asks_about(key.stream).filter(|place| place.thread == here.thread) else {
+                continue;
+            };
+            let has_passed = here.is_past(&place) && self.passed(key.stream) <= key.index;
+            if has_passed && self.paths.asks(key).is_none() && self.said(key).is_none() {
+                self.say(key, Claim::At(here), None);
+                self.judge_path(key);
+            }
+        }
+    }
+
+    /// This process has waited: tells its siblings for which outcomes, since one of them may have passed the place
+    /// where they are asked for. Says nothing twice.
+    pub fn state_waits(&mut self) {
+        for (key, question) in self.paths.asking.clone() {
+            if self.said(key) != Some(Claim::Asks(question)) {
+                self.say(key, Claim::Asks(question), None);
+                self.judge_path(key);
+            }
+        }
+    }
+
+    /// The program of this process asks a stream no more: outcomes that its leader has decided besides, or will, are
+    /// of another path.
+    pub fn end_stream(&mut self, stream: StreamId) {
+        self.paths.ended.push(stream);
+        self.check_ends();
+    }
+
+    /// Whether outcomes were decided after the end of this process's program.
+    pub(super) fn check_ends(&mut self) {
+        for stream in self.paths.ended.clone() {
+            let key = DecisionKey { stream, index: self.passed(stream) };
+            if self.said(key).is_none()
+                && let Some(decided) = self.decisions.decided(key)
+            {
+                self.paths.open(key, Some(decided), self.siblings());
+                let end = Place { calls: u64::MAX, ..decided.question.place };
+                self.say(key, Claim::At(end), Some(decided));
+                self.judge_path(key);
+            }
+        }
+    }
+
+    /// The other live replicas of the own rank.
+    fn siblings(&self) -> ReplicaSet {
+        self.live(self.me.rank).without(ReplicaSet::only(self.me.index))
+    }
+
+    /// What this process has said of an outcome.
+    fn said(&self, key: DecisionKey) -> Option<Claim> {
+        self.paths.said.iter().find_map(|(said, _)| said.of(key))
+    }
+
+    fn say(&mut self, key: DecisionKey, claim: Claim, decided: Option<Decided>) {
+        self.paths.said.retain(|(said, _)| said.key.stream != key.stream);
+        self.paths.said.push((Statement { by: self.me.index, key, claim }, decided));
+        for index in self.siblings().iter() {
+            self.transmit(ReplicaId { rank: self.me.rank, index }, Frame::Claim { key, claim, decided });
+        }
+    }
+
+    /// An outcome is not known yet, or is to be decided here.
+    fn claim_unknown(&mut self, key: DecisionKey, question: Question) {
+        let is_voted = question.call == Call::Change && self.votes_on_changes();
+        if !is_voted && self.paths.heard.is_empty() && self.decisions.is_deciding() {
+            return;
+        }
+        if !self.paths.note_asking(key, question) {
+            return;
+        }
+        let differs = |other: &Statement| other.key == key && other.claim != Claim::Asks(question);
+        if is_voted || self.paths.heard.iter().any(differs) {
+            self.say(key, Claim::Asks(question), None);
+            self.judge_path(key);
+        }
+    }
+
+    /// This process has sent a message of which a receiver lacks the word of others.
+    pub(super) fn claim_sent(&mut self, key: DecisionKey, question: Question) {
+        if self.said(key) != Some(Claim::Asks(question)) {
+            self.say(key, Claim::Asks(question), None);
+            self.judge_path(key);
+        }
+    }
+
+    /// The outcome was decided for something else than this process asks for.
+    fn contradict(&mut self, key: DecisionKey, question: Question, decided: Decided) -> Lookup {
+        let is_new =
+            self.paths.note_asking(key, question) || self.paths.dispute(key).is_none_or(|it| it.decided.is_none());
+        if is_new {
+            self.paths.open(key, Some(decided), self.siblings());
+            self.say(key, Claim::Asks(question), Some(decided));
+            self.judge_path(key);
+        }
+        self.resolve(key, question, decided)
+    }
+
+    /// What a process does about an outcome that was decided for another question.
+    fn resolve(&mut self, key: DecisionKey, question: Question, decided: Decided) -> Lookup {
+        let Some(dispute) = self.paths.dispute(key) else { return Lookup::Wait };
+        let (author_is_gone, verdict) = (dispute.author_is_gone, dispute.verdict.clone());
+        let Some(Verdict { finding, others }) = verdict else { return Lookup::Wait };
+        let only_data = question.is_same_call(&decided.question);
+        let author_is_wrong = matches!(finding, PathFinding::Outvoted(_)) && others.contains(decided.by);
+        if only_data && !(author_is_wrong && self.corrects) {
+            return self.take(key).map_or(Lookup::Wait, Lookup::Decided);
+        }
+        let is_void = match finding {
+            PathFinding::Outvoted(_) => author_is_wrong && author_is_gone,
+            PathFinding::Undecidable => true,
+        };
+        if !is_void || !self.decisions.is_deciding() {
+            return Lookup::Wait;
+        }
+        self.decisions.retract(key, &question, &mut self.outputs);
+        self.paths.disputes.retain(|dispute| dispute.key.stream != key.stream);
+        self.unknown()
+    }
+
+    /// This process has taken or decided an outcome: siblings in dispute about it hear that.
+    pub(super) fn outcome_passed(&mut self, key: DecisionKey) {
+        if self.paths == Paths::default() {
+            return;
+        }
+        self.paths.asking.retain(|(asked, _)| asked.stream != key.stream || asked.index > key.index);
+        // One whose author was outvoted, and is gone, was decided anew.
+        self.paths.disputes.retain(|dispute| dispute.key != key || !dispute.is_over());
+        if self.paths.dispute(key).is_some_and(|dispute| dispute.decided.is_some()) {
+            self.say(key, Claim::Taken, None);
+            self.judge_path(key);
+        }
+        let is_disputed = |paths: &Paths, of: DecisionKey| paths.disputes.iter().any(|dispute| dispute.key == of);
+        let past = |of: DecisionKey| of.stream == key.stream && of.index <= key.index;
+        let paths = &self.paths;
+        let kept = paths.heard.iter().filter(|heard| !past(heard.key) || is_disputed(paths, heard.key));
+        self.paths.heard = kept.copied().collect();
+        let paths = &self.paths;
+        let kept = paths.said.iter().filter(|(said, _)| !past(said.key) || is_disputed(paths, said.key));
+        self.paths.said = kept.copied().collect();
+    }
+
+    pub(super) fn handle_claim(
+        &mut self,
+        from: ReplicaIndex,
+        key: DecisionKey,
+        claim: Claim,
+        decided: Option<Decided>,
+    ) -> Result<(), ProtocolError> {
+        let blame = |breach| ProtocolError { by: ReplicaId { rank: self.me.rank, index: from }, breach };
+        let degree = self.world.degree(self.me.rank);
+        if let Some(Decided { by: ReplicaIndex(by), .. }) = decided
+            && by >= degree
+        {
+            return Err(blame(Breach::NoSuchLeader { by, degree }));
+        }
+        let paths = &self.paths;
+        if paths.heard.iter().filter(|heard| heard.by == from).count() >= CLAIMS_MAX
+            || paths.disputes.len() >= CLAIMS_MAX * usize::from(degree)
+        {
+            return Err(blame(Breach::TooManyClaims { max: CLAIMS_MAX }));
+        }
+        self.paths.heard.retain(|heard| (heard.by, heard.key.stream) != (from, key.stream));
+        self.paths.heard.push(Statement { by: from, key, claim });
+        let has_passed = self.passed(key.stream) > key.index;
+        if let Some(decided) = decided {
+            self.paths.open(key, Some(decided), self.siblings());
+            if has_passed && self.said(key) != Some(Claim::Taken) {
+                self.say(key, Claim::Taken, None);
+            }
+        }
+        if let Some(question) = self.paths.asks(key).or_else(|| self.sent(key))
+            && claim != Claim::Asks(question)
+            && self.said(key) != Some(Claim::Asks(question))
+        {
+            self.say(key, Claim::Asks(question), None);
+        }
+        self.judge_path(key);
+        // What waits for the word of its siblings, or for a verdict, asks again.
+        self.outputs.push_back(Output::Decided { key });
+        Ok(())
+    }
+
+    /// What a replica says of an outcome: what it was decided for, where it has taken it.
+    fn claim_of(&self, index: ReplicaIndex, key: DecisionKey, decided: Option<Decided>) -> Option<Claim> {
+        let claim = if index != self.me.index {
+            let heard = self.paths.heard.iter().filter(|heard| heard.by == index);
+            heard.filter_map(|heard| heard.of(key)).next()
+        } else if let Some(question) = self.sent(key) {
+            Some(Claim::Asks(question))
+        } else if self.passed(key.stream) > key.index {
+            Some(Claim::Taken)
+        } else {
+            self.paths.asks(key).map(Claim::Asks).or_else(|| self.said(key))
+        };
+        let own = decided.filter(|decided| decided.by == index && index != self.me.index);
+        match claim {
+            Some(Claim::Taken) | None if own.is_some() => own.map(|decided| Claim::Asks(decided.question)),
+            Some(Claim::Taken) => decided.map(|decided| Claim::Asks(decided.question)),
+            Some(Claim::Asks(question)) => {
+                let is_in_vain = decided.is_some_and(|decided| decided.question.is_in_vain());
+                Some(Claim::Asks(if is_in_vain { question.in_vain() } else { question }))
+            }
+            other => other,
+        }
+    }
+
+    fn judge_claims(&self, key: DecisionKey, decided: Option<Decided>) -> Judged {
+        let live = self.live(self.me.rank);
+        let mut claims: Vec<_> = live.iter().map(|index| (index, self.claim_of(index, key, decided))).collect();
+        if let Some(Decided { by, question }) = decided
+            && !live.contains(by)
+        {
+            claims.push((by, Some(Claim::Asks(question))));
+        }
+        let unrelated = Kinship::default();
+        let is_ignored = self.has(Mutation::PathKinshipIgnored);
+        let kinship = if is_ignored { &unrelated } else { self.view.kinship(self.me.rank) };
+        let leader = self.view.leader(self.me.rank).map_or(self.me.index, |leader| leader.index);
+        judge(&claims, kinship, leader)
+    }
+
+    /// Looks whether the claims on an outcome differ, and who is wrong.
+    fn judge_path(&mut self, key: DecisionKey) {
+        let known = self.decisions.decided(key);
+        let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided).or(known);
+        let Judged::Differ { finding, others, parted } = self.judge_claims(key, decided) else { return };
+        let live = self.live(self.me.rank);
+        let verdict = Some(Verdict { finding: finding.clone(), others });
+        let dispute = self.paths.open(key, decided, self.siblings());
+        if dispute.verdict == verdict {
+            return;
+        }
+        dispute.verdict = verdict;
+        let claims = live.iter().filter_map(|index| Some((index, self.claim_of(index, key, decided)?))).collect();
+        let report = PathReport { key, claims, finding, parted: parted.intersection(live), view: self.view.number };
+        self.outputs.push_back(Output::Parted(Box::new(report)));
+        self.outputs.push_back(Output::Decided { key });
+    }
+
+    /// The membership of the sphere has changed: the lost say nothing any more, and newcomers hear what is in dispute.
+    pub(super) fn change_paths(&mut self, lost: ReplicaSet, newcomers: ReplicaSet) {
+        if self.paths == Paths::default() {
+            return;
+        }
+        self.paths.heard.retain(|heard| !lost.contains(heard.by) && !newcomers.contains(heard.by));
+        for dispute in &mut self.paths.disputes {
+            dispute.author_is_gone |= dispute.decided.is_some_and(|decided| lost.contains(decided.by));
+        }
+        let live = self.live(self.me.rank);
+        let paths = &mut self.paths;
+        let is_settled = |dispute: &Dispute| {
+            let verdict = dispute.verdict.as_ref();
+            verdict.is_some_and(|verdict| verdict.others.intersection(live).is_empty())
+        };
+        let asking = &paths.asking;
+        paths.disputes.retain(|dispute| !is_settled(dispute) || asking.iter().any(|(key, _)| *key == dispute.key));
+        newcomers.without(ReplicaSet::only(self.me.index)).iter().for_each(|index| self.repeat_claims(index));
+        let keys: Vec<_> = self.paths.disputes.iter().map(|dispute| dispute.key).collect();
+        let asked: Vec<_> = self.paths.asking.iter().map(|(key, _)| *key).collect();
+        keys.into_iter().chain(asked).for_each(|key| self.judge_path(key));
+        self.decisions.ask_again(&mut self.outputs);
+    }
+
+    /// Says everything again to one sibling.
+    pub(super) fn repeat_claims(&mut self, index: ReplicaIndex) {
+        let to = ReplicaId { rank: self.me.rank, index };
+        for (Statement { key, claim, .. }, decided) in self.paths.said.clone() {
+            self.transmit(to, Frame::Claim { key, claim, decided });
+        }
+    }
+}

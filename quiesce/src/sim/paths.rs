@@ -1,0 +1,205 @@
+//! A replica whose program leaves the path of its siblings: it makes one call more, or less, or another.
+//!
+//! The coordinator's side: replicas that were outvoted go; without a majority, those that have parted from their leader
+//! go, and that was said. What may be wrong after that is not judged.
+
+use super::broken::Broken;
+use super::check;
+use super::process::Process;
+use super::program::{Instruction, LARGE_BYTES, To};
+use super::random::Random;
+use super::world::Simulation;
+use crate::frame::Finding;
+use crate::outcome::StreamId;
+use crate::path::{PathFinding, PathReport};
+use redrt_types::{ContextId, ReplicaId, Tag, VirtualRank};
+
+/// How a program leaves the path of its siblings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Departure {
+    /// It makes this call before its next one.
+    More(Instruction),
+    /// It does not make the next call that asks for an outcome or sends.
+    Less,
+    /// Instead of the next call of that kind it makes this one.
+    Other(Instruction),
+    /// It goes on with other data: what it writes and sends is wrong, what it does is not.
+    Data,
+}
+
+impl Departure {
+    /// Any of them.
+    pub(super) fn any(random: &mut Random) -> Self {
+        let send = Instruction::Send {
+            to: To::Matched,
+            context: ContextId(1),
+            tag: Tag(9_999),
+            length_bytes: random.pick(&[8, LARGE_BYTES]),
+        };
+        let calls = [Instruction::Read, Instruction::Write, Instruction::PollOnce { context: ContextId(2) }, send];
+        match random.below(7) {
+            0..3 => Self::More(random.pick(&calls)),
+            3 | 4 => Self::Less,
+            5 => Self::Other(random.pick(&calls)),
+            _ => Self::Data,
+        }
+    }
+}
+
+/// What is known of paths that have parted.
+#[derive(Default)]
+pub(super) struct PathWatch {
+    /// All changes of files: by whose rank, where, what.
+    changes: Vec<(VirtualRank, u64, u64)>,
+    /// All reports.
+    reports: Vec<(ReplicaId, PathReport)>,
+    /// How often all processes have been asked what they wait for since anything happened.
+    asked_count: u32,
+}
+
+impl Process {
+    /// Between two calls: its program may leave the path of its siblings here.
+    pub(super) fn leave_path(&mut self) {
+        let calls = self.app.calls;
+        let Some((_, departure)) = self.leaves_path.take_if(|(at, _)| calls >= *at) else { return };
+        let is_call = |it: &Instruction| {
+            matches!(
+                it,
+                Instruction::Read | Instruction::Write | Instruction::PollOnce { .. } | Instruction::Send { .. }
+            )
+        };
+        let next = self.app.program.iter().position(is_call);
+        self.is_tainted = true;
+        match (departure, next) {
+            (Departure::More(instruction), _) => self.app.program.push_front(instruction),
+            (Departure::Less, Some(next)) => _ = self.app.program.remove(next),
+            (Departure::Other(instruction), Some(next)) if self.app.program[next] != instruction => {
+                self.app.program[next] = instruction;
+            }
+            (Departure::Data, _) => self.app.data ^= 1 << 17,
+            _ => self.is_tainted = false,
+        }
+    }
+
+    /// Says how far its thread is, if siblings want to know.
+    pub(super) fn answer_questions(&mut self) {
+        if self.replica.has_questions() {
+            self.replica.note_place(self.app.place());
+            self.drain();
+        }
+    }
+
+    /// Its program has ended.
+    pub(super) fn end_path(&mut self) {
+        self.replica.end_stream(StreamId::Thread(0));
+        self.drain();
+    }
+
+    fn state_waits(&mut self) {
+        self.replica.state_waits();
+        self.replica.ask_overdue();
+        self.drain();
+    }
+}
+
+impl Simulation {
+    /// Takes note of what a process has changed and said, and ends the replicas that have parted.
+    pub(super) fn watch_paths(&mut self, place: usize) {
+        let process = &mut self.processes[place];
+        let me = process.me();
+        process.answer_questions();
+        let changes = std::mem::take(&mut process.changes);
+        let reports = std::mem::take(&mut process.partings);
+        let is_corrupt = |report: &&crate::frame::MismatchReport| report.finding == Finding::ReplicaCorrupt;
+        let named: Vec<_> = process.reports.iter().filter(is_corrupt).filter_map(|report| report.culprit).collect();
+        let Some(watch) = &mut self.paths else { return };
+        watch.asked_count = 0;
+        watch.changes.extend(changes.into_iter().map(|(at, value)| (me.rank, at, value)));
+        watch.reports.extend(reports.iter().cloned().map(|report| (me, report)));
+        let mut wrong: Vec<_> = named.into_iter().map(|culprit| (culprit, None)).collect();
+        for report in reports {
+            let ended = match &report.finding {
+                PathFinding::Outvoted(culprits) => *culprits,
+                PathFinding::Undecidable => report.parted,
+            };
+            self.say(|| format!("{me}  parted  {report:?}"));
+            wrong.extend(ended.iter().map(|index| (ReplicaId { rank: me.rank, index }, Some(report.view))));
+        }
+        for (replica, view) in wrong {
+            let is_its = self.view.member(replica).is_some_and(|member| view.is_none_or(|view| member.joined <= view));
+            let place = self.world.process(replica).0 as usize;
+            if is_its && self.may_lose(place) {
+                self.summary.named += 1;
+                self.lose(place, false);
+            }
+        }
+    }
+
+    /// Nothing can happen any more: all say what they wait for. Whether that is new.
+    pub(super) fn ask_for_waits(&mut self) -> bool {
+        let Some(watch) = &mut self.paths else { return false };
+        // What is missing is asked for when it is missing twice.
+        watch.asked_count += 1;
+        if watch.asked_count > 2 {
+            return false;
+        }
+        for place in 0..self.processes.len() {
+            if self.processes[place].alive {
+                self.processes[place].state_waits();
+                self.post_outgoing(place);
+            }
+        }
+        true
+    }
+
+    /// Whether the run has shown what it can: replicas have parted, and nobody could say which of them were right; or
+    /// the only one that is left of its rank has left its path, and nobody contradicts it.
+    pub(super) fn is_path_open(&self) -> bool {
+        let Some(watch) = &self.paths else { return false };
+        let is_undecided = |(_, report): &(_, PathReport)| report.finding == PathFinding::Undecidable;
+        let is_wrong = |rank| {
+            let mut live = self.survivors(VirtualRank(rank)).filter(|process| process.alive);
+            live.all(|process| process.is_tainted)
+        };
+        watch.reports.iter().any(is_undecided) || check::has_open(self) || (0..self.world.rank_count()).any(is_wrong)
+    }
+
+    /// What must hold at the end of such a run.
+    pub(super) fn check_paths(&self) -> Result<(), Broken> {
+        let Some(watch) = &self.paths else { return Ok(()) };
+        if self.is_path_open() {
+            return Ok(());
+        }
+        let tainted = |replica: ReplicaId| self.processes[self.world.process(replica).0 as usize].is_tainted;
+        for (by, report) in &watch.reports {
+            if let PathFinding::Outvoted(culprits) = report.finding
+                && let Some(index) = culprits.iter().find(|index| !tainted(ReplicaId { rank: by.rank, index: *index }))
+            {
+                return Err(Broken::SoundOutvoted { by: *by, replica: ReplicaId { rank: by.rank, index } });
+            }
+        }
+        for process in self.processes.iter().filter(|process| self.view.is_live(process.me()) && !process.is_tainted) {
+            check::ended(process, &check::rest::strays(self, process))?;
+        }
+        for (number, (rank, at, value)) in watch.changes.iter().enumerate() {
+            // What the only one of two that is left has done is not contradicted by anybody.
+            let Some(witness) = self.survivors(*rank).find(|process| !process.is_tainted) else { continue };
+            // A pair's leader may have died before it told what it had written: then its sibling has written over that.
+            let is_last = !watch.changes[number + 1..].iter().any(|(of, there, _)| (of, there) == (rank, at));
+            // What it wrote and did not tell stays where that was too much.
+            let has_lost = self.view.live(*rank).count() < 2;
+            let counts = is_last && !has_lost || self.world.degree(*rank) > 2;
+            if counts && witness.app.written.get(*at as usize) != Some(value) {
+                return Err(Broken::Written { rank: *rank, at: *at });
+            }
+        }
+        for rank in (0..self.world.rank_count()).map(VirtualRank) {
+            let Some(witness) = self.survivors(rank).find(|process| !process.is_tainted) else { continue };
+            let has = |at: usize| watch.changes.iter().any(|(of, place, _)| (*of, *place) == (rank, at as u64));
+            if let Some(at) = (0..witness.app.written.len()).find(|at| !has(*at)) {
+                return Err(Broken::Written { rank, at: at as u64 });
+            }
+        }
+        Ok(())
+    }
+}
