@@ -35,6 +35,7 @@ mod moves;
 mod objects;
 mod output;
 mod pages;
+mod paths;
 mod planning;
 mod posix;
 mod profile;

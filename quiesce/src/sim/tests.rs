@@ -77,7 +77,7 @@ fn every_seed_of_a_path_that_parts_ends_right() {
 #[test]
 fn every_planted_bug_of_paths_is_found() {
     use crate::Mutation as Bug;
-    for mutation in [Bug::LeaderTrusted, Bug::ChangeUnbacked] {
+    for mutation in [Bug::LeaderTrusted, Bug::ChangeUnbacked, Bug::OverdueIgnored] {
         let options = Options { mutation: Some(mutation), faults: Some(Faults::Path), ..Options::default() };
         let found = (0..3_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));

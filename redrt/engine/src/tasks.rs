@@ -119,6 +119,14 @@ enum Manner {
 
 thread_local! {
     static MANNER: Cell<Manner> = const { Cell::new(Manner::Leaves) };
+    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread moves a task on. Another thread could, and at another time: what the task does is done at
+/// no place of the program.
+#[inline]
+pub fn is_in_task() -> bool {
+    IN_TASK.get()
 }
 
 /// A task says that it waits for what others bring about in memory. `true` when the thread that polls it will look
@@ -156,7 +164,10 @@ impl Active {
     }
 
     fn poll(&mut self) -> bool {
-        match self.task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        let was_in_task = IN_TASK.replace(true);
+        let polled = self.task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        IN_TASK.set(was_in_task);
+        match polled {
             Poll::Pending => false,
             Poll::Ready(status) => {
                 cell().lock().requests.complete(self.request, status);

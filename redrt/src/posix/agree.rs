@@ -2,7 +2,7 @@
 
 use super::{is_agreed, writes_alone};
 use crate::decide;
-use crate::runtime::call::Call;
+use crate::runtime::call::{Call, Operation};
 use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -48,7 +48,11 @@ thread_local! {
 pub fn begin(call: &Call) {
     // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
     let name = |path: *const c_char| (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
-    let numbers = (call.operation as u32, call.directory, call.other, call.fd, call.flags, call.mode);
+    // A file that is not made has no permissions, and what stands in their place is whatever was there.
+    let makes_file = call.flags & libc::O_CREAT != 0 || call.flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    let makes = call.operation != Operation::Open || makes_file;
+    let mode = if makes { call.mode } else { 0 };
+    let numbers = (call.operation as u32, call.directory, call.other, call.fd, call.flags, mode);
     let places = (call.offset, call.length, call.count);
     ARGUMENTS.set(decide::digest((numbers, places, name(call.path), name(call.other_path))));
 }

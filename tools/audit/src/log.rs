@@ -19,8 +19,9 @@ use std::time::SystemTime;
 /// Looked at from the end of a file to find its last line, more if that is longer.
 const TAIL_BYTES: u64 = 64 << 10;
 /// Records that go to the disk at once.
-const SYNCED: [&str; 10] = [
+const SYNCED: [&str; 11] = [
     "mismatch",
+    "path",
     "evidence",
     "divergence",
     "output-mismatch",

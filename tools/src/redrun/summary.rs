@@ -102,7 +102,7 @@ impl Tally {
                     None => self.undecided += 1,
                 }
             }
-            Report::Event(Event::Divergence { .. }) => self.divergences += 1,
+            Report::Event(Event::Divergence { .. } | Event::Path(_)) => self.divergences += 1,
             Report::OutputMismatch { rank, mismatch, .. } => {
                 self.output_mismatches += 1;
                 if let Some(index) = mismatch.culprit {

@@ -1,6 +1,6 @@
 //! Outcomes that depend on timing: what a thread asks of the leader of its sphere, and what the leader says.
 
-use super::super::Engine;
+use super::super::{Engine, tasks};
 use super::Replication;
 use crate::asked::{Ahead, Asked};
 use quiesce::{Call, DecisionKey, Lookup, Outcome, Place, Question, StreamId};
@@ -80,7 +80,7 @@ impl Engine {
     /// Where the calling thread is. Where polls are not agreed on, replicas do not make the same calls.
     #[inline]
     pub(super) fn program_place(&mut self) -> Place {
-        let is_counted = self.replication().determinism == Determinism::Full;
+        let is_counted = self.replication().determinism == Determinism::Full && !tasks::is_in_task();
         if is_counted { self.runtime.place() } else { Place::NOWHERE }
     }
 

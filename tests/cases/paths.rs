@@ -1,0 +1,50 @@
+//! A replica whose program takes another path than its siblings': it is outvoted at r = 3, and reported at r = 2.
+
+use redrt_tests::{Ended, Job, compile_case};
+
+const KINDS: [&str; 7] = ["poll", "stat", "clock", "less", "other", "send", "omit"];
+
+/// Runs `parting` with one bit flipped in the third message that a replica of rank 0 has received. What it left in its
+/// file is whole, if that is wanted.
+fn run(degree: u16, kind: &str, replica: &str, options: &[&str]) -> (Ended, String) {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let file = directory.path().join("lines");
+    let fault = format!("recv:{replica}@#3");
+    let job = Job::new(2, &compile_case("parting"))
+        .degree(degree)
+        .options(&["--inject", &fault, "--look-interval", "0.1"])
+        .options(options)
+        .arguments(&[kind, &file.display().to_string()]);
+    let ended = job.run();
+    (ended, std::fs::read_to_string(&file).unwrap_or_default())
+}
+
+fn retired(ended: &Ended) -> Vec<String> {
+    ended.events("retired").map(|record| record["replica"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn a_replica_that_takes_another_path_never_beats_two_that_agree() {
+    let right: String = (0..40).map(|round| format!("line {round}\n")).collect();
+    for kind in KINDS {
+        for replica in ["0.0", "0.1"] {
+            let (ended, lines) = run(3, kind, replica, &[]);
+            let ended = ended.ended_with(0).printed("40 rounds\n");
+            assert_eq!(lines, right, "{kind} in {replica}: {ended}");
+            assert_eq!(retired(&ended), [replica], "{kind} in {replica}: {ended}");
+        }
+    }
+}
+
+#[test]
+fn of_two_replicas_that_take_different_paths_both_are_reported() {
+    for kind in ["stat", "less", "other"] {
+        for replica in ["0.0", "0.1"] {
+            let (ended, _) = run(2, kind, replica, &[]);
+            let ended = ended.ended_with(0).said("took different paths: ").said("nobody can say who is right");
+            assert_eq!(retired(&ended), ["0.1"], "the leader's side goes on: {ended}");
+        }
+    }
+    let (ended, _) = run(2, "other", "0.0", &["--on-sdc", "abort"]);
+    let _ = ended.ended_with(1).said("took different paths: ");
+}
