@@ -12,12 +12,14 @@
 //! A program that only appends makes one record of each file between two lines.
 
 use crate::runtime::{job, workers};
-use file_undo::{Change, Directory, Disk, Files, Recorder, Subject};
-use redrt_process::lock;
+use file_undo::{Change, Directory, Disk, Files, Means, Recorder, Subject};
+use redrt_process::{apart, lock};
 use redrt_transport::descriptors;
 use redrt_wire::line::UndoPlace;
 use std::cell::Cell;
+use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
@@ -203,10 +205,24 @@ pub fn still() -> Option<Still> {
     still
 }
 
+/// The program keeps its record locks: nothing of its files is opened or closed in its process. Called while its
+/// signals are blocked.
+const MEANS: Means = Means { lend, apart: apart::run };
+
+/// A descriptor of the program's, if bytes of any length can be read from it.
+fn lend(fd: RawFd) -> Option<ManuallyDrop<File>> {
+    // SAFETY: - touches no memory.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    let is_readable = flags >= 0 && flags & libc::O_ACCMODE != libc::O_WRONLY;
+    // SAFETY: - open as long as the change lasts for which it is lent; it is not closed here.
+    (is_readable && flags & (libc::O_DIRECT | libc::O_PATH) == 0)
+        .then(|| ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }))
+}
+
 impl State {
     fn new(directory: Directory, since: u64, recorder: Recorder) -> Self {
         let me = job().map(|job| format!("{}-{}", job.welcome.me, job.welcome.incarnation.0)).unwrap_or_default();
-        let disk = directory.disk(since, &format!("{me}-{}", descriptors::epoch()));
+        let disk = directory.disk(since, &format!("{me}-{}", descriptors::epoch()), MEANS);
         // Who has no descriptor left is not waited for.
         let presence = Presence::new(&directory).ok();
         Self { directory, since, disk, recorder, presence }
@@ -253,4 +269,58 @@ pub fn become_copy(place: Option<&UndoPlace>) {
     // As in `begin_here`.
     let _ = directory.begin(since);
     *state = Some(State::new(directory, since, recorder));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrt_process::Process;
+    use redrt_wire::line::Generation;
+    use std::fs::OpenOptions;
+    use std::path::Path;
+
+    fn record_lock(command: i32, fd: RawFd, kind: i32) -> i32 {
+        let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
+        let mut range = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+        // SAFETY: - the range is valid for writing and outlives the call.
+        assert_eq!(unsafe { libc::fcntl(fd, command, &raw mut range) }, 0);
+        i32::from(range.l_type)
+    }
+
+    /// Whether this process has a record lock on a file: another owner asks, that of a description.
+    fn is_locked(path: &Path) -> bool {
+        let ask = || {
+            let other = OpenOptions::new().read(true).write(true).open(path)?;
+            Ok(record_lock(libc::F_OFD_GETLK, other.as_raw_fd(), libc::F_WRLCK))
+        };
+        apart::result(ask).unwrap() != libc::F_UNLCK
+    }
+
+    #[test]
+    fn record_locks_of_the_program_outlast_what_is_written_down() {
+        let (files, log) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let directory = Directory::of_job(log.path());
+        directory.begin(1).unwrap();
+        let (path, cut) = (files.path().join("file"), directory.cut().unwrap());
+        std::fs::write(&path, "before").unwrap();
+        let place = UndoPlace { directory: directory.path().to_owned(), since: Generation(1), is_of_host: false };
+        let change = || {
+            begin(&place);
+            for readable in [false, true] {
+                let file = OpenOptions::new().read(readable).write(true).open(&path).unwrap();
+                record_lock(libc::F_SETLK, file.as_raw_fd(), libc::F_WRLCK);
+                let subject = if readable { Subject::Named(&path) } else { Subject::Open(file.as_raw_fd()) };
+                let passage = before(if readable { Change::Resize(subject, 0) } else { Change::Write(subject, 0, 3) });
+                assert!(is_locked(&path), "readable: {readable}");
+                drop(passage);
+            }
+            std::fs::write(&path, "after").unwrap();
+            *lock(&STATE) = None;
+        };
+        // SAFETY: - no reference to what belongs to the process leaves it.
+        unsafe { Process::default().enter(change) };
+        let undone = directory.go_back(1, cut).unwrap();
+        assert!(undone.failures.is_empty() && !undone.is_incomplete, "{undone:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "before");
+    }
 }

@@ -4,6 +4,7 @@
 #[macro_use]
 mod local;
 
+pub mod apart;
 pub mod clock;
 pub mod pause;
 pub mod simulation;

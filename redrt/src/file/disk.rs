@@ -21,7 +21,7 @@ use std::fs::{self, OpenOptions};
 use std::hash::Hash;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -51,6 +51,25 @@ pub struct Disk {
 struct Open {
     file: Arc<fs::File>,
     epoch: u32,
+}
+
+process_local! {
+    /// Files that nobody needs any more, and that are not closed: the program would lose its record locks on them.
+    static UNNEEDED: Mutex<Vec<Open>> = const { Mutex::new(Vec::new()) };
+}
+
+/// Whether this process has record locks (`fcntl`, `lockf`) on a file, which it loses when it closes any descriptor of
+/// the file.
+fn has_record_locks(file: &fs::File) -> bool {
+    let (Ok(status), Ok(descriptors)) = (file.metadata(), fs::read_dir("/proc/self/fdinfo")) else { return false };
+    let inode = format!(":{}", status.ino());
+    // lock:  1: POSIX  ADVISORY  WRITE 4711 08:01:1234 0 EOF
+    let is_of_it = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        words.next() == Some("lock:") && words.nth(1) == Some("POSIX") && words.any(|word| word.ends_with(&inode))
+    };
+    let about = descriptors.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    about.into_iter().any(|text| text.lines().any(is_of_it))
 }
 
 /// How a file comes to be.
@@ -173,11 +192,15 @@ impl Disk {
     /// Closes it.
     pub fn close(&self) {
         let _passage = undo::inside();
-        if let Some(known) = lock(&self.open).take() {
-            if known.epoch == descriptors::epoch() {
-                descriptors::forget(known.file.as_raw_fd());
-            } else {
+        let mut unneeded = lock(&UNNEEDED);
+        unneeded.extend(lock(&self.open).take());
+        for known in std::mem::take(&mut *unneeded) {
+            if known.epoch != descriptors::epoch() {
                 std::mem::forget(known);
+            } else if has_record_locks(&known.file) {
+                unneeded.push(known);
+            } else {
+                descriptors::forget(known.file.as_raw_fd());
             }
         }
     }
@@ -365,6 +388,33 @@ impl Drop for RangeLock<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    #[test]
+    fn record_locks_of_the_program_outlast_a_file_that_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let disk = Disk::new(path.clone(), true, true);
+        let touch = |_: &fs::File| Ok(());
+        disk.act(Creation::Yes, touch).unwrap();
+        let own = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let set = |kind: i32| {
+            let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
+            let range = libc::flock { l_type, l_whence, l_start: 3, l_len: 4, l_pid: 0 };
+            // SAFETY: - the range outlives the call.
+            assert_eq!(unsafe { libc::fcntl(own.as_raw_fd(), libc::F_SETLK, &raw const range) }, 0);
+        };
+        set(libc::F_WRLCK);
+        disk.close();
+        assert!(has_record_locks(&own));
+        let is_unneeded = || {
+            lock(&UNNEEDED).iter().any(|known| known.file.metadata().unwrap().ino() == own.metadata().unwrap().ino())
+        };
+        assert!(is_unneeded());
+        set(libc::F_UNLCK);
+        disk.act(Creation::No, touch).unwrap();
+        disk.close();
+        assert!(!is_unneeded());
+    }
 
     #[test]
     fn no_image_is_taken_in_the_midst_of_what_is_done_to_a_file() {

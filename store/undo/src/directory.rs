@@ -10,7 +10,7 @@
 //!     d-0.1-3           bytes that a process has saved
 //! ```
 
-use crate::disk::{self, Disk, forget_begin};
+use crate::disk::{self, Disk, Means, forget_begin};
 use crate::frame;
 use crate::undo::{Failure, put_all_back};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -97,8 +97,8 @@ impl Directory {
 
     /// What a process of this name records with, in the time since this checkpoint.
     #[must_use]
-    pub fn disk(&self, number: u64, author: &str) -> Disk {
-        Disk::new(self.0.clone(), format!("{PREFIX}{number}"), author.to_owned())
+    pub fn disk(&self, number: u64, author: &str, means: Means) -> Disk {
+        Disk::new(self.0.clone(), format!("{PREFIX}{number}"), author.to_owned(), means)
     }
 
     /// Makes it, and room for the time since this checkpoint. What is there stays.
@@ -220,7 +220,7 @@ impl Directory {
         let mut bytes = vec![0; (length - cut.0) as usize];
         log.read_exact_at(&mut bytes, cut.0)?;
         let (places, records): (Vec<_>, Vec<_>) = frame::decode_all(&bytes).into_iter().unzip();
-        let mut disk = self.disk(number, "undo");
+        let mut disk = self.disk(number, "undo", Means::PLAIN);
         let failures = put_all_back(&mut disk, &records, |_, done| log.set_len(cut.0 + places[done].start as u64))?;
         log.set_len(cut.0)?;
         for period in later {
@@ -277,7 +277,7 @@ mod tests {
         fn new(log: tempfile::TempDir) -> Self {
             let (files, directory) = (tempfile::tempdir().unwrap(), Directory::of_job(log.path()));
             directory.begin(4).unwrap();
-            let disk = directory.disk(4, "0.0-0");
+            let disk = directory.disk(4, "0.0-0", Means::PLAIN);
             Self { files, directory, _log: log, disk, recorder: Recorder::default() }
         }
 
@@ -377,7 +377,7 @@ mod tests {
         place.put("file", "2");
         let cut = place.directory.cut().unwrap();
         place.directory.begin(5).unwrap();
-        (place.disk, place.recorder) = (place.directory.disk(5, "0.0-0"), Recorder::default());
+        (place.disk, place.recorder) = (place.directory.disk(5, "0.0-0", Means::PLAIN), Recorder::default());
         place.before(Change::Resize(Subject::Named(&path), 0));
         place.put("file", "3");
         place.directory.forget_before(5, cut).unwrap();

@@ -10,6 +10,8 @@ use nix::sys::stat::UtimensatFlags;
 use nix::sys::time::TimeSpec;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom};
+use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{
     self as unix, DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
@@ -23,6 +25,29 @@ const FILE_MODE: u32 = 0o600;
 const ALIGNMENT_BYTES: u64 = 4096;
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// How a process reads its files before it changes them.
+///
+/// The trap: a process that closes any descriptor of a file loses all record locks (`fcntl`, `lockf`) that it has on
+/// that file. So in a process of the program nothing may open and close what the program may have open.
+#[derive(Clone, Copy, Debug)]
+pub struct Means {
+    /// The process's own descriptor of this number, to read from; `None` where that cannot be done.
+    pub lend: fn(RawFd) -> Option<ManuallyDrop<File>>,
+    /// Runs something with a table of descriptors of its own: what is opened and closed there is none of the process's.
+    pub apart: fn(&mut dyn FnMut()) -> io::Result<()>,
+}
+
+impl Means {
+    /// For a process that has no locks.
+    pub const PLAIN: Self = Self {
+        lend: |_| None,
+        apart: |act| {
+            act();
+            Ok(())
+        },
+    };
+}
+
 /// What one process records with, or somebody puts files back with.
 #[derive(Debug)]
 pub struct Disk {
@@ -32,6 +57,7 @@ pub struct Disk {
     period: String,
     /// The name of whoever writes there.
     author: String,
+    means: Means,
 }
 
 fn descriptor_path(fd: i32) -> PathBuf {
@@ -76,8 +102,8 @@ fn changed() -> io::Error {
 }
 
 impl Disk {
-    pub(crate) fn new(directory: PathBuf, period: String, author: String) -> Self {
-        Self { directory, period, author }
+    pub(crate) fn new(directory: PathBuf, period: String, author: String, means: Means) -> Self {
+        Self { directory, period, author, means }
     }
 
     pub(crate) fn log_path(directory: &Path) -> PathBuf {
@@ -132,6 +158,25 @@ impl Disk {
             }
         }
         Ok(done)
+    }
+
+    /// Saves what there is of a range of a file.
+    fn save_from(&self, file: &File, key: FileKey, offset: u64, length: u64) -> io::Result<Data> {
+        if key_of(&file.metadata()?) != key {
+            return Err(changed());
+        }
+        let name = format!("{}/d-{}", self.period, self.author);
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(false).mode(FILE_MODE);
+        let mut into = options.open(self.path(&name))?;
+        let to = into.seek(SeekFrom::End(0))?.next_multiple_of(ALIGNMENT_BYTES);
+        match Self::copy(file, offset, &into, to, length) {
+            Ok(length) => Ok(Data { name, offset: to, length }),
+            Err(error) => {
+                let _ = into.set_len(to);
+                Err(error)
+            }
+        }
     }
 
     /// Opens a file to put something back.
@@ -257,31 +302,25 @@ impl Files for Disk {
     }
 
     fn save(&mut self, subject: Subject<'_>, key: FileKey, offset: u64, length: u64) -> io::Result<Data> {
-        let mut options = OpenOptions::new();
-        options.read(true);
-        let file = match subject {
-            Subject::Open(fd) => options.open(descriptor_path(fd)),
-            Subject::Named(path) => options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path),
-        }?;
-        if key_of(&file.metadata()?) != key {
-            return Err(changed());
+        let lent = match subject {
+            Subject::Open(fd) => (self.means.lend)(fd),
+            Subject::Named(_) => None,
+        };
+        if let Some(file) = lent {
+            return self.save_from(&file, key, offset, length);
         }
-        let name = format!("{}/d-{}", self.period, self.author);
-        let mut into = OpenOptions::new()
-            .create(true)
-            .append(false)
-            .write(true)
-            .truncate(false)
-            .mode(FILE_MODE)
-            .open(self.path(&name))?;
-        let to = into.seek(SeekFrom::End(0))?.next_multiple_of(ALIGNMENT_BYTES);
-        match Self::copy(&file, offset, &into, to, length) {
-            Ok(length) => Ok(Data { name, offset: to, length }),
-            Err(error) => {
-                let _ = into.set_len(to);
-                Err(error)
-            }
-        }
+        let read = || {
+            let mut options = OpenOptions::new();
+            options.read(true);
+            let file = match subject {
+                Subject::Open(fd) => options.open(descriptor_path(fd)),
+                Subject::Named(path) => options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path),
+            }?;
+            self.save_from(&file, key, offset, length)
+        };
+        let mut saved = None;
+        (self.means.apart)(&mut || saved = Some(read()))?;
+        saved.unwrap_or_else(|| Err(io::Error::other("its reader was killed")))
     }
 
     fn attribute(&self, subject: Subject<'_>, name: &[u8]) -> io::Result<Attribute> {

@@ -40,7 +40,7 @@ mod model;
 mod tests;
 
 pub use directory::{Cut, Directory, Undone};
-pub use disk::Disk;
+pub use disk::{Disk, Means};
 pub use files::{Files, Kind, Seen, Subject};
 pub use known::BLOCK_BYTES;
 pub use record::{About, FileKey};
