@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use twox_hash::XxHash3_128;
 
 /// Grows with each change of what is written.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// The process of a rank that has its image in a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

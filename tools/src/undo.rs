@@ -1,11 +1,12 @@
 //! Files of the program, put back as they were at a line: by `redrun` where all hosts have one log, else by each
 //! daemon.
 
+use anyhow::{Context, Result};
 use file_undo::{Cut, Directory, Undone};
 use redrt_wire::line::{Generation, UndoPlace, cut_path};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What there is to say of it.
 #[derive(Default)]
@@ -17,27 +18,50 @@ pub struct Told {
 }
 
 /// Puts files back as they were at the line that is in this directory: by the log of all hosts, or that of this one.
-#[must_use]
-pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Told {
+///
+/// # Errors
+/// When what was written down to put files back is damaged: files are as they were before.
+pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Result<Told> {
     let place = UndoPlace::beside(line, generation, host.is_some());
     let log = Directory::at(place.directory);
     let cut = cut_of(line, host).and_then(|cut| check(&log).map(|()| cut));
     match cut.and_then(|cut| log.go_back(generation.0, cut)) {
-        Ok(undone) => told(generation, &undone),
-        Err(error) => Told { done: None, wrong: vec![not_put_back(generation, &error)] },
+        Ok(undone) => Ok(told(generation, &undone)),
+        Err(error) => not_put_back(&log, generation, error),
     }
 }
 
 /// The same on a host none of whose processes was saved: nobody there has changed files until all were told of the
 /// line.
-#[must_use]
-pub fn put_back_unsaved(line: &Path, generation: Generation) -> Told {
+///
+/// # Errors
+/// As for [`put_back`].
+pub fn put_back_unsaved(line: &Path, generation: Generation) -> Result<Told> {
     let log = Directory::at(UndoPlace::beside(line, generation, true).directory);
     let begun = log.begun(generation.0).and_then(|cut| cut.map(|cut| check(&log).map(|()| cut)).transpose());
     match begun.and_then(|cut| cut.map(|cut| log.go_back(generation.0, cut)).transpose()) {
-        Ok(undone) => undone.map(|undone| told(generation, &undone)).unwrap_or_default(),
-        Err(error) => Told { done: None, wrong: vec![not_put_back(generation, &error)] },
+        Ok(undone) => Ok(undone.map(|undone| told(generation, &undone)).unwrap_or_default()),
+        Err(error) => not_put_back(&log, generation, error),
     }
+}
+
+/// Reads what belongs to the length of a log, which this file of a line says: all records since, and the bytes that
+/// were saved with them. The file may be a copy of another host's, whose log is not here: then it is read alone.
+///
+/// # Errors
+/// When something is damaged.
+pub fn verify(path: &Path) -> io::Result<()> {
+    let cut = Cut::read(path)?;
+    let line = path.parent().unwrap_or(path);
+    let of_host = line.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.strip_prefix("at-"));
+    let is_beside_its_log = match of_host {
+        Some(host) => path.file_stem().is_some_and(|stem| *stem == *format!("host-{host}")),
+        // All hosts have one log, and one of them is enough.
+        None => first_cut(line)? == path,
+    };
+    let log = Directory::at(line.with_file_name("undo"));
+    // What was got from an object store has none: each host has its own.
+    if is_beside_its_log && log.path().is_dir() { log.check(cut) } else { Ok(()) }
 }
 
 /// What is to be put back was written by this user.
@@ -49,18 +73,33 @@ fn check(log: &Directory) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-fn not_put_back(generation: Generation, error: &io::Error) -> String {
-    format!("files are left as they are, not as at checkpoint {generation}: {error}")
+fn not_put_back(log: &Directory, generation: Generation, error: io::Error) -> Result<Told> {
+    if error.kind() != io::ErrorKind::InvalidData {
+        let wrong = format!("files are left as they are, not as at checkpoint {generation}: {error}");
+        return Ok(Told { done: None, wrong: vec![wrong] });
+    }
+    let directory = log.path().display();
+    Err(error).with_context(|| {
+        format!(
+            "files cannot be put back as they were at checkpoint {generation}; they are left as they are (to go on with \
+             them, remove {directory})"
+        )
+    })
+}
+
+fn missing() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "it does not say how long the log of changes was")
+}
+
+/// The file of a line that says how long the log of all hosts was.
+fn first_cut(line: &Path) -> io::Result<PathBuf> {
+    let found = fs::read_dir(line)?.flatten().map(|entry| entry.path());
+    found.filter(|path| path.extension().is_some_and(|kind| kind == "undo")).min().ok_or_else(missing)
 }
 
 /// How much of the log is older than a line.
 fn cut_of(line: &Path, host: Option<u32>) -> io::Result<Cut> {
-    let missing = || io::Error::new(io::ErrorKind::NotFound, "it does not say how long the log of changes was");
-    let first = || {
-        let found = fs::read_dir(line)?.flatten().map(|entry| entry.path());
-        found.filter(|path| path.extension().is_some_and(|kind| kind == "undo")).min().ok_or_else(missing)
-    };
-    let path = host.map_or_else(first, |host| Ok(cut_path(line, host)))?;
+    let path = host.map_or_else(|| first_cut(line), |host| Ok(cut_path(line, host)))?;
     Cut::read(&path).map_err(|error| if error.kind() == io::ErrorKind::NotFound { missing() } else { error })
 }
 

@@ -10,14 +10,16 @@
 //!     d-0.1-3           bytes that a process has saved
 //! ```
 
-use crate::disk::{self, Disk, Means, forget_begin};
+use crate::disk::{self, Disk, Means, forget_begin, invalid};
 use crate::frame;
-use crate::undo::{Failure, put_all_back};
+use crate::record::Record;
+use crate::undo::{Failure, put_all_back, saved_by, subject_of};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use twox_hash::XxHash3_128;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -41,8 +43,12 @@ impl Cut {
     /// When the disk refuses.
     pub fn write(self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
-        file.write_all_at(self.0.to_string().as_bytes(), 0)?;
+        file.write_all_at(self.to_text().as_bytes(), 0)?;
         file.sync_all()
+    }
+
+    fn to_text(self) -> String {
+        format!("{} {:032x}", self.0, XxHash3_128::oneshot(&self.0.to_le_bytes()))
     }
 
     /// What was written.
@@ -51,7 +57,8 @@ impl Cut {
     /// When it is not there, or is no cut.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(path)?;
-        text.parse().map(Self).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it has no length of a log"))
+        let cut = text.split(' ').next().and_then(|number| number.parse().ok()).map(Self);
+        cut.filter(|cut| cut.to_text() == text).ok_or_else(|| invalid("it has no length of a log, or a damaged one"))
     }
 }
 
@@ -199,29 +206,63 @@ impl Directory {
         Ok(fs::read_dir(&self.0)?.flatten().filter_map(number).collect())
     }
 
+    /// Reads all that is needed to go back to a checkpoint, whose cut this is: records, and the bytes that were saved
+    /// with them.
+    ///
+    /// # Errors
+    /// As for [`Self::go_back`].
+    pub fn check(&self, cut: Cut) -> io::Result<()> {
+        self.records(&File::open(Disk::log_path(&self.0))?, cut).map(drop)
+    }
+
+    /// The records since a cut, and where they begin in the log, with nothing damaged.
+    fn records(&self, log: &File, cut: Cut) -> io::Result<(Vec<u64>, Vec<Record>)> {
+        let length = log.metadata()?.len();
+        let length = length.checked_sub(cut.0);
+        let length = length.ok_or_else(|| invalid("the log of changes in files ends before the checkpoint"))?;
+        let mut bytes = vec![0; length as usize];
+        log.read_exact_at(&mut bytes, cut.0)?;
+        let found = frame::decode_all(&bytes);
+        if let Some(place) = found.damaged.first() {
+            return Err(invalid(&format!(
+                "a record of changes in files is damaged: {} at byte {}",
+                Disk::log_path(&self.0).display(),
+                cut.0 + place.start as u64
+            )));
+        }
+        // Names of files hold their period.
+        let disk = self.disk(0, "", Means::PLAIN);
+        for (_, record) in &found.records {
+            if let Some(data) = saved_by(record) {
+                let place = || format!("{}, of {}", self.0.join(&data.name).display(), subject_of(record));
+                let told = |error: io::Error| {
+                    let what = format!("what was saved to put files back is damaged: {}: {error}", place());
+                    io::Error::new(io::ErrorKind::InvalidData, what)
+                };
+                disk.check(data).map_err(told)?;
+            }
+        }
+        Ok(found.records.into_iter().map(|(place, record)| (cut.0 + place.start as u64, record)).unzip())
+    }
+
     /// Puts files back as they were at a checkpoint, whose cut this is, and begins the time since it anew. Processes
     /// that are being killed may still change some: they are waited for. What was interrupted is gone on with by the
     /// next.
     ///
     /// # Errors
-    /// When there is no log, or it cannot be read.
+    /// When there is no log, or it cannot be read. [`io::ErrorKind::InvalidData`] when a record is damaged, or what was
+    /// saved with it: nothing is put back then.
     pub fn go_back(&self, number: u64, cut: Cut) -> io::Result<Undone> {
         let log = OpenOptions::new().read(true).write(true).open(Disk::log_path(&self.0))?;
         let is_disturbed = !self.is_alone()?;
-        let length = log.metadata()?.len();
-        if length < cut.0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its log ends before the checkpoint"));
-        }
+        let (places, records) = self.records(&log, cut)?;
         let mut later: Vec<_> = self.numbers()?.into_iter().filter(|period| *period >= number).collect();
         later.sort_unstable_by(|one, other| other.cmp(one));
         let is_complete = |period: &u64| self.period(*period).join(COMPLETE).exists();
-        let is_missing = length > cut.0 && !later.contains(&number);
+        let is_missing = !records.is_empty() && !later.contains(&number);
         let is_incomplete = is_missing || !later.iter().all(is_complete);
-        let mut bytes = vec![0; (length - cut.0) as usize];
-        log.read_exact_at(&mut bytes, cut.0)?;
-        let (places, records): (Vec<_>, Vec<_>) = frame::decode_all(&bytes).into_iter().unzip();
         let mut disk = self.disk(number, "undo", Means::PLAIN);
-        let failures = put_all_back(&mut disk, &records, |_, done| log.set_len(cut.0 + places[done].start as u64))?;
+        let failures = put_all_back(&mut disk, &records, |_, done| log.set_len(places[done]))?;
         log.set_len(cut.0)?;
         for period in later {
             fs::remove_dir_all(self.period(period))?;
@@ -392,6 +433,47 @@ mod tests {
         assert!(place.disk.look(Subject::Named(place.directory.path())).unwrap().is_none());
     }
 
+    /// What a job has written down, and the cut: a file was rewritten, another replaced.
+    fn recorded() -> (Place, Cut) {
+        // In another file system than the log files have no links, and are saved whole.
+        let elsewhere = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let mut place = Place::new(elsewhere.unwrap());
+        place.put("written", "before");
+        place.put("removed", "gone");
+        let cut = place.directory.cut().unwrap();
+        let (written, removed) = (place.path("written"), place.path("removed"));
+        place.before(Change::Write(Subject::Named(&written), 0, 100));
+        place.put("written", "after");
+        place.before(Change::Name(&removed));
+        fs::remove_file(&removed).unwrap();
+        (place, cut)
+    }
+
+    #[test]
+    fn nothing_is_taken_back_by_records_or_saved_bytes_with_a_flipped_bit() {
+        let (place, cut) = recorded();
+        place.directory.check(cut).unwrap();
+        let (log, saved) = (Disk::log_path(place.directory.path()), place.directory.period(4).join("d-0.0-0"));
+        for path in [&log, &saved] {
+            let whole = fs::read(path).unwrap();
+            // What lies between pieces that were saved is nobody's.
+            for at in (0..whole.len()).filter(|at| *path == log || whole[*at] != 0) {
+                let mut flipped = whole.clone();
+                flipped[at] ^= 4;
+                fs::write(path, &flipped).unwrap();
+                for refused in [place.directory.check(cut).unwrap_err(), place.directory.go_back(4, cut).unwrap_err()] {
+                    assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "byte {at}: {refused}");
+                    assert!(refused.to_string().contains("damaged"), "{refused}");
+                }
+                assert_eq!((place.text("written").as_deref(), place.text("removed")), (Some("after"), None));
+            }
+            fs::write(path, whole).unwrap();
+        }
+        let undone = place.directory.go_back(4, cut).unwrap();
+        assert!(undone.failures.is_empty(), "{undone:?}");
+        assert_eq!(["written", "removed"].map(|name| place.text(name).unwrap()), ["before", "gone"]);
+    }
+
     #[test]
     fn a_cut_that_is_none_is_refused() {
         let directory = tempfile::tempdir().unwrap();
@@ -399,8 +481,13 @@ mod tests {
         assert!(Cut::read(&path).is_err());
         Cut(1 << 40).write(&path).unwrap();
         assert_eq!(Cut::read(&path).unwrap(), Cut(1 << 40));
-        fs::write(&path, "-1").unwrap();
-        assert!(Cut::read(&path).is_err());
+        let whole = fs::read(&path).unwrap();
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, flipped).unwrap();
+            assert!(Cut::read(&path).is_err(), "bit {bit}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
+use twox_hash::XxHash3_128;
 
 /// What a program had in its files is for their owner only.
 const FILE_MODE: u32 = 0o600;
@@ -97,6 +98,24 @@ fn about_of(status: &Metadata) -> About {
     }
 }
 
+/// XXH3 of a range of a file, all of which must be there.
+fn digest_of(file: &File, offset: u64, length: u64) -> io::Result<u128> {
+    let mut digest = XxHash3_128::new();
+    let mut buffer = vec![0; BUFFER_BYTES.min(usize::try_from(length).unwrap_or(BUFFER_BYTES))];
+    let mut done = 0;
+    while done < length {
+        let count = buffer.len().min(usize::try_from(length - done).unwrap_or(usize::MAX));
+        file.read_exact_at(&mut buffer[..count], offset + done)?;
+        digest.write(&buffer[..count]);
+        done += count as u64;
+    }
+    Ok(digest.finish_128())
+}
+
+pub(crate) fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
 fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "another file has its name")
 }
@@ -104,6 +123,12 @@ fn changed() -> io::Error {
 impl Disk {
     pub(crate) fn new(directory: PathBuf, period: String, author: String, means: Means) -> Self {
         Self { directory, period, author, means }
+    }
+
+    /// Whether saved bytes are as they were written.
+    pub(crate) fn check(&self, data: &Data) -> io::Result<()> {
+        let digest = digest_of(&File::open(self.path(&data.name))?, data.offset, data.length)?;
+        if digest == data.digest { Ok(()) } else { Err(invalid("the bytes that were saved of it are damaged")) }
     }
 
     pub(crate) fn log_path(directory: &Path) -> PathBuf {
@@ -167,11 +192,13 @@ impl Disk {
         }
         let name = format!("{}/d-{}", self.period, self.author);
         let mut options = OpenOptions::new();
-        options.create(true).write(true).truncate(false).mode(FILE_MODE);
+        options.create(true).read(true).write(true).truncate(false).mode(FILE_MODE);
         let mut into = options.open(self.path(&name))?;
         let to = into.seek(SeekFrom::End(0))?.next_multiple_of(ALIGNMENT_BYTES);
-        match Self::copy(file, offset, &into, to, length) {
-            Ok(length) => Ok(Data { name, offset: to, length }),
+        // Of the copy: others may write to the file itself meanwhile.
+        let copied = Self::copy(file, offset, &into, to, length);
+        match copied.and_then(|length| Ok(Data { name, offset: to, length, digest: digest_of(&into, to, length)? })) {
+            Ok(data) => Ok(data),
             Err(error) => {
                 let _ = into.set_len(to);
                 Err(error)

@@ -1,52 +1,91 @@
 //! Records as bytes of the log.
 //!
 //! ```text
-//!   | mark 4 | length 4 | digest 8 | postcard bytes … |     little-endian
+//!   | mark 4 | length 4 | digest of the length 8 | digest of the body 8 | postcard bytes … |     little-endian
 //! ```
-//! A process may be killed while it adds a record: the torn one was never acted upon, and others are added behind it.
-//! So what is no record is passed over.
+//! A process may be killed while it adds a record: the record is torn, its change was never made, and other processes
+//! add behind it. Torn records are passed over. A record of which bits were flipped must not be: its change was made,
+//! and would stay. A torn record is the begin of one, with nothing behind it but the next record. All else that is no
+//! record is damage. The digest of the length is there to tell them apart: without it, a flipped length looks torn.
 
 use crate::record::Record;
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
-const MARK: [u8; 4] = *b"rUn1";
-const HEADER_BYTES: usize = 16;
+const MARK: [u8; 4] = *b"rUn2";
+const HEADER_BYTES: usize = 24;
+/// Where the digest of the length ends.
+const LENGTH_END: usize = 16;
 /// A record has a few paths, or the value of an extended attribute.
 const BODY_BYTES_MAX: usize = 1 << 18;
 
 /// A record as it is added; `None` when it is too long for one.
 pub fn encode(record: &Record) -> Option<Vec<u8>> {
     let body = postcard::to_stdvec(record).ok().filter(|body| body.len() <= BODY_BYTES_MAX)?;
-    let digest = XxHash3_64::oneshot(&body).to_le_bytes();
-    Some([&MARK[..], &(body.len() as u32).to_le_bytes(), &digest, &body].concat())
+    let length = (body.len() as u32).to_le_bytes();
+    let [of_length, of_body] = [&length[..], &body].map(|bytes| XxHash3_64::oneshot(bytes).to_le_bytes());
+    Some([&MARK[..], &length, &of_length, &of_body, &body].concat())
 }
 
-fn decode_at(bytes: &[u8], at: usize) -> Option<(Record, usize)> {
-    let header = bytes.get(at..at + HEADER_BYTES)?;
-    let length = u32::from_le_bytes(header[4..8].try_into().ok()?) as usize;
-    if header[..4] != MARK || length > BODY_BYTES_MAX {
-        return None;
-    }
-    let end = at + HEADER_BYTES + length;
-    let body = bytes.get(at + HEADER_BYTES..end)?;
-    if header[8..] != XxHash3_64::oneshot(body).to_le_bytes() {
-        return None;
-    }
-    Some((postcard::from_bytes(body).ok()?, end))
+/// A part of the log.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Decoded {
+    /// Its records, and where they are in it.
+    pub records: Vec<(Range<usize>, Record)>,
+    /// Bytes that are neither a record nor a torn one.
+    pub damaged: Vec<Range<usize>>,
 }
 
-/// The records in a part of the log, and where they are in it.
-pub fn decode_all(bytes: &[u8]) -> Vec<(Range<usize>, Record)> {
-    let (mut found, mut at) = (Vec::new(), 0);
-    while at + HEADER_BYTES <= bytes.len() {
-        match decode_at(bytes, at) {
-            Some((record, end)) => {
-                found.push((at..end, record));
-                at = end;
-            }
-            None => at += bytes[at + 1..].iter().position(|byte| *byte == MARK[0]).map_or(bytes.len(), |skip| skip + 1),
+/// Where the record ends that begins here with its mark and its length.
+fn end_of_record(bytes: &[u8], at: usize) -> Option<usize> {
+    let begin = bytes.get(at..at + LENGTH_END)?;
+    let length: [u8; 4] = begin[4..8].try_into().ok()?;
+    let is_header = begin[..4] == MARK && begin[8..] == XxHash3_64::oneshot(&length).to_le_bytes();
+    let length = u32::from_le_bytes(length) as usize;
+    (is_header && length <= BODY_BYTES_MAX).then_some(at + HEADER_BYTES + length)
+}
+
+fn record_at(bytes: &[u8], at: usize, end: usize) -> Option<Record> {
+    let (header, body) = bytes.get(at..end)?.split_at(HEADER_BYTES);
+    let is_whole = header[LENGTH_END..] == XxHash3_64::oneshot(body).to_le_bytes();
+    postcard::from_bytes(body).ok().filter(|_| is_whole)
+}
+
+/// Where something marked as a record begins within a range.
+fn marks(bytes: &[u8], within: Range<usize>) -> impl Iterator<Item = usize> {
+    within.filter(|at| bytes[*at..].starts_with(&MARK))
+}
+
+/// Whether a process that was killed may have left this, before it had written the length and its digest.
+fn is_torn_header(bytes: &[u8]) -> bool {
+    let marked = bytes.len().min(MARK.len());
+    bytes.len() < LENGTH_END && bytes[..marked] == MARK[..marked]
+}
+
+/// What is in a part of the log.
+pub fn decode_all(bytes: &[u8]) -> Decoded {
+    let (mut found, mut at) = (Decoded::default(), 0);
+    while at < bytes.len() {
+        let end = end_of_record(bytes, at);
+        if let Some((end, record)) = end.and_then(|end| Some((end, record_at(bytes, at, end)?))) {
+            found.records.push((at..end, record));
+            at = end;
+            continue;
         }
+        let (next, is_torn) = match end {
+            Some(end) => {
+                let next = marks(bytes, at + 1..end.min(bytes.len())).find(|at| end_of_record(bytes, *at).is_some());
+                (next.unwrap_or(end.min(bytes.len())), next.is_some() || end > bytes.len())
+            }
+            None => {
+                let next = marks(bytes, at + 1..bytes.len()).next().unwrap_or(bytes.len());
+                (next, is_torn_header(&bytes[at..next]))
+            }
+        };
+        if !is_torn {
+            found.damaged.push(at..next);
+        }
+        at = next;
     }
     found
 }
@@ -61,16 +100,47 @@ mod tests {
         Record::Name(path.into(), Was::Absent)
     }
 
+    fn records(decoded: &Decoded) -> Vec<Record> {
+        decoded.records.iter().map(|(_, record)| record.clone()).collect()
+    }
+
+    fn other() -> Record {
+        let directory = FileKey { device: 1, inode: 2, birth: (3, 4) };
+        Record::Moved { from: "/b".into(), to: "/c".into(), directory }
+    }
+
     #[test]
     fn a_torn_record_is_passed_over() {
         let whole = encode(&name("/a")).unwrap();
-        let directory = FileKey { device: 1, inode: 2, birth: (3, 4) };
-        let other = Record::Moved { from: "/b".into(), to: "/c".into(), directory };
         for torn in 0..whole.len() {
-            let log = [&whole[..], &whole[..torn], &encode(&other).unwrap()].concat();
-            let found: Vec<_> = decode_all(&log).into_iter().map(|(_, record)| record).collect();
-            assert_eq!(found, [name("/a"), other.clone()], "torn after {torn} bytes");
+            for last in [encode(&other()).unwrap(), Vec::new()] {
+                let twice = if torn < MARK.len() { 0 } else { torn };
+                let found = decode_all(&[&whole[..], &whole[..twice], &whole[..torn], &last].concat());
+                assert_eq!(found.damaged, [], "torn after {torn} bytes");
+                let expected = if last.is_empty() { vec![name("/a")] } else { vec![name("/a"), other()] };
+                assert_eq!(records(&found), expected, "torn after {torn} bytes");
+            }
         }
+    }
+
+    #[test]
+    fn each_flipped_bit_of_each_record_is_damage() {
+        let whole = [name("/a"), other(), name("/d")].map(|record| encode(&record).unwrap()).concat();
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let found = decode_all(&flipped);
+            assert_eq!((found.damaged.len(), found.records.len()), (1, 2), "bit {bit}");
+            assert!(found.damaged[0].contains(&(bit / 8)), "bit {bit}: {:?}", found.damaged);
+        }
+    }
+
+    #[test]
+    fn bytes_that_were_never_written_are_damage() {
+        let record = encode(&name("/a")).unwrap();
+        let found = decode_all(&[&record[..], &[0; 100], &record].concat());
+        let damaged = record.len()..record.len() + 100;
+        assert_eq!((found.damaged.as_slice(), found.records.len()), (&[damaged][..], 2));
     }
 
     #[test]

@@ -14,6 +14,9 @@
 //! A *cut* is a length of the log at a moment at which nobody is between a record and its change. Who calls the
 //! recorder sees to that.
 //!
+//! Records have digests, and so have the bytes that were saved. All are compared before anything is put back: of a log
+//! that is damaged nothing is.
+//!
 //! Each record can be put back twice, and is taken from the log when it was: undo that is interrupted goes on.
 //!
 //! Files are held by hard links in the directory of the log, so that a file is found whatever becomes of its names, and

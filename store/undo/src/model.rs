@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use twox_hash::XxHash3_128;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
@@ -402,7 +403,8 @@ impl Files for Model {
         let file = world.bytes(number.ok_or(error(ENOENT))?)?;
         let end = ((offset + length) as usize).min(file.len());
         let bytes = file[(offset as usize).min(end)..end].to_vec();
-        let data = Data { name: String::new(), offset: world.data.len() as u64, length: bytes.len() as u64 };
+        let digest = XxHash3_128::oneshot(&bytes);
+        let data = Data { name: String::new(), offset: world.data.len() as u64, length: bytes.len() as u64, digest };
         world.data.extend(bytes);
         Ok(data)
     }

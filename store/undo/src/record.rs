@@ -54,6 +54,8 @@ pub struct Data {
     pub offset: u64,
     /// How many.
     pub length: u64,
+    /// XXH3 of them.
+    pub digest: u128,
 }
 
 /// An extended attribute: its name and its value.

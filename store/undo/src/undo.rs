@@ -3,7 +3,7 @@
 //! A step that was done already is found done. So a record may be put back again, after a crash in its midst.
 
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
-use crate::record::{Attribute, Copy, FileKey, Held, Record, Was};
+use crate::record::{Attribute, Copy, Data, FileKey, Held, Record, Was};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -81,7 +81,16 @@ pub fn put_all_back<F: Files>(
     Ok(failures)
 }
 
-fn subject_of(record: &Record) -> String {
+/// The bytes that were saved for a record.
+pub fn saved_by(record: &Record) -> Option<&Data> {
+    match record {
+        Record::Bytes(_, _, data) | Record::Name(_, Was::File(_, Some(Copy { data, .. }))) => Some(data),
+        Record::First(..) | Record::Attribute(..) | Record::Name(..) | Record::Moved { .. } => None,
+    }
+}
+
+/// The file that a record is about, for messages.
+pub fn subject_of(record: &Record) -> String {
     let path = match record {
         Record::First(held, _) | Record::Bytes(held, ..) | Record::Attribute(held, _) => &held.path,
         Record::Name(path, _) | Record::Moved { from: path, .. } => path,

@@ -289,8 +289,9 @@ fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for place in place::seen(store.directory(), kept.manifest.generation)? {
         let entries = std::fs::read_dir(&place).with_context(|| place.display().to_string())?;
-        let is_whole =
-            |path: &PathBuf| path.extension().is_some_and(|kind| kind == IMAGE || kind == PAGES || kind == MEMORY);
+        let is_whole = |path: &PathBuf| {
+            path.extension().is_some_and(|kind| [IMAGE, PAGES, MEMORY, CUT].iter().any(|whole| kind == *whole))
+        };
         files.extend(entries.flatten().map(|entry| entry.path()).filter(is_whole));
     }
     files.sort();
@@ -334,7 +335,7 @@ pub(super) fn check_file(path: &Path, key: Option<&Secret>) -> Option<io::Result
     } else if is_kind(path, PAGES) {
         opened(path, key).and_then(Contents::read).map(drop)
     } else if is_kind(path, CUT) {
-        file_undo::Cut::read(path).map(drop)
+        undo::verify(path)
     } else if is_kind(path, MEMORY) {
         opened(path, key).and_then(SharedMemory::check)
     } else {

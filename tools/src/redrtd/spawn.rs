@@ -101,8 +101,8 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     {
         // What is beside a copy of another host's part is that host's, and put back by its daemon.
         let told = match place.has_sources {
-            true => undo::put_back(&place.directory, restore.generation, Some(host)),
-            false => undo::put_back_unsaved(&place.directory, restore.generation),
+            true => undo::put_back(&place.directory, restore.generation, Some(host))?,
+            false => undo::put_back_unsaved(&place.directory, restore.generation)?,
         };
         notes.extend(told.wrong);
     }

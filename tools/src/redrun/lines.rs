@@ -687,7 +687,7 @@ impl Shell<'_> {
                 ));
             }
         } else {
-            let told = undo::put_back(of_all, generation, None);
+            let told = undo::put_back(of_all, generation, None)?;
             told.done.iter().for_each(|line| self.console.plain(line));
             told.wrong.iter().for_each(|line| self.console.warning(line));
         }
