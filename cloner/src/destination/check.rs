@@ -128,7 +128,8 @@ mod tests {
     }
 
     fn sound() -> ProcessState {
-        let descriptor = |fd| Descriptor { fd, flags: 0, same_as: None, open: Open::Standard(fd as u8) };
+        let descriptor =
+            |fd| Descriptor { fd, flags: 0, same_as: None, open: Open::Standard(fd as u8), locks: Vec::new() };
         ProcessState {
             system_areas: vec![vdso(0x7f00_0000)],
             descriptors: (0..3).map(descriptor).collect(),

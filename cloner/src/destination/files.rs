@@ -1,12 +1,13 @@
 //! The copy's descriptors, made from what the image says of the source's.
 
 use super::memory::Memory;
-use crate::image::state::{Descriptor, Open, Pipe};
+use crate::image::state::{Descriptor, FileLock, LockOwner, Open, Pipe};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
 /// Flags that only count while a file is being opened.
@@ -22,6 +23,8 @@ pub struct Present {
     pub given: Vec<(RawFd, OwnedFd)>,
     /// The process goes on where that of the image has ended: files that have grown since are cut.
     pub succeeds: bool,
+    /// It has the locks of files again that the process of the image had.
+    pub locks: bool,
     /// The agent's listening socket.
     pub listener: OwnedFd,
 }
@@ -80,6 +83,14 @@ pub fn restore(
         open.push(fd);
     }
     close_all_but(open)?;
+    // Last of all: to close any descriptor of a file takes the process's locks on it away.
+    for descriptor in descriptors.iter().filter(|_| present.locks) {
+        for lock in &descriptor.locks {
+            lock_again(descriptor, *lock).map_err(|error| {
+                io::Error::new(error.kind(), format!("the lock that it had of {}: {error}", name(&descriptor.open)))
+            })?;
+        }
+    }
     for descriptor in descriptors.iter().filter(|descriptor| descriptor.same_as.is_none()) {
         if let Open::Epoll { watched } = &descriptor.open {
             for (fd, events, data) in watched {
@@ -90,6 +101,37 @@ pub fn restore(
         }
     }
     Ok(result)
+}
+
+/// Processes that are being killed have their locks for a moment yet.
+const LOCKING_TIME_MAX: Duration = Duration::from_secs(10);
+const LOCKING_INTERVAL: Duration = Duration::from_millis(2);
+
+fn lock_again(descriptor: &Descriptor, lock: FileLock) -> io::Result<()> {
+    let kind = if lock.is_exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+    let length = lock.last.map_or(0, |last| last.saturating_sub(lock.start).saturating_add(1));
+    let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
+    let range = libc::flock { l_type, l_whence, l_start: lock.start, l_len: length, l_pid: 0 };
+    let command = if lock.owner == LockOwner::Process { libc::F_SETLK } else { libc::F_OFD_SETLK };
+    let operation = if lock.is_exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
+    let begun = Instant::now();
+    loop {
+        let locked = match lock.owner {
+            // SAFETY: - touches no memory.
+            LockOwner::Whole => Errno::result(unsafe { libc::flock(descriptor.fd, operation | libc::LOCK_NB) }),
+            // SAFETY: - the range outlives the call.
+            _ => Errno::result(unsafe { libc::fcntl(descriptor.fd, command, &raw const range) }),
+        };
+        match locked {
+            Ok(_) => return Ok(()),
+            Err(Errno::EAGAIN | Errno::EACCES) if begun.elapsed() < LOCKING_TIME_MAX => {
+                std::thread::sleep(LOCKING_INTERVAL);
+            }
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN | Errno::EACCES) => return Err(io::Error::other("another process has one now")),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn name(open: &Open) -> String {
@@ -222,4 +264,43 @@ fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut 
     // SAFETY: - touches no memory.
     Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, descriptor.flags & STATUS) })?;
     Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{File, OpenOptions};
+
+    #[test]
+    fn locks_of_an_image_are_had_again() {
+        let path = std::env::temp_dir().join(format!("cloner-locked-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        let open = options.read(true).write(true).create(true).truncate(true);
+        let [file, other] = [open.open(&path).unwrap(), open.open(&path).unwrap()];
+        std::fs::remove_file(&path).unwrap();
+        let is_free = |file: &File, start: i64, length: i64| {
+            let (l_type, l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+            let mut range = libc::flock { l_type, l_whence, l_start: start, l_len: length, l_pid: 0 };
+            // SAFETY: - the range is valid for writing and outlives the call.
+            assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) }, 0);
+            i32::from(range.l_type) == libc::F_UNLCK
+        };
+        let lock = |owner, start, last| FileLock { owner, is_exclusive: true, start, last };
+        let locks = vec![
+            lock(LockOwner::Process, 3, Some(6)),
+            lock(LockOwner::OpenFile, 100, None),
+            lock(LockOwner::Whole, 0, None),
+        ];
+        let open = Open::Path { path: path.display().to_string(), position: 0, len: None };
+        let descriptor = Descriptor { fd: file.as_raw_fd(), flags: libc::O_RDWR, same_as: None, open, locks };
+        descriptor.locks.iter().for_each(|lock| lock_again(&descriptor, *lock).unwrap());
+        assert_eq!(
+            [(0, 3), (3, 4), (7, 93), (1000, 1)].map(|(start, length)| is_free(&other, start, length)),
+            [true, false, true, false]
+        );
+        // That of the process is the only one that is another owner's than the open file's.
+        assert!(!is_free(&file, 3, 4) && is_free(&file, 100, 0));
+        // SAFETY: - touches no memory.
+        assert_eq!(unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) }, -1);
+    }
 }

@@ -68,6 +68,8 @@ pub struct Receiver {
     /// The process of the image has ended, and this one goes on in its place: files that have grown since are cut to
     /// what they were.
     pub succeeds: bool,
+    /// It has the locks of files again that the process of the image had: no other process goes on from this image.
+    pub locks: bool,
     /// True when this process is privileged only by its user namespace.
     pub drop_capabilities: bool,
 }
@@ -108,7 +110,7 @@ pub fn receive(receiver: Receiver) -> ! {
 }
 
 fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
-    let Receiver { inputs, below, answers, complaints, listener, standard, given, succeeds, drop_capabilities } =
+    let Receiver { inputs, below, answers, complaints, listener, standard, given, succeeds, locks, drop_capabilities } =
         receiver;
     let mut answers = answers.map(FrameWriter::new);
     let mut inputs: Vec<Input> = inputs.into_iter().map(FrameReader::new).collect();
@@ -138,7 +140,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         answers.flush()?;
     }
     first.expect(Kind::Commit)?;
-    let present = files::Present { standard, given, succeeds, listener: listener.try_clone()? };
+    let present = files::Present { standard, given, succeeds, locks, listener: listener.try_clone()? };
     become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &present, drop_capabilities)
 }
 

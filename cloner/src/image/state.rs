@@ -7,7 +7,7 @@ use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the image.
-pub const IMAGE_VERSION: u32 = 6;
+pub const IMAGE_VERSION: u32 = 7;
 
 /// Who is to be copied, and what both hosts must have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,6 +302,32 @@ pub struct Descriptor {
     pub same_as: Option<i32>,
     /// What lies behind it.
     pub open: Open,
+    /// Locks of the file that were made by it, or by one that shares its open file.
+    pub locks: Vec<FileLock>,
+}
+
+/// A lock of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLock {
+    /// Whose it is.
+    pub owner: LockOwner,
+    /// Nobody else has a lock there.
+    pub is_exclusive: bool,
+    /// The first byte.
+    pub start: i64,
+    /// The last one; none for all that follow.
+    pub last: Option<i64>,
+}
+
+/// Whose a lock of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockOwner {
+    /// The process's: `fcntl`, `lockf`.
+    Process,
+    /// The open file's, of a range: `F_OFD_SETLK`.
+    OpenFile,
+    /// The open file's, of all of it: `flock`.
+    Whole,
 }
 
 /// A pipe within the process.

@@ -1,7 +1,7 @@
 //! What lies behind each descriptor of the program, or why it cannot be carried.
 
 use crate::control::Control;
-use crate::image::state::{Descriptor, Open, Pipe};
+use crate::image::state::{Descriptor, FileLock, LockOwner, Open, Pipe};
 use crate::refusal::{OfDescriptor, Refusal};
 use nix::errno::Errno;
 use serde_bytes::ByteBuf;
@@ -67,7 +67,9 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
                     }
                     None => open,
                 };
-                all.list.push(Descriptor { fd, flags, same_as, open });
+                // Those that share an open file show the same.
+                let locks = if same_as.is_none() { locks_in(&info) } else { Vec::new() };
+                all.list.push(Descriptor { fd, flags, same_as, open, locks });
             }
             // Closed since it was listed, or another one: what is there at the cut counts.
             Err(OfDescriptor::Unread { .. }) if !stopped => {}
@@ -110,6 +112,23 @@ fn settle_timers() -> io::Result<()> {
 /// The value of a line of `fdinfo`.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// The locks that `fdinfo` shows of a file.
+fn locks_in(info: &str) -> Vec<FileLock> {
+    // lock:	1: POSIX  ADVISORY  WRITE 4711 08:01:1234 0 EOF
+    let lock = |line: &str| {
+        let words: Vec<_> = line.strip_prefix("lock:")?.split_ascii_whitespace().collect();
+        let [_, kind, _, access, _, _, start, last] = words.as_slice() else { return None };
+        let owner = match *kind {
+            "POSIX" => LockOwner::Process,
+            "OFDLCK" => LockOwner::OpenFile,
+            "FLOCK" => LockOwner::Whole,
+            _ => return None,
+        };
+        Some(FileLock { owner, is_exclusive: *access == "WRITE", start: start.parse().ok()?, last: last.parse().ok() })
+    };
+    info.lines().filter_map(lock).collect()
 }
 
 fn look(
@@ -365,6 +384,37 @@ mod tests {
         let info = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data:                5  pos:0 ino:4b sdev:9\n";
         assert_eq!(watched(info), [(5, 0x19, 5)]);
         assert_eq!(field(info, "flags:"), Some("02"));
+    }
+
+    #[test]
+    fn locks_are_read_from_the_kernels_lines() {
+        use std::os::unix::fs::FileExt;
+        let path = std::env::temp_dir().join(format!("cloner-locks-{}", std::process::id()));
+        let mut options = std::fs::OpenOptions::new();
+        let open = options.read(true).write(true).create(true).truncate(true);
+        let [one, other] = [open.open(&path).unwrap(), open.open(&path).unwrap()];
+        std::fs::remove_file(&path).unwrap();
+        one.write_all_at(b"bytes", 0).unwrap();
+        let set = |file: &std::fs::File, command: i32, kind: i32, start: i64, length: i64| {
+            let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
+            let range = libc::flock { l_type, l_whence, l_start: start, l_len: length, l_pid: 0 };
+            // SAFETY: - the range outlives the call.
+            assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const range) }, 0);
+        };
+        set(&one, libc::F_SETLK, libc::F_WRLCK, 3, 4);
+        set(&one, libc::F_OFD_SETLK, libc::F_RDLCK, 100, 0);
+        // SAFETY: - touches no memory.
+        assert_eq!(unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_SH) }, 0);
+        let found = |file: &std::fs::File| {
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap();
+            let mut locks = locks_in(&info);
+            locks.sort_by_key(|lock| lock.start);
+            locks
+        };
+        let lock = |owner, is_exclusive, start, last| FileLock { owner, is_exclusive, start, last };
+        let expected = [lock(LockOwner::Process, true, 3, Some(6)), lock(LockOwner::OpenFile, false, 100, None)];
+        assert_eq!(found(&one), expected);
+        assert_eq!(found(&other), [lock(LockOwner::Whole, false, 0, None)]);
     }
 
     #[test]

@@ -115,6 +115,7 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
             standard,
             given: Vec::new(),
             succeeds: false,
+            locks: false,
             drop_capabilities: inside.drop_capabilities,
         })
     })

@@ -210,6 +210,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
             standard,
             given: Vec::new(),
             succeeds: false,
+            locks: false,
             drop_capabilities: inside.drop_capabilities,
         })
     })

@@ -190,7 +190,10 @@ impl Prepared {
     /// Starts the process that goes on from its image in a file.
     pub fn load(&self, launch: &Launch, replica: ReplicaId, image: PathBuf) -> Result<Child> {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
-        self.start((self.helper()?, None), Some(&Task::Load { image, key: self.line_key.clone() }), replica, has_input)
+        // Of several the library sees to it that one of them has them.
+        let locks = launch.world.degree(replica.rank) < 2;
+        let task = Task::Load { image, key: self.line_key.clone(), locks };
+        self.start((self.helper()?, None), Some(&task), replica, has_input)
     }
 
     /// Starts a helper that sends or saves an image.

@@ -17,8 +17,8 @@ use std::convert::Infallible;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Loads an image, and ends as its process ends.
-pub fn load(path: &Path, key: Option<&Secret>, daemon: &mut Daemon) -> Result<Infallible> {
+/// Loads an image, and ends as its process ends. With `locks` it has those of files again, before it runs.
+pub fn load(path: &Path, key: Option<&Secret>, locks: bool, daemon: &mut Daemon) -> Result<Infallible> {
     let name = path.display();
     let read = prologue(&mut FrameReader::new(line_store::reader(path, key)?));
     let prologue = read.with_context(|| format!("{name} is not an image of a process"))?;
@@ -38,6 +38,7 @@ pub fn load(path: &Path, key: Option<&Secret>, daemon: &mut Daemon) -> Result<In
             standard: given.0,
             given: given.1,
             succeeds: true,
+            locks,
             drop_capabilities: inside.drop_capabilities,
         })
     });

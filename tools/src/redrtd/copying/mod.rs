@@ -150,6 +150,8 @@ pub enum Task {
         image: PathBuf,
         /// The key with which it may be encrypted.
         key: Option<Secret>,
+        /// No other process goes on from it: the process has its locks of files again.
+        locks: bool,
     },
 }
 
@@ -355,7 +357,9 @@ pub fn help() -> Result<i32> {
             objects::store(&access, &directory, &files, &prefix, &mut daemon)
         }
         Task::Fetch { access, wanted } => objects::fetch(&access, &wanted, &mut daemon),
-        Task::Load { image, key } => load::load(&image, key.as_ref(), &mut daemon).map(|never| match never {}),
+        Task::Load { image, key, locks } => {
+            load::load(&image, key.as_ref(), locks, &mut daemon).map(|never| match never {})
+        }
     };
     match outcome {
         Ok(()) => Ok(0),

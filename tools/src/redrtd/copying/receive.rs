@@ -45,6 +45,7 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
             standard: given.0,
             given: given.1,
             succeeds: false,
+            locks: false,
             drop_capabilities: inside.drop_capabilities,
         })
     });
