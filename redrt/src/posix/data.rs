@@ -252,11 +252,17 @@ fn append(open: &Open<'_>, bytes: &[u8], digest: u64) -> Found {
         || Ok(written(bound, bytes.len())),
         || {
             let file = open.file()?;
-            let _lock = AppendLock::new(&file);
+            let lock = AppendLock::new(&file);
             let end = size_of(&file)?;
             let at = if author.is_another() { trace_of(open, bytes, bound, end)? } else { None };
-            let at = at.unwrap_or(end);
-            Ok(written(at, write_at(&file, bytes, at)?))
+            let (at, count) = match at {
+                None if lock.is_none() => write_at_end(&file, bytes, end)?,
+                at => {
+                    let at = at.unwrap_or(end);
+                    (at, write_at(&file, bytes, at)?)
+                }
+            };
+            Ok(written(at, count))
         },
     )
 }
@@ -277,22 +283,44 @@ fn size_of(file: &File) -> Result<u64, c_int> {
     file.metadata().map(|about| about.len()).map_err(|error| code(&error))
 }
 
-/// Keeps other ranks from appending. Where there are no such locks, one writes as one can.
-struct AppendLock<'a>(Option<&'a File>);
+/// Appends by the kernel's own means, which other ranks may do at the same time. Where it was, and how much.
+fn write_at_end(file: &File, bytes: &[u8], end: u64) -> Result<(u64, usize), c_int> {
+    let _passage = undo::before(Change::Write(Subject::Open(file.as_raw_fd()), end, bytes.len() as u64));
+    let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: - the kernel reads the part, which lives through the call. At -1 it moves the position behind it.
+    let (count, _) =
+        outcome(unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, -1, libc::RWF_APPEND) } as i64)?;
+    // SAFETY: - touches no memory.
+    let (position, _) = outcome(unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_CUR) })?;
+    Ok(((position - count).cast_unsigned(), count as usize))
+}
+
+/// Keeps other ranks from appending.
+struct AppendLock<'a>(&'a File);
 
 impl<'a> AppendLock<'a> {
-    fn new(file: &'a File) -> Self {
-        let locked = lock_range(file, libc::F_WRLCK, APPENDING_AT, 1);
-        Self(locked.is_ok().then_some(file))
+    /// `None` where there are no such locks, and where the program of this rank or another has locked the whole file:
+    /// it may wait for what is appended here.
+    fn new(file: &'a File) -> Option<Self> {
+        let mut range = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: APPENDING_AT,
+            l_len: 1,
+            l_pid: 0,
+        };
+        // SAFETY: - range is valid for writing and outlives the call.
+        outcome(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) }.into()).ok()?;
+        let is_free = i32::from(range.l_type) == libc::F_UNLCK || (range.l_start, range.l_len) == (APPENDING_AT, 1);
+        let locked = is_free.then(|| lock_range(file, libc::F_WRLCK, APPENDING_AT, 1));
+        locked?.ok().map(|()| Self(file))
     }
 }
 
 impl Drop for AppendLock<'_> {
     fn drop(&mut self) {
-        if let Some(file) = self.0 {
-            // What cannot be unlocked is unlocked when the file is closed.
-            let _ = lock_range(file, libc::F_UNLCK, APPENDING_AT, 1);
-        }
+        // What cannot be unlocked is unlocked when the file is closed.
+        let _ = lock_range(self.0, libc::F_UNLCK, APPENDING_AT, 1);
     }
 }
 
