@@ -18,6 +18,7 @@ use redrt_process::clock::monotonic_ns;
 use redrt_types::Tag;
 use redrt_wire::event::Parting;
 use rustc_hash::FxHasher;
+use std::cell::Cell as ThreadCell;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,6 +27,11 @@ const READINGS_PER_POLL: u32 = 64;
 
 /// A leader that asks outside and does nothing else is no more decisions ahead of its followers: they may be large.
 const AHEAD_OUTSIDE_MAX: u64 = 16;
+
+/// Something outside that cannot be had yet is tried again after so long, and after at most so long when it has been in
+/// vain for a while.
+const ATTEMPT_PAUSE_NS_MIN: u64 = 100_000;
+const ATTEMPT_PAUSE_NS_MAX: u64 = 4_000_000;
 
 /// What is asked for: the kind of call, and digests of its arguments and of what it writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -342,6 +348,12 @@ pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
 /// before its siblings hold the answer, the next one acts again, and nobody has seen a consequence of the first time
 /// (output commit). So what `act` does must be the same when it is done twice, and short, and nothing that others see.
 pub fn outside(arguments: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+    outside_once_possible(arguments, || Some(act()))
+}
+
+/// The same of something that may not answer yet: the leader asks again, in intervals, and is free meanwhile for what
+/// others need of it.
+pub fn outside_once_possible(arguments: u64, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
     let ask = Ask { call: Call::Observe, arguments, data: 0 };
     ask_outside(ask, |engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
 }
@@ -355,24 +367,52 @@ pub fn outside(arguments: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
 /// In a rank of three replicas or more it is done when a majority asks for the same change. `arguments`: digest of what
 /// it is; `data`: of the bytes that are written.
 pub fn effect(arguments: u64, data: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+    effect_once_possible(arguments, data, || Some(act()))
+}
+
+/// The same of a change that may not be possible yet, as the lock of a file that another process has.
+pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
     let change = || {
-        let answer = act();
+        let answer = act()?;
         faults::after_change();
-        answer
+        Some(answer)
     };
     let stream = threads::stream();
     let ask = Ask { call: Call::Change, arguments, data };
     ask_outside(ask, |engine| engine.unstable_count() == 0 && engine.is_backed(stream), change)
 }
 
-fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
-    let cell = engine::cell();
-    if !cell.lock().is_replicated() {
-        return act();
+/// When something outside is tried again.
+#[derive(Default)]
+struct Attempts {
+    next_ns: ThreadCell<u64>,
+    pause_ns: ThreadCell<u64>,
+}
+
+impl Attempts {
+    /// Tries it if it is time. The thread that waits looks again at the next time.
+    fn attempt<T>(&self, engine: &mut Engine, act: impl FnOnce() -> Option<T>) -> Option<T> {
+        let now = monotonic_ns();
+        if now >= self.next_ns.get() {
+            if let Some(found) = act() {
+                return Some(found);
+            }
+            self.pause_ns.set((2 * self.pause_ns.get()).clamp(ATTEMPT_PAUSE_NS_MIN, ATTEMPT_PAUSE_NS_MAX));
+            self.next_ns.set(now + self.pause_ns.get());
+        }
+        engine::cell().set_alarm(engine, self.next_ns.get());
+        None
     }
+}
+
+fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
+    let (cell, attempts) = (engine::cell(), Attempts::default());
+    if !cell.lock().is_replicated() {
+        return std::iter::from_fn(|| Some(act())).flatten().next().expect("it has an answer in the end");
+    }
+    // The engine is held, so that no copy is made in the midst of it.
     if !needs_decisions(false) {
-        let _engine = cell.lock();
-        return act();
+        return cell.wait_for(|engine| attempts.attempt(engine, &act));
     }
     // A program may do nothing but ask, and its followers' answers fill its inbox.
     process_local! {
@@ -390,7 +430,7 @@ fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -
                 engine.flush();
                 return None;
             }
-            let answer = act();
+            let answer = attempts.attempt(engine, &act)?;
             Some((Outcome::Bytes(answer.clone()), answer))
         },
         |_, outcome| match outcome {

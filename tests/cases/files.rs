@@ -1,6 +1,6 @@
 //! Files: what is written once must be there once, whichever replica dies in the midst of it.
 
-use redrt_tests::{Job, Program, Random, compile_source};
+use redrt_tests::{Job, Program, Random, compile_case, compile_source};
 
 #[test]
 fn files_are_right_after_any_loss() {
@@ -42,6 +42,27 @@ fn files_are_right_when_writer_after_writer_dies() {
         let lost = ended.summary["lost"].as_array().map_or(0, Vec::len);
         if lost != 4 {
             ended.fail(&format!("{lost} replicas lost instead of four"));
+        }
+    }
+}
+
+/// Two ranks count in one file. Leaders die when they have locked, written or unlocked something that no sibling knows
+/// of, before a send, and one after the other.
+#[test]
+fn what_is_counted_under_a_lock_is_right_whoever_dies() {
+    let (program, mut random) = (compile_case("locked"), Random::from_environment());
+    let directory = tempfile::tempdir().expect("a directory for the file");
+    for which in ["fcntl", "lockf", "flock", "ofd"] {
+        for faults in [&[][..], &["file#"], &["#"], &["file#", "file#"]] {
+            let degree = faults.len() as u16 + 1;
+            let file = directory.path().join(format!("{which}-{degree}")).display().to_string();
+            let job = Job::new(2, &program).degree(degree).arguments(&[&file, which, "40"]);
+            let job = faults.iter().zip(0..).fold(job, |job, (what, index)| {
+                job.inject(&format!("kill:0.{index}@{what}{}", random.from_one_to(35)))
+            });
+            let ended = job.run().ended_well();
+            assert_eq!(ended.out.lines().last(), Some("80"), "{which}, {faults:?}: {ended}");
+            std::fs::remove_file(&file).expect("the program has made it");
         }
     }
 }

@@ -64,7 +64,7 @@ use redrt_sync::biased::{Biased, Guard};
 use redrt_sync::fence;
 use redrt_transport::Landings;
 use redrt_transport::network::{Incoming, Opened};
-use redrt_types::{ProcessIndex, ReplicaId, View, VirtualRank, World};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::control::Passive;
 use refusal::Fault;
 use replication::Replication;
@@ -716,6 +716,21 @@ impl Cell {
             engine.waiters.stir();
             self.others.notify_all();
         }
+    }
+
+    /// The other live replicas of this rank, each in its life, and whether this one decides for all of them. Also in a
+    /// copy that has no place yet.
+    pub fn siblings(&self) -> (Vec<(ProcessIndex, Incarnation)>, bool) {
+        let mut engine = self.lock_at_any_time();
+        if engine.replication.is_none() {
+            return (Vec::new(), false);
+        }
+        let (me, leads) = (engine.me, engine.is_deciding());
+        let view = engine.replication().view();
+        let others = view.live(me.rank).filter(|other| *other != me);
+        let lives = others.filter_map(|other| Some((other, view.member(other)?.incarnation))).collect::<Vec<_>>();
+        let lives = lives.into_iter().map(|(other, life)| (engine.world.process(other), life));
+        (lives.collect(), leads)
     }
 
     /// Changes the membership.

@@ -3,6 +3,7 @@
 use crate::dynamic::{checkpoint, redrun as dynamic};
 use crate::links::listening;
 use crate::mutation::{self, Mutation};
+use crate::posix;
 use crate::runtime::control::Control;
 use crate::runtime::{Job, abort, job, leave, threads, workers};
 use crate::undo;
@@ -92,6 +93,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
                 return abort(1, "the daemon on this host sent a view of another job".to_owned());
             }
             cell.apply_view(view);
+            posix::meet();
         }
         ToAgent::Cards(cards) => {
             cell.set_cards(cards);

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::dynamic;
 use crate::faults;
 use crate::links::{self, listening};
+use crate::posix;
 use crate::runtime::control::{Control, Hushed};
 use crate::runtime::{Job, job, set_job, workers};
 use crate::undo::{self, Still};
@@ -200,6 +201,8 @@ unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     if let Err(error) = become_copy(&mut hushed, &mut held) {
         complain(&error);
     }
+    drop(held);
+    heed_all(hushed.end());
 }
 
 /// Without the standard library's lock on the stream, which another thread may have held.
@@ -227,7 +230,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let CopyPlace { me, incarnation, host, host_number, core_sharers, listen, is_restored, undo } = place;
+    let CopyPlace { me, incarnation, host, host_number, core_sharers, listen, is_restored, leads, undo } = place;
     let welcome = Welcome {
         me,
         incarnation,
@@ -269,7 +272,16 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         Some(place) if is_restored => undo::begin_here(&place),
         place => undo::become_copy(place.as_ref()),
     }
-    hushed.send(&FromAgent::Ready(card))
+    posix::become_copy(leads);
+    hushed.send(&FromAgent::Ready(card))?;
+    // Others may have yet to lock what they had locked, and a thread that waits in the kernel would have it before.
+    let mut waits = goes_on_in_place;
+    while waits {
+        let message = hushed.receive()?;
+        waits = !matches!(message, ToAgent::Cards(_));
+        hushed.put_aside(message);
+    }
+    Ok(())
 }
 
 /// Whether it is a place of this process's rank in this job.

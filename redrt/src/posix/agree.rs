@@ -1,12 +1,17 @@
 //! Outcomes of operations on files, as decisions.
 
-use super::{is_agreed, writes_alone};
+use super::{is_agreed, locks, writes_alone};
 use crate::decide;
 use crate::runtime::call::{Call, Operation};
+use redrt_process::pause;
 use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
+use std::time::Duration;
+
+/// After `MPI_Finalize`: how long until something that another process keeps from being done is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What an operation came to: an error number, or a number and bytes.
 pub type Found = Result<(i64, Vec<u8>), c_int>;
@@ -64,7 +69,10 @@ pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
         here.set(Some(descriptors::copy_number()));
         encode(&act())
     };
-    let answer = if is_agreed() { decide::outside(ARGUMENTS.get(), run) } else { run() };
+    let answer = match is_agreed() {
+        true => decide::outside_once_possible(ARGUMENTS.get(), || locks::are_in_place().then(run)),
+        false => run(),
+    };
     (decode(&answer), Author(here.get()))
 }
 
@@ -79,12 +87,21 @@ pub fn perform(silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Fou
 
 /// The same of bytes with this digest.
 pub fn perform_writing(data: u64, silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
+    if is_agreed() || writes_alone() { perform_once_possible(data, || Some(act())) } else { silently() }
+}
+
+/// The same of something that may not be possible yet: the leader tries again until it is. `data`: digest of what the
+/// call's arguments point to.
+pub fn perform_once_possible(data: u64, act: impl Fn() -> Option<Found>) -> Found {
     if is_agreed() {
-        decode(&decide::effect(ARGUMENTS.get(), data, || encode(&act())))
-    } else if writes_alone() {
-        act()
-    } else {
-        silently()
+        let run = || if locks::are_in_place() { act().map(|found| encode(&found)) } else { None };
+        return decode(&decide::effect_once_possible(ARGUMENTS.get(), data, run));
+    }
+    loop {
+        match act() {
+            Some(found) => return found,
+            None => pause::sleep(RETRY_INTERVAL),
+        }
     }
 }
 

@@ -40,6 +40,9 @@ struct Handle {
 }
 
 impl Identity {
+    /// How long one is, as it is told.
+    pub const BYTES: usize = 24;
+
     /// Of what a path names in a directory, with the flags of `statx`. Also gives its type and mode.
     pub fn at(directory: c_int, path: &CStr, flags: c_int) -> Result<(Self, u32), c_int> {
         // SAFETY: - all zeros are a statx.

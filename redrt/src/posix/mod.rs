@@ -14,9 +14,10 @@
 //! are written at a position that was agreed, a name is looked at first (agreed), and a replica that finds it changed
 //! after that knows that its predecessor did it.
 //!
-//! A follower has another descriptor under the same number, of memory that nobody reads. The file is opened there when
-//! it becomes the leader (`table::Description::file`), so it must know by what name: renaming and removing an open file
-//! is followed.
+//! A follower has another descriptor under the same number, of memory that nobody reads. The file takes its place when
+//! this replica becomes the leader (`table::Description::file`): by a descriptor that the leader sent when it opened
+//! the file, if both are on one host (`lend`), else it is opened by its name. So renaming and removing an open file is
+//! followed.
 //!
 //! After `MPI_Finalize` nothing can be agreed. The replica that led then writes alone, see `finish`.
 
@@ -26,10 +27,14 @@ mod attributes;
 mod data;
 mod directories;
 mod identity;
+mod lend;
 mod listing;
+mod locks;
 mod names;
 mod open;
 mod paths;
+mod ranges;
+mod reopen;
 mod status;
 mod table;
 
@@ -42,6 +47,7 @@ use redrt_wire::control::{CLONER_FD_VARIABLE, Files};
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 /// Before `MPI_Init`, and in jobs where files are left alone.
 const ABSENT: u8 = 0;
@@ -58,6 +64,11 @@ process_local! {
 
 /// Nothing is agreed at any time.
 const ALONE: u8 = 4;
+
+/// After a return all processes had their locks at the same time before: if another program has one of them now, the
+/// job goes on, and the call that touches a file waits.
+const LOCKING_TIME_MAX: Duration = Duration::from_secs(10);
+const LOCKING_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What is done about a call.
 enum Done {
@@ -85,6 +96,8 @@ pub fn begin() {
         }
         return;
     }
+    lend::begin();
+    meet();
     table::adopt_open_files();
     PHASE.store(AGREED, Ordering::Release);
     if preload::install_files(Some(answer), false) == Some(false) && welcome.me.index.0 == 0 && welcome.me.rank.0 == 0 {
@@ -111,6 +124,32 @@ pub fn finish() {
     let writer = decide::value(me);
     let is_writer = u64::from(engine::cell().lock().me.index.0) == writer;
     PHASE.store(if is_writer { WRITER } else { SILENT }, Ordering::Release);
+    if !is_writer {
+        locks::end();
+    }
+}
+
+/// There is another view: new siblings get what this process has open, if it is the leader. If it has just become that,
+/// it gets the locks of the program.
+pub fn meet() {
+    let (siblings, leads) = engine::cell().siblings();
+    lend::meet(siblings, leads);
+    if leads && is_agreed() {
+        locks::are_in_place();
+    }
+}
+
+/// This process has become another's copy. If it goes on from a line as the leader of its rank, all wait until it has
+/// the locks of the program again.
+pub fn become_copy(leads: bool) {
+    if !is_agreed() {
+        return;
+    }
+    lend::begin();
+    let begun = Instant::now();
+    while leads && !locks::are_in_place() && begun.elapsed() < LOCKING_TIME_MAX {
+        std::thread::sleep(LOCKING_INTERVAL);
+    }
 }
 
 /// Whether outcomes are agreed now.
@@ -185,10 +224,16 @@ fn carry_out(call: &Call) -> Outcome {
         Operation::SymbolicLink => names::symbolic_link(call),
         Operation::MakeDirectory => names::make_directory(call),
         Operation::Truncate => names::change(call),
-        Operation::ChangeMode | Operation::ChangeOwner | Operation::SetTimes => match call.path.is_null() {
-            true => data::change(call),
-            false => names::change(call),
-        },
+        Operation::ChangeMode | Operation::ChangeOwner | Operation::SetTimes => {
+            let changed = if call.path.is_null() { data::change(call) } else { names::change(call) }?;
+            let may_be_run = call.operation == Operation::ChangeMode && call.mode & 0o111 != 0;
+            if may_be_run && matches!(changed, Done::Answered(_)) {
+                table::await_siblings();
+            }
+            Ok(changed)
+        }
+        Operation::Lock => locks::control(call),
+        Operation::LockWhole => locks::lock_whole(call),
         Operation::GetAttribute | Operation::ListAttributes => attributes::look(call),
         Operation::SetAttribute | Operation::RemoveAttribute => attributes::change(call),
     }

@@ -80,7 +80,8 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     if linked.is_ok() {
         for shared in open {
             let mut description = lock(&shared);
-            (description.path, description.is_kept) = (kept.clone(), true);
+            description.rename(kept.clone());
+            description.is_kept = true;
             description.refresh(&shared);
         }
     }
@@ -103,7 +104,7 @@ fn move_kept_files(directory: &Path) {
             moved => moved,
         });
         if moved.is_ok() {
-            description.path = kept;
+            description.rename(kept);
             description.refresh(&shared);
         }
     }
@@ -133,11 +134,13 @@ pub fn rename(call: &Call) -> Outcome {
     for shared in table::all() {
         let mut description = lock(&shared);
         if let Ok(rest) = description.path.strip_prefix(&path) {
-            description.path = if rest.as_os_str().is_empty() { new_path.clone() } else { new_path.join(rest) };
+            let now = if rest.as_os_str().is_empty() { new_path.clone() } else { new_path.join(rest) };
+            description.rename(now);
         } else if let Ok(rest) = description.path.strip_prefix(&new_path)
             && exchanges
         {
-            description.path = if rest.as_os_str().is_empty() { path.clone() } else { path.join(rest) };
+            let now = if rest.as_os_str().is_empty() { path.clone() } else { path.join(rest) };
+            description.rename(now);
         }
     }
     Ok(Done::Answered(0))

@@ -11,8 +11,9 @@
 //! also when two ranks are after the same name, and a replica that finds something there can tell whether it is what
 //! its predecessor has linked.
 
-use super::agree::{Author, Found, errno, observe, outcome, perform};
+use super::agree::{Author, Found, errno, observe, outcome, perform, perform_once_possible};
 use super::identity::Identity;
+use super::lend::{self, Loan, Token};
 use super::table::{self, Description, OPENING};
 use super::{Done, Outcome, alone, directories, is_agreed, path_of, paths};
 use crate::runtime::call::Call;
@@ -124,7 +125,7 @@ pub fn open(call: &Call) -> Outcome {
     let changes = creates || flags & (libc::O_TRUNC | libc::O_ACCMODE) != 0;
     if super::is_silent() {
         // What it would write another replica writes. What it reads is there.
-        return if changes { hand_out(None, path, flags, Identity::default()) } else { Ok(Done::Left) };
+        return if changes { hand_out(None, path, flags, (Identity::default(), None)) } else { Ok(Done::Left) };
     }
     let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
     match seen {
@@ -134,21 +135,19 @@ pub fn open(call: &Call) -> Outcome {
         Seen::Absent if !creates => return Err(libc::ENOENT),
         Seen::Absent | Seen::File(_) => {}
     }
-    let made = Cell::new(None);
-    let keep = |fd: Result<RawFd, c_int>| {
-        let fd = fd?;
-        made.set(Some(fd));
-        Identity::of(fd).map(|identity| (0, identity.encode()))
-    };
+    let made = Made::default();
     let opened = if exclusive {
-        open_exclusively(&name, call, author, &path, keep)
+        open_exclusively(&name, call, author, &path, &made)
     } else if changes {
-        perform(|| Err(libc::EIO), || keep(open_here(&name, flags & !libc::O_APPEND, call.mode)))
+        perform_once_possible(0, || made.lend(|| open_here(&name, flags & !libc::O_APPEND, call.mode)))
     } else {
-        observe(|| keep(open_here(&name, flags, call.mode))).0
+        observe(|| made.keep(open_here(&name, flags, call.mode))).0
     };
-    let identity = Identity::decode(&opened?.1).ok_or(libc::EIO)?;
-    let handed_out = hand_out(made.get(), path, flags, identity);
+    let (_, opened) = opened?;
+    let identity = Identity::decode(&opened).ok_or(libc::EIO)?;
+    let token = opened.get(Identity::BYTES..).and_then(|token| token.try_into().ok());
+    let made = made.fd;
+    let handed_out = hand_out(made.get(), path, flags, (identity, token));
     if exclusive && let Some(shared) = made.get().and_then(table::find) {
         // It was opened by a name that is gone.
         lock(&shared).refresh(&shared);
@@ -156,10 +155,41 @@ pub fn open(call: &Call) -> Outcome {
     handed_out
 }
 
+/// The descriptor that this replica has opened as the leader, if it has.
+#[derive(Default)]
+struct Made {
+    fd: Cell<Option<RawFd>>,
+}
+
+impl Made {
+    fn keep(&self, fd: Result<RawFd, c_int>) -> Found {
+        let fd = fd?;
+        self.fd.set(Some(fd));
+        Identity::of(fd).map(|identity| (0, identity.encode()))
+    }
+
+    /// The same of a file that is written: siblings get the descriptor, since they may not be able to open the file
+    /// later. `None` when one of them has no room for it yet.
+    fn lend(&self, open: impl FnOnce() -> Result<RawFd, c_int>) -> Option<Found> {
+        let (fd, identity) = match self.keep(self.fd.get().map_or_else(open, Ok)).map(|(_, identity)| identity) {
+            Ok(identity) => (self.fd.get()?, identity),
+            Err(error) => return Some(Err(error)),
+        };
+        let lent = match Loan::of(fd).map(lend::lend) {
+            Some(Err(refusal)) if refusal.is_full => return None,
+            Some(Ok(token)) => Some(token),
+            Some(Err(_)) | None => None,
+        };
+        Some(Ok((0, identity.into_iter().chain(lent.into_iter().flatten()).collect())))
+    }
+}
+
 /// The descriptor that the program gets.
-fn hand_out(made: Option<RawFd>, path: PathBuf, flags: c_int, identity: Identity) -> Outcome {
+fn hand_out(made: Option<RawFd>, path: PathBuf, flags: c_int, file: (Identity, Option<Token>)) -> Outcome {
     let fd = made.map_or_else(|| table::stand_in(flags), Ok)?;
-    let description = Description { is_here: made.is_some(), ..Description::new(path, flags, identity) };
+    let description = Description { is_here: made.is_some(), token: file.1, ..Description::new(path, flags, file.0) };
+    // What was sent is taken from the queue, which has little room.
+    file.1.map(lend::find);
     table::insert(fd, Arc::new(Mutex::new(description)));
     Ok(Done::Answered(fd.into()))
 }
@@ -184,17 +214,11 @@ pub fn close_here(fd: RawFd) {
     unsafe { libc::close(fd) };
 }
 
-fn open_exclusively(
-    name: &CStr,
-    call: &Call,
-    author: Author,
-    path: &Path,
-    keep: impl Fn(Result<RawFd, c_int>) -> Found,
-) -> Found {
+fn open_exclusively(name: &CStr, call: &Call, author: Author, path: &Path, made: &Made) -> Found {
     let own_path = own_name(path);
     let own = paths::as_c(&own_path);
     let flags = call.flags & !libc::O_APPEND;
-    let opened = perform(|| Err(libc::EIO), || keep(link_new(&own, name, flags, call.mode, author)));
+    let opened = perform_once_possible(0, || made.lend(|| link_new(&own, name, flags, call.mode, author)));
     // ENOENT is fine: it was already unlinked.
     let _ = perform(
         || Ok((0, Vec::new())),

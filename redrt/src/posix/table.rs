@@ -5,17 +5,22 @@
 
 use super::agree::{errno, outcome, perform};
 use super::identity::Identity;
+use super::lend::{self, Token};
 use super::listing::Listing;
-use super::{Done, Outcome, paths};
+use super::reopen::{open_as_allowed, open_by_name};
+use super::{Done, Outcome, is_agreed, locks, paths};
+use crate::decide;
 use crate::objects::host;
 use crate::runtime::call::Call;
 use crate::undo;
 use file_undo::Change;
 use redrt_process::lock;
 use redrt_transport::descriptors;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +47,8 @@ pub struct Description {
     pub was_mapped: bool,
     /// Of a directory: what is in it.
     pub listing: Option<Listing>,
+    /// By which siblings on the same host have a descriptor of the leader's.
+    pub token: Option<Token>,
 }
 
 impl Description {
@@ -49,7 +56,7 @@ impl Description {
     pub fn new(path: PathBuf, flags: c_int, identity: Identity) -> Self {
         let (is_here, is_kept, was_mapped) = (false, false, false);
         let flags = flags & !OPENING;
-        Self { path, flags, position: 0, identity, is_here, is_kept, was_mapped, listing: None }
+        Self { path, flags, position: 0, identity, is_here, is_kept, was_mapped, listing: None, token: None }
     }
 
     /// Whether what is written goes to the end.
@@ -62,15 +69,24 @@ impl Description {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// A descriptor of the file itself, `fd` being one that stands for it. It is opened if this process has only
-    /// followed so far.
+    /// The file has another name now.
+    pub fn rename(&mut self, path: PathBuf) {
+        locks::renamed(self.identity, &path);
+        self.path = path;
+    }
+
+    /// A descriptor of the file itself, `fd` being one that stands for it. If this process has only followed so far it
+    /// is the one that the leader has sent, or the file is opened.
     pub fn file(&mut self, shared: &Shared, fd: RawFd) -> Result<RawFd, c_int> {
         if !self.is_here {
-            self.reopen(shared).inspect_err(|error| match *error {
-                // Directories may have been removed.
-                _ if self.listing.is_some() => {}
-                libc::ESTALE => self.complain("another file has its name"),
-                error => self.complain(&std::io::Error::from_raw_os_error(error).to_string()),
+            let lent = self.token.and_then(lend::find).map_or(Err(libc::ENOENT), |lent| put_in_place(shared, lent));
+            lent.or_else(|_| self.replace(shared, open_by_name(&self.path, self.flags))).inspect_err(|error| {
+                match *error {
+                    // Directories may have been removed.
+                    _ if self.listing.is_some() => {}
+                    libc::ESTALE => self.complain("another file has its name"),
+                    error => self.complain(&std::io::Error::from_raw_os_error(error).to_string()),
+                }
             })?;
             self.is_here = true;
         }
@@ -82,34 +98,26 @@ impl Description {
     /// as it is.
     pub fn refresh(&self, shared: &Shared) {
         if self.is_here {
-            let _ = self.reopen(shared);
+            let _ = self.replace(shared, open_as_allowed(&self.path, self.flags));
         }
     }
 
-    fn reopen(&self, shared: &Shared) -> Result<(), c_int> {
-        let path = paths::as_c(&self.path);
-        // What is appended is written by position.
-        let flags = self.flags & !(OPENING | libc::O_APPEND) | libc::O_CLOEXEC;
-        // SAFETY: - path ends with NUL.
-        let file = unsafe { libc::open(path.as_ptr(), flags) };
-        if file < 0 {
-            return Err(errno());
-        }
-        // SAFETY: - just made, and nobody else's.
-        let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(file) });
+    fn replace(&self, shared: &Shared, file: Result<File, c_int>) -> Result<(), c_int> {
+        let file = file?;
         if Identity::of(file.as_raw_fd())? != self.identity {
             return Err(libc::ESTALE);
         }
-        for number in numbers_of(shared) {
-            // SAFETY: - touches no memory.
-            let closes = unsafe { libc::fcntl(number, libc::F_GETFD) } & libc::FD_CLOEXEC != 0;
-            let flags = if closes { libc::O_CLOEXEC } else { 0 };
-            // SAFETY: - puts the file in the place of memory that stands for it.
-            if unsafe { libc::dup3(file.as_raw_fd(), number, flags) } < 0 {
-                return Err(errno());
-            }
+        put_in_place(shared, file.as_raw_fd())
+    }
+
+    /// It has no descriptor any more.
+    fn end(&self) {
+        if let Some(token) = self.token {
+            lend::forget(token);
         }
-        Ok(())
+        if self.is_kept {
+            forget_kept(&self.path);
+        }
     }
 
     fn complain(&self, why: &str) {
@@ -128,6 +136,34 @@ impl Description {
             unsafe { libc::lseek(fd, self.position.cast_signed(), libc::SEEK_SET) };
         }
     }
+}
+
+/// How long an open file is, as agreed.
+pub fn size(shared: &Shared, fd: RawFd) -> Result<i64, c_int> {
+    let description = RefCell::new(lock(shared));
+    let look = || {
+        let fd = description.borrow_mut().file(shared, fd)?;
+        // SAFETY: - all zeros are a status.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: - valid for writing.
+        outcome(unsafe { libc::fstat(fd, &raw mut status) }.into())?;
+        Ok((status.st_size, Vec::new()))
+    };
+    super::agree::observe(look).0.map(|(size, _)| size)
+}
+
+/// Puts a file behind all descriptors of a description.
+fn put_in_place(shared: &Shared, file: RawFd) -> Result<(), c_int> {
+    for number in numbers_of(shared) {
+        // SAFETY: - touches no memory.
+        let closes = unsafe { libc::fcntl(number, libc::F_GETFD) } & libc::FD_CLOEXEC != 0;
+        let flags = if closes { libc::O_CLOEXEC } else { 0 };
+        // SAFETY: - puts the file in the place of memory that stands for it.
+        if unsafe { libc::dup3(file, number, flags) } < 0 {
+            return Err(errno());
+        }
+    }
+    Ok(())
 }
 
 /// An open file, shared by all its descriptors.
@@ -199,19 +235,39 @@ pub fn stand_in(flags: c_int) -> Result<RawFd, c_int> {
 pub fn close(fd: RawFd) -> Outcome {
     let Some(shared) = remove(fd) else { return Ok(Done::Left) };
     let is_last = Arc::strong_count(&shared) == 1;
+    locks::closed(&shared, is_last);
+    let may_be_run = is_last && is_executable(fd);
     // SAFETY: - a descriptor of the program, which closes it.
     let closed = unsafe { libc::close(fd) };
     let error = (closed < 0).then(errno);
     let description = lock(&shared);
-    if is_last && description.is_kept {
-        forget_kept(&description.path);
+    if is_last {
+        description.end();
     }
     // The kernel says here what it could not write on a network's file system. Who only follows has nothing to say.
     if is_last && description.writes() {
-        let said = || error.map_or(Ok((0, Vec::new())), Err);
-        super::agree::observe(said).0?;
+        let said = || error.map_or(Ok((may_be_run.into(), Vec::new())), Err);
+        drop(description);
+        if super::agree::observe(said).0?.0 != 0 {
+            await_siblings();
+        }
     }
     Ok(Done::Answered(0))
+}
+
+fn is_executable(fd: RawFd) -> bool {
+    // SAFETY: - all zeros are a status.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: - valid for writing.
+    unsafe { libc::fstat(fd, &raw mut status) == 0 && status.st_mode & 0o111 != 0 }
+}
+
+/// What the program has written may be a program that it runs now, and the kernel runs none that somebody has open for
+/// writing: siblings that have yet to close it have descriptors of it.
+pub fn await_siblings() {
+    if is_agreed() {
+        decide::unanimously(|| true);
+    }
 }
 
 /// `dup`, `dup2`, `dup3`, `fcntl(F_DUPFD)`.
@@ -236,9 +292,10 @@ pub fn duplicate(call: &Call) -> Outcome {
     }
     // What was there is closed, as close(2) does it, but for the number, which is taken.
     if let Some(former) = remove(made) {
-        let description = lock(&former);
-        if Arc::strong_count(&former) == 1 && description.is_kept {
-            forget_kept(&description.path);
+        let is_last = Arc::strong_count(&former) == 1;
+        locks::closed(&former, is_last);
+        if is_last {
+            lock(&former).end();
         }
     }
     if let Some(shared) = shared {

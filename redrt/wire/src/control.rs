@@ -264,6 +264,8 @@ pub struct CopyPlace {
     pub listen: SocketAddr,
     /// Whether it goes on as the process that its image is of, with the whole job: `me` is who it was.
     pub is_restored: bool,
+    /// It will be the leader of its rank then, and has to have its locks of files before others go on.
+    pub leads: bool,
     /// Then also where it writes down what it changes in files.
     pub undo: Option<UndoPlace>,
 }

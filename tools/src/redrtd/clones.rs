@@ -274,6 +274,7 @@ impl Daemon {
             core_sharers: alive.max(job.launch.replicas_on(host_number).count() as u32),
             listen: SocketAddr::from((self.post.address(), 0)),
             is_restored,
+            leads: is_restored && job.launch.view.leader(child.replica.rank) == Some(child.replica),
             undo: match (&job.launch.restore, is_restored) {
                 (Some(restore), true) => restore.undo(host_number),
                 _ => self.undo.clone(),

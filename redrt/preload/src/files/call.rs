@@ -69,6 +69,10 @@ pub enum Operation {
     GetFlags,
     /// `fcntl(F_SETFL)`: `fd`, `flags`.
     SetFlags,
+    /// `fcntl` with a command about locks of ranges: `fd`, `flags` is the command, `buffer` a `struct flock`.
+    Lock,
+    /// `flock`: `fd`, `flags`.
+    LockWhole,
     /// The file is about to be mapped: `fd`, `flags`, `mode` is the protection. Always left to the caller.
     Map,
     /// `readdir` of the directory that is open as `fd`: the address of the entry, 0 at the end.

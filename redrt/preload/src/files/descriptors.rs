@@ -82,6 +82,8 @@ interpose! {
     fn fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int => Allocate {
         fd, mode: mode as u32, offset, length
     };
+    fn flock(fd: c_int, operation: c_int) -> c_int => LockWhole { fd, flags: operation };
+
     fn fsync(fd: c_int) -> c_int => Synchronize { fd };
     fn fdatasync(fd: c_int) -> c_int => Synchronize { fd };
 }
@@ -150,10 +152,49 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Option<i64> {
         libc::F_SETFL => Call { flags: argument as c_int, ..blank(Operation::SetFlags) },
         libc::F_DUPFD => Call { offset: argument, ..blank(Operation::Duplicate) },
         libc::F_DUPFD_CLOEXEC => Call { offset: argument, flags: libc::O_CLOEXEC, ..blank(Operation::Duplicate) },
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
+            Call { flags: command, buffer: argument as *mut c_void, ..blank(Operation::Lock) }
+        }
         _ => return None,
     };
     ask(&mut call)
 }
+
+/// `lockf`, which the C library makes of `fcntl` within itself. `None` when it is the C library's.
+fn lock_from_here(fd: c_int, command: c_int, length: off_t) -> Option<c_int> {
+    let (kind, how) = match command {
+        libc::F_LOCK => (libc::F_WRLCK, libc::F_SETLKW),
+        libc::F_TLOCK => (libc::F_WRLCK, libc::F_SETLK),
+        libc::F_ULOCK => (libc::F_UNLCK, libc::F_SETLK),
+        libc::F_TEST => (libc::F_RDLCK, libc::F_GETLK),
+        _ => return None,
+    };
+    let (l_type, l_whence) = (kind as i16, libc::SEEK_CUR as i16);
+    let mut range = libc::flock { l_type, l_whence, l_start: 0, l_len: length, l_pid: 0 };
+    let result = control(fd, how, &raw mut range as c_long)? as c_int;
+    if command == libc::F_TEST && result == 0 && c_int::from(range.l_type) != libc::F_UNLCK {
+        real::set_errno(libc::EACCES);
+        return Some(-1);
+    }
+    Some(result)
+}
+
+/// Interposes `lockf`.
+macro_rules! locks {
+    ($($name:ident)+) => { $(
+        /// Replaces the C library's.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, length: off_t) -> c_int {
+            lock_from_here(fd, command, length)
+                .unwrap_or_else(|| next!($name(fd => c_int, command => c_int, length => off_t) -> c_int, -1))
+        }
+    )+ };
+}
+
+locks!(lockf lockf64);
 
 /// Replaces the C library's, which is variadic: what was not given is not looked at.
 ///

@@ -1,0 +1,474 @@
+//! Locks of files: `fcntl`, `lockf`, `flock`, and those of open files (`F_OFD_SETLK`).
+//!
+//! ```text
+//!   leader    tries, again and again, without holding anything up ── has it ──▶ decision: the lock, and a token
+//!   follower  waits for that                                                       └──▶ keeps the leader's descriptor
+//! ```
+//! The leader has the lock in the kernel, and no other replica ever asks for it there: siblings would lock each other
+//! out. Which locks the program has is memory of the process, the same in all replicas, in copies, and in what goes on
+//! from a line.
+//!
+//! In the kernel all are locks of open files: those of `flock` and of `F_OFD_…` are of the program's own open file.
+//! Those of `fcntl` and `lockf` belong to the process, whatever descriptor they were made by; in the kernel they are of
+//! an open file of the library's, one for each file. Siblings on the same host have a descriptor of it (`lend`), so the
+//! locks outlive the leader. Where there is none, a process that becomes the leader locks again what the program has
+//! locked, and the program's files are not touched before it has succeeded ([`are_in_place`]).
+
+use super::agree::{self, Found, observe, outcome};
+use super::identity::Identity;
+use super::lend::{self, Loan, Token};
+use super::ranges::{END, Range, Ranges, resolve};
+use super::table::{self, Shared, find};
+use super::{Done, Outcome, is_silent, reopen};
+use crate::decide;
+use crate::objects::host;
+use crate::runtime::call::Call;
+use crate::undo;
+use redrt_process::lock;
+use redrt_transport::descriptors;
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+
+#[cfg(test)]
+mod tests;
+
+/// Whose a lock is, as the program means it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Key {
+    /// The process's, on a file.
+    Process(Identity),
+    /// An open file's: where its description is.
+    Description(usize),
+}
+
+/// Somebody who has locks on a file.
+struct Owner {
+    key: Key,
+    path: PathBuf,
+    identity: Identity,
+    /// With which the file can be opened again.
+    access: c_int,
+    ranges: Ranges,
+    /// The lock of `flock`: whether nobody else has one.
+    whole: Option<bool>,
+    /// What has the locks in the kernel.
+    locker: Locker,
+}
+
+/// What has an owner's locks in the kernel.
+enum Locker {
+    /// Nothing, in this process.
+    None,
+    /// A descriptor that siblings have too.
+    Lent(Token),
+    /// A descriptor of this process.
+    Own(Loan),
+    /// There are none any more, which was said.
+    Lost,
+}
+
+process_local! {
+    static OWNERS: Mutex<Vec<Owner>> = const { Mutex::new(Vec::new()) };
+    /// How many there are, so that programs without locks pay nothing.
+    static COUNT: AtomicUsize = const { AtomicUsize::new(0) };
+}
+
+/// What is done to an owner's locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    Lock(Range),
+    Unlock(i64, i64),
+    /// `flock`.
+    Whole(Option<bool>),
+}
+
+impl Change {
+    /// Replicas compare it.
+    fn digest(self) -> u64 {
+        decide::digest(match self {
+            Self::Lock(Range { start, end, is_exclusive }) => (start, end, Some(is_exclusive)),
+            Self::Unlock(start, end) => (start, end, None),
+            Self::Whole(kind) => (0, END, kind),
+        })
+    }
+
+    fn locks(self) -> bool {
+        matches!(self, Self::Lock(_) | Self::Whole(Some(_)))
+    }
+
+    /// Asks the kernel for it, without waiting.
+    fn make(self, fd: RawFd) -> Found {
+        let set = |kind: c_int, start: i64, end: i64| {
+            let length = Range { start, end, is_exclusive: false }.length();
+            let range = record(kind, start, length);
+            // SAFETY: - range outlives the call.
+            outcome(unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const range) }.into())
+        };
+        match self {
+            Self::Lock(Range { start, end, is_exclusive }) => {
+                set(if is_exclusive { libc::F_WRLCK } else { libc::F_RDLCK }, start, end)
+            }
+            Self::Unlock(start, end) => set(libc::F_UNLCK, start, end),
+            Self::Whole(kind) => {
+                let operation = kind.map_or(libc::LOCK_UN, |alone| if alone { libc::LOCK_EX } else { libc::LOCK_SH });
+                // SAFETY: - touches no memory.
+                outcome(unsafe { libc::flock(fd, operation | libc::LOCK_NB) }.into())
+            }
+        }
+    }
+}
+
+fn record(kind: c_int, start: i64, length: i64) -> libc::flock {
+    let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
+    libc::flock { l_type, l_whence, l_start: start, l_len: length, l_pid: 0 }
+}
+
+impl Owner {
+    fn is_idle(&self) -> bool {
+        self.ranges.is_empty() && self.whole.is_none()
+    }
+
+    /// The descriptor that has its locks in the kernel.
+    fn fd(&self) -> Option<RawFd> {
+        match &self.locker {
+            Locker::Lent(token) => lend::find(*token),
+            Locker::Own(loan) => loan.fd(),
+            Locker::None | Locker::Lost => None,
+        }
+    }
+
+    fn note(&mut self, change: Change) {
+        match change {
+            Change::Lock(range) => self.ranges.lock(range),
+            Change::Unlock(start, end) => self.ranges.unlock(start, end),
+            Change::Whole(kind) => self.whole = kind,
+        }
+    }
+
+    fn put(&mut self, locker: Locker) {
+        if let Locker::Lent(token) = std::mem::replace(&mut self.locker, locker) {
+            lend::forget(token);
+        }
+    }
+
+    /// The leader has locked something by what it calls so.
+    fn follow(&mut self, token: &[u8]) {
+        let token = Token::try_from(token).ok();
+        if !matches!(self.locker, Locker::Lent(known) if token == Some(known)) {
+            self.put(token.map_or(Locker::None, Locker::Lent));
+        }
+        // What was sent is taken from the queue, which has little room.
+        token.map(lend::find);
+    }
+
+    /// All that it has.
+    fn changes(&self) -> impl Iterator<Item = Change> + '_ {
+        let whole = self.whole.map(|alone| Change::Whole(Some(alone)));
+        self.ranges.iter().map(Change::Lock).chain(whole)
+    }
+
+    /// Locks again what it has, in a process that has nothing of it in the kernel. `false` when another process has a
+    /// lock there, which may have come first: then it has none of them.
+    fn lock_again(&mut self) -> bool {
+        let opened = reopen::open_by_name(&self.path, self.access).and_then(|file| {
+            let is_it = Identity::of(file.as_raw_fd()) == Ok(self.identity);
+            let loan = is_it.then(|| Loan::of(file.as_raw_fd()));
+            loan.ok_or(libc::ESTALE)?.ok_or(libc::EMFILE)
+        });
+        let locked = opened.and_then(|loan| {
+            let fd = loan.fd().ok_or(libc::EBADF)?;
+            self.changes().try_for_each(|change| change.make(fd).map(drop)).map(|()| loan)
+        });
+        match locked {
+            Ok(loan) => self.put(Locker::Own(loan)),
+            Err(libc::EAGAIN | libc::EACCES | libc::EINTR) => return false,
+            Err(error) => {
+                redrt_process::say(format_args!(
+                    "{}: the program's lock on {} is lost, as the file cannot be locked again here: {}",
+                    host::get().identity(),
+                    self.path.display(),
+                    std::io::Error::from_raw_os_error(error)
+                ));
+                self.put(Locker::Lost);
+            }
+        }
+        true
+    }
+}
+
+/// No image is taken meanwhile: in a copy the list would stay locked.
+fn with_owners<T>(act: impl FnOnce(&mut Vec<Owner>) -> T) -> T {
+    let _passage = undo::inside();
+    let mut owners = lock(&OWNERS);
+    let done = act(&mut owners);
+    COUNT.store(owners.len(), Ordering::Release);
+    done
+}
+
+/// Whether the kernel knows of all locks that the program has, so that this process may touch its files as the leader.
+/// What it does not know of is locked again, if nobody else has a lock there.
+pub fn are_in_place() -> bool {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return true;
+    }
+    let is_missing = |owner: &Owner| !owner.is_idle() && !matches!(owner.locker, Locker::Lost) && owner.fd().is_none();
+    with_owners(|owners| owners.iter_mut().filter(|owner| is_missing(owner)).all(|owner| owner.lock_again()))
+}
+
+/// A file has another name now.
+pub fn renamed(identity: Identity, path: &Path) {
+    if COUNT.load(Ordering::Acquire) > 0 {
+        let is_it = |owner: &&mut Owner| owner.identity == identity;
+        with_owners(|owners| owners.iter_mut().filter(is_it).for_each(|owner| path.clone_into(&mut owner.path)));
+    }
+}
+
+/// An open file of the program, a lock of which is asked for.
+struct Subject<'a> {
+    shared: &'a Shared,
+    fd: RawFd,
+    key: Key,
+    path: PathBuf,
+    identity: Identity,
+    flags: c_int,
+}
+
+impl<'a> Subject<'a> {
+    fn new(shared: &'a Shared, fd: RawFd, is_of_process: bool) -> Self {
+        let description = lock(shared);
+        let identity = description.identity;
+        let key = if is_of_process { Key::Process(identity) } else { Key::Description(Arc::as_ptr(shared) as usize) };
+        Self { shared, fd, key, path: description.path.clone(), identity, flags: description.flags }
+    }
+
+    fn owner<'o>(&self, owners: &'o mut Vec<Owner>) -> &'o mut Owner {
+        let at = owners.iter().position(|owner| owner.key == self.key);
+        let at = at.unwrap_or_else(|| {
+            owners.push(Owner {
+                key: self.key,
+                path: self.path.clone(),
+                identity: self.identity,
+                access: self.flags,
+                ranges: Ranges::default(),
+                whole: None,
+                locker: Locker::None,
+            });
+            owners.len() - 1
+        });
+        &mut owners[at]
+    }
+
+    /// What is to have the locks in the kernel. `None` while another thread has the file in hand.
+    fn make_locker(&self) -> Option<Result<Loan, c_int>> {
+        let mut description = match self.shared.try_lock() {
+            Ok(description) => description,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let made = description.file(self.shared, self.fd).and_then(|fd| {
+            let apart = match self.key {
+                Key::Process(_) => reopen::open_apart(fd, self.flags),
+                Key::Description(_) => None,
+            };
+            Loan::of(apart.as_ref().map_or(fd, AsRawFd::as_raw_fd)).ok_or(libc::EMFILE)
+        });
+        Some(made)
+    }
+
+    /// The leader's part: asks the kernel. `None` when that is to be tried again.
+    fn attempt(&self, change: Change, waits: bool) -> Option<Found> {
+        with_owners(|owners| {
+            let owner = self.owner(owners);
+            if owner.fd().is_none() && change.locks() {
+                match self.make_locker()? {
+                    Ok(loan) => owner.put(Locker::Own(loan)),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            // Nothing was locked.
+            let Some(fd) = owner.fd() else { return Some(Ok((0, Vec::new()))) };
+            match change.make(fd) {
+                Err(libc::EINTR) => return None,
+                Err(libc::EAGAIN | libc::EACCES) if waits => return None,
+                Err(libc::EACCES) => return Some(Err(libc::EAGAIN)),
+                Err(error) => return Some(Err(error)),
+                Ok(_) if !change.locks() => return Some(Ok((0, Vec::new()))),
+                Ok(_) => {}
+            }
+            owner.locker = match std::mem::replace(&mut owner.locker, Locker::None) {
+                Locker::Own(loan) => match lend::lend(loan) {
+                    Ok(token) => Locker::Lent(token),
+                    Err(refusal) => {
+                        owner.locker = Locker::Own(refusal.loan);
+                        if refusal.is_full {
+                            return None;
+                        }
+                        return Some(Ok((0, Vec::new())));
+                    }
+                },
+                locker => locker,
+            };
+            let token = if let Locker::Lent(token) = owner.locker { token.to_vec() } else { Vec::new() };
+            Some(Ok((0, token)))
+        })
+    }
+
+    fn set(&self, change: Change, waits: bool) -> Outcome {
+        if is_silent() {
+            return Ok(Done::Answered(0));
+        }
+        // A copy that is made meanwhile has not locked it.
+        let locked_by = Cell::new(None);
+        let found = agree::perform_once_possible(change.digest(), || {
+            locked_by.set(Some(descriptors::copy_number()));
+            self.attempt(change, waits)
+        });
+        with_owners(|owners| {
+            let owner = self.owner(owners);
+            match &found {
+                Ok((_, token)) => {
+                    owner.note(change);
+                    // One that has followed keeps what came with it.
+                    if change.locks() && locked_by.get() != Some(descriptors::copy_number()) {
+                        owner.follow(token);
+                    }
+                }
+                // Another kind of lock was given back for the one that is not to be had: flock(2).
+                Err(libc::EAGAIN) if matches!(change, Change::Whole(_)) => owner.note(Change::Whole(None)),
+                Err(_) => {}
+            }
+        });
+        found.map(|(result, _)| Done::Answered(result))
+    }
+}
+
+/// `flock`.
+pub fn lock_whole(call: &Call) -> Outcome {
+    let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
+    let kind = match call.flags & !libc::LOCK_NB {
+        libc::LOCK_SH => Some(false),
+        libc::LOCK_EX => Some(true),
+        libc::LOCK_UN => None,
+        _ => return Err(libc::EINVAL),
+    };
+    let waits = call.flags & libc::LOCK_NB == 0;
+    Subject::new(&shared, call.fd, false).set(Change::Whole(kind), waits)
+}
+
+/// What `fcntl` is asked for.
+struct Question {
+    start: i64,
+    end: i64,
+    kind: c_int,
+}
+
+impl Question {
+    fn of(asked: &libc::flock, shared: &Shared, fd: RawFd) -> Result<Self, c_int> {
+        let base = match c_int::from(asked.l_whence) {
+            libc::SEEK_SET => 0,
+            libc::SEEK_CUR => lock(shared).position.cast_signed(),
+            libc::SEEK_END => table::size(shared, fd)?,
+            _ => return Err(libc::EINVAL),
+        };
+        let (start, end) = resolve(base, asked.l_start, asked.l_len)?;
+        Ok(Self { start, end, kind: asked.l_type.into() })
+    }
+
+    fn change(&self, flags: c_int) -> Result<Change, c_int> {
+        let range = |is_exclusive| Change::Lock(Range { start: self.start, end: self.end, is_exclusive });
+        match (self.kind, flags & libc::O_ACCMODE) {
+            (libc::F_RDLCK, libc::O_WRONLY) | (libc::F_WRLCK, libc::O_RDONLY) => Err(libc::EBADF),
+            (libc::F_RDLCK, _) => Ok(range(false)),
+            (libc::F_WRLCK, _) => Ok(range(true)),
+            (libc::F_UNLCK, _) => Ok(Change::Unlock(self.start, self.end)),
+            _ => Err(libc::EINVAL),
+        }
+    }
+}
+
+/// `fcntl` with `F_SETLK`, `F_SETLKW`, `F_GETLK`, and the same of open files.
+pub fn control(call: &Call) -> Outcome {
+    let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
+    let asked = call.buffer.cast::<libc::flock>();
+    if asked.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: - not null; the program vouches for it.
+    let asked_for = unsafe { asked.read() };
+    let is_of_process = matches!(call.flags, libc::F_SETLK | libc::F_SETLKW | libc::F_GETLK);
+    if !is_of_process && asked_for.l_pid != 0 {
+        return Err(libc::EINVAL);
+    }
+    let question = Question::of(&asked_for, &shared, call.fd)?;
+    let subject = Subject::new(&shared, call.fd, is_of_process);
+    if matches!(call.flags, libc::F_GETLK | libc::F_OFD_GETLK) {
+        let answer = subject.ask(&question)?;
+        // SAFETY: - not null; the program vouches for it.
+        unsafe { asked.write(answer.unwrap_or(libc::flock { l_type: libc::F_UNLCK as i16, ..asked_for })) };
+        return Ok(Done::Answered(0));
+    }
+    let waits = matches!(call.flags, libc::F_SETLKW | libc::F_OFD_SETLKW);
+    subject.set(question.change(subject.flags)?, waits)
+}
+
+impl Subject<'_> {
+    /// Which lock of somebody else keeps this one from being had.
+    fn ask(&self, question: &Question) -> Result<Option<libc::flock>, c_int> {
+        let description = std::cell::RefCell::new(lock(self.shared));
+        let look = || {
+            let own = with_owners(|owners| owners.iter().find(|owner| owner.key == self.key).and_then(Owner::fd));
+            let fd = own.map_or_else(|| description.borrow_mut().file(self.shared, self.fd), Ok)?;
+            let length = Range { start: question.start, end: question.end, is_exclusive: false }.length();
+            let mut range = record(question.kind, question.start, length);
+            // SAFETY: - range is valid for writing and outlives the call.
+            outcome(unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut range) }.into())?;
+            let words = [range.l_start, range.l_len, range.l_pid.into()];
+            Ok((range.l_type.into(), words.map(i64::to_le_bytes).concat()))
+        };
+        let (kind, words) = observe(look).0?;
+        let (words, _) = words.as_chunks();
+        let [start, length, pid] = words else { return Err(libc::EIO) };
+        let [start, length, pid] = [start, length, pid].map(|word| i64::from_le_bytes(*word));
+        let found = libc::flock { l_pid: pid as i32, ..record(kind as c_int, start, length) };
+        Ok((kind != i64::from(libc::F_UNLCK)).then_some(found))
+    }
+}
+
+/// The program closes a descriptor of a file, and so gives up all locks that its process has on the file; with the
+/// last descriptor of an open file also those of the open file.
+pub fn closed(shared: &Shared, is_last: bool) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let identity = lock(shared).identity;
+    let description = Key::Description(Arc::as_ptr(shared) as usize);
+    let ends = |owner: &Owner| owner.key == Key::Process(identity) || (is_last && owner.key == description);
+    let unlock = || {
+        with_owners(|owners| {
+            for fd in owners.iter().filter(|owner| ends(owner)).filter_map(Owner::fd) {
+                for change in [Change::Unlock(0, END), Change::Whole(None)] {
+                    let _ = change.make(fd);
+                }
+            }
+        });
+        Ok((0, Vec::new()))
+    };
+    if with_owners(|owners| owners.iter().any(|owner| ends(owner) && !owner.is_idle())) {
+        // What cannot be unlocked is unlocked when all siblings have closed it.
+        let _ = agree::perform(|| Ok((0, Vec::new())), unlock);
+    }
+    with_owners(|owners| {
+        owners.iter_mut().filter(|owner| ends(owner)).for_each(|owner| owner.put(Locker::None));
+        owners.retain(|owner| !ends(owner));
+    });
+}
+
+/// Another replica goes on alone: this one keeps no lock.
+pub fn end() {
+    with_owners(|owners| owners.clear());
+    lend::end();
+}

@@ -1,0 +1,128 @@
+//! Two ranks, each with a kernel owner of its own for what its program locks.
+
+use super::*;
+use crate::posix::table::Description;
+use redrt_process::Process;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+
+/// A rank that has a file open.
+struct Rank {
+    process: Process,
+    file: File,
+    shared: Shared,
+}
+
+impl Rank {
+    fn new(path: &Path) -> Self {
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let identity = Identity::of(file.as_raw_fd()).unwrap();
+        let description = Description::new(path.to_owned(), libc::O_RDWR, identity);
+        let shared = Arc::new(Mutex::new(Description { is_here: true, ..description }));
+        Self { process: Process::default(), file, shared }
+    }
+
+    fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
+        // SAFETY: - no reference to what belongs to the process leaves it.
+        unsafe { self.process.enter(act) }
+    }
+
+    /// What the leader finds, and takes note of.
+    fn set(&self, is_of_process: bool, change: Change, waits: bool) -> Option<Result<(), c_int>> {
+        self.enter(|| {
+            let subject = Subject::new(&self.shared, self.file.as_raw_fd(), is_of_process);
+            let found = subject.attempt(change, waits)?.map(drop);
+            with_owners(|owners| {
+                if found.is_ok() {
+                    subject.owner(owners).note(change);
+                }
+            });
+            Some(found)
+        })
+    }
+
+    /// In another process that is to be this rank's leader, when the first is gone.
+    fn forget_kernel(&self) {
+        self.enter(|| {
+            with_owners(|owners| {
+                for owner in owners.iter_mut().filter(|owner| !owner.is_idle()) {
+                    for change in [Change::Unlock(0, END), Change::Whole(None)] {
+                        change.make(owner.fd().unwrap()).unwrap();
+                    }
+                    owner.put(Locker::None);
+                }
+            });
+        });
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.enter(are_in_place)
+    }
+}
+
+const fn range(start: i64, end: i64, is_exclusive: bool) -> Change {
+    Change::Lock(Range { start, end, is_exclusive })
+}
+
+/// What two ranks want that cannot both have it, and how it is given back.
+const CONFLICTS: [(bool, Change, Change); 4] = [
+    (true, range(0, END, true), Change::Unlock(0, END)),
+    (true, range(3, 9, true), Change::Unlock(2, 10)),
+    (false, range(3, 9, true), Change::Unlock(0, END)),
+    (false, Change::Whole(Some(true)), Change::Whole(None)),
+];
+
+fn ranks() -> (tempfile::TempDir, [Rank; 2]) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, "bytes").unwrap();
+    let ranks = [Rank::new(&path), Rank::new(&path)];
+    (directory, ranks)
+}
+
+#[test]
+fn a_lock_that_another_rank_has_is_tried_again_until_it_is_given_back() {
+    let (_directory, [one, other]) = ranks();
+    for (is_of_process, lock, unlock) in CONFLICTS {
+        assert_eq!(one.set(is_of_process, lock, true), Some(Ok(())));
+        assert_eq!(one.set(is_of_process, lock, false), Some(Ok(())));
+        assert_eq!(other.set(is_of_process, lock, true), None);
+        assert_eq!(other.set(is_of_process, lock, false), Some(Err(libc::EAGAIN)));
+        assert_eq!(one.set(is_of_process, unlock, false), Some(Ok(())));
+        assert_eq!(other.set(is_of_process, lock, true), Some(Ok(())));
+        assert_eq!(other.set(is_of_process, unlock, false), Some(Ok(())));
+    }
+}
+
+#[test]
+fn locks_are_in_place_again_in_a_leader_that_had_none_in_the_kernel_once_nobody_else_has() {
+    let (_directory, [one, other]) = ranks();
+    for (is_of_process, lock, unlock) in CONFLICTS {
+        assert_eq!(one.set(is_of_process, lock, true), Some(Ok(())));
+        one.forget_kernel();
+        assert_eq!(other.set(is_of_process, lock, true), Some(Ok(())));
+        assert!(!one.is_in_place());
+        assert_eq!(other.set(is_of_process, unlock, false), Some(Ok(())));
+        assert!(one.is_in_place());
+        assert_eq!(other.set(is_of_process, lock, false), Some(Err(libc::EAGAIN)));
+        assert_eq!(one.set(is_of_process, unlock, false), Some(Ok(())));
+        assert!(one.is_in_place() && one.enter(|| with_owners(|owners| owners.iter().all(Owner::is_idle))));
+    }
+}
+
+#[test]
+fn descriptors_of_one_process_share_its_locks_and_those_of_open_files_do_not() {
+    let (_directory, [one, other]) = ranks();
+    let [first, second] = [true, false].map(|is_of_process| {
+        one.set(is_of_process, range(0, 10, true), true).unwrap().unwrap();
+        let fd = other.file.as_raw_fd();
+        // The other open file, in the same process.
+        let found = one.enter(|| {
+            let subject = Subject::new(&other.shared, fd, is_of_process);
+            subject.attempt(range(5, 6, true), false)
+        });
+        one.set(is_of_process, Change::Unlock(0, END), true).unwrap().unwrap();
+        found.map(|found| found.map(drop))
+    });
+    assert_eq!((first, second), (Some(Ok(())), Some(Err(libc::EAGAIN))));
+}
