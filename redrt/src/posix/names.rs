@@ -9,14 +9,16 @@
 
 use super::agree::{Found, outcome, perform};
 use super::identity::Identity;
-use super::open::{Seen, look, own_name};
+use super::open::{Seen, UNNAMED, look, own_name};
 use super::table;
 use super::{Done, Outcome, alone, is_silent, path_of, paths};
 use crate::runtime::call::{Call, Operation};
 use crate::undo;
 use file_undo::{Change, Subject};
 use redrt_process::lock;
+use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, c_int};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -163,8 +165,61 @@ fn other(call: &Call) -> Option<PathBuf> {
     path_of(call.other, call.other_path).filter(|path| paths::is_shared(path))
 }
 
+/// The open file that `linkat` is to give a name: by its descriptor alone, or by the name of that in `/proc`.
+fn open_source(call: &Call) -> Option<(RawFd, table::Shared)> {
+    if call.path.is_null() {
+        return None;
+    }
+    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    let path = unsafe { CStr::from_ptr(call.path) };
+    let number = if path.is_empty() && call.flags & libc::AT_EMPTY_PATH != 0 {
+        call.directory
+    } else if call.flags & libc::AT_SYMLINK_FOLLOW != 0 {
+        let path = path.to_str().ok()?;
+        ["/proc/self/fd/", "/dev/fd/"].iter().find_map(|prefix| path.strip_prefix(prefix)?.parse().ok())?
+    } else {
+        return None;
+    };
+    Some((number, table::find(number)?))
+}
+
+fn link_open(call: &Call, fd: RawFd, shared: &table::Shared) -> Outcome {
+    let Some(new_path) = other(call) else { return Ok(Done::Left) };
+    if is_silent() {
+        return Ok(Done::Answered(0));
+    }
+    let new_name = paths::as_c(&new_path);
+    if look(&new_name, false)?.0 != Seen::Absent {
+        return Err(libc::EEXIST);
+    }
+    let description = RefCell::new(lock(shared));
+    let identity = description.borrow().identity;
+    let linked = perform(NOTHING, || {
+        let fd = description.borrow_mut().file(shared, fd)?;
+        let name = paths::as_c(Path::new(&format!("/proc/self/fd/{fd}")));
+        let _passage = undo::before(Change::Name(&new_path));
+        let (here, follows) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+        // SAFETY: - both names end with NUL.
+        match outcome(unsafe { libc::linkat(here, name.as_ptr(), here, new_name.as_ptr(), follows) }.into()) {
+            // By a predecessor.
+            Err(libc::EEXIST) if Seen::at(&new_name, false)?.identity() == Some(identity) => NOTHING(),
+            linked => linked,
+        }
+    });
+    linked?;
+    let mut description = description.into_inner();
+    if description.path.file_name().is_some_and(|name| name == UNNAMED) {
+        description.rename(new_path);
+        description.refresh(shared);
+    }
+    Ok(Done::Answered(0))
+}
+
 /// `link`, `linkat`.
 pub fn link(call: &Call) -> Outcome {
+    if let Some((fd, shared)) = open_source(call) {
+        return link_open(call, fd, &shared);
+    }
     let (Some(path), Some(new_path)) = (subject(call), other(call)) else { return Ok(Done::Left) };
     if is_silent() {
         return Ok(Done::Answered(0));

@@ -16,6 +16,7 @@ use super::identity::Identity;
 use super::lend::{self, Loan, Token};
 use super::table::{self, Description, OPENING};
 use super::{Done, Outcome, alone, directories, is_agreed, path_of, paths};
+use crate::objects::host;
 use crate::runtime::call::Call;
 use crate::runtime::{self, threads};
 use crate::undo;
@@ -37,6 +38,8 @@ pub enum Seen {
     File(Identity),
     /// A directory.
     Directory(Identity),
+    /// A pipe that has a name.
+    Pipe(Identity),
     /// Something else.
     Other(Identity),
 }
@@ -49,6 +52,7 @@ impl Seen {
             Ok((identity, mode)) => Ok(match mode & libc::S_IFMT {
                 libc::S_IFREG => Self::File(identity),
                 libc::S_IFDIR => Self::Directory(identity),
+                libc::S_IFIFO => Self::Pipe(identity),
                 _ => Self::Other(identity),
             }),
             Err(libc::ENOENT) => Ok(Self::Absent),
@@ -63,6 +67,7 @@ impl Seen {
             Self::File(identity) => (1, identity),
             Self::Other(identity) => (2, identity),
             Self::Directory(identity) => (3, identity),
+            Self::Pipe(identity) => (4, identity),
         };
         Ok((kind, identity.encode()))
     }
@@ -74,6 +79,7 @@ impl Seen {
             0 => Self::Absent,
             1 => Self::File(identity),
             3 => Self::Directory(identity),
+            4 => Self::Pipe(identity),
             _ => Self::Other(identity),
         })
     }
@@ -82,7 +88,9 @@ impl Seen {
     pub fn identity(self) -> Option<Identity> {
         match self {
             Self::Absent => None,
-            Self::File(identity) | Self::Directory(identity) | Self::Other(identity) => Some(identity),
+            Self::File(identity) | Self::Directory(identity) | Self::Pipe(identity) | Self::Other(identity) => {
+                Some(identity)
+            }
         }
     }
 }
@@ -111,7 +119,7 @@ pub fn own_prefix() -> String {
 /// `openat`.
 pub fn open(call: &Call) -> Outcome {
     let flags = call.flags;
-    if flags & libc::O_PATH != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+    if flags & libc::O_PATH != 0 {
         return Ok(Done::Left);
     }
     // A directory may be on another file system than the one above it.
@@ -119,6 +127,9 @@ pub fn open(call: &Call) -> Outcome {
     let Some(path) = path_of(call.directory, call.path).filter(|path| is_shared(path)) else {
         return Ok(Done::Left);
     };
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return open_unnamed(call, &path);
+    }
     let name = paths::as_c(&path);
     let creates = flags & libc::O_CREAT != 0;
     let exclusive = creates && flags & libc::O_EXCL != 0;
@@ -129,9 +140,10 @@ pub fn open(call: &Call) -> Outcome {
     }
     let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
     match seen {
-        Seen::File(_) | Seen::Directory(_) | Seen::Other(_) if exclusive => return Err(libc::EEXIST),
+        Seen::File(_) | Seen::Directory(_) | Seen::Pipe(_) | Seen::Other(_) if exclusive => return Err(libc::EEXIST),
         Seen::Directory(_) if is_agreed() => return directories::open(&name, path, flags),
-        Seen::Directory(_) | Seen::Other(_) => return Ok(Done::Left),
+        Seen::Pipe(_) if is_agreed() => return refuse(&path, author),
+        Seen::Directory(_) | Seen::Pipe(_) | Seen::Other(_) => return Ok(Done::Left),
         Seen::Absent if !creates => return Err(libc::ENOENT),
         Seen::Absent | Seen::File(_) => {}
     }
@@ -143,16 +155,47 @@ pub fn open(call: &Call) -> Outcome {
     } else {
         observe(|| made.keep(open_here(&name, flags, call.mode))).0
     };
-    let (_, opened) = opened?;
-    let identity = Identity::decode(&opened).ok_or(libc::EIO)?;
-    let token = opened.get(Identity::BYTES..).and_then(|token| token.try_into().ok());
     let made = made.fd;
-    let handed_out = hand_out(made.get(), path, flags, (identity, token));
+    let handed_out = hand_out(made.get(), path, flags, lent_by(&opened?.1)?);
     if exclusive && let Some(shared) = made.get().and_then(table::find) {
         // It was opened by a name that is gone.
         lock(&shared).refresh(&shared);
     }
     handed_out
+}
+
+/// What each replica takes from a pipe the others miss, and what they write is there as often as there are replicas.
+fn refuse(path: &Path, author: Author) -> Outcome {
+    if !author.is_another() {
+        redrt_process::say(format_args!(
+            "{}: {} is not opened: it is a pipe, and each replica would get a part of what comes through it (see \
+             docs/files.md)",
+            host::get().identity(),
+            path.display()
+        ));
+    }
+    Err(libc::EOPNOTSUPP)
+}
+
+/// What stands for the name of a file that has none yet, in its directory.
+pub const UNNAMED: &str = ".redrt-unnamed";
+
+/// `O_TMPFILE`: a file without a name. Its siblings have it by the leader's descriptor alone.
+fn open_unnamed(call: &Call, directory: &Path) -> Outcome {
+    let flags = call.flags & !libc::O_TMPFILE;
+    let path = directory.join(UNNAMED);
+    if super::is_silent() {
+        return hand_out(None, path, flags, (Identity::default(), None));
+    }
+    let (name, made) = (paths::as_c(directory), Made::default());
+    let opened = perform_once_possible(0, || made.lend(|| open_here(&name, call.flags & !libc::O_APPEND, call.mode)));
+    hand_out(made.fd.get(), path, flags, lent_by(&opened?.1)?)
+}
+
+/// Which file it is, and by which token siblings have it.
+fn lent_by(opened: &[u8]) -> Result<(Identity, Option<Token>), c_int> {
+    let identity = Identity::decode(opened).ok_or(libc::EIO)?;
+    Ok((identity, opened.get(Identity::BYTES..).and_then(|token| token.try_into().ok())))
 }
 
 /// The descriptor that this replica has opened as the leader, if it has.
