@@ -280,6 +280,35 @@ mod tests {
     }
 
     #[test]
+    fn each_of_thousands_of_separate_pieces_is_found_and_its_writes_too() {
+        const PIECES: usize = 3000;
+        let mut memory = Mapped::new(2 * PIECES * 4096).unwrap();
+        assert_eq!(advise(&mut memory, 0, 2 * PIECES, libc::MADV_NOHUGEPAGE), 0);
+        let tracker = own_userfaultfd().and_then(|fd| WriteProtect::new(File::open("/proc/self/pagemap").unwrap(), fd));
+        let mut tracker = match tracker {
+            Ok(tracker) => tracker,
+            Err(error) => return eprintln!("skipped: this kernel does not track writes with userfaultfd: {error}"),
+        };
+        let start = memory.address();
+        let watched = [Watched { start, end: start + 2 * (PIECES * 4096) as u64, file_backed: false }];
+        pagemap::register(&tracker.userfaultfd, start, watched[0].end).unwrap();
+        let pieces = |step: usize| (0..PIECES).step_by(step).map(|piece| 2 * piece);
+        let range = |page: usize| (start + (page * 4096) as u64, start + ((page + 1) * 4096) as u64);
+        for (step, clear) in [(1, true), (2, true), (3, false)] {
+            pieces(step).for_each(|page| memory.bytes_mut()[page * 4096] = 1);
+            let mut look = Look::default();
+            if clear {
+                tracker.look_at_all(&watched[0], true, &mut look).unwrap();
+                tracker.protected = look.populated.clone();
+            } else {
+                tracker.look_quickly(&watched[0], &mut look).unwrap();
+            }
+            assert_eq!(look.populated, pieces(1).map(range).collect(), "step {step}");
+            assert_eq!(look.dirty, pieces(step).map(range).collect(), "step {step}");
+        }
+    }
+
+    #[test]
     fn a_page_that_is_the_files_again_counts_as_written() {
         let tracker = own_userfaultfd()
             .and_then(|fd| Ok((WriteProtect::new(File::open("/proc/self/pagemap")?, fd)?, tempfile::tempfile()?)));

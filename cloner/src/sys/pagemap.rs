@@ -86,8 +86,8 @@ const MODE_WRITE_PROTECT: u64 = 2;
 const REGION_COUNT: usize = 4096;
 const _: () = assert!(size_of::<ScanArgument>() == 96 && size_of::<Region>() == 24);
 
-/// Calls `each` for the regions from `start` to `end` whose pages are in all categories of `all` and in one of `any`.
-/// With `protect` they are write-protected in the same step.
+/// Calls `each` for the regions from `start` to `end` whose pages are in all categories of `all` and in one of `any`,
+/// in the order of their addresses. With `protect` they are write-protected in the same step.
 #[allow(clippy::too_many_arguments, reason = "they are those of the system call")]
 pub fn scan(
     pagemap: &File,
@@ -100,34 +100,59 @@ pub fn scan(
     each: &mut dyn FnMut(&Region),
 ) -> io::Result<()> {
     let mut regions = [Region::default(); REGION_COUNT];
-    let mut argument = ScanArgument {
-        size: size_of::<ScanArgument>() as u64,
-        flags: if protect { WRITE_PROTECT_MATCHING | CHECK_ASYNC } else { 0 },
-        start,
-        end,
-        regions: regions.as_mut_ptr() as u64,
-        region_count: REGION_COUNT as u64,
-        all: all.0,
-        any: any.0,
-        shown: shown.0,
-        ..ScanArgument::default()
-    };
-    loop {
+    let ask = |start: u64, regions: &mut [Region]| {
+        let mut argument = ScanArgument {
+            size: size_of::<ScanArgument>() as u64,
+            flags: if protect { WRITE_PROTECT_MATCHING | CHECK_ASYNC } else { 0 },
+            start,
+            end,
+            regions: regions.as_mut_ptr() as u64,
+            region_count: regions.len() as u64,
+            all: all.0,
+            any: any.0,
+            shown: shown.0,
+            ..ScanArgument::default()
+        };
         // SAFETY: - the argument has the size it states; the regions have room for as many as it states.
         let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
-        if count < 0 {
-            let errno = Errno::last();
-            if errno == Errno::EINTR {
-                argument.start = argument.walk_end.max(argument.start);
-                continue;
+        Ok(Errno::result(count)? as usize)
+    };
+    scan_by(&mut regions, start, end, ask, each)
+}
+
+/// Asks for regions until none are left. `ask` looks from an address to `end`, writes regions until there is no room
+/// for more, and returns their number.
+///
+/// The trap: where to go on is not what the kernel says (`walk_end`). It collects 512 regions at a time, and notes the
+/// place only when that buffer is full: a call with room for more regions leaves the place at which the buffer was full
+/// last, and what lies behind would be shown twice. So a call that was given no more regions than there was room for
+/// has seen everything, and another one is made from the end of the last region only when all room is used.
+fn scan_by(
+    regions: &mut [Region],
+    start: u64,
+    end: u64,
+    mut ask: impl FnMut(u64, &mut [Region]) -> io::Result<usize>,
+    each: &mut dyn FnMut(&Region),
+) -> io::Result<()> {
+    let mut from = start;
+    loop {
+        let count = ask(from, regions)?;
+        let is_full = count >= regions.len();
+        let begin = from;
+        for region in &regions[..count.min(regions.len())] {
+            // No address is shown twice, whatever the kernel says.
+            let region = Region { start: region.start.max(from), end: region.end.min(end), ..*region };
+            if region.start < region.end {
+                each(&region);
+                from = region.end;
             }
-            return Err(errno.into());
         }
-        regions[..count as usize].iter().for_each(&mut *each);
-        if argument.walk_end >= end || argument.walk_end <= argument.start {
+        if !is_full || from >= end {
             return Ok(());
         }
-        argument.start = argument.walk_end;
+        if from == begin {
+            return Err(io::Error::other(format!("the kernel shows the pages from {begin:#x} on out of order")));
+        }
     }
 }
 
@@ -145,4 +170,95 @@ pub fn register(userfaultfd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
     // SAFETY: - struct uffdio_register is four words.
     let result = unsafe { libc::ioctl(userfaultfd.as_raw_fd(), UFFDIO_REGISTER, argument.as_mut_ptr()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::memory::Mapped;
+    use proptest::prelude::*;
+
+    const PAGE: u64 = 4096;
+
+    /// Pages in a row that belong together, by number, as the kernel collects them.
+    fn regions_of(pages: &[bool], from: u64) -> Vec<Region> {
+        let mut all: Vec<Region> = Vec::new();
+        for (number, _) in pages.iter().enumerate().filter(|(number, is_there)| **is_there && *number as u64 >= from) {
+            let (start, end) = (number as u64 * PAGE, (number as u64 + 1) * PAGE);
+            match all.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => all.push(Region { start, end, categories: 8 }),
+            }
+        }
+        all
+    }
+
+    proptest! {
+        /// Rooms are far smaller and far larger than the number of pieces, or the same.
+        #[test]
+        fn every_piece_is_shown_once_whatever_room_there_is_for_them(
+            pages in prop::collection::vec(any::<bool>(), 1..120), room in 1_usize..40, repeats: bool,
+        ) {
+            let end = pages.len() as u64 * PAGE;
+            let mut asked = 0;
+            let ask = |from: u64, regions: &mut [Region]| {
+                asked += 1;
+                let from = from / PAGE;
+                // A kernel that shows pages before the address again changes nothing.
+                let all = regions_of(&pages, if repeats { from.saturating_sub(1) } else { from });
+                let count = all.len().min(regions.len());
+                regions[..count].copy_from_slice(&all[..count]);
+                Ok(count)
+            };
+            let mut shown = vec![false; pages.len()];
+            let mut last = 0;
+            let mut each = |region: &Region| {
+                assert!(region.start >= last && region.start < region.end);
+                last = region.end;
+                shown[(region.start / PAGE) as usize..(region.end / PAGE) as usize].fill(true);
+            };
+            // One place is lost to the repetition, so a room of one would make no progress, which is an error.
+            let mut regions = vec![Region::default(); if repeats { room + 1 } else { room }];
+            scan_by(&mut regions, 0, end, ask, &mut each).unwrap();
+            prop_assert_eq!(&shown, &pages);
+            prop_assert!(asked <= pages.len() / room + 2, "{} calls", asked);
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_makes_no_progress_is_an_error() {
+        let same = |_: u64, regions: &mut [Region]| {
+            regions.fill(Region { start: 0, end: PAGE, categories: 8 });
+            Ok(regions.len())
+        };
+        let mut count = 0;
+        let result = scan_by(&mut [Region::default(); 4], 0, 9 * PAGE, same, &mut |_| count += 1);
+        assert!(result.is_err() && count == 1);
+    }
+
+    /// The kernel's own buffer has 512 regions; room here is for [`REGION_COUNT`].
+    #[test]
+    fn mappings_of_any_number_of_pieces_are_shown_whole() {
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        let there = Categories::PRESENT | Categories::SWAPPED;
+        for count in [1, 511, 512, 513, 1000, 1024, 1025, 3000, 4095, 4096, 4097, 5000] {
+            let mut memory = Mapped::new(2 * count * PAGE as usize).unwrap();
+            let (start, len) = (memory.address(), 2 * count as u64 * PAGE);
+            // SAFETY: - the mapping is owned; its content does not change.
+            unsafe { libc::madvise(start as *mut _, len as usize, libc::MADV_NOHUGEPAGE) };
+            for piece in 0..count {
+                memory.bytes_mut()[2 * piece * PAGE as usize] = 1;
+            }
+            let mut shown = Vec::new();
+            let mut each = |region: &Region| shown.push((region.start, region.end));
+            let scanned =
+                scan(&pagemap, start, start + len, false, Categories::empty(), there, Categories::PRESENT, &mut each);
+            if let Err(error) = scanned {
+                return eprintln!("skipped: this kernel has no PAGEMAP_SCAN: {error}");
+            }
+            let expected: Vec<_> =
+                (0..count as u64).map(|piece| start + 2 * piece * PAGE).map(|page| (page, page + PAGE)).collect();
+            assert_eq!(shown, expected, "{count} pieces");
+        }
+    }
 }
