@@ -104,12 +104,30 @@ pub fn wtime() -> f64 {
     now as f64 * 1e-9
 }
 
+/// What stands in a decision for the processor time of another thread, whose clock has another number in each replica.
+const OF_OTHER_THREAD: c_int = -1;
+
+/// The processor time of another thread, which is no clock of the calling one: as the leader reads it.
+fn agreed_of_other_thread(clock: libc::clockid_t) -> u64 {
+    decide::reading(OF_OTHER_THREAD, || shown_ns(clock))
+}
+
+/// Whether the calling thread's processor time is its own in each replica: it has made no MPI call.
+///
+/// The trap: the threads of a runtime (its collector, its profiler) measure what they use up at moments that nobody
+/// chose. A follower would wait for readings that its leader never makes.
+fn measures_itself(clock: libc::clockid_t) -> bool {
+    let is_processor_time =
+        clock < 0 || [libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID].contains(&clock);
+    is_processor_time && !threads::has_called()
+}
+
 unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
-    if !(0..CLOCK_COUNT as c_int).contains(&clock) || !is_agreed() {
+    if clock >= CLOCK_COUNT as c_int || !is_agreed() || measures_itself(clock) {
         return 0;
     }
     threads::make_known();
-    let ns = agreed_ns(clock);
+    let ns = if clock < 0 { agreed_of_other_thread(clock) } else { agreed_ns(clock) };
     // SAFETY: - the preloaded library passes a place to write to.
     unsafe { *time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 } };
     1

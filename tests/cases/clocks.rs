@@ -20,6 +20,14 @@ fn callbacks_read_the_clocks_of_the_leader() {
 }
 
 #[test]
+fn whatever_shows_a_clock_agrees_while_a_thread_measures_its_processor_time() {
+    let program = compile_case("allclocks");
+    for degree in [1, 2, 3] {
+        let _ = Job::new(2, &program).degree(degree).run().ended_well().printed("all clocks agree\n");
+    }
+}
+
+#[test]
 fn python_that_loads_the_library_late_agrees() {
     let script = root().join("tests/cases/clocks.py").display().to_string();
     let library = prefix().join("lib/libmpi_abi.so.1").display().to_string();

@@ -19,8 +19,10 @@ const NS_PER_S: i64 = 1_000_000_000;
 
 /// How far the sequences have come.
 static ELAPSED_NS: AtomicI64 = AtomicI64::new(0);
+/// How far that of processor time has come, which is not used up by waiting.
+static PROCESSOR_NS: AtomicI64 = AtomicI64::new(0);
 /// The latest answers of the library, by family; the sequences never fall behind them.
-static LATEST_NS: [AtomicI64; 2] = [AtomicI64::new(0), AtomicI64::new(0)];
+static LATEST_NS: [AtomicI64; FAMILY_COUNT] = [const { AtomicI64::new(0) }; FAMILY_COUNT];
 
 #[derive(Clone, Copy)]
 struct Reading {
@@ -29,24 +31,41 @@ struct Reading {
 }
 
 thread_local! {
-    static READINGS: [Cell<Option<Reading>>; 2] = const { [Cell::new(None), Cell::new(None)] };
+    static READINGS: [Cell<Option<Reading>>; FAMILY_COUNT] = const { [const { Cell::new(None) }; FAMILY_COUNT] };
 }
+
+const FAMILY_COUNT: usize = 3;
 
 /// Clocks that advance together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Time of day.
     Wall = 0,
-    /// Since some beginning, also those that count processor time.
+    /// Since some beginning.
     Monotonic = 1,
+    /// Processor time, from 0 on.
+    Processor = 2,
 }
 
 impl Family {
     /// The family of a clock.
     pub fn of(clock: clockid_t) -> Self {
         match clock {
-            libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_TAI => Self::Wall,
+            libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_REALTIME_ALARM | libc::CLOCK_TAI => {
+                Self::Wall
+            }
+            libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID | ..0 => Self::Processor,
             _ => Self::Monotonic,
+        }
+    }
+
+    /// The sequence of this family: where it begins, and how far it has come.
+    fn sequence(self, job: &state::JobFacts) -> (i64, &'static AtomicI64) {
+        let (wall, monotonic) = job.start_ns();
+        match self {
+            Self::Wall => (wall, &ELAPSED_NS),
+            Self::Monotonic => (monotonic, &ELAPSED_NS),
+            Self::Processor => (0, &PROCESSOR_NS),
         }
     }
 
@@ -59,15 +78,15 @@ impl Family {
         match self {
             Self::Wall => libc::CLOCK_REALTIME,
             Self::Monotonic => libc::CLOCK_MONOTONIC,
+            Self::Processor => libc::CLOCK_PROCESS_CPUTIME_ID,
         }
     }
 }
 
 /// The next time of the sequence.
 fn sequence_ns(job: &state::JobFacts, family: Family) -> i64 {
-    let elapsed = ELAPSED_NS.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
-    let (wall, monotonic) = job.start_ns();
-    let start = if family == Family::Wall { wall } else { monotonic };
+    let (start, elapsed_ns) = family.sequence(job);
+    let elapsed = elapsed_ns.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
     let latest = LATEST_NS[family as usize].load(Ordering::Relaxed);
     if start + elapsed > latest {
         return start + elapsed;
@@ -85,9 +104,8 @@ pub fn advance(duration_ns: i64) {
 /// A wait until `deadline` has timed out: the sequence may not claim that it is not over yet.
 pub fn reach(family: Family, deadline: &timespec) {
     let Some(job) = state::job().filter(|_| !state::library_answers()) else { return };
-    let (wall, monotonic) = job.start_ns();
-    let start = if family == Family::Wall { wall } else { monotonic };
-    ELAPSED_NS.fetch_max(to_ns(deadline) - start, Ordering::Relaxed);
+    let (start, elapsed_ns) = family.sequence(&job);
+    elapsed_ns.fetch_max(to_ns(deadline).saturating_sub(start), Ordering::Relaxed);
 }
 
 /// The real time at which a wait until the shown time `deadline` is to end.
@@ -110,12 +128,37 @@ fn to_timespec(ns: i64) -> timespec {
     timespec { tv_sec: ns / NS_PER_S, tv_nsec: ns % NS_PER_S }
 }
 
-fn to_timeval(time: timespec) -> libc::timeval {
+pub fn to_timeval(time: timespec) -> libc::timeval {
     libc::timeval { tv_sec: time.tv_sec, tv_usec: time.tv_nsec / 1000 }
 }
 
+/// A clock that is agreed, under the number that all replicas know it by; `None` for one of a device, or of another
+/// process.
+///
+/// The number of a process's or thread's clock of processor time is negative: the complement of its id, and three bits
+/// (`CPUCLOCK_` in the kernel). Ids differ between replicas.
+fn agreed(clock: clockid_t) -> Option<clockid_t> {
+    const OF_THREAD: clockid_t = 4;
+    const KIND: clockid_t = 3;
+    const DEVICE: clockid_t = 3;
+    if clock >= 0 {
+        return (clock <= libc::CLOCK_TAI).then_some(clock);
+    }
+    if clock & KIND == DEVICE {
+        return None;
+    }
+    let id = crate::identity::real_id(!(clock >> 3));
+    match clock & OF_THREAD != 0 {
+        false if id == 0 || id == real::process_id() => Some(libc::CLOCK_PROCESS_CPUTIME_ID),
+        true if id == 0 || id == real::thread_id() => Some(libc::CLOCK_THREAD_CPUTIME_ID),
+        // Another thread of this process: the kernel knows none of others by such a number.
+        true if real::clock_exists(clock) => Some(clock),
+        _ => None,
+    }
+}
+
 /// What `clock` shows, when it is not the real time.
-fn shown(clock: clockid_t) -> Option<timespec> {
+pub fn shown(clock: clockid_t) -> Option<timespec> {
     let job = state::job()?;
     let family = Family::of(clock);
     let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
@@ -129,6 +172,11 @@ fn shown(clock: clockid_t) -> Option<timespec> {
         Some(0) => return None,
         None if !crate::identity::was_started_by_daemon() => return None,
         Some(1) => {
+            if family == Family::Processor {
+                // A program that has read it more often before MPI_Init than it had used would see it go back.
+                let begin = to_timespec(PROCESSOR_NS.load(Ordering::Relaxed));
+                time = if to_ns(&time) < to_ns(&begin) { begin } else { time };
+            }
             LATEST_NS[family as usize].fetch_max(to_ns(&time), Ordering::Relaxed);
         }
         _ => time = to_timespec(sequence_ns(&job, family)),
@@ -144,9 +192,11 @@ fn shown(clock: clockid_t) -> Option<timespec> {
 /// `time` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> i32 {
-    // Clocks of other processes and threads, and broken ones, are for the kernel to answer or refuse.
-    let is_known = (0..=libc::CLOCK_TAI).contains(&clock) && !time.is_null();
-    if is_known && let Some(shown) = shown(clock) {
+    // Clocks of other processes and of devices, and broken ones, are for the kernel to answer or refuse.
+    if !time.is_null()
+        && state::job().is_some()
+        && let Some(shown) = agreed(clock).and_then(shown)
+    {
         // SAFETY: not null, so valid for writing, by contract.
         unsafe { *time = shown };
         return 0;
@@ -166,14 +216,52 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gettimeofday(time: *mut libc::timeval, zone: *mut libc::c_void) -> i32 {
     if !time.is_null()
-        && zone.is_null()
         && let Some(shown) = shown(libc::CLOCK_REALTIME)
     {
         // SAFETY: not null, so valid for writing, by contract.
         unsafe { *time = to_timeval(shown) };
+        if !zone.is_null() {
+            // The C library knows no time zone either. Older ones show the kernel's, which is the host's.
+            // SAFETY: not null, so valid for writing `struct timezone`, two integers, by contract.
+            unsafe { *zone.cast::<[i32; 2]>() = [0, 0] };
+        }
         return 0;
     }
     real::next!(gettimeofday(time => *mut libc::timeval, zone => *mut libc::c_void) -> i32, -1)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for [`gettimeofday`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __gettimeofday(time: *mut libc::timeval, zone: *mut libc::c_void) -> i32 {
+    // SAFETY: passed on.
+    unsafe { gettimeofday(time, zone) }
+}
+
+/// `struct timeb`.
+#[repr(C)]
+pub struct TimeAndZone {
+    time: libc::time_t,
+    milliseconds: u16,
+    zone: i16,
+    daylight_saving: i16,
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `time` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftime(time: *mut TimeAndZone) -> i32 {
+    let Some(shown) = shown(libc::CLOCK_REALTIME) else {
+        return real::next!(ftime(time => *mut TimeAndZone) -> i32, -1);
+    };
+    let milliseconds = (shown.tv_nsec / 1_000_000) as u16;
+    // SAFETY: valid for writing, by contract.
+    unsafe { *time = TimeAndZone { time: shown.tv_sec, milliseconds, zone: 0, daylight_saving: 0 } };
+    0
 }
 
 /// Replaces the C library's.
@@ -198,10 +286,11 @@ pub unsafe extern "C" fn time(time: *mut libc::time_t) -> libc::time_t {
 /// `time` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn timespec_get(time: *mut timespec, base: i32) -> i32 {
-    const TIME_UTC: i32 = 1;
-    if base == TIME_UTC
-        && let Some(shown) = shown(libc::CLOCK_REALTIME)
-    {
+    // C23 §7.29.1: TIME_UTC, and from the second on those of newer C libraries.
+    const BASES: [clockid_t; 4] =
+        [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC, libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID];
+    let clock = usize::try_from(base).ok().and_then(|base| BASES.get(base.checked_sub(1)?).copied());
+    if let Some(shown) = clock.and_then(shown) {
         // SAFETY: valid for writing, by contract.
         unsafe { *time = shown };
         return base;
@@ -241,6 +330,38 @@ pub unsafe extern "C" fn getrusage(who: i32, usage: *mut libc::rusage) -> i32 {
         usage.ru_stime = libc::timeval { tv_sec: 0, tv_usec: 0 };
     }
     result
+}
+
+/// Replaces the C library's: the time since the host was started is agreed; memory, load and processes are real.
+///
+/// # Safety
+/// `facts` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysinfo(facts: *mut libc::sysinfo) -> i32 {
+    let result = real::next!(sysinfo(facts => *mut libc::sysinfo) -> i32, -1);
+    if result == 0
+        && let Some(shown) = shown(libc::CLOCK_BOOTTIME)
+    {
+        // SAFETY: valid for writing, by contract: the C library has just written it.
+        unsafe { (*facts).uptime = shown.tv_sec };
+    }
+    result
+}
+
+/// Replaces the C library's: knows the process by the id it shows, and gives its own clock the same number in all
+/// replicas. That of another process is real.
+///
+/// # Safety
+/// `clock` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_getcpuclockid(process: libc::pid_t, clock: *mut clockid_t) -> i32 {
+    let process = crate::identity::real_id(process);
+    if state::job().is_some() && (process == 0 || process == real::process_id()) {
+        // SAFETY: valid for writing, by contract.
+        unsafe { *clock = libc::CLOCK_PROCESS_CPUTIME_ID };
+        return 0;
+    }
+    real::next!(clock_getcpuclockid(process => libc::pid_t, clock => *mut clockid_t) -> i32, libc::ENOSYS)
 }
 
 /// Replaces the C library's. All processor time counts as the program's own; that of children is real.

@@ -20,6 +20,7 @@
 //! an interposed function. What is deliberately left alone is listed in `docs/determinism.md`.
 
 mod clock;
+mod clock_state;
 mod files;
 mod forks;
 mod identity;
@@ -29,9 +30,10 @@ mod spared;
 mod state;
 mod syscall;
 mod threads;
+mod vdso;
 mod waits;
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
 /// What the MPI library answers itself; passed to [`redrt_preload_install`]. Each function returns 0 when it leaves the
 /// answer to this library, 1 when it has answered, and for clocks 2 when the sequence is to go on from the last answer.
@@ -71,9 +73,13 @@ pub extern "C" fn redrt_thread_number() -> u64 {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = {
-    extern "C" fn construct() {
-        state::is_active();
+static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = {
+    unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+        if state::is_active() {
+            // SAFETY: the C library passes the environment that the kernel has made. Constructors run one after the
+            // other, before the program.
+            unsafe { vdso::hide(environment) };
+        }
         threads::adopt_main();
         forks::watch();
     }

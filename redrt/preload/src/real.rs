@@ -130,3 +130,11 @@ pub fn clock_ns(clock: libc::clockid_t) -> i64 {
     let result = next!(clock_gettime(clock => libc::clockid_t, pointer => *mut libc::timespec) -> i32, -1);
     if result != 0 { 0 } else { time.tv_sec * 1_000_000_000 + time.tv_nsec }
 }
+
+/// Whether the kernel shows this clock to this process.
+pub fn clock_exists(clock: libc::clockid_t) -> bool {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let arguments = [clock.into(), &raw mut time as c_long, 0, 0, 0, 0];
+    // SAFETY: time is valid for writing.
+    unsafe { system_call(libc::SYS_clock_gettime, arguments) == 0 }
+}

@@ -1,9 +1,13 @@
 //! `syscall`, by which languages that do without parts of the C library reach the kernel: the same questions get the
-//! same answers there. Except the clocks: this is how the MPI library reads the real ones.
+//! same answers there.
 
 use crate::clock::{self, Family};
-use crate::{identity, random, real};
+use crate::{clock_state, identity, random, real, waits};
 use libc::{c_int, c_long, c_void, timespec};
+
+/// The third argument, which the kernel does not look at, by which the MPI library asks for a clock as it is. Its other
+/// half is in `redrt-process`.
+const REAL_CLOCK: c_long = u64::from_be_bytes(*b"redrt:ns").cast_signed();
 
 /// Replaces the C library's, which is variadic: arguments that were not given are whatever the registers hold, and are
 /// not looked at unless the number calls for them.
@@ -26,7 +30,13 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_getrandom => return unsafe { random::getrandom(a as *mut c_void, b as usize, c as u32) as c_long },
         libc::SYS_getpid => return identity::getpid().into(),
         libc::SYS_gettid => return identity::gettid().into(),
-        _ => {}
+        libc::SYS_clock_gettime if c == REAL_CLOCK => {}
+        _ => {
+            // SAFETY: - the caller has promised what the system call asks for.
+            if let Some(result) = unsafe { clock([number, a, b, c, d]) } {
+                return result;
+            }
+        }
     }
     let first = match number {
         libc::SYS_kill
@@ -40,6 +50,35 @@ pub unsafe extern "C" fn syscall(
     let second = if number == libc::SYS_tgkill { identity::real_id(b as i32).into() } else { b };
     // SAFETY: - the caller has promised what the system call asks for.
     real::with_errno(unsafe { real::system_call(number, [first, second, c, d, e, f]) })
+}
+
+/// The answer to a call that reads a clock, or waits until it shows something.
+///
+/// # Safety
+/// As for the system call of this number, the first of these.
+unsafe fn clock([number, a, b, c, d]: [c_long; 5]) -> Option<c_long> {
+    // SAFETY: - each has the arguments that the function of the C library of the same name has.
+    Some(unsafe {
+        match number {
+            libc::SYS_clock_gettime => clock::clock_gettime(a as libc::clockid_t, b as *mut timespec).into(),
+            libc::SYS_gettimeofday => clock::gettimeofday(a as *mut libc::timeval, b as *mut c_void).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_time => clock::time(a as *mut libc::time_t),
+            libc::SYS_times => clock::times(a as *mut libc::tms),
+            libc::SYS_getrusage => clock::getrusage(a as c_int, b as *mut libc::rusage).into(),
+            libc::SYS_sysinfo => clock::sysinfo(a as *mut libc::sysinfo).into(),
+            libc::SYS_adjtimex => clock_state::adjtimex(a as *mut libc::timex).into(),
+            libc::SYS_clock_adjtime => clock_state::clock_adjtime(a as libc::clockid_t, b as *mut libc::timex).into(),
+            libc::SYS_nanosleep => waits::nanosleep(a as *const timespec, b as *mut timespec).into(),
+            libc::SYS_clock_nanosleep => {
+                let (clock, flags) = (a as libc::clockid_t, b as c_int);
+                // The function returns the error's number; the system call is known by its negative.
+                let error = waits::clock_nanosleep(clock, flags, c as *const timespec, d as *mut timespec);
+                real::with_errno((-error).into())
+            }
+            _ => return None,
+        }
+    })
 }
 
 /// Waits with an absolute deadline get it shifted; see [`crate::waits`].

@@ -39,6 +39,11 @@ fn is_timeout(result: c_int) -> bool {
     result == ETIMEDOUT
 }
 
+fn is_timeout_of_c11(result: c_int) -> bool {
+    // C11's thrd_timedout, in the C library.
+    result == 4
+}
+
 fn failed_with_timeout(result: c_int) -> bool {
     // SAFETY: the calling thread's errno is always valid.
     result == -1 && unsafe { *libc::__errno_location() } == ETIMEDOUT
@@ -77,6 +82,12 @@ absolute_waits! {
     pthread_mutex_clocklock(mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
     pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout;
     pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout;
+    pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
+    pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
+    cnd_timedwait(cond: Pointer, mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11;
+    mtx_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11;
+    pthread_clockjoin_np(thread: libc::pthread_t, result: Pointer, clock: clockid_t),
+        |_: &timespec| Family::of(clock), is_timeout;
     pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout;
     sem_timedwait(semaphore: Pointer), |_: &timespec| Family::Wall, failed_with_timeout;
     sem_clockwait(semaphore: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), failed_with_timeout;

@@ -1,49 +1,10 @@
 //! Two processes under the preload library must see the same; what they do with it must go on working.
 
-use std::path::PathBuf;
+mod replica;
+
+use replica::{compile, library, run_as_replica};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Instant;
-
-/// The library. Cargo does not build it for its tests, as nothing links it.
-fn library() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "redrt-preload"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success());
-        let test = std::env::current_exe().expect("a test knows its own file");
-        // target/PROFILE/deps/agreement-HASH
-        test.parent().unwrap().with_file_name("libredrt_preload.so")
-    };
-    BUILT.get_or_init(build).clone()
-}
-
-/// Runs a program as a child of something called `redrtd`, as replicas are, and gives what it printed.
-fn run_as_replica(seed: &str, rank: &str, program: &str, arguments: &[&str]) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = directory.path().join("redrtd");
-    std::os::unix::fs::symlink("/bin/sh", &daemon).unwrap();
-    let output = Command::new(&daemon)
-        // The second command keeps the shell from replacing itself by the first.
-        .args(["-c", "LD_PRELOAD=$PRELOAD \"$@\"; exit $?", "sh", program])
-        .args(arguments)
-        .env("PRELOAD", library())
-        .env("REDRT_SEED", seed)
-        .env("REDRT_RANK", rank)
-        .env("REDRT_START_NS", "1700000000000000000")
-        .env("REDRT_START_MONOTONIC_NS", "5000000000")
-        .env("REDRT_HOST", "some-host")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{program} {arguments:?}: {}\n{errors}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
 
 fn python(seed: &str, rank: &str, script: &str) -> String {
     run_as_replica(seed, rank, "python3", &["-c", script])
@@ -128,11 +89,7 @@ print(os.urandom(8).hex())
 
 #[test]
 fn c_programs_agree_and_number_their_threads_alike() {
-    let directory = tempfile::tempdir().unwrap();
-    let source = directory.path().join("program.c");
-    let program = directory.path().join("program");
-    std::fs::write(
-        &source,
+    let (_directory, program) = compile(
         r#"
         #define _GNU_SOURCE
         #include <dlfcn.h>
@@ -188,10 +145,7 @@ fn c_programs_agree_and_number_their_threads_alike() {
             return 0;
         }
         "#,
-    )
-    .unwrap();
-    let compiled = Command::new("cc").arg("-o").args([&program, &source]).args(["-pthread", "-ldl"]).status().unwrap();
-    assert!(compiled.success());
+    );
     let begin = Instant::now();
     let first = run_as_replica("77", "2", program.to_str().unwrap(), &[]);
     assert!(begin.elapsed().as_secs_f64() >= 1.2, "the timed wait ended early");
