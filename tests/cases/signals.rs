@@ -34,6 +34,16 @@ fn send(job: &Running, number: usize, signal: i32) {
 }
 
 #[test]
+fn programs_start_with_no_signal_ignored_or_blocked() {
+    for (degree, rank_count) in [(1, 2), (2, 1)] {
+        let masks = ["-c", "grep -E '^Sig(Blk|Ign)' /proc/self/status"];
+        let ended = Job::new(rank_count, "sh".as_ref()).arguments(&masks).degree(degree).run().ended_with(0);
+        let zeros = |line: &str| line.split_whitespace().nth(1).is_some_and(|mask| mask.trim_matches('0').is_empty());
+        assert!(ended.out.lines().count() == 2 * rank_count as usize && ended.out.lines().all(zeros), "{ended}");
+    }
+}
+
+#[test]
 fn all_ranks_get_what_redrun_gets() {
     for (degree, transport) in [(1, "shm"), (2, "shm"), (2, "tcp"), (3, "shm"), (3, "tcp")] {
         let ended = counting(6, degree, &["--transport", transport], |job| {

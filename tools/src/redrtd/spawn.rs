@@ -352,7 +352,9 @@ pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream
 fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u64, u64), processors: Option<CpuSet>) {
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
-        // The daemon waits for signals by descriptor and has them blocked; its children must not.
+        // The daemon waits for signals by descriptor and has them blocked, and its parent ignores SIGHUP; its children
+        // must not.
+        default_signals();
         SigSet::empty().thread_set_mask()?;
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
         for (from, to) in &places {
@@ -370,6 +372,16 @@ fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u6
     };
     // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
+}
+
+/// Each signal does what the system does by default: what is ignored stays so beyond `exec`, and replicas on several
+/// hosts would differ by what ignores signals there.
+fn default_signals() {
+    for number in 1..=libc::SIGRTMAX() {
+        // Those that cannot be changed, and those that the C library keeps for itself, are refused.
+        // SAFETY: the default of a signal is no handler.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
 }
 
 /// These processors, as the kernel is told of them.
