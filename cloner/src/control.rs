@@ -2,7 +2,9 @@
 
 use crate::error::{During, Error, Operation, Phase, ProcessEnded, has_ended};
 use crate::refusal::{NoAgent, Refusal};
+use bstr::BString;
 use cloner_agent::abi::{Ask, Block, MAGIC, Reply, Request, Slot, Timer, VERSION};
+use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut, Read, Write};
@@ -177,13 +179,18 @@ impl Control {
         Ok(Parked { control: self, released: false })
     }
 
-    /// Lets the threads of a copy begin.
+    /// Lets the threads of a copy begin. An error when it could not be given all that its source has.
     pub fn begin(&self) -> io::Result<()> {
-        match self.ask(Ask::Release, Request { arg: 1, ..Request::default() }) {
+        let reply = match exchange(&self.stream, Ask::Release, Request { arg: 1, ..Request::default() }) {
             // It may come to its end before the agent can answer.
-            Err(error) if !has_ended(&error) => Err(error),
-            _ => Ok(()),
+            Err(error) if has_ended(&error) => return Ok(()),
+            reply => reply?.0,
+        };
+        if reply.status < 0 {
+            let what = cloner_agent::abi::name_of_refused(reply.a as u32);
+            return Err(io::Error::other(Ungranted { what, error: Errno::from_raw(-reply.status) }));
         }
+        Ok(())
     }
 
     /// The agent's block, as it is now.
@@ -212,11 +219,17 @@ impl Control {
             .collect()
     }
 
-    /// Reads a text file of `/proc/PID`.
+    /// Reads a text file of `/proc/PID`. The name of a program or thread in it may end in the midst of a letter, and is
+    /// not what the file is read for.
     pub fn proc_text(&self, name: &str) -> io::Result<String> {
-        let mut text = String::new();
-        self.proc_file(name)?.read_to_string(&mut text)?;
-        Ok(text)
+        Ok(String::from_utf8_lossy(&self.proc_bytes(name)?).into_owned())
+    }
+
+    /// Reads a file of `/proc/PID`.
+    pub fn proc_bytes(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.proc_file(name)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Opens a file of `/proc/PID`.
@@ -243,9 +256,8 @@ impl Control {
     }
 
     /// Where a link of `/proc/PID` points.
-    pub fn proc_link(&self, name: &str) -> io::Result<String> {
-        let target = nix::fcntl::readlinkat(&self.proc, name)?;
-        target.into_string().map_err(|_| io::Error::other(format!("{name} points to a path that is not UTF-8")))
+    pub fn proc_link(&self, name: &str) -> io::Result<BString> {
+        Ok(nix::fcntl::readlinkat(&self.proc, name)?.into_encoded_bytes().into())
     }
 }
 
@@ -279,6 +291,16 @@ impl Drop for Parked<'_> {
     }
 }
 
+/// The host does not let the copy have something that its source has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the copy cannot have its source's {what} here: {error}")]
+pub struct Ungranted {
+    /// What it is.
+    pub what: &'static str,
+    /// What the system said.
+    pub error: Errno,
+}
+
 /// The process that was asked has not answered in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
@@ -299,9 +321,8 @@ pub struct Silent {
 fn process_has_ended(directory: &str) -> bool {
     const EXITING: u32 = 1 << 2;
     let ends = |tid: std::ffi::OsString| {
-        let Ok(stat) = fs::read_to_string(Path::new(directory).join("task").join(tid).join("stat")) else {
-            return true;
-        };
+        let Ok(stat) = fs::read(Path::new(directory).join("task").join(tid).join("stat")) else { return true };
+        let stat = String::from_utf8_lossy(&stat);
         // The second field may contain anything, in parentheses; the flags of the thread are the ninth.
         let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u32>().ok());
         flags.is_some_and(|flags| flags & EXITING != 0)

@@ -3,6 +3,7 @@
 use crate::difference::Difference;
 use crate::image::state::{HostFacts, MappedFile, SystemArea};
 use crate::maps::Mapping;
+use bstr::{BStr, ByteSlice};
 use nix::errno::Errno;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::fs::{self, File};
@@ -62,8 +63,8 @@ pub fn differences(there: &HostFacts, here: &HostFacts) -> Vec<Difference> {
 }
 
 /// Identifies a file by its length and a digest of its content.
-pub fn identify(path: &str) -> io::Result<MappedFile> {
-    let mut file = File::open(path)?;
+pub fn identify(path: &BStr) -> io::Result<MappedFile> {
+    let mut file = File::open(path.to_os_str_lossy())?;
     let facts = file.metadata()?;
     if !facts.is_file() {
         return Err(io::Error::other(format!("{path} is not a regular file")));
@@ -83,12 +84,14 @@ pub fn identify(path: &str) -> io::Result<MappedFile> {
 #[must_use]
 pub fn system_areas(mappings: &[Mapping]) -> Vec<SystemArea> {
     let system = mappings.iter().filter(|mapping| mapping.is_system() && mapping.name != "[vsyscall]");
-    system.map(|mapping| SystemArea { name: mapping.name.clone(), start: mapping.start, end: mapping.end }).collect()
+    system
+        .map(|mapping| SystemArea { name: mapping.name.to_string(), start: mapping.start, end: mapping.end })
+        .collect()
 }
 
 /// Digest of this process's vdso.
 pub fn own_vdso_hash() -> io::Result<u64> {
-    let mappings = crate::maps::parse(&fs::read_to_string("/proc/self/maps")?)?;
+    let mappings = crate::maps::parse(fs::read("/proc/self/maps")?)?;
     let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
     // SAFETY: - the kernel maps it readable, for as long as the process lives.
     Ok(XxHash3_64::oneshot(unsafe { std::slice::from_raw_parts(vdso.start as *const u8, vdso.bytes() as usize) }))
@@ -114,23 +117,73 @@ pub fn request_extended_state(wanted: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Limits by which a program is ended, or refused what it has had: their numbers and names. Others only bound what it
+/// may ask for besides, and differ between hosts by themselves.
+const STRICT_LIMITS: [(usize, &str); 6] = [
+    (libc::RLIMIT_CPU as usize, "processor time (ulimit -t)"),
+    (libc::RLIMIT_FSIZE as usize, "the size of files (ulimit -f)"),
+    (libc::RLIMIT_DATA as usize, "its data (ulimit -d)"),
+    (libc::RLIMIT_STACK as usize, "the stack (ulimit -s)"),
+    (libc::RLIMIT_NOFILE as usize, "open files (ulimit -n)"),
+    (libc::RLIMIT_AS as usize, "memory (ulimit -v)"),
+];
+
+/// A limit that cannot be what it is in the source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the program has a limit of {} of {wanted}, and at most {most} is to be had here", name_of_limit(*resource))]
+pub struct Lowered {
+    /// Its number.
+    pub resource: usize,
+    /// In the source.
+    pub wanted: u64,
+    /// The hard limit here.
+    pub most: u64,
+}
+
+fn name_of_limit(resource: usize) -> &'static str {
+    STRICT_LIMITS.iter().find(|(number, _)| *number == resource).map_or("something", |(_, name)| name)
+}
+
+/// The first limit that a program would miss, where `most` is to be had.
+fn first_lowered(limits: &[(u64, u64)], most: impl Fn(usize) -> u64) -> Option<Lowered> {
+    STRICT_LIMITS.iter().find_map(|(resource, _)| {
+        let (wanted, most) = (limits.get(*resource)?.0, most(*resource));
+        (wanted > most).then_some(Lowered { resource: *resource, wanted, most })
+    })
+}
+
+/// Whether the limits of a program can be had here. A smaller one would end it later, at a place that says nothing of
+/// the reason.
+pub fn check_limits(limits: &[(u64, u64)]) -> io::Result<()> {
+    let most = |resource: usize| {
+        let wanted = limits.get(resource).map_or(0, |(soft, _)| *soft);
+        let Ok(now) = limit(resource, None) else { return u64::MAX };
+        // Only who is privileged raises it; the soft limit stays what it is.
+        let raised = libc::rlimit64 { rlim_max: wanted.max(now.rlim_max), ..now };
+        limit(resource, Some(raised)).map_or(now.rlim_max, |_| raised.rlim_max)
+    };
+    first_lowered(limits, most).map_or(Ok(()), |lowered| Err(io::Error::other(lowered)))
+}
+
+/// A limit of this process, before it is set if `to` is given.
+fn limit(resource: usize, to: Option<libc::rlimit64>) -> nix::Result<libc::rlimit64> {
+    let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let to = to.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: - the limit that was there is written, the new one is read if there is one.
+    Errno::result(unsafe { libc::prlimit64(0, resource as libc::__rlimit_resource_t, to, &raw mut now) })?;
+    Ok(now)
+}
+
 /// Sets the limits of this process, by number.
 pub fn set_limits(limits: &[(u64, u64)]) -> io::Result<()> {
     for (resource, (soft, hard)) in limits.iter().enumerate() {
-        let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: - now is written, wanted is read.
-        unsafe {
-            Errno::result(libc::prlimit64(0, resource as libc::__rlimit_resource_t, std::ptr::null(), &raw mut now))?;
-            // A hard limit cannot be raised by users; then the program gets what there is here.
-            let hard = if nix::unistd::geteuid().is_root() { *hard } else { (*hard).min(now.rlim_max) };
-            let wanted = libc::rlimit64 { rlim_cur: (*soft).min(hard), rlim_max: hard };
-            Errno::result(libc::prlimit64(
-                0,
-                resource as libc::__rlimit_resource_t,
-                &raw const wanted,
-                std::ptr::null_mut(),
-            ))
-            .or_else(|error| if error == Errno::EPERM { Ok(0) } else { Err(error) })?;
+        let now = limit(resource, None)?;
+        // A hard limit cannot be raised by users; then the program gets what there is here.
+        let hard = if nix::unistd::geteuid().is_root() { *hard } else { (*hard).min(now.rlim_max) };
+        let wanted = libc::rlimit64 { rlim_cur: (*soft).min(hard), rlim_max: hard };
+        match limit(resource, Some(wanted)) {
+            Ok(_) | Err(Errno::EPERM) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -155,13 +208,35 @@ mod tests {
     }
 
     #[test]
+    fn limits_that_would_end_the_program_later_are_not_lowered() {
+        let stack = libc::RLIMIT_STACK as usize;
+        let limits = |resource: usize, soft| {
+            let mut all = vec![(100, 200); 16];
+            all[resource].0 = soft;
+            all
+        };
+        let refused = |resource, soft| first_lowered(&limits(resource, soft), |_| 150);
+        assert_eq!(refused(stack, 150), None);
+        let lowered = refused(stack, u64::MAX).unwrap();
+        assert_eq!((lowered.resource, lowered.most), (stack, 150));
+        assert!(lowered.to_string().contains("the stack (ulimit -s)"), "{lowered}");
+        // Of processes, signals and locked memory each host allows as much as its memory lets it.
+        for resource in [libc::RLIMIT_NPROC, libc::RLIMIT_SIGPENDING, libc::RLIMIT_MEMLOCK] {
+            assert_eq!(refused(resource as usize, u64::MAX), None);
+        }
+        let own: Vec<_> = (0..16).map(|resource| limit(resource, None).unwrap()).collect();
+        check_limits(&own.iter().map(|own| (own.rlim_cur, own.rlim_max)).collect::<Vec<_>>()).unwrap();
+    }
+
+    #[test]
     fn files_differ_by_content() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
+        let name = BStr::new(path.as_os_str().as_encoded_bytes());
         fs::write(&path, "one").unwrap();
-        let one = identify(path.to_str().unwrap()).unwrap();
+        let one = identify(name).unwrap();
         fs::write(&path, "two").unwrap();
-        assert_ne!(identify(path.to_str().unwrap()).unwrap(), one);
-        assert!(identify("/dev/null").is_err());
+        assert_ne!(identify(name).unwrap(), one);
+        assert!(identify("/dev/null".into()).is_err());
     }
 }

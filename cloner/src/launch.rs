@@ -191,9 +191,18 @@ fn enter() -> io::Result<bool> {
     Ok(true)
 }
 
+/// A name for the socket of a process that is given this one's standard streams: it says which these are, if there is
+/// room for that.
 fn fresh_path() -> io::Result<PathBuf> {
-    let path =
-        tempfile::Builder::new().prefix("new-").suffix(".sock").tempfile_in(control::directory()?)?.into_temp_path();
+    /// Of a socket's address, with what ends it.
+    const PATH_BYTES_MAX: usize = 108;
+    /// A slash, what makes the name unique, the suffix, and the end.
+    const MORE_BYTES: usize = 16;
+    let directory = control::directory()?;
+    let name = cloner_agent::name_for(&cloner_agent::standard());
+    let has_room = directory.as_os_str().len() + name.len() + MORE_BYTES <= PATH_BYTES_MAX;
+    let prefix = if has_room { name.as_str() } else { "new-" };
+    let path = tempfile::Builder::new().prefix(prefix).suffix(".sock").tempfile_in(directory)?.into_temp_path();
     let name = path.to_path_buf();
     path.close()?;
     Ok(name)

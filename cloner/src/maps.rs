@@ -1,5 +1,6 @@
 //! `/proc/PID/maps`, as a list.
 
+use bstr::{BString, ByteSlice};
 use std::io;
 
 /// End of a program's addresses.
@@ -23,7 +24,7 @@ pub struct Mapping {
     /// Number of the file; 0 for memory without one.
     pub inode: u64,
     /// Path, or a name in brackets, or nothing.
-    pub name: String,
+    pub name: BString,
 }
 
 impl Mapping {
@@ -36,7 +37,7 @@ impl Mapping {
     /// True when the kernel itself maps it: code and data that it lends to programs.
     #[must_use]
     pub fn is_system(&self) -> bool {
-        self.name.starts_with("[vvar") || matches!(self.name.as_str(), "[vdso]" | "[vsyscall]")
+        self.name.starts_with(b"[vvar") || self.name == "[vdso]" || self.name == "[vsyscall]"
     }
 }
 
@@ -45,10 +46,10 @@ impl Mapping {
 /// The trap: the kernel writes a page of lines at a time, and goes on where the last mapping ended. If that has grown,
 /// or was merged with what follows, between two such pieces, it is written again, as it is now. So a later line is
 /// right, and what an earlier one said of the same addresses goes.
-pub fn parse(text: &str) -> io::Result<Vec<Mapping>> {
+pub fn parse(text: impl AsRef<[u8]>) -> io::Result<Vec<Mapping>> {
     let mut all: Vec<Mapping> = Vec::new();
-    for line in text.lines() {
-        let unread = || io::Error::other(format!("cannot read the line of maps {line:?}"));
+    for line in text.as_ref().lines() {
+        let unread = || io::Error::other(format!("cannot read the line of maps {:?}", line.as_bstr()));
         let mapping = parse_line(line).filter(|mapping| mapping.start < mapping.end).ok_or_else(unread)?;
         while all.last().is_some_and(|last| last.start >= mapping.start) {
             all.pop();
@@ -61,32 +62,29 @@ pub fn parse(text: &str) -> io::Result<Vec<Mapping>> {
     Ok(all)
 }
 
-fn parse_line(line: &str) -> Option<Mapping> {
+fn parse_line(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
     let mut word = || {
-        let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
-        rest = behind.trim_start_matches(' ');
+        let (word, behind) = rest.split_once_str(" ").unwrap_or((rest, b""));
+        rest = behind.trim_start_with(|c| c == ' ');
         word
     };
-    let (start, end) = word().split_once('-')?;
-    let flags = word().as_bytes();
+    let hexadecimal = |text: &[u8]| u64::from_str_radix(text.to_str().ok()?, 16).ok();
+    let (start, end) = word().split_once_str("-")?;
+    let flags = word();
     let (offset, device, inode) = (word(), word(), word());
     let flag = |at: usize, wanted: u8, value: i32| if flags.get(at) == Some(&wanted) { value as u8 } else { 0 };
     Some(Mapping {
-        start: u64::from_str_radix(start, 16).ok()?,
-        end: u64::from_str_radix(end, 16).ok()?,
+        start: hexadecimal(start)?,
+        end: hexadecimal(end)?,
         protection: flag(0, b'r', libc::PROT_READ) | flag(1, b'w', libc::PROT_WRITE) | flag(2, b'x', libc::PROT_EXEC),
         shared: flags.get(3) == Some(&b's'),
-        offset: u64::from_str_radix(offset, 16).ok()?,
-        device: device.to_owned(),
-        inode: inode.parse().ok()?,
-        name: unescape(rest),
+        offset: hexadecimal(offset)?,
+        device: device.to_str().ok()?.to_owned(),
+        inode: inode.to_str().ok()?.parse().ok()?,
+        // The kernel writes a line feed in a path as `\012`.
+        name: rest.replace("\\012", "\n").into(),
     })
-}
-
-/// The kernel writes a line feed in a path as `\012`.
-fn unescape(name: &str) -> String {
-    name.replace("\\012", "\n")
 }
 
 #[cfg(test)]
@@ -107,6 +105,8 @@ mod tests {
         assert!(all[2].shared && all[2].protection == 0 && all[2].inode == 7);
         assert_eq!(all[3].name, "");
         assert!(parse("nonsense").is_err());
+        let all = parse(b"1000-2000 r--p 00000000 fd:00 9 /gr\xfc\xdfe\\012n").unwrap();
+        assert_eq!(all[0].name, b"/gr\xfc\xdfe\nn".as_slice());
         assert!(parse("2000-1000 rw-p 00000000 00:00 0 ").is_err());
     }
 

@@ -60,9 +60,46 @@ pub enum Refusal {
         /// What it is.
         what: OfDescriptor,
     },
+    /// Something that a copy cannot be.
+    #[error("it {0}")]
+    Process(Of),
     /// Its host, or the process that receives it, is unfit.
     #[error("{0}")]
     ByDestination(Difference),
+}
+
+/// What a process has made of itself and a copy cannot.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Of {
+    /// Only privileges change that, and a copy has none.
+    #[error("runs as another user or in other groups than what copies it")]
+    Identity,
+    /// They take privileges to be had.
+    #[error("has ambient capabilities")]
+    AmbientCapabilities,
+    /// Files of the same name are others there.
+    #[error("has another root directory (chroot)")]
+    Root,
+    /// The kernel does not let one be filled.
+    #[error("has shadow stacks")]
+    ShadowStack,
+    /// Addresses of its memory mean something else without.
+    #[error("has its addresses tagged (ARCH_ENABLE_TAGGED_ADDR)")]
+    TaggedAddresses,
+    /// They are not read.
+    #[error("has segments of its own (modify_ldt)")]
+    LocalSegments,
+    /// What it finds there is nowhere else.
+    #[error("has made a namespace of its own ({0})")]
+    Namespace(&'static str),
+    /// Nodes of memory are not asked about, area by area.
+    #[error("has memory at {start:#x} with a policy of its own (mbind: {policy})")]
+    MemoryPolicy {
+        /// Where it begins.
+        start: u64,
+        /// As the kernel calls it.
+        policy: String,
+    },
 }
 
 /// Why there is no agent in a process.
@@ -88,6 +125,9 @@ pub enum OfMemory {
     /// Others write to it.
     #[error("a shared mapping of {0}")]
     SharedFile(String),
+    /// It cannot be mapped before it is sealed.
+    #[error("of the memfd {0:?}, which is sealed against writing")]
+    Sealed(String),
     /// It is the device's.
     #[error("mapped from the device {0}")]
     Device(String),
@@ -114,6 +154,21 @@ pub enum OfDescriptor {
     /// The other end is somebody else's.
     #[error("the named pipe {0}")]
     NamedPipe(String),
+    /// Nobody tells its owner of what happens to it.
+    #[error("{0}, which sends signals (O_ASYNC)")]
+    Signalling(String),
+    /// It is for one process.
+    #[error("{0}, on which there is a lease")]
+    Leased(String),
+    /// By its name another file is found, or none.
+    #[error("{0}, and that is another file by now, or none")]
+    Replaced(String),
+    /// Another process has it open, or nobody knows who.
+    #[error("an epoll that watches a file, added as {number}, of which the process has no descriptor any more")]
+    Watching {
+        /// The number under which it was added.
+        number: i32,
+    },
     /// Something else that the kernel knows.
     #[error("{0}, which is not carried")]
     Other(String),

@@ -3,10 +3,11 @@
 //! The block is read through `/proc/PID/mem` while the threads are parked, and, since it is part of the image, found
 //! again by the agent of the copy. Both sides are of one version: [`VERSION`] is compared first.
 
+use crate::settings::{PROCESS_COUNT, THREAD_COUNT};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Grows with each change of anything in this file.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The first word of a [`Block`].
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
 /// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
@@ -17,6 +18,8 @@ pub const TIMER_COUNT_MAX: usize = 32;
 pub const PENDING_COUNT_MAX: usize = 8;
 /// Maximum number of ranges that the embedder can leave out of the image.
 pub const EXCLUDED_COUNT_MAX: usize = 64;
+/// Nodes of memory that a policy can name.
+pub const NODE_COUNT_MAX: usize = 1024;
 /// Descriptors below this can be left out by the embedder.
 pub const EXCLUDED_DESCRIPTOR_END: i32 = 1 << 16;
 
@@ -33,6 +36,9 @@ pub const SLOT_PARKED: u32 = 2;
 pub const SLOT_GONE: u32 = 3;
 /// It has the signal, and is on its way to where it waits.
 pub const SLOT_ENTERED: u32 = 4;
+
+/// Which files standard input, output and error are, by device and inode; zeros for one that is not known.
+pub type Standard = [[u64; 2]; 3];
 
 /// What one parked thread is, besides its memory. Its registers, signal mask and alternate stack are in the signal
 /// frame on its stack.
@@ -59,14 +65,18 @@ pub struct Slot {
     pub rseq: u64,
     /// Name of the thread.
     pub name: [u8; 16],
-    /// Nice value.
-    pub nice: i32,
-    /// Scheduling policy.
-    pub policy: i32,
-    /// Real-time priority.
-    pub priority: i32,
+    /// How it is scheduled, a `struct sched_attr`: policy, nice value, priority, times, bounds of utilization.
+    pub scheduling: [u64; SCHEDULING_WORDS],
+    /// Its [`crate::settings::OF_THREAD`].
+    pub settings: [i64; THREAD_COUNT],
+    /// Its effective, permitted and inheritable capabilities, twice: the lower and the upper ones.
+    pub capabilities: [u32; 6],
+    /// Where its memory comes from, see `set_mempolicy(2)`; -1 when the kernel does not say.
+    pub memory_policy: i32,
     /// Signals in `pending`.
     pub pending_count: u32,
+    /// Nodes that the policy names.
+    pub memory_nodes: [u64; NODE_COUNT_MAX / 64],
     /// Processors it may run on.
     pub affinity: [u64; 16],
     /// What `/proc/self/task/TID/syscall` said before the signal: number, six arguments, stack and instruction pointer.
@@ -74,6 +84,36 @@ pub struct Slot {
     pub syscall: [i64; 9],
     /// Blocked signals that wait for this thread, each a `siginfo_t`.
     pub pending: [[u8; 128]; PENDING_COUNT_MAX],
+}
+
+/// Words of a `struct sched_attr`.
+pub const SCHEDULING_WORDS: usize = 7;
+
+/// [`Block::refused_setting`]: a setting of the process; its place in [`crate::settings::OF_PROCESS`] is added.
+pub const REFUSED_OF_PROCESS: u32 = 100;
+/// [`Block::refused_setting`]: a setting of a thread; its place in [`crate::settings::OF_THREAD`] is added.
+pub const REFUSED_OF_THREAD: u32 = 200;
+/// [`Block::refused_setting`]: how a thread is scheduled.
+pub const REFUSED_SCHEDULING: u32 = 300;
+/// [`Block::refused_setting`]: where a thread's memory comes from.
+pub const REFUSED_MEMORY_POLICY: u32 = 301;
+/// [`Block::refused_setting`]: a POSIX timer.
+pub const REFUSED_TIMER: u32 = 302;
+
+/// What a copy cannot have, in words that follow on "its".
+#[must_use]
+pub fn name_of_refused(number: u32) -> &'static str {
+    use crate::settings::{OF_PROCESS, OF_THREAD};
+    match number {
+        REFUSED_SCHEDULING => "policy or priority of scheduling (sched_setattr)",
+        REFUSED_MEMORY_POLICY => "memory policy (set_mempolicy)",
+        REFUSED_TIMER => "POSIX timers (timer_create)",
+        REFUSED_OF_THREAD.. => OF_THREAD.get((number - REFUSED_OF_THREAD) as usize).map_or("settings", |one| one.name),
+        REFUSED_OF_PROCESS.. => {
+            OF_PROCESS.get((number - REFUSED_OF_PROCESS) as usize).map_or("settings", |one| one.name)
+        }
+        _ => "settings",
+    }
 }
 
 /// A POSIX timer: what is needed to make it anew.
@@ -149,6 +189,19 @@ pub struct Block {
     pub restorer: u64,
     /// Its length.
     pub restorer_len: u64,
+    /// What the copy could not be given, first: one of the `REFUSED_` constants; 0 when it has all.
+    pub refused_setting: u32,
+    /// What the system said to that, an error number.
+    pub refused_errno: u32,
+    /// The settings of the process, at the cut: [`crate::settings::OF_PROCESS`].
+    pub settings: [i64; PROCESS_COUNT],
+    /// How ready it was to be killed when memory is out, before its program could change that.
+    pub oom_score_at_start: i64,
+    /// The standard streams that the process was given by what started it, or made it as a copy. A program may have put
+    /// something else in their places, and have them elsewhere.
+    pub standard: Standard,
+    /// Bytes of its table of local segments.
+    pub local_segment_bytes: u64,
     /// Offset of the C library's rseq area from the thread pointer; 0 when it registers none.
     pub rseq_offset: i64,
     /// The end of the heap, at the cut.

@@ -1,12 +1,15 @@
 //! What the kernel knows of a thread or of the process: asked by the thread itself, or by the agent.
 
-use crate::abi::{Block, PENDING_COUNT_MAX, Slot};
+use crate::abi::{Block, NODE_COUNT_MAX, PENDING_COUNT_MAX, SCHEDULING_WORDS, SLOT_PARKED, Slot, Timer};
 use crate::sys::{self, syscall, syscall6};
+use crate::{park, settings};
 
 const PR_GET_TID_ADDRESS: u64 = 40;
 const PR_GET_NAME: u64 = 16;
 const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
+/// Of the structures of `capget(2)`: 64 capabilities.
+pub const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
 /// Fills `slot` with what the calling thread is. Leaves `tid`, `state`, `frame` and `syscall` alone.
 ///
@@ -21,13 +24,25 @@ pub unsafe fn thread(slot: &mut Slot, rseq_offset: i64) {
         syscall(libc::SYS_prctl, PR_GET_TID_ADDRESS, at(&mut slot.clear_tid), 0, 0);
         syscall(libc::SYS_prctl, PR_GET_NAME, slot.name.as_mut_ptr() as u64, 0, 0);
         syscall(libc::SYS_get_robust_list, 0, at(&mut slot.robust_head), at(&mut slot.robust_len), 0);
-        // The raw call answers 20 minus the nice value, so that errors stay negative.
-        slot.nice = 20 - syscall(libc::SYS_getpriority, 0, 0, 0, 0) as i32;
-        slot.policy = syscall(libc::SYS_sched_getscheduler, 0, 0, 0, 0) as i32;
-        syscall(libc::SYS_sched_getparam, 0, core::ptr::from_mut(&mut slot.priority) as u64, 0, 0);
+        let scheduling = slot.scheduling.as_mut_ptr() as u64;
+        slot.scheduling = [0; SCHEDULING_WORDS];
+        syscall(libc::SYS_sched_getattr, 0, scheduling, size_of_val(&slot.scheduling) as u64, 0);
+        complete_scheduling(&mut slot.scheduling);
+        // The header is read, the data written.
+        let header = [CAPABILITY_VERSION, 0];
+        syscall(libc::SYS_capget, header.as_ptr() as u64, slot.capabilities.as_mut_ptr() as u64, 0, 0);
+        slot.memory_nodes = [0; NODE_COUNT_MAX / 64];
+        let (mode, nodes) =
+            (core::ptr::from_mut(&mut slot.memory_policy) as u64, slot.memory_nodes.as_mut_ptr() as u64);
+        if syscall(libc::SYS_get_mempolicy, mode, nodes, NODE_COUNT_MAX as u64 + 1, 0) < 0 {
+            slot.memory_policy = -1;
+        }
         let affinity = slot.affinity.as_mut_ptr() as u64;
         slot.affinity = [0; 16];
         syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&slot.affinity) as u64, affinity, 0);
+    }
+    for (value, setting) in slot.settings.iter_mut().zip(&settings::OF_THREAD) {
+        *value = setting.get();
     }
     slot.rseq = 0;
     if rseq_offset != 0 && slot.fs != 0 {
@@ -36,6 +51,32 @@ pub unsafe fn thread(slot: &mut Slot, rseq_offset: i64) {
         let cpu = unsafe { core::ptr::read_volatile((area + 4) as *const i32) };
         if cpu >= 0 {
             slot.rseq = area;
+        }
+    }
+}
+
+/// Makes what the kernel shows of scheduling what it is to be told: bounds of utilization only count with flags.
+fn complete_scheduling(attributes: &mut [u64; SCHEDULING_WORDS]) {
+    const SCHED_FLAG_UTIL_CLAMP: u64 = 0x60;
+    /// From nothing to all of a processor.
+    const NO_BOUNDS: u64 = 1024 << 32;
+    if attributes[6] != 0 && attributes[6] != NO_BOUNDS {
+        attributes[1] |= SCHED_FLAG_UTIL_CLAMP;
+    }
+}
+
+/// Slices are shown also where the kernel has chosen them, by the number of its processors. Only a slice that is not
+/// this thread's, which wants none, is one that the program has chosen.
+fn forget_usual_slices(block: &mut Block) {
+    let mut own = [0_u64; SCHEDULING_WORDS];
+    let place = own.as_mut_ptr() as u64;
+    // SAFETY: - own has room for as many bytes as are stated.
+    unsafe { syscall(libc::SYS_sched_getattr, 0, place, size_of_val(&own) as u64, 0) };
+    for slot in park::slots(block) {
+        let policy = (slot.scheduling[0] >> 32) as i32;
+        let is_fair = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy);
+        if is_fair && slot.scheduling[3] == own[3] {
+            slot.scheduling[3] = 0;
         }
     }
 }
@@ -86,6 +127,8 @@ pub fn requeue(info: &[u8; 128], process: bool) {
 
 /// Notes what belongs to the process as a whole. All threads are parked.
 pub fn process(block: &mut Block) {
+    forget_usual_slices(block);
+    silence_orphaned_timers(block);
     for signal in 1..=64_u64 {
         let place = block.dispositions[signal as usize - 1].as_mut_ptr() as u64;
         // SAFETY: - reads a disposition into a field of its size.
@@ -93,6 +136,13 @@ pub fn process(block: &mut Block) {
     }
     // SAFETY: - asks only: 0 is never a valid end.
     block.heap_end = unsafe { syscall(libc::SYS_brk, 0, 0, 0, 0) } as u64;
+    for (value, setting) in block.settings.iter_mut().zip(&settings::OF_PROCESS) {
+        *value = setting.get();
+    }
+    let mut segment = [0_u8; 8];
+    // SAFETY: - reads the first entry, of eight bytes, to a place for it.
+    let bytes = unsafe { syscall(libc::SYS_modify_ldt, 0, segment.as_mut_ptr() as u64, segment.len() as u64, 0) };
+    block.local_segment_bytes = bytes.max(0) as u64;
     // A timer may expire between the two looks; then both are taken again, a few times, however busy the machine is.
     const ATTEMPT_COUNT_MAX: usize = 16;
     for _ in 0..ATTEMPT_COUNT_MAX {
@@ -102,6 +152,18 @@ pub fn process(block: &mut Block) {
         timers(block);
         if pending_mask(b"/proc/self/status\0", b"ShdPnd:") & !before == 0 {
             break;
+        }
+    }
+}
+
+/// A timer that notifies a thread which has ended goes on, and notifies nobody. Such a one can be made again only as
+/// one that notifies nobody.
+fn silence_orphaned_timers(block: &mut Block) {
+    for index in 0..block.timer_count as usize {
+        let Timer { notify, tid, .. } = block.timers[index];
+        let is_there = |slot: &Slot| slot.tid == tid as u32 && slot.state == SLOT_PARKED;
+        if notify & libc::SIGEV_THREAD_ID != 0 && !park::slots(block).iter().any(is_there) {
+            block.timers[index].notify = libc::SIGEV_NONE;
         }
     }
 }

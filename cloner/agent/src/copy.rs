@@ -4,8 +4,12 @@
 //! here, below their signal frame, set what belongs to the thread, wait until the agent lets all go, and return into
 //! the frame.
 
-use crate::abi::{Block, SLOT_PARKED, Slot, Timer};
+use crate::abi::{
+    Block, NODE_COUNT_MAX, REFUSED_MEMORY_POLICY, REFUSED_OF_PROCESS, REFUSED_OF_THREAD, REFUSED_SCHEDULING,
+    REFUSED_TIMER, SLOT_PARKED, Slot, Timer,
+};
 use crate::park::{set_disposition, slots, word};
+use crate::settings::{OF_PROCESS, OF_THREAD, OOM_SCORE};
 use crate::sys::{self, syscall, syscall6};
 use crate::{collect, serve};
 use core::arch::asm;
@@ -16,7 +20,6 @@ const PR_SET_NAME: u64 = 15;
 const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
 const ARCH_SET_GS: u64 = 0x1001;
 const FEATURE_TILES: u64 = 1 << 18;
-const LOST: u64 = 70;
 
 /// A thread of the copy begins.
 ///
@@ -30,14 +33,13 @@ pub unsafe extern "C" fn thread_entry(slot: *mut Slot, block: *mut Block) -> ! {
         [&raw mut (*block).release, &raw mut (*block).left, &raw mut (*block).drop_capabilities]
             .map(|at| AtomicU32::from_ptr(at))
     };
-    if drop.load(Ordering::SeqCst) != 0 {
-        drop_capabilities();
-    }
     // SAFETY: - see there; the frame is the one that this thread's slot names.
     unsafe {
-        restore(slot);
+        restore(slot, block);
         grow_registers(slot.frame);
     }
+    // Last: what was restored may need some of them.
+    limit_capabilities(if drop.load(Ordering::SeqCst) != 0 { &NO_CAPABILITIES } else { &slot.capabilities });
     for info in &slot.pending[..slot.pending_count as usize] {
         collect::requeue(info, false);
     }
@@ -54,7 +56,7 @@ pub unsafe extern "C" fn thread_entry(slot: *mut Slot, block: *mut Block) -> ! {
     }
 }
 
-unsafe fn restore(slot: &Slot) {
+unsafe fn restore(slot: &Slot, block: *mut Block) {
     // SAFETY: - addresses are the ones that the same calls had in the source, and their memory is in place.
     unsafe {
         syscall(libc::SYS_set_robust_list, slot.robust_head, slot.robust_len, 0, 0);
@@ -62,12 +64,18 @@ unsafe fn restore(slot: &Slot) {
         if slot.gs != 0 {
             syscall(libc::SYS_arch_prctl, ARCH_SET_GS, slot.gs, 0, 0);
         }
-        if slot.policy == libc::SCHED_OTHER || slot.policy == libc::SCHED_BATCH || slot.policy == libc::SCHED_IDLE {
-            syscall(libc::SYS_setpriority, 0, 0, slot.nice as i64 as u64, 0);
+        let scheduling = slot.scheduling.as_ptr() as u64;
+        if slot.scheduling[0] != 0 {
+            note(block, REFUSED_SCHEDULING, syscall(libc::SYS_sched_setattr, 0, scheduling, 0, 0));
         }
-        if slot.policy != libc::SCHED_OTHER {
-            let parameter = core::ptr::from_ref(&slot.priority) as u64;
-            syscall(libc::SYS_sched_setscheduler, 0, slot.policy as u64, parameter, 0);
+        let mut policy = 0_i32;
+        let mut nodes = [0_u64; NODE_COUNT_MAX / 64];
+        let (mode, bits) = (core::ptr::from_mut(&mut policy) as u64, NODE_COUNT_MAX as u64 + 1);
+        syscall(libc::SYS_get_mempolicy, mode, nodes.as_mut_ptr() as u64, bits, 0);
+        if slot.memory_policy >= 0 && (policy, nodes) != (slot.memory_policy, slot.memory_nodes) {
+            let nodes = slot.memory_nodes.as_ptr() as u64;
+            let set = syscall(libc::SYS_set_mempolicy, slot.memory_policy as u64, nodes, bits, 0);
+            note(block, REFUSED_MEMORY_POLICY, set);
         }
         // Processors that are not there are left out by the kernel; if none is left, the thread may run anywhere.
         let affinity = slot.affinity.as_ptr() as u64;
@@ -77,6 +85,27 @@ unsafe fn restore(slot: &Slot) {
             core::ptr::write_volatile((slot.rseq + 8) as *mut u64, 0);
             syscall6(libc::SYS_rseq, slot.rseq, 32, 0, RSEQ_SIGNATURE, 0, 0);
         }
+    }
+    for (number, (setting, value)) in OF_THREAD.iter().zip(slot.settings).enumerate() {
+        // SAFETY: - the caller's block.
+        unsafe { note(block, REFUSED_OF_THREAD + number as u32, setting.set(value)) };
+    }
+}
+
+/// Notes that the copy could not be given something, if `result` is an error and it is the first.
+///
+/// # Safety
+/// The block is live; its words are only used through atomics meanwhile.
+unsafe fn note(block: *mut Block, number: u32, result: i64) {
+    if result >= 0 {
+        return;
+    }
+    // SAFETY: - words of the block, by the contract.
+    let [refused, errno] = unsafe {
+        [&raw mut (*block).refused_setting, &raw mut (*block).refused_errno].map(|at| AtomicU32::from_ptr(at))
+    };
+    if refused.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        errno.store(-result as u32, Ordering::SeqCst);
     }
 }
 
@@ -114,12 +143,23 @@ unsafe fn grow_registers(frame: u64) {
     }
 }
 
-/// Gives up what the user namespace granted, as the program's exec did in the source.
-fn drop_capabilities() {
-    let header = [0x2008_0522_u32, 0];
-    let none = [0_u32; 6];
-    // SAFETY: - header and data of version 3 are read.
-    unsafe { syscall(libc::SYS_capset, header.as_ptr() as u64, none.as_ptr() as u64, 0, 0) };
+const NO_CAPABILITIES: [u32; 6] = [0; 6];
+
+/// Gives up all capabilities but these: what the user namespace granted, and what the program had given up itself.
+fn limit_capabilities(to: &[u32; 6]) {
+    let header = [collect::CAPABILITY_VERSION, 0];
+    let mut own = NO_CAPABILITIES;
+    // SAFETY: - header and data of this version, as many as it has.
+    unsafe { syscall(libc::SYS_capget, header.as_ptr() as u64, own.as_mut_ptr() as u64, 0, 0) };
+    // Of each three: effective, permitted, inheritable. None is to be had that this host does not give.
+    let mut wanted = [0; 6];
+    for (wanted, (own, to)) in wanted.iter_mut().zip(own.iter().zip(to)) {
+        *wanted = own & to;
+    }
+    if wanted != own {
+        // SAFETY: - header and data of this version are read.
+        unsafe { syscall(libc::SYS_capset, header.as_ptr() as u64, wanted.as_ptr() as u64, 0, 0) };
+    }
 }
 
 /// The agent of the copy begins, on its old stack.
@@ -155,12 +195,16 @@ pub unsafe extern "C" fn agent_entry(block: *mut Block) -> ! {
     }
     let chained = shared.chained;
     set_disposition(crate::abi::PARK_SIGNAL, &chained);
-    restore_timers(shared);
+    if let Some(errno) = restore_timers(shared) {
+        // SAFETY: - threads of the copy only use words of the block, through atomics.
+        unsafe { note(block, REFUSED_TIMER, errno) };
+    }
+    restore_settings(shared);
     for info in &shared.pending[..shared.pending_count as usize] {
         collect::requeue(info, true);
     }
     if shared.drop_capabilities != 0 {
-        drop_capabilities();
+        limit_capabilities(&NO_CAPABILITIES);
     }
     shared.generation += 1;
     shared.is_copy = 0;
@@ -179,7 +223,24 @@ fn close_all_but(listener: i32) {
     }
 }
 
-fn restore_timers(block: &Block) {
+/// The settings of the process.
+fn restore_settings(block: &mut Block) {
+    let wanted = block.settings;
+    for (number, (setting, value)) in OF_PROCESS.iter().zip(wanted).enumerate() {
+        let result = setting.set(value);
+        // What comes from the surroundings of the source is the destination's where that does not allow it.
+        if number != OOM_SCORE || value != block.oom_score_at_start {
+            // SAFETY: - as for all words of the block.
+            unsafe { note(block, REFUSED_OF_PROCESS + number as u32, result) };
+        }
+    }
+    if wanted[OOM_SCORE] == block.oom_score_at_start {
+        block.oom_score_at_start = OF_PROCESS[OOM_SCORE].get();
+    }
+}
+
+/// What the system said to the first timer that could not be made.
+fn restore_timers(block: &Block) -> Option<i64> {
     for (which, timer) in block.interval_timers.iter().enumerate() {
         if timer[2] != 0 || timer[3] != 0 {
             // SAFETY: - an itimerval is four words.
@@ -188,17 +249,15 @@ fn restore_timers(block: &Block) {
     }
     // SAFETY: - touches no memory. Where the kernel does not know it, numbers are counted up below.
     let exact = unsafe { syscall(libc::SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0) } == 0;
-    for timer in &block.timers[..block.timer_count as usize] {
-        if !restore_timer(timer, exact) {
-            // SAFETY: - ends the copy: without this timer it would not be one.
-            unsafe { syscall(libc::SYS_exit_group, LOST, 0, 0, 0) };
-        }
-    }
+    let timers = &block.timers[..block.timer_count as usize];
+    let failed = timers.iter().map(|timer| restore_timer(timer, exact)).find(|result| *result < 0);
     // SAFETY: - touches no memory.
     unsafe { syscall(libc::SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0) };
+    failed
 }
 
-fn restore_timer(timer: &Timer, exact: bool) -> bool {
+/// 0, or a negative error number.
+fn restore_timer(timer: &Timer, exact: bool) -> i64 {
     // struct sigevent: value, signal, notification, thread.
     let mut event = [0_u64; 8];
     event[0] = timer.value;
@@ -208,8 +267,9 @@ fn restore_timer(timer: &Timer, exact: bool) -> bool {
         let mut id = if exact { timer.id } else { 0 };
         let place = core::ptr::from_mut(&mut id) as u64;
         // SAFETY: - event has the size of a sigevent, id is written.
-        if unsafe { syscall(libc::SYS_timer_create, timer.clock as u64, event.as_ptr() as u64, place, 0) } < 0 {
-            return false;
+        let made = unsafe { syscall(libc::SYS_timer_create, timer.clock as u64, event.as_ptr() as u64, place, 0) };
+        if made < 0 {
+            return made;
         }
         if id == timer.id {
             break;
@@ -217,9 +277,9 @@ fn restore_timer(timer: &Timer, exact: bool) -> bool {
         // SAFETY: - the timer just made; numbers count up from 0.
         unsafe { syscall(libc::SYS_timer_delete, id as u64, 0, 0, 0) };
         if id > timer.id {
-            return false;
+            return -i64::from(libc::EEXIST);
         }
     }
     // SAFETY: - an itimerspec is four words.
-    unsafe { syscall(libc::SYS_timer_settime, timer.id as u64, 0, timer.setting.as_ptr() as u64, 0) == 0 }
+    unsafe { syscall(libc::SYS_timer_settime, timer.id as u64, 0, timer.setting.as_ptr() as u64, 0) }
 }

@@ -16,11 +16,12 @@ mod collect;
 mod copy;
 mod park;
 mod serve;
+pub mod settings;
 mod start;
 pub mod sys;
 
 pub use serve::Hooks;
-pub use start::{Agent, Exclusions, Setup};
+pub use start::{Agent, Exclusions, Setup, name_for, standard, standard_of};
 
 /// Where the C library keeps a thread's rseq area, from its thread pointer; 0 when it registers none. For [`Setup`]: it
 /// asks the dynamic linker, so not when threads are stopped.

@@ -171,6 +171,10 @@ impl Session<'_> {
             Ask::Reset => self.block.timer_count = 0,
             Ask::Timer => reply.status = self.note_timer(request),
             Ask::Park => self.park(request.arg, reply),
+            Ask::Release if self.waiting && self.block.refused_setting != 0 => {
+                reply.status = -(self.block.refused_errno as i32);
+                reply.a = u64::from(self.block.refused_setting);
+            }
             Ask::Release if self.waiting => {
                 park::let_go(self.block);
                 self.waiting = false;

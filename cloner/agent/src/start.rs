@@ -1,7 +1,8 @@
 //! How an agent begins: its memory, its thread, and what it leaves out of images.
 
-use crate::abi::{Block, EXCLUDED_DESCRIPTOR_END, MAGIC, Slot, VERSION};
+use crate::abi::{Block, EXCLUDED_DESCRIPTOR_END, MAGIC, Slot, Standard, VERSION};
 use crate::serve::{HookedBlock, Hooks, run};
+use crate::settings::{OF_PROCESS, OOM_SCORE};
 use crate::sys::{self, syscall};
 use crate::{collect, copy};
 use core::arch::asm;
@@ -19,8 +20,60 @@ pub struct Setup {
     pub listener: i32,
     /// `__rseq_offset` of the C library, 0 if it has none.
     pub rseq_offset: i64,
+    /// The standard streams that the process was given, see [`standard_of`].
+    pub standard: Standard,
     /// The embedder's hooks.
     pub hooks: Hooks,
+}
+
+/// Begins the name of an agent's socket, before the streams and a hyphen.
+const NAME_BEGIN: &str = "new-";
+
+/// The standard streams that the process was given by what has made the agent's socket: the socket's name says it. A
+/// program may have put something else in their places since, and may have been executed by another that had. Where
+/// nothing is said, they are what they are now.
+#[must_use]
+pub fn standard_of(listener: i32) -> Standard {
+    // SAFETY: - zeros are valid for it.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    let mut len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: - address is valid for writes of len bytes.
+    let known = unsafe { libc::getsockname(listener, (&raw mut address).cast(), &raw mut len) } == 0;
+    let path = address.sun_path.map(|byte| byte as u8);
+    let path = path.split(|byte| *byte == 0).next().filter(|_| known).unwrap_or_default();
+    let name = path.rsplit(|byte| *byte == b'/').next().and_then(|name| core::str::from_utf8(name).ok());
+    name.and_then(streams_in).unwrap_or_else(standard)
+}
+
+/// The begin of the name of an agent's socket for a process that is given these streams.
+#[must_use]
+pub fn name_for(standard: &Standard) -> String {
+    let [input, output, error] = standard.map(|[device, inode]| format!("{device:x}.{inode:x}"));
+    format!("{NAME_BEGIN}{input},{output},{error}-")
+}
+
+fn streams_in(name: &str) -> Option<Standard> {
+    let (streams, _) = name.strip_prefix(NAME_BEGIN)?.split_once('-')?;
+    let mut numbers = streams.split([',', '.']);
+    let mut standard = Standard::default();
+    for number in standard.as_flattened_mut() {
+        *number = u64::from_str_radix(numbers.next()?, 16).ok()?;
+    }
+    numbers.next().is_none().then_some(standard)
+}
+
+/// Which files the standard streams of this process are now.
+#[must_use]
+pub fn standard() -> Standard {
+    [0, 1, 2].map(|fd| {
+        // SAFETY: - zeros are valid for it.
+        let mut facts: libc::stat = unsafe { core::mem::zeroed() };
+        // SAFETY: - facts is valid for writes.
+        match unsafe { libc::fstat(fd, &raw mut facts) } {
+            0 => [facts.st_dev, facts.st_ino],
+            _ => [0, 0],
+        }
+    })
 }
 
 /// An agent that has its memory, and no thread yet.
@@ -48,6 +101,8 @@ impl Agent {
             block.slot_capacity = SLOT_CAPACITY;
             block.listener = setup.listener;
             block.rseq_offset = setup.rseq_offset;
+            block.standard = setup.standard;
+            block.oom_score_at_start = OF_PROCESS[OOM_SCORE].get();
             block.thread_entry = thread as usize as u64;
             block.agent_entry = agent as usize as u64;
         }
@@ -208,4 +263,24 @@ unsafe extern "C" fn begin(block: *mut Block) -> ! {
         }
     }
     run(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn the_name_of_the_socket_says_which_streams_were_given() {
+        let streams = [[0xe, 77], [0xfe01, u64::MAX], [0, 0]];
+        let directory = std::env::temp_dir().join(format!("agent-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let bound = |name: &str| UnixListener::bind(directory.join(name)).unwrap();
+        let (said, unsaid) = (bound(&format!("{}Ab-Cd.sock", name_for(&streams))), bound("new-AbCd.sock"));
+        assert_eq!(standard_of(said.as_raw_fd()), streams);
+        assert_eq!(standard_of(unsaid.as_raw_fd()), standard());
+        assert_eq!(standard_of(-1), standard());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 }

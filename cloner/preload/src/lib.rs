@@ -37,7 +37,8 @@ extern "C" fn start(_: c_int, _: *const *const c_char, _: *const *const c_char) 
         // Whatever was executed before has closed it.
         return clean_environment();
     }
-    let setup = Setup { listener, rseq_offset: cloner_agent::rseq_offset(), hooks: Hooks::none() };
+    let standard = cloner_agent::standard_of(listener);
+    let setup = Setup { listener, rseq_offset: cloner_agent::rseq_offset(), standard, hooks: Hooks::none() };
     let tid = Agent::new(&setup).map_or(-1, Agent::start);
     if tid < 0 {
         let text = b"redclone: the agent's thread could not be started; this process cannot be cloned\n";

@@ -21,6 +21,9 @@ pub enum Impossible {
     /// Memory that the kernel maps (vdso and the like).
     #[error("{0} is of another size here, or lies where it cannot")]
     SystemArea(String),
+    /// Out of order, or not within the program's memory.
+    #[error("guard pages at {0:#x} are where no memory is")]
+    Guard(u64),
     /// A thread would have no memory for what it begins with.
     #[error("thread {0} has no memory for its stack")]
     ThreadStack(u32),
@@ -51,6 +54,14 @@ pub fn check_state(state: &ProcessState, layout: &Layout, own: &[SystemArea], pi
     }
     if let Some(area) = state.system_areas.iter().find(|area| !fits(area, layout, own)) {
         return Err(Impossible::SystemArea(area.name.clone()));
+    }
+    let mut end = 0;
+    for (start, until) in &state.guards {
+        let is_place = *start >= end && start < until && (start | until).is_multiple_of(4096);
+        if !is_place || !is_mapped(layout, *start, until - start) {
+            return Err(Impossible::Guard(*start));
+        }
+        end = *until;
     }
     let has_stack = |thread: &&crate::image::state::ThreadState| {
         let from = thread.frame.checked_sub(BELOW_FRAME_BYTES);
@@ -132,6 +143,7 @@ mod tests {
             |fd| Descriptor { fd, flags: 0, same_as: None, open: Open::Standard(fd as u8), locks: Vec::new() };
         ProcessState {
             system_areas: vec![vdso(0x7f00_0000)],
+            guards: vec![(0x5000, 0x6000)],
             descriptors: (0..3).map(descriptor).collect(),
             auxiliary: vec![7; 40],
             ..state()
@@ -147,7 +159,7 @@ mod tests {
         let areas = layout().areas;
         let kept: Vec<_> =
             areas.iter().map(|area| Kept { start: area.start, len: area.end - area.start, at: area.start }).collect();
-        let room = plan::Room::new(kept.len(), areas.len(), state.threads.len());
+        let room = plan::Room::new(kept.len(), areas.len(), state);
         let situation = Situation {
             kept: &kept,
             areas: &areas,
@@ -174,11 +186,13 @@ mod tests {
     #[test]
     fn states_that_cannot_be_are_refused() {
         type Edit = fn(&mut ProcessState);
-        let edits: [(Edit, Impossible); 9] = [
+        let edits: [(Edit, Impossible); 11] = [
             (|state| state.threads.clear(), Impossible::FirstThread),
             (|state| state.threads[0].tid = 12, Impossible::FirstThread),
             (|state| state.threads[1].frame = 8, Impossible::ThreadStack(12)),
             (|state| state.threads[1].slot = u64::MAX, Impossible::ThreadStack(12)),
+            (|state| state.guards[0].0 = 0x3000, Impossible::Guard(0x3000)),
+            (|state| state.guards.push((0x4000, 0x5000)), Impossible::Guard(0x4000)),
             (|state| state.agent.stack = 0, Impossible::AgentStack),
             (|state| state.auxiliary = vec![0; 100_000], Impossible::Auxiliary(100_000)),
             (|state| state.system_areas[0].end = 0, Impossible::SystemArea("[vdso]".into())),

@@ -1,7 +1,7 @@
 //! The copy's descriptors, made from what the image says of the source's.
 
 use super::memory::Memory;
-use crate::image::state::{Descriptor, FileLock, LockOwner, Open, Pipe};
+use crate::image::state::{Descriptor, Lock, LockKind, Open, Pipe, Watch};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -39,6 +39,7 @@ pub fn restore(
     kept: Vec<OwnedFd>,
 ) -> io::Result<Vec<RawFd>> {
     let numbers = descriptors.iter().map(|descriptor| descriptor.fd).chain(present.given.iter().map(|(fd, _)| *fd));
+    let numbers = numbers.chain(watches(descriptors).map(|(_, watch)| watch.number));
     let base = numbers.max().unwrap_or(2).max(2) + 1;
     let mut ends = make_pipes(pipes)?;
     let mut made: Vec<(i32, OwnedFd)> = Vec::new();
@@ -65,6 +66,8 @@ pub fn restore(
         made.push((*number, above(fd, base)?));
     }
     drop(ends);
+    // The files are open: what they are is given by their mode and seals from now on.
+    memory.seal_objects()?;
     let mut open = Vec::with_capacity(made.len() + kept.len());
     for fd in kept {
         open.push(above(&fd, base)?.into_raw_fd());
@@ -75,6 +78,7 @@ pub fn restore(
     if let Some(complaints) = result.first() {
         super::COMPLAINTS.store(*complaints, std::sync::atomic::Ordering::SeqCst);
     }
+    watch_by_old_numbers(descriptors, &made)?;
     let flags = descriptors.iter().map(|descriptor| descriptor.flags & libc::O_CLOEXEC);
     for ((fd, now), flags) in made.into_iter().zip(flags.chain(std::iter::repeat(libc::O_CLOEXEC))) {
         // SAFETY: - replaces a descriptor below base, of which nothing is used any more: all that is kept was moved
@@ -86,42 +90,67 @@ pub fn restore(
     // Last of all: to close any descriptor of a file takes the process's locks on it away.
     for descriptor in descriptors.iter().filter(|_| present.locks) {
         for lock in &descriptor.locks {
-            lock_again(descriptor, *lock).map_err(|error| {
+            lock_again(descriptor.fd, lock).map_err(|error| {
                 io::Error::new(error.kind(), format!("the lock that it had of {}: {error}", name(&descriptor.open)))
             })?;
         }
     }
-    for descriptor in descriptors.iter().filter(|descriptor| descriptor.same_as.is_none()) {
-        if let Open::Epoll { watched } = &descriptor.open {
-            for (fd, events, data) in watched {
-                let mut event = libc::epoll_event { events: *events, u64: *data };
-                // SAFETY: - both are descriptors that were just made; the event lives through the call.
-                Errno::result(unsafe { libc::epoll_ctl(descriptor.fd, libc::EPOLL_CTL_ADD, *fd, &raw mut event) })?;
-            }
-        }
+    for (epoll, watch) in watches(descriptors).filter(|(_, watch)| watch.fd == watch.number) {
+        add(epoll, watch)?;
     }
     Ok(result)
+}
+
+/// All that is watched, and the number of the epoll.
+fn watches(descriptors: &[Descriptor]) -> impl Iterator<Item = (RawFd, &Watch)> {
+    descriptors.iter().filter(|descriptor| descriptor.same_as.is_none()).flat_map(|descriptor| {
+        let watched = if let Open::Epoll { watched } = &descriptor.open { &watched[..] } else { &[] };
+        watched.iter().map(|watch| (descriptor.fd, watch))
+    })
+}
+
+/// Adds what is watched under a number that it does not have any more, or that is another file's. Comes before the
+/// descriptors get their numbers: until then all numbers below are free.
+fn watch_by_old_numbers(descriptors: &[Descriptor], made: &[(i32, OwnedFd)]) -> io::Result<()> {
+    let now = |fd: i32| {
+        let found = made.iter().find(|(number, _)| *number == fd);
+        found.map(|(_, now)| now.as_raw_fd()).ok_or_else(|| io::Error::other("what an epoll watches is missing"))
+    };
+    for (epoll, watch) in watches(descriptors).filter(|(_, watch)| watch.fd != watch.number) {
+        // SAFETY: - replaces a descriptor below those that are made, of which nothing is used any more.
+        Errno::result(unsafe { libc::dup3(now(watch.fd)?, watch.number, libc::O_CLOEXEC) })?;
+        add(now(epoll)?, watch)?;
+    }
+    Ok(())
+}
+
+fn add(epoll: RawFd, watch: &Watch) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: watch.events, u64: watch.data };
+    // SAFETY: - both are descriptors that were just made; the event lives through the call.
+    Errno::result(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, watch.number, &raw mut event) })?;
+    Ok(())
 }
 
 /// Processes that are being killed have their locks for a moment yet.
 const LOCKING_TIME_MAX: Duration = Duration::from_secs(10);
 const LOCKING_INTERVAL: Duration = Duration::from_millis(2);
 
-fn lock_again(descriptor: &Descriptor, lock: FileLock) -> io::Result<()> {
+fn lock_again(fd: RawFd, lock: &Lock) -> io::Result<()> {
     let kind = if lock.is_exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
-    let length = lock.last.map_or(0, |last| last.saturating_sub(lock.start).saturating_add(1));
     let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
-    let range = libc::flock { l_type, l_whence, l_start: lock.start, l_len: length, l_pid: 0 };
-    let command = if lock.owner == LockOwner::Process { libc::F_SETLK } else { libc::F_OFD_SETLK };
+    let (l_start, l_len) = (lock.start.cast_signed(), lock.len.cast_signed());
+    let range = libc::flock { l_type, l_whence, l_start, l_len, l_pid: 0 };
     let operation = if lock.is_exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
     let begun = Instant::now();
     loop {
-        let locked = match lock.owner {
-            // SAFETY: - touches no memory.
-            LockOwner::Whole => Errno::result(unsafe { libc::flock(descriptor.fd, operation | libc::LOCK_NB) }),
-            // SAFETY: - the range outlives the call.
-            _ => Errno::result(unsafe { libc::fcntl(descriptor.fd, command, &raw const range) }),
-        };
+        // SAFETY: - the range outlives the call; nothing else is touched.
+        let locked = Errno::result(unsafe {
+            match lock.kind {
+                LockKind::Process => libc::fcntl(fd, libc::F_SETLK, &raw const range),
+                LockKind::OpenFile => libc::fcntl(fd, libc::F_OFD_SETLK, &raw const range),
+                LockKind::WholeFile => libc::flock(fd, operation | libc::LOCK_NB),
+            }
+        });
         match locked {
             Ok(_) => return Ok(()),
             Err(Errno::EAGAIN | Errno::EACCES) if begun.elapsed() < LOCKING_TIME_MAX => {
@@ -136,7 +165,7 @@ fn lock_again(descriptor: &Descriptor, lock: FileLock) -> io::Result<()> {
 
 fn name(open: &Open) -> String {
     match open {
-        Open::Path { path, .. } => path.clone(),
+        Open::Path { path, .. } => path.to_string(),
         other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_lowercase(),
     }
 }
@@ -179,6 +208,16 @@ fn make_pipes(pipes: &[Pipe]) -> io::Result<Ends> {
     Ok(ends)
 }
 
+/// The time that a clock shows so much later than now.
+fn later(clock: i32, left: &libc::timespec) -> io::Result<libc::timespec> {
+    let now = nix::time::clock_gettime(nix::time::ClockId::from_raw(clock))?;
+    let nanoseconds = now.tv_nsec() + left.tv_nsec;
+    Ok(libc::timespec {
+        tv_sec: now.tv_sec().saturating_add(left.tv_sec).saturating_add(nanoseconds / 1_000_000_000),
+        tv_nsec: nanoseconds % 1_000_000_000,
+    })
+}
+
 fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut Ends) -> io::Result<OwnedFd> {
     let Present { standard, succeeds, listener, .. } = present;
     // SAFETY: - called with results of system calls that make a descriptor: errors are negative, others are nobody
@@ -188,7 +227,7 @@ fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut 
         Open::Standard(number) => return standard[usize::from(*number)].try_clone(),
         Open::Agent => return listener.try_clone(),
         Open::Path { path, position, len } => {
-            let path = CString::new(path.as_str())?;
+            let path = CString::new(path.as_slice())?;
             // SAFETY: - path ends with NUL.
             let fd = own(unsafe {
                 libc::open(path.as_ptr(), descriptor.flags & !OPENING | libc::O_CLOEXEC | libc::O_NOCTTY)
@@ -227,15 +266,29 @@ fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut 
             }
             fd
         }
-        Open::Timer { clock, ticks, value, interval } => {
+        Open::Timer { clock, ticks, value, interval, is_cancelled } => {
             // SAFETY: - touches no memory.
             let fd = own(unsafe { libc::timerfd_create(*clock, libc::TFD_CLOEXEC) })?;
-            let spec = libc::itimerspec {
+            let mut spec = libc::itimerspec {
                 it_value: libc::timespec { tv_sec: value.0, tv_nsec: value.1 },
                 it_interval: libc::timespec { tv_sec: interval.0, tv_nsec: interval.1 },
             };
+            // One that ticks faster than it can be looked at: the next tick is due.
+            let is_due = *value == (0, 0) && *interval != (0, 0) && *ticks != 0;
+            spec.it_value.tv_nsec += i64::from(is_due);
+            let mut flags = 0;
+            if *is_cancelled && *value != (0, 0) {
+                // Only a time of the clock can be cancelled, not a time that is left.
+                spec.it_value = later(*clock, &spec.it_value)?;
+                flags = libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET;
+            }
             // SAFETY: - spec lives through the call.
-            Errno::result(unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut()) })?;
+            let set = unsafe { libc::timerfd_settime(fd.as_raw_fd(), flags, &raw const spec, std::ptr::null_mut()) };
+            Errno::result(set)?;
+            if is_due {
+                use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+                poll(&mut [PollFd::new(std::os::fd::AsFd::as_fd(&fd), PollFlags::POLLIN)], PollTimeout::NONE)?;
+            }
             if *ticks != 0 {
                 // SAFETY: - ticks is eight bytes, read.
                 Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), TFD_IOC_SET_TICKS, std::ptr::from_ref(ticks)) })?;
@@ -285,15 +338,15 @@ mod tests {
             assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) }, 0);
             i32::from(range.l_type) == libc::F_UNLCK
         };
-        let lock = |owner, start, last| FileLock { owner, is_exclusive: true, start, last };
+        let lock = |kind, start, len| Lock { kind, is_exclusive: true, start, len };
         let locks = vec![
-            lock(LockOwner::Process, 3, Some(6)),
-            lock(LockOwner::OpenFile, 100, None),
-            lock(LockOwner::Whole, 0, None),
+            lock(LockKind::Process, 3, 4),
+            lock(LockKind::OpenFile, 100, 0),
+            lock(LockKind::WholeFile, 0, 0),
         ];
-        let open = Open::Path { path: path.display().to_string(), position: 0, len: None };
+        let open = Open::Path { path: path.display().to_string().into(), position: 0, len: None };
         let descriptor = Descriptor { fd: file.as_raw_fd(), flags: libc::O_RDWR, same_as: None, open, locks };
-        descriptor.locks.iter().for_each(|lock| lock_again(&descriptor, *lock).unwrap());
+        descriptor.locks.iter().for_each(|lock| lock_again(descriptor.fd, lock).unwrap());
         assert_eq!(
             [(0, 3), (3, 4), (7, 93), (1000, 1)].map(|(start, length)| is_free(&other, start, length)),
             [true, false, true, false]

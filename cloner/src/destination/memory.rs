@@ -6,6 +6,7 @@
 use crate::image::state::{Area, Backing, Layout, MappedFile};
 use crate::maps::ADDRESSES_END;
 use crate::maps::{self, Mapping};
+use bstr::ByteSlice;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -57,6 +58,23 @@ impl Memory {
         self.objects.get(&id)
     }
 
+    /// Shared objects get the modes and seals that they have in the source. Nothing is put into them any more.
+    pub fn seal_objects(&self) -> io::Result<()> {
+        use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+        use nix::sys::stat::{Mode, fchmod};
+        for object in &self.layout.objects {
+            let Some(fd) = self.objects.get(&object.id) else { continue };
+            let mode = Mode::from_bits_truncate(object.mode);
+            if nix::sys::stat::fstat(fd)?.st_mode & 0o7777 != mode.bits() {
+                fchmod(fd, mode)?;
+            }
+            if object.seals != 0 {
+                fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::from_bits_retain(object.seals as i32)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where everything is and where it belongs.
     #[must_use]
     pub fn kept(&self) -> Vec<Kept> {
@@ -91,7 +109,7 @@ impl Memory {
         for object in &layout.objects {
             if let Entry::Vacant(vacant) = self.objects.entry(object.id) {
                 let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
-                vacant.insert(memfd_create(object.name.as_str(), flags)?);
+                vacant.insert(memfd_create(object.name.as_slice(), flags)?);
             }
             nix::unistd::ftruncate(&self.objects[&object.id], object.len.try_into().map_err(io::Error::other)?)?;
         }
@@ -160,7 +178,8 @@ impl Memory {
             Backing::Anonymous => (-1, 0, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE),
             Backing::File { file: index, offset } => {
                 let path = &self.files[index as usize].path;
-                file = File::open(path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))?;
+                file = File::open(path.to_os_str_lossy())
+                    .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))?;
                 (file.as_raw_fd(), offset, libc::MAP_PRIVATE)
             }
             Backing::Shared { object, offset } => {
@@ -201,7 +220,7 @@ impl Memory {
 
 /// What this process has mapped.
 pub fn own_mappings() -> io::Result<Vec<Mapping>> {
-    maps::parse(&std::fs::read_to_string("/proc/self/maps")?)
+    maps::parse(std::fs::read("/proc/self/maps")?)
 }
 
 fn largest_gap(mut used: Vec<(u64, u64)>) -> Option<(u64, u64)> {
@@ -237,7 +256,7 @@ fn check(layout: &Layout, file_count: usize) -> io::Result<()> {
             return wrong(format!("the area at {:#x} names something unknown", area.start));
         }
     }
-    match layout.objects.iter().find(|object| object.len >= 1 << 46 || object.name.contains('\0')) {
+    match layout.objects.iter().find(|object| object.len >= 1 << 46 || object.name.contains(&0)) {
         Some(object) => wrong(format!("the shared object {} cannot be", object.id)),
         None => Ok(()),
     }
@@ -295,6 +314,7 @@ fn relocate(from: u64, len: u64, to: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::image::state::SharedObject;
+    use bstr::BString;
     use proptest::prelude::*;
     use std::sync::{Mutex, PoisonError};
 
@@ -355,7 +375,7 @@ mod tests {
         const MARK: u8 = 0xa5;
         let files: Vec<_> = (0..2).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
         files.iter().for_each(|file| file.as_file().set_len(1 << 20).unwrap());
-        let path = |file: &tempfile::NamedTempFile| file.path().display().to_string();
+        let path = |file: &tempfile::NamedTempFile| file.path().as_os_str().as_encoded_bytes().into();
         let named = |file| MappedFile { path: path(file), len: 1 << 20, hash: 0 };
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let mut runner = proptest::test_runner::TestRunner::default();
@@ -385,7 +405,7 @@ mod tests {
 
     #[test]
     fn an_object_that_was_gone_begins_anew() {
-        let objects = |len| vec![SharedObject { id: 1, name: String::new(), len, seals: 0 }];
+        let objects = |len| vec![SharedObject { id: 1, name: BString::default(), len, seals: 0, mode: 0o777 }];
         let layout = |objects| Layout { areas: Vec::new(), objects };
         let content = |memory: &Memory| {
             let object = std::fs::File::from(memory.object(1).unwrap().try_clone().unwrap());
@@ -412,7 +432,7 @@ mod tests {
             if sorted {
                 areas.sort_unstable_by_key(|area| area.start);
             }
-            let objects = vec![SharedObject { id: 1, name: String::new(), len, seals: 0 }];
+            let objects = vec![SharedObject { id: 1, name: BString::default(), len, seals: 0, mode: 0o777 }];
             let layout = Layout { areas, objects };
             if check(&layout, 2).is_ok() {
                 let ends: Vec<u64> = layout.areas.iter().flat_map(|area| [area.start, area.end]).collect();

@@ -21,7 +21,8 @@ use crate::image::state::{Backing, Final, IMAGE_VERSION, MappedFile, ProcessStat
 use crate::image::stream::{FrameReader, FrameWriter};
 use crate::sparse;
 use crate::sys::restorer;
-use cloner_agent::abi::Block;
+use bstr::ByteSlice;
+use cloner_agent::abi::{Block, Standard};
 use memory::Memory;
 use receive::Input;
 use redrt_wire::no_image::Told;
@@ -133,6 +134,10 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         }
     }
     check::check_state(&end.state, memory.layout(), &own_system_areas()?, std::process::id())?;
+    host::check_limits(&end.state.limits)?;
+    if !end.state.guards.is_empty() && !crate::sys::memory::has_guard_pages()? {
+        return Err(io::Error::other("the program has guard pages (MADV_GUARD_INSTALL), which this kernel has not"));
+    }
     // Everything that can fail happens before the source hears that the image is good; what the restorer does can
     // hardly fail.
     if let Some(answers) = &mut answers {
@@ -152,7 +157,7 @@ fn begin(inputs: &mut [Input], answers: &mut Option<FrameWriter<Box<dyn Write>>>
     let identical: Vec<bool> = prologue.files.iter().map(is_identical).collect();
     let Some(answers) = answers else {
         let other = prologue.files.iter().zip(&identical).filter(|(_, same)| !**same);
-        reasons.extend(other.map(|(file, _)| Difference::File { path: file.path.clone() }));
+        reasons.extend(other.map(|(file, _)| Difference::File { path: file.path.to_string() }));
         return if reasons.is_empty() { Ok(prologue) } else { Err(unfit(&reasons)) };
     };
     let reply = match reasons.is_empty() {
@@ -169,7 +174,7 @@ fn unfit(reasons: &[Difference]) -> io::Error {
 }
 
 fn is_identical(file: &MappedFile) -> bool {
-    host::identify(&file.path).is_ok_and(|here| here == *file)
+    host::identify(file.path.as_bstr()).is_ok_and(|here| here == *file)
 }
 
 /// What makes this host, or this process, unfit for the copy.
@@ -249,15 +254,16 @@ fn become_copy(
     drop_capabilities: bool,
 ) -> io::Result<std::convert::Infallible> {
     host::request_extended_state(extended_state)?;
-    std::env::set_current_dir(&state.directory)
+    std::env::set_current_dir(state.directory.to_os_str_lossy())
         .map_err(|error| io::Error::new(error.kind(), format!("working directory {}: {error}", state.directory)))?;
     // SAFETY: - touch no memory.
     unsafe {
         libc::umask(state.umask as libc::mode_t);
         libc::personality(libc::c_ulong::from(state.personality));
     }
+    let standard = identities(&present.standard)?;
     let mut kept = Vec::from(kept);
-    let executable = std::fs::File::open(&state.executable).ok().map(OwnedFd::from);
+    let executable = std::fs::File::open(state.executable.to_os_str_lossy()).ok().map(OwnedFd::from);
     let has_executable = executable.is_some();
     kept.extend(executable);
     raise_limits();
@@ -268,7 +274,7 @@ fn become_copy(
     let data_at = memory.hole(0, hole)?;
     let own_system_areas = own_system_areas()?;
     let kept_memory = memory.kept();
-    let room = plan::Room::new(kept_memory.len(), memory.layout().areas.len(), state.threads.len());
+    let room = plan::Room::new(kept_memory.len(), memory.layout().areas.len(), state);
     let plan::Room { step_count, list_bytes } = room;
     if list_bytes as u64 > hole / 2 {
         return Err(io::Error::other("too many areas or threads for the restorer"));
@@ -288,7 +294,7 @@ fn become_copy(
     let (steps, data) = plan::make(&situation);
     assert!(steps.len() <= step_count, "{} steps, room for {step_count}", steps.len());
     let place = place.write(&steps, step_count, &data)?;
-    mark(memory, state.agent.block, data_at, list_bytes as u64, numbers[1], drop_capabilities)?;
+    mark(memory, state.agent.block, (data_at, list_bytes as u64), numbers[1], standard, drop_capabilities)?;
     // SAFETY: - the list was made for this very situation; nothing of this process is used again.
     unsafe { place.go(numbers[0]) }
 }
@@ -301,13 +307,23 @@ fn raise_limits() {
     }
 }
 
+/// Which files these are.
+fn identities(standard: &[OwnedFd; 3]) -> io::Result<Standard> {
+    let mut all = Standard::default();
+    for (place, fd) in all.iter_mut().zip(standard) {
+        let facts = nix::sys::stat::fstat(fd)?;
+        *place = [facts.st_dev, facts.st_ino];
+    }
+    Ok(all)
+}
+
 /// Tells the agent, in its block, that it is the copy.
 fn mark(
     memory: &Memory,
     block: u64,
-    restorer: u64,
-    len: u64,
+    (restorer, len): (u64, u64),
     listener: i32,
+    standard: Standard,
     drop_capabilities: bool,
 ) -> io::Result<()> {
     let parts = memory.locate(block, size_of::<Block>() as u64);
@@ -326,6 +342,8 @@ fn mark(
     block.restorer = restorer;
     block.restorer_len = len;
     block.listener = listener;
+    block.standard = standard;
+    block.refused_setting = 0;
     block.drop_capabilities = u32::from(drop_capabilities);
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::image::state::{
     ADVICE_WIPE_ON_FORK, Area, ProcessState, SystemArea,
 };
 use crate::maps::ADDRESSES_END;
+use crate::sys::memory::MADV_GUARD_INSTALL;
 use crate::sys::restorer::{CODE_BYTES, Expect, Step};
 
 const CLONE_ARGS_BYTES: u64 = 88;
@@ -53,9 +54,10 @@ pub struct Room {
 }
 
 impl Room {
-    /// For this number of pieces of memory, areas and threads.
-    pub fn new(kept_count: usize, area_count: usize, thread_count: usize) -> Self {
-        let step_count = 3 * kept_count + 12 * area_count + thread_count + 64;
+    /// For this number of pieces of memory and areas.
+    pub fn new(kept_count: usize, area_count: usize, state: &ProcessState) -> Self {
+        let thread_count = state.threads.len();
+        let step_count = 3 * kept_count + 12 * area_count + state.guards.len() + thread_count + 64;
         let bytes = CODE_BYTES + size_of::<Step>() * step_count + 8 * (16 * thread_count + 4 * 4096);
         Self { step_count, list_bytes: bytes.next_multiple_of(4096) }
     }
@@ -71,7 +73,8 @@ pub fn make(situation: &Situation<'_>) -> (Vec<Step>, Vec<u64>) {
     let mut steps = Vec::new();
     unmap_all_else(situation, &mut steps);
     move_memory(situation, &mut steps);
-    protect(situation.areas, &mut steps);
+    guard(&situation.state.guards, &mut steps);
+    protect(situation.areas, &situation.state.guards, &mut steps);
     let mut data = Vec::new();
     let at = |data: &Vec<u64>| situation.data + 8 * data.len() as u64;
     let state = situation.state;
@@ -153,7 +156,15 @@ fn move_memory(situation: &Situation<'_>, steps: &mut Vec<Step>) {
     }
 }
 
-fn protect(areas: &[Area], steps: &mut Vec<Step>) {
+/// Comes before memory is locked: guard pages cannot be made in locked memory.
+fn guard(guards: &[(u64, u64)], steps: &mut Vec<Step>) {
+    for (start, end) in guards {
+        let arguments = [*start, end - start, MADV_GUARD_INSTALL as u64];
+        steps.push(Step::call(Expect::Zero, libc::SYS_madvise, &arguments));
+    }
+}
+
+fn protect(areas: &[Area], guards: &[(u64, u64)], steps: &mut Vec<Step>) {
     const ADVICES: [(u8, i32); 6] = [
         (ADVICE_HUGE, libc::MADV_HUGEPAGE),
         (ADVICE_NO_HUGE, libc::MADV_NOHUGEPAGE),
@@ -176,7 +187,10 @@ fn protect(areas: &[Area], steps: &mut Vec<Step>) {
             }
         }
         if area.advice & ADVICE_LOCKED != 0 {
-            steps.push(Step::call(Expect::Zero, libc::SYS_mlock, &[area.start, len]));
+            // With guard pages in it memory is locked, but for these, and the kernel calls that an error.
+            let has_guards = guards.iter().any(|(start, end)| *start < area.end && area.start < *end);
+            let expect = if has_guards { Expect::Anything } else { Expect::Zero };
+            steps.push(Step::call(expect, libc::SYS_mlock, &[area.start, len]));
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Look {
     pub populated: RangeSet,
     /// Those of them that were written since the last look that cleared.
     pub dirty: RangeSet,
+    /// Pages that must not be touched (`MADV_GUARD_INSTALL`). They are not among the others.
+    pub guarded: RangeSet,
 }
 
 /// A range to be looked at.
@@ -41,6 +43,9 @@ pub trait DirtyTracker {
     /// pages that are written from now on are dirty at the next look; otherwise nothing changes. Ranges that were not
     /// there at the last look are dirty altogether.
     fn look(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Look>;
+
+    /// Pages in these ranges that must not be touched, whatever lies behind them.
+    fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet>;
 
     /// True when threads must be stopped during a look that clears, because looking and clearing are two steps.
     fn needs_stop(&self) -> bool;
@@ -104,7 +109,11 @@ struct NoTracker {
 impl DirtyTracker for NoTracker {
     fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], _clear: bool) -> io::Result<Look> {
         let look = soft_dirty::look(&self.pagemap, &self.smaps, watched)?;
-        Ok(Look { dirty: look.populated.clone(), populated: look.populated })
+        Ok(Look { dirty: look.populated.clone(), ..look })
+    }
+
+    fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
+        soft_dirty::guarded(&self.pagemap, ranges)
     }
 
     fn needs_stop(&self) -> bool {

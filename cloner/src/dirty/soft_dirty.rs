@@ -10,6 +10,8 @@ use std::os::unix::fs::FileExt;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const FILE: u64 = 1 << 61;
+/// Linux 6.15 and later show it.
+const GUARD: u64 = 1 << 58;
 const DIRTY: u64 = 1 << 55;
 const PAGE: u64 = 4096;
 /// Entries read at once: half a megabyte, for 256 MiB.
@@ -104,7 +106,9 @@ fn look_at(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
             for entry in buffer.chunks_exact(8) {
                 let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
                 let there = entry & (PRESENT | SWAPPED) != 0 && !(area.file_backed && entry & FILE != 0);
-                if there {
+                if entry & GUARD != 0 {
+                    look.guarded.push(page * PAGE, (page + 1) * PAGE);
+                } else if there {
                     look.populated.push(page * PAGE, (page + 1) * PAGE);
                     if entry & DIRTY != 0 {
                         look.dirty.push(page * PAGE, (page + 1) * PAGE);
@@ -117,6 +121,13 @@ fn look_at(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
     Ok(look)
 }
 
+/// Pages in these ranges that must not be touched.
+pub fn guarded(pagemap: &File, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
+    let watched: Vec<_> =
+        ranges.iter().map(|(start, end)| Watched { start: *start, end: *end, file_backed: false }).collect();
+    Ok(look_at(pagemap, &watched)?.guarded)
+}
+
 impl DirtyTracker for SoftDirty {
     fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], clear: bool) -> io::Result<Look> {
         let look = look(&self.pagemap, &self.smaps, watched)?;
@@ -124,6 +135,10 @@ impl DirtyTracker for SoftDirty {
             self.clear_refs.write_all(b"4")?;
         }
         Ok(look)
+    }
+
+    fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
+        guarded(&self.pagemap, ranges)
     }
 
     // A page that is written between reading the bits and clearing them would be lost.

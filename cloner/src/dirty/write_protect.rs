@@ -3,7 +3,7 @@
 use super::{DirtyTracker, Look, Watched};
 use crate::maps::ADDRESSES_END;
 use crate::ranges::RangeSet;
-use crate::sys::pagemap::{self, Categories, Region};
+use crate::sys::pagemap::{self, Categories, Region, Wanted};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +19,8 @@ pub struct WriteProtect {
     userfaultfd: OwnedFd,
     /// What was populated at the last look that cleared, and so is protected unless it was written or has gone.
     protected: RangeSet,
+    /// The category of guard pages, if the kernel knows it (Linux 6.16).
+    guard: Categories,
 }
 
 impl WriteProtect {
@@ -27,37 +29,50 @@ impl WriteProtect {
 
     /// For the process whose page map and userfaultfd these are. An error when the kernel is too old.
     pub fn new(pagemap: File, userfaultfd: OwnedFd) -> io::Result<Self> {
-        // The call is tried on nothing: an old kernel does not know it.
-        pagemap::scan(
-            &pagemap,
-            0,
-            0,
-            false,
-            Categories::empty(),
-            Categories::PRESENT,
-            Categories::PRESENT,
-            &mut |_| {},
-        )?;
-        Ok(Self { pagemap, userfaultfd, protected: RangeSet::new() })
+        // The call is tried on nothing: an old kernel does not know it, or does not know guard pages by it.
+        let knows = |what| pagemap::scan(&pagemap, (0, 0), false, Wanted::any(what), &mut |_| {});
+        knows(Categories::PRESENT)?;
+        let guard = if knows(Categories::GUARD).is_ok() { Categories::GUARD } else { Categories::empty() };
+        Ok(Self { pagemap, userfaultfd, protected: RangeSet::new(), guard })
     }
 
-    fn scan(&self, area: &Watched, only_written: bool, clear: bool, each: &mut dyn FnMut(&Region)) -> io::Result<()> {
-        let there = Categories::PRESENT | Categories::SWAPPED;
-        let all = if only_written { Categories::WRITTEN } else { Categories::empty() };
-        let mut shown = Categories::WRITTEN | Categories::ZERO_PAGE;
+    /// Guard pages are never protected, so that each look that asks for written pages shows them.
+    fn scan(&self, area: &Watched, clear: bool, each: &mut dyn FnMut(&Region)) -> io::Result<()> {
+        let mut shown = Categories::WRITTEN | Categories::ZERO_PAGE | self.guard;
         if area.file_backed {
             // Costs the kernel a look at each page, beside its entry in the page table.
             shown = shown | Categories::FILE | Categories::PRESENT;
         }
-        pagemap::scan(&self.pagemap, area.start, area.end, clear, all, there, shown, each)
+        let wanted = Wanted {
+            all: if clear { Categories::WRITTEN } else { Categories::empty() },
+            any: Categories::PRESENT | Categories::SWAPPED,
+            none: if clear { self.guard } else { Categories::empty() },
+            shown,
+        };
+        pagemap::scan(&self.pagemap, (area.start, area.end), clear, wanted, each)
     }
 }
 
-/// What a page of an area is: with a content of its own, and written.
-fn counts(area: &Watched, region: &Region) -> (bool, bool) {
+/// What a page of an area is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Zeros, or the file's.
+    None,
+    /// Its own, written since it was protected or not.
+    Own { is_written: bool },
+    /// Not to be touched.
+    Guarded,
+}
+
+fn content(area: &Watched, region: &Region) -> Content {
     let categories = Categories::from_bits_truncate(region.categories);
-    let file = area.file_backed && categories.contains(Categories::FILE);
-    (!categories.contains(Categories::ZERO_PAGE) && !file, categories.contains(Categories::WRITTEN))
+    if categories.contains(Categories::GUARD) {
+        return Content::Guarded;
+    }
+    if categories.contains(Categories::ZERO_PAGE) || area.file_backed && categories.contains(Categories::FILE) {
+        return Content::None;
+    }
+    Content::Own { is_written: categories.contains(Categories::WRITTEN) }
 }
 
 impl WriteProtect {
@@ -70,24 +85,17 @@ impl WriteProtect {
     fn look_quickly(&self, area: &Watched, look: &mut Look) -> io::Result<()> {
         let mut unprotected = RangeSet::new();
         let written = Categories::WRITTEN;
-        pagemap::scan(
-            &self.pagemap,
-            area.start,
-            area.end,
-            false,
-            written,
-            Categories::empty(),
-            written,
-            &mut |region| {
-                unprotected.push(region.start, region.end);
-            },
-        )?;
+        // The kernel is fast for these masks.
+        let wanted = Wanted { all: written, any: Categories::empty(), none: Categories::empty(), shown: written };
+        pagemap::scan(&self.pagemap, (area.start, area.end), false, wanted, &mut |region| {
+            unprotected.push(region.start, region.end);
+        })?;
         let mut found = RangeSet::new();
         for (start, end) in unprotected.iter() {
-            self.scan(&Watched { start, end, ..*area }, false, false, &mut |region| {
-                if counts(area, region).0 {
-                    found.push(region.start, region.end);
-                }
+            self.scan(&Watched { start, end, ..*area }, false, &mut |region| match content(area, region) {
+                Content::Own { .. } => found.push(region.start, region.end),
+                Content::Guarded => look.guarded.push(region.start, region.end),
+                Content::None => {}
             })?;
         }
         let here: RangeSet = [(area.start, area.end)].into_iter().collect();
@@ -117,9 +125,10 @@ impl WriteProtect {
     /// mappings of files what seems to be in swap always counts as written.
     fn look_at_all(&self, area: &Watched, clear: bool, look: &mut Look) -> io::Result<()> {
         let (mut written, mut doubtful) = (RangeSet::new(), RangeSet::new());
-        self.scan(area, false, false, &mut |region| {
-            let (counts, is_written) = counts(area, region);
-            if counts {
+        self.scan(area, false, &mut |region| match content(area, region) {
+            Content::None => {}
+            Content::Guarded => look.guarded.push(region.start, region.end),
+            Content::Own { is_written } => {
                 look.populated.push(region.start, region.end);
                 if is_written && !clear {
                     written.push(region.start, region.end);
@@ -131,8 +140,8 @@ impl WriteProtect {
             }
         })?;
         if clear {
-            let protected = self.scan(area, true, true, &mut |region| {
-                if counts(area, region).0 {
+            let protected = self.scan(area, true, &mut |region| {
+                if matches!(content(area, region), Content::Own { .. }) {
                     written.push(region.start, region.end);
                 }
             });
@@ -188,10 +197,23 @@ impl DirtyTracker for WriteProtect {
         }
         // A page may have come in between the two scans.
         look.populated = look.populated.union(&look.dirty);
+        look.guarded = look.guarded.difference(&look.populated);
         if clear {
             self.protected = look.populated.clone();
         }
         Ok(look)
+    }
+
+    fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
+        let mut guarded = RangeSet::new();
+        if self.guard != Categories::empty() {
+            for range in ranges {
+                pagemap::scan(&self.pagemap, *range, false, Wanted::any(self.guard), &mut |region| {
+                    guarded.push(region.start, region.end);
+                })?;
+            }
+        }
+        Ok(guarded)
     }
 
     fn needs_stop(&self) -> bool {
@@ -206,8 +228,13 @@ impl DirtyTracker for WriteProtect {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dirty;
     use crate::sys::memory::Mapped;
+    use std::collections::BTreeSet;
     use std::os::fd::FromRawFd;
+
+    const GUARD_INSTALL: i32 = 102;
+    const GUARD_REMOVE: i32 = 103;
 
     fn own_userfaultfd() -> io::Result<OwnedFd> {
         const USER_MODE_ONLY: i32 = 1;
@@ -254,9 +281,25 @@ mod tests {
             (random >> 33) as usize % end
         };
         let (mut vanished, mut unchanged) = (0, 0);
+        let (mut guards, knows_guards) = (BTreeSet::new(), tracker.guard == Categories::GUARD);
+        if !knows_guards {
+            eprintln!("this kernel does not show guard pages, so there are none");
+        }
         for round in 0..400 {
             let page = below(PAGES);
-            match below(8) {
+            match below(10) {
+                8 if knows_guards => {
+                    let count = 1 + below(PAGES - page).min(20);
+                    if advise(&mut memory, page, count, GUARD_INSTALL) == 0 {
+                        guards.extend(page..page + count);
+                    }
+                }
+                9 if knows_guards => {
+                    let count = 1 + below(PAGES - page);
+                    assert_eq!(advise(&mut memory, page, count, GUARD_REMOVE), 0);
+                    guards.retain(|guard| !(page..page + count).contains(guard));
+                }
+                0..=4 if guards.contains(&page) => {}
                 0..4 => memory.bytes_mut()[page * 4096] = 7,
                 4 => drop(std::hint::black_box(memory.bytes()[page * 4096])),
                 5 => assert_eq!(advise(&mut memory, page, 1 + below(PAGES - page), libc::MADV_DONTNEED), 0),
@@ -274,6 +317,12 @@ mod tests {
             tracker.look_at_all(&area, false, &mut all).unwrap();
             assert_eq!(quick.populated, all.populated, "round {round}");
             assert_eq!(quick.dirty, all.dirty, "round {round}");
+            let ranges = guards.iter().map(|page| start + (*page * 4096) as u64).map(|page| (page, page + 4096));
+            let guarded: RangeSet = ranges.collect();
+            let asked = tracker.guarded(&[(area.start, area.end)]).unwrap();
+            assert_eq!([&quick.guarded, &all.guarded, &asked], [&guarded; 3], "round {round}");
+            let entries = dirty::look_once(&pagemap(), &File::open("/proc/self/smaps").unwrap(), &[area]).unwrap();
+            assert_eq!(entries.guarded, guarded, "round {round}");
             vanished += usize::from(tracker.protected.bytes() > all.populated.bytes());
         }
         assert!(vanished > 10 && unchanged > 10, "{vanished} {unchanged}");

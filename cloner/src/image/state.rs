@@ -3,6 +3,7 @@
 use super::digests::Below;
 use crate::difference::Difference;
 use crate::ranges::RangeSet;
+use bstr::BString;
 use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,7 @@ pub struct HostFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappedFile {
     /// Where it is.
-    pub path: String,
+    pub path: BString,
     /// Its length.
     pub len: u64,
     /// Digest of its content.
@@ -131,11 +132,13 @@ pub struct SharedObject {
     /// Its number, which areas and descriptors name.
     pub id: u64,
     /// Name of the memfd; empty for other memory.
-    pub name: String,
+    pub name: BString,
     /// Length in bytes.
     pub len: u64,
     /// `F_SEAL_` flags.
     pub seals: u32,
+    /// Who may open it, and how, by its mode.
+    pub mode: u32,
 }
 
 /// All areas, at the begin of a round.
@@ -239,7 +242,7 @@ pub enum Open {
     /// A file, directory or device by its path.
     Path {
         /// Where it is.
-        path: String,
+        path: BString,
         /// Where reading or writing goes on.
         position: u64,
         /// Bytes of a regular file.
@@ -269,6 +272,8 @@ pub enum Open {
         value: (i64, i64),
         /// Seconds and nanoseconds between expiries.
         interval: (i64, i64),
+        /// A change of the clock cancels it (`TFD_TIMER_CANCEL_ON_SET`).
+        is_cancelled: bool,
     },
     /// Signals to be read.
     Signals {
@@ -277,8 +282,8 @@ pub enum Open {
     },
     /// A set of descriptors to be watched.
     Epoll {
-        /// Descriptor, events, data.
-        watched: Vec<(i32, u32, u64)>,
+        /// What it watches.
+        watched: Vec<Watch>,
     },
     /// Shared memory.
     Object {
@@ -289,6 +294,43 @@ pub enum Open {
     },
     /// The agent's listening socket, for the program that may be executed in the place of this one.
     Agent,
+}
+
+/// What an epoll watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// The number under which it was added.
+    pub number: i32,
+    /// A descriptor that has the file, which may have been closed under that number since.
+    pub fd: i32,
+    /// Events.
+    pub events: u32,
+    /// What the program is told.
+    pub data: u64,
+}
+
+/// Whom a lock of a file belongs to, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockKind {
+    /// The process, for a range (`F_SETLK`).
+    Process,
+    /// The open file, for a range (`F_OFD_SETLK`).
+    OpenFile,
+    /// The open file, for all of it (`flock`).
+    WholeFile,
+}
+
+/// A lock of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// See there.
+    pub kind: LockKind,
+    /// Nobody else may have one.
+    pub is_exclusive: bool,
+    /// First byte.
+    pub start: u64,
+    /// Number of bytes; 0: to the end, wherever that is.
+    pub len: u64,
 }
 
 /// A descriptor.
@@ -302,32 +344,8 @@ pub struct Descriptor {
     pub same_as: Option<i32>,
     /// What lies behind it.
     pub open: Open,
-    /// Locks of the file that were made by it, or by one that shares its open file.
-    pub locks: Vec<FileLock>,
-}
-
-/// A lock of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileLock {
-    /// Whose it is.
-    pub owner: LockOwner,
-    /// Nobody else has a lock there.
-    pub is_exclusive: bool,
-    /// The first byte.
-    pub start: i64,
-    /// The last one; none for all that follow.
-    pub last: Option<i64>,
-}
-
-/// Whose a lock of a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LockOwner {
-    /// The process's: `fcntl`, `lockf`.
-    Process,
-    /// The open file's, of a range: `F_OFD_SETLK`.
-    OpenFile,
-    /// The open file's, of all of it: `flock`.
-    Whole,
+    /// Locks that the process, or the open file, has.
+    pub locks: Vec<Lock>,
 }
 
 /// A pipe within the process.
@@ -373,10 +391,12 @@ pub struct ProcessState {
     pub auxiliary: Vec<u64>,
     /// What the kernel maps.
     pub system_areas: Vec<SystemArea>,
+    /// Pages that must not be touched (`MADV_GUARD_INSTALL`): begins and ends, by address.
+    pub guards: Vec<(u64, u64)>,
     /// The program's file.
-    pub executable: String,
+    pub executable: BString,
     /// Working directory.
-    pub directory: String,
+    pub directory: BString,
     /// Mask of permissions for new files.
     pub umask: u32,
     /// Soft and hard limits, by number.
@@ -443,6 +463,7 @@ pub(crate) mod tests {
             places: Places::default(),
             auxiliary: vec![0, 0],
             system_areas: Vec::new(),
+            guards: Vec::new(),
             executable: "/bin/true".into(),
             directory: "/".into(),
             umask: 0o22,

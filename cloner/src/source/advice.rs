@@ -3,11 +3,14 @@
 //! Only `/proc/PID/smaps` shows it, and that takes the kernel 40 ms for each GiB: it counts all pages. So it is read by
 //! a thread of its own while memory is sent, and again only when areas have changed until the cut.
 
+use crate::control::Control;
 use crate::image::state::{
     ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,
     ADVICE_WIPE_ON_FORK,
 };
 use crate::maps::Mapping;
+use crate::refusal::{Of, Refusal};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +18,11 @@ use std::thread::JoinHandle;
 
 /// Flags by address, from `/proc/PID/smaps`: they change rarely and reading them takes long.
 #[derive(Clone, Default)]
-pub struct Advice(Vec<(u64, u64, u8, bool)>);
+pub struct Advice {
+    flags: Vec<(u64, u64, u8, bool)>,
+    /// An area whose memory comes from other nodes than the rest, and how the kernel calls that.
+    policy: Option<(u64, String)>,
+}
 
 impl Advice {
     /// Reads the lines `VmFlags`.
@@ -45,15 +52,53 @@ impl Advice {
                 range = Some((start, end));
             }
         }
-        Self(all)
+        Self { flags: all, policy: None }
+    }
+
+    /// What of it cannot be given to a copy.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        let (start, policy) = self.policy.clone()?;
+        Some(Refusal::Process(Of::MemoryPolicy { start, policy }))
     }
 
     /// The flags of the area at an address, and whether it grows downwards.
     #[must_use]
     pub fn at(&self, address: u64) -> (u8, bool) {
-        let found = self.0.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
+        let found = self.flags.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
         found.map_or((0, false), |(_, _, advice, grows_down)| (*advice, *grows_down))
     }
+}
+
+/// The files of `/proc/PID` that are read.
+pub struct Files {
+    /// Flags of areas.
+    pub smaps: File,
+    /// Where the memory of areas comes from; on a host with one node that is no question.
+    pub numa_maps: Option<File>,
+}
+
+impl Files {
+    /// Of the process.
+    pub fn of(control: &Control) -> io::Result<Self> {
+        let nodes = std::fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
+        let has_nodes = !matches!(nodes.trim(), "" | "0");
+        let numa_maps = if has_nodes { control.proc_file("numa_maps").ok() } else { None };
+        Ok(Self { smaps: control.proc_file("smaps")?, numa_maps })
+    }
+}
+
+/// The first area with another policy than most have: the first thread's is shown for all that have none of their own.
+fn own_policy(numa_maps: &str) -> Option<(u64, String)> {
+    let lines = numa_maps.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        Some((u64::from_str_radix(words.next()?, 16).ok()?, words.next()?))
+    });
+    let lines: Vec<(u64, &str)> = lines.collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    lines.iter().for_each(|(_, policy)| *counts.entry(policy).or_default() += 1);
+    let (usual, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    lines.iter().find(|(_, policy)| *policy != usual).map(|(start, policy)| (*start, (*policy).to_owned()))
 }
 
 /// Advice that is being read.
@@ -67,11 +112,11 @@ pub struct Reading {
 impl Reading {
     /// Begins to read `smaps` of a process that has these areas.
     #[must_use]
-    pub fn begin(smaps: File, mappings: Vec<Mapping>) -> Self {
+    pub fn begin(files: Files, mappings: Vec<Mapping>) -> Self {
         let known = Arc::new(OnceLock::new());
         let tell = known.clone();
         let reader = std::thread::spawn(move || {
-            let _ = tell.set(read(smaps)?);
+            let _ = tell.set(read(files)?);
             Ok(())
         });
         Self { mappings, known, reader: Some(reader) }
@@ -92,11 +137,19 @@ impl Reading {
     }
 }
 
-/// Reads `smaps`.
-pub fn read(mut smaps: File) -> io::Result<Advice> {
-    let mut text = String::new();
-    smaps.read_to_string(&mut text)?;
-    Ok(Advice::parse(&text))
+/// Reads them.
+pub fn read(mut files: Files) -> io::Result<Advice> {
+    // Paths in it may be anything, and are not what it is read for.
+    let text = |file: &mut File| {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let mut advice = Advice::parse(&text(&mut files.smaps)?);
+    if let Some(file) = &mut files.numa_maps {
+        advice.policy = own_policy(&text(file)?);
+    }
+    Ok(advice)
 }
 
 #[cfg(test)]
@@ -114,13 +167,22 @@ mod tests {
     }
 
     #[test]
+    fn memory_with_a_policy_of_its_own_is_found() {
+        let usual = "1000 default file=/bin/a mapped=1\n2000 default anon=2 N0=2\n";
+        assert_eq!(own_policy(usual), None);
+        assert_eq!(own_policy(&usual.replace("default", "bind:0")), None);
+        let bound = format!("{usual}3000 bind:1 anon=5 N1=5\n");
+        assert_eq!(own_policy(&bound), Some((0x3000, "bind:1".to_owned())));
+    }
+
+    #[test]
     fn advice_of_areas_that_have_changed_is_not_used() {
-        let mappings = || crate::maps::parse(&std::fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
-        let smaps = || File::open("/proc/self/smaps").unwrap();
+        let mappings = || crate::maps::parse(std::fs::read("/proc/self/maps").unwrap()).unwrap();
+        let files = || Files { smaps: File::open("/proc/self/smaps").unwrap(), numa_maps: None };
         // Not any mapping: a sanitizer may have given advice for its own.
         let page = crate::sys::memory::Mapped::new(4096).unwrap();
         let before = mappings();
-        let mut reading = Reading::begin(smaps(), before.clone());
+        let mut reading = Reading::begin(files(), before.clone());
         assert!(reading.end(&before).unwrap().is_some());
         assert!(reading.allows_huge(page.address()));
         assert!(reading.end(&before[1..]).unwrap().is_none());

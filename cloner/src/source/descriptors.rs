@@ -1,13 +1,21 @@
 //! What lies behind each descriptor of the program, or why it cannot be carried.
 
+use super::objects;
 use crate::control::Control;
-use crate::image::state::{Descriptor, FileLock, LockOwner, Open, Pipe};
+use crate::image::state::{Descriptor, Lock, LockKind, Open, Pipe};
 use crate::refusal::{OfDescriptor, Refusal};
+use bstr::{BStr, BString, ByteSlice};
+use cloner_agent::abi::Standard;
 use nix::errno::Errno;
 use serde_bytes::ByteBuf;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+mod watches;
+
+/// In `fdinfo`: a change of the clock cancels the timer.
+const TFD_TIMER_CANCEL_ON_SET: u32 = libc::TFD_TIMER_CANCEL_ON_SET as u32;
 
 /// All descriptors, and what belongs to them.
 #[derive(Default)]
@@ -17,17 +25,17 @@ pub struct Descriptors {
     /// Pipes within the process.
     pub pipes: Vec<Pipe>,
     /// Open memfds: number of the object and a descriptor of it.
-    pub objects: BTreeMap<u64, (OwnedFd, String)>,
+    pub objects: objects::Open,
     /// What cannot be carried.
     pub refusals: Vec<Refusal>,
 }
 
-/// Looks at all descriptors. What cannot be carried is refused, or left out with `close_unsupported`. What is in pipes
-/// is only read when the process is `stopped`.
+/// Looks at all descriptors. What cannot be carried is refused, or left out. What is in pipes, and what an epoll
+/// watches, is only read when the process is `stopped`.
 pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::Result<Descriptors> {
     let mut all = Descriptors::default();
     let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
-    let mut keys: Vec<(String, i32)> = Vec::new();
+    let mut keys: Vec<(BString, i32)> = Vec::new();
     let mut settled = false;
     let (_, block) = control.block()?;
     let is_agents = |fd: i32| block.own_files == 0 && [block.listener, block.connection].contains(&fd);
@@ -48,18 +56,23 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
             }
             info = control.proc_text(&format!("fdinfo/{fd}"))?;
         }
-        let looked = match &listener {
-            Some(listener) if link == *listener => Ok(Open::Agent),
-            _ => look(control, fd, &link, &info, &mut all.objects),
+        if stopped && link == "anon_inode:[timerfd]" && stands_still(&info) {
+            wind_up(&control.descriptor(fd)?)?;
+            info = control.proc_text(&format!("fdinfo/{fd}"))?;
+        }
+        let flags = i32::from_str_radix(field(&info, "flags:").unwrap_or("0"), 8).unwrap_or(0);
+        let looked = match (&listener, standard_stream(control, fd, link.as_bstr(), &block.standard)) {
+            (Some(listener), _) if link == *listener => Ok(Open::Agent),
+            (_, Some(stream)) => Ok(Open::Standard(stream)),
+            _ => look(control, fd, link.as_bstr(), &info, &mut all.objects),
         };
-        match looked {
-            Ok(open) => {
-                let flags = i32::from_str_radix(field(&info, "flags:").unwrap_or("0"), 8).unwrap_or(0);
+        match looked.and_then(|open| Ok((open, locks(&info, flags, link.as_bstr())?))) {
+            Ok((open, locks)) => {
                 if let Open::Pipe { id, writes } = &open {
                     let ends = pipe_ends.entry(*id).or_default();
                     if *writes { ends.1 = true } else { ends.0 = true }
                 }
-                let same_as = twin(control, fd, &link, &keys, &open);
+                let same_as = twin(control, fd, link.as_bstr(), &keys, &open);
                 keys.push((link, fd));
                 let open = match same_as {
                     Some(first) => {
@@ -67,8 +80,6 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
                     }
                     None => open,
                 };
-                // Those that share an open file show the same.
-                let locks = if same_as.is_none() { locks_in(&info) } else { Vec::new() };
                 all.list.push(Descriptor { fd, flags, same_as, open, locks });
             }
             // Closed since it was listed, or another one: what is there at the cut counts.
@@ -78,6 +89,49 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
         }
     }
     pipes(control, &mut all, &pipe_ends, close_unsupported, stopped)?;
+    if stopped {
+        watches::resolve(control, &mut all, close_unsupported)?;
+    }
+    Ok(all)
+}
+
+/// Which of the standard streams a descriptor is that the process was given, whatever its number. The destination has
+/// others for them. A device that is the same everywhere is none: programs open it themselves.
+fn standard_stream(control: &Control, fd: i32, link: &BStr, standard: &Standard) -> Option<u8> {
+    if DEVICES.iter().any(|device| link == *device) {
+        return None;
+    }
+    let path = format!("fd/{fd}");
+    let facts = nix::sys::stat::fstatat(&control.proc, path.as_str(), nix::fcntl::AtFlags::empty()).ok()?;
+    // Its own number first: two of them may be the same file, a terminal.
+    let is_it = |stream: &usize| standard[*stream] == [facts.st_dev, facts.st_ino];
+    let own = usize::try_from(fd).ok().filter(|fd| *fd < standard.len() && is_it(fd));
+    own.or_else(|| (0..standard.len()).find(is_it)).map(|stream| stream as u8)
+}
+
+/// Devices that are the same on each host.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"];
+
+/// The locks that `fdinfo` shows: `lock:  1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
+/// A lease sends signals, too.
+fn locks(info: &str, flags: i32, link: &BStr) -> Result<Vec<Lock>, OfDescriptor> {
+    let mut all = Vec::new();
+    for line in info.lines().filter_map(|line| line.strip_prefix("lock:")) {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let kind = match words.get(1) {
+            Some(&"POSIX") => LockKind::Process,
+            Some(&"OFDLCK") => LockKind::OpenFile,
+            Some(&"FLOCK") => LockKind::WholeFile,
+            _ => return Err(OfDescriptor::Leased(link.to_string())),
+        };
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        let start = number(6).unwrap_or(0);
+        let len = number(7).map_or(0, |last| last.saturating_sub(start).saturating_add(1));
+        all.push(Lock { kind, is_exclusive: words.get(3) == Some(&"WRITE"), start, len });
+    }
+    if flags & libc::O_ASYNC != 0 {
+        return Err(OfDescriptor::Signalling(link.to_string()));
+    }
     Ok(all)
 }
 
@@ -85,6 +139,26 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
 fn seems_disarmed(info: &str) -> bool {
     let zero = |name: &str| field(info, name).is_some_and(|text| text.chars().all(|c| !c.is_ascii_digit() || c == '0'));
     zero("ticks:") && zero("it_value:")
+}
+
+/// Whether a timerfd that ticks again and again has ticked and was not read since.
+fn stands_still(info: &str) -> bool {
+    let is_zero =
+        |name: &str| field(info, name).is_some_and(|text| text.trim_matches(['(', ')', '0', ',', ' ']).is_empty());
+    !is_zero("ticks:") && is_zero("it_value:") && !is_zero("it_interval:")
+}
+
+/// Has a timerfd go on that has ticked and was not read since.
+///
+/// The trap: the kernel winds it up again when it is read, and until then shows one tick, and no time left, however
+/// long ago that was. Whoever asks for the time left has it wound up, too: with all of its ticks, in step with those
+/// before.
+fn wind_up(timer: &OwnedFd) -> io::Result<()> {
+    // SAFETY: - zeros are valid for it; it is written.
+    let mut left: libc::itimerspec = unsafe { std::mem::zeroed() };
+    // SAFETY: - left is valid for writes.
+    Errno::result(unsafe { libc::timerfd_gettime(timer.as_raw_fd(), &raw mut left) })?;
+    Ok(())
 }
 
 /// Waits until all timers have fired whose time has come.
@@ -114,44 +188,23 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// The locks that `fdinfo` shows of a file.
-fn locks_in(info: &str) -> Vec<FileLock> {
-    // lock:	1: POSIX  ADVISORY  WRITE 4711 08:01:1234 0 EOF
-    let lock = |line: &str| {
-        let words: Vec<_> = line.strip_prefix("lock:")?.split_ascii_whitespace().collect();
-        let [_, kind, _, access, _, _, start, last] = words.as_slice() else { return None };
-        let owner = match *kind {
-            "POSIX" => LockOwner::Process,
-            "OFDLCK" => LockOwner::OpenFile,
-            "FLOCK" => LockOwner::Whole,
-            _ => return None,
-        };
-        Some(FileLock { owner, is_exclusive: *access == "WRITE", start: start.parse().ok()?, last: last.parse().ok() })
-    };
-    info.lines().filter_map(lock).collect()
-}
-
 fn look(
     control: &Control,
     fd: i32,
-    link: &str,
+    link: &BStr,
     info: &str,
-    objects: &mut BTreeMap<u64, (OwnedFd, String)>,
+    objects: &mut objects::Open,
 ) -> Result<Open, OfDescriptor> {
     let position = field(info, "pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
-    // The destination gives the copy its standard descriptors.
-    if fd <= 2 {
-        return Ok(Open::Standard(fd as u8));
-    }
     let number = |name: &str, radix| {
         field(info, name).and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), radix).ok())
     };
-    let (kind, inode) =
-        link.split_once(":[").map_or((link, 0), |(kind, rest)| (kind, rest.trim_end_matches(']').parse().unwrap_or(0)));
-    match kind {
-        "pipe" => {
+    match &**link {
+        kind if kind.starts_with(b"pipe:[") => {
             let access = i32::from_str_radix(field(info, "flags:").unwrap_or("0"), 8).unwrap_or(0) & libc::O_ACCMODE;
-            Ok(Open::Pipe { id: inode, writes: access != libc::O_RDONLY })
+            let id = kind["pipe:[".len()..].to_str_lossy();
+            let id = id.trim_end_matches(']').parse().unwrap_or(0);
+            Ok(Open::Pipe { id, writes: access != libc::O_RDONLY })
         }
         _ if link == "anon_inode:[eventfd]" => Ok(Open::Event {
             count: number("eventfd-count:", 16).unwrap_or(0),
@@ -168,63 +221,73 @@ fn look(
                 ticks: number("ticks:", 10).unwrap_or(0),
                 value: pair("it_value:").unwrap_or_default(),
                 interval: pair("it_interval:").unwrap_or_default(),
+                is_cancelled: number("settime flags:", 8).unwrap_or(0) & u64::from(TFD_TIMER_CANCEL_ON_SET) != 0,
             })
         }
         _ if link == "anon_inode:[signalfd]" => Ok(Open::Signals { mask: number("sigmask:", 16).unwrap_or(0) }),
-        _ if link == "anon_inode:[eventpoll]" => Ok(Open::Epoll { watched: watched(info) }),
-        "socket" => Err(OfDescriptor::Socket(socket_name(control, fd))),
-        _ if kind.starts_with("/memfd:") => {
+        _ if link == "anon_inode:[eventpoll]" => Ok(Open::Epoll { watched: watches::read(info) }),
+        kind if kind.starts_with(b"socket:[") => Err(OfDescriptor::Socket(socket_name(control, fd))),
+        kind if kind.starts_with(b"/memfd:") => {
             let object = control.descriptor(fd).map_err(|error| unknown(link, &error))?;
             // Opened anew: seeking for holes must not move the program's own position.
             let path = format!("/proc/self/fd/{}", object.as_raw_fd());
             // A running program may have closed it, and have something else there.
-            if nix::fcntl::readlink(path.as_str()).is_ok_and(|own| own != *link) {
+            if nix::fcntl::readlink(path.as_str()).is_ok_and(|own| own.as_encoded_bytes() != &**link) {
                 return Err(unknown(link, &Errno::ESTALE.into()));
             }
             let facts = nix::sys::stat::fstat(&object).map_err(|error| unknown(link, &error.into()))?;
-            let name = kind.trim_start_matches("/memfd:").trim_end_matches(" (deleted)").to_owned();
+            let system = nix::sys::statfs::fstatfs(&object).map_err(|error| unknown(link, &error.into()))?;
+            if system.filesystem_type() == nix::sys::statfs::HUGETLBFS_MAGIC {
+                return Err(OfDescriptor::Other(format!("{link} of huge pages")));
+            }
+            let name = kind.strip_prefix(b"/memfd:").and_then(|name| name.strip_suffix(b" (deleted)"));
+            let name = BString::from(name.unwrap_or_default());
             let own = std::fs::File::open(path);
             objects.entry(facts.st_ino).or_insert((own.map_err(|error| unknown(link, &error))?.into(), name));
             Ok(Open::Object { id: facts.st_ino, position })
         }
-        _ if kind.starts_with('/') => path(control, fd, link, position),
-        _ => Err(OfDescriptor::Other(link.to_owned())),
+        kind if kind.starts_with(b"/") => path(control, fd, link, position),
+        _ => Err(OfDescriptor::Other(link.to_string())),
     }
 }
 
-fn unknown(link: &str, error: &io::Error) -> OfDescriptor {
+fn unknown(link: &BStr, error: &io::Error) -> OfDescriptor {
     let error = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or_default());
-    OfDescriptor::Unread { link: link.to_owned(), error }
+    OfDescriptor::Unread { link: link.to_string(), error }
 }
 
-fn watched(info: &str) -> Vec<(i32, u32, u64)> {
-    // "tfd:        5 events:       19 data:        5  pos:0 ino:45 sdev:9"
-    info.lines()
-        .filter(|line| line.starts_with("tfd:"))
-        .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace().filter(|word| !word.ends_with(':'));
-            let fd = words.next()?.parse().ok()?;
-            let events = u32::from_str_radix(words.next()?, 16).ok()?;
-            Some((fd, events, u64::from_str_radix(words.next()?, 16).ok()?))
-        })
-        .collect()
-}
-
-fn path(control: &Control, fd: i32, link: &str, position: u64) -> Result<Open, OfDescriptor> {
-    const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"];
+fn path(control: &Control, fd: i32, link: &BStr, position: u64) -> Result<Open, OfDescriptor> {
     let facts = nix::sys::stat::fstatat(&control.proc, format!("fd/{fd}").as_str(), nix::fcntl::AtFlags::empty())
         .map_err(|error| unknown(link, &error.into()))?;
-    if link.ends_with(" (deleted)") {
-        return Err(OfDescriptor::Deleted(link.to_owned()));
+    if link.ends_with(b" (deleted)") {
+        return Err(OfDescriptor::Deleted(link.to_string()));
     }
-    match facts.st_mode & libc::S_IFMT {
-        libc::S_IFREG => Ok(Open::Path { path: link.to_owned(), position, len: Some(facts.st_size as u64) }),
-        libc::S_IFDIR => Ok(Open::Path { path: link.to_owned(), position, len: None }),
-        libc::S_IFCHR if DEVICES.contains(&link) => Ok(Open::Path { path: link.to_owned(), position: 0, len: None }),
-        libc::S_IFCHR => Err(OfDescriptor::Device(link.to_owned())),
-        libc::S_IFIFO => Err(OfDescriptor::NamedPipe(link.to_owned())),
-        _ => Err(OfDescriptor::Other(link.to_owned())),
+    let kind = facts.st_mode & libc::S_IFMT;
+    if [libc::S_IFREG, libc::S_IFDIR].contains(&kind) && !is_found(control, link, &facts) {
+        return Err(OfDescriptor::Replaced(link.to_string()));
     }
+    let path = link.to_owned();
+    match kind {
+        libc::S_IFREG => Ok(Open::Path { path, position, len: Some(facts.st_size as u64) }),
+        libc::S_IFDIR => Ok(Open::Path { path, position, len: None }),
+        libc::S_IFCHR if DEVICES.iter().any(|device| link == *device) => {
+            Ok(Open::Path { path, position: 0, len: None })
+        }
+        libc::S_IFCHR => Err(OfDescriptor::Device(link.to_string())),
+        libc::S_IFIFO => Err(OfDescriptor::NamedPipe(link.to_string())),
+        _ => Err(OfDescriptor::Other(link.to_string())),
+    }
+}
+
+/// Whether a file is found by its name. Some file systems give a file another number each time that they look it up.
+fn is_found(control: &Control, link: &BStr, open: &nix::sys::stat::FileStat) -> bool {
+    let path = [&b"root"[..], link].concat();
+    let Ok(named) = nix::sys::stat::fstatat(&control.proc, path.as_slice(), nix::fcntl::AtFlags::empty()) else {
+        return false;
+    };
+    let facts = |file: &nix::sys::stat::FileStat| (file.st_mode, file.st_size, file.st_mtime, file.st_mtime_nsec);
+    let is_made_up = link.starts_with(b"/proc/") || link.starts_with(b"/sys/");
+    named.st_dev == open.st_dev && (named.st_ino == open.st_ino || facts(&named) == facts(open) || is_made_up)
 }
 
 fn socket_name(control: &Control, fd: i32) -> String {
@@ -244,7 +307,7 @@ fn socket_name(control: &Control, fd: i32) -> String {
 }
 
 /// A lower descriptor that shares its open file with `fd`: they are the same to the kernel.
-fn twin(control: &Control, fd: i32, link: &str, known: &[(String, i32)], open: &Open) -> Option<i32> {
+fn twin(control: &Control, fd: i32, link: &BStr, known: &[(BString, i32)], open: &Open) -> Option<i32> {
     const KCMP_FILE: i32 = 0;
     if matches!(open, Open::Standard(_)) {
         return None;
@@ -268,20 +331,10 @@ fn pipes(
     close_unsupported: bool,
     stopped: bool,
 ) -> io::Result<()> {
-    // A standard descriptor may be the other end of a pipe, but that one will be replaced.
     for (id, (reads, writes)) in ends {
         let here = |descriptor: &&Descriptor| matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id);
         let Some(first) = all.list.iter().find(here).map(|descriptor| descriptor.fd) else { continue };
         if !(*reads && *writes) {
-            let twins_of_standard = standard_twin(control, *id)?;
-            if let Some(standard) = twins_of_standard {
-                for descriptor in all.list.iter_mut() {
-                    if matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id) {
-                        descriptor.open = Open::Standard(standard);
-                    }
-                }
-                continue;
-            }
             let is_alone = match control.descriptor(first).and_then(|end| other_end_is_closed(&end)) {
                 // Closed meanwhile.
                 Err(_) if !stopped => true,
@@ -317,21 +370,17 @@ fn other_end_is_closed(end: &OwnedFd) -> io::Result<bool> {
     Ok(polled[0].revents().is_some_and(|events| events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)))
 }
 
-/// What is in the pipe behind a descriptor of a process that is stopped, without taking it out; nothing when it is no
-/// pipe.
-pub fn unread(control: &Control, fd: i32) -> io::Result<Vec<u8>> {
-    let is_pipe = control.proc_link(&format!("fd/{fd}")).is_ok_and(|link| link.starts_with("pipe:"));
-    if is_pipe { content(&control.descriptor(fd)?) } else { Ok(Vec::new()) }
-}
-
-/// Which standard descriptor is an end of this pipe.
-fn standard_twin(control: &Control, id: u64) -> io::Result<Option<u8>> {
-    for fd in 0..3_u8 {
-        if control.proc_link(&format!("fd/{fd}")).is_ok_and(|link| link == format!("pipe:[{id}]")) {
-            return Ok(Some(fd));
+/// What a stopped process has not read of what is in its standard input, without taking it out; nothing when that is no
+/// pipe, or closed.
+pub fn unread(control: &Control) -> io::Result<Vec<u8>> {
+    let (_, block) = control.block()?;
+    for fd in control.proc_numbers("fd")? {
+        let Ok(link) = control.proc_link(&format!("fd/{fd}")) else { continue };
+        if link.starts_with(b"pipe:[") && standard_stream(control, fd, link.as_bstr(), &block.standard) == Some(0) {
+            return content(&control.descriptor(fd)?);
         }
     }
-    Ok(None)
+    Ok(Vec::new())
 }
 
 fn capacity(pipe: &OwnedFd) -> u32 {
@@ -380,41 +429,18 @@ mod tests {
     }
 
     #[test]
-    fn watched_descriptors_are_read_from_the_kernels_lines() {
-        let info = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data:                5  pos:0 ino:4b sdev:9\n";
-        assert_eq!(watched(info), [(5, 0x19, 5)]);
-        assert_eq!(field(info, "flags:"), Some("02"));
-    }
-
-    #[test]
     fn locks_are_read_from_the_kernels_lines() {
-        use std::os::unix::fs::FileExt;
-        let path = std::env::temp_dir().join(format!("cloner-locks-{}", std::process::id()));
-        let mut options = std::fs::OpenOptions::new();
-        let open = options.read(true).write(true).create(true).truncate(true);
-        let [one, other] = [open.open(&path).unwrap(), open.open(&path).unwrap()];
-        std::fs::remove_file(&path).unwrap();
-        one.write_all_at(b"bytes", 0).unwrap();
-        let set = |file: &std::fs::File, command: i32, kind: i32, start: i64, length: i64| {
-            let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
-            let range = libc::flock { l_type, l_whence, l_start: start, l_len: length, l_pid: 0 };
-            // SAFETY: - the range outlives the call.
-            assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const range) }, 0);
-        };
-        set(&one, libc::F_SETLK, libc::F_WRLCK, 3, 4);
-        set(&one, libc::F_OFD_SETLK, libc::F_RDLCK, 100, 0);
-        // SAFETY: - touches no memory.
-        assert_eq!(unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_SH) }, 0);
-        let found = |file: &std::fs::File| {
-            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap();
-            let mut locks = locks_in(&info);
-            locks.sort_by_key(|lock| lock.start);
-            locks
-        };
-        let lock = |owner, is_exclusive, start, last| FileLock { owner, is_exclusive, start, last };
-        let expected = [lock(LockOwner::Process, true, 3, Some(6)), lock(LockOwner::OpenFile, false, 100, None)];
-        assert_eq!(found(&one), expected);
-        assert_eq!(found(&other), [lock(LockOwner::Whole, false, 0, None)]);
+        let info = "flags:\t0100002\nlock:\t1: POSIX  ADVISORY  WRITE 7 00:1c:5 10 19\n\
+                    lock:\t2: FLOCK  ADVISORY  READ 7 00:1c:5 0 EOF\nlock:\t3: OFDLCK ADVISORY  READ -1 00:1c:5 4 EOF\n";
+        let lock = |kind, is_exclusive, start, len| Lock { kind, is_exclusive, start, len };
+        let expected = [
+            lock(LockKind::Process, true, 10, 10),
+            lock(LockKind::WholeFile, false, 0, 0),
+            lock(LockKind::OpenFile, false, 4, 0),
+        ];
+        assert_eq!(locks(info, 0, "/f".into()).unwrap(), expected);
+        let lease = "lock:\t1: LEASE  ACTIVE    READ 7 00:1c:5 0 EOF\n";
+        assert_eq!(locks(lease, libc::O_ASYNC, "/f".into()), Err(OfDescriptor::Leased("/f".into())));
     }
 
     #[test]
@@ -434,6 +460,22 @@ mod tests {
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
             assert_eq!(field(&info, "ticks:"), Some("1"), "round {round}: {info}");
         }
+    }
+
+    #[test]
+    fn a_timer_that_has_ticked_unread_is_wound_up_with_all_its_ticks() {
+        use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::empty()).unwrap();
+        let (first, each) = (std::time::Duration::from_nanos(1), std::time::Duration::from_secs(3600));
+        let setting = Expiration::IntervalDelayed(first.into(), each.into());
+        timer.set(setting, TimerSetTimeFlags::empty()).unwrap();
+        settle_timers().unwrap();
+        let fd = std::os::fd::AsFd::as_fd(&timer);
+        let info = || std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
+        assert!(stands_still(&info()), "{}", info());
+        wind_up(&fd.try_clone_to_owned().unwrap()).unwrap();
+        assert!(!stands_still(&info()) && field(&info(), "ticks:") == Some("1"), "{}", info());
+        assert!(field(&info(), "it_value:").unwrap().starts_with("(3599, "), "{}", info());
     }
 
     #[test]

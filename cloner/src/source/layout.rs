@@ -5,10 +5,11 @@ use crate::dirty::Watched;
 use crate::image::state::{Area, Backing, Layout, SharedObject};
 use crate::maps::Mapping;
 use crate::refusal::{OfMemory, Refusal};
+use bstr::{BString, ByteSlice};
 use std::collections::BTreeMap;
 
 /// Which files the other side has too: path to place in the prologue.
-pub type Files = BTreeMap<String, u32>;
+pub type Files = BTreeMap<BString, u32>;
 
 /// What a look at the maps gives.
 #[derive(Default)]
@@ -30,9 +31,15 @@ pub struct Plan {
 /// Makes the plan. Memory in `excluded` is left out.
 #[must_use]
 pub fn plan(mappings: &[Mapping], advice: &Advice, files: &Files, excluded: &[[u64; 2]]) -> Plan {
-    let unfit =
-        mappings.iter().filter(|mapping| mapping.is_system() || mapping.shared && mapping.name.starts_with('/'));
-    let unfit = unfit.filter(|mapping| !mapping.name.starts_with("/memfd:") && mapping.name != "/dev/zero (deleted)");
+    // Shared memory is not watched, and writes to it cannot be looked for where it cannot be written.
+    let is_memory = |mapping: &Mapping| {
+        mapping.name.starts_with(b"/memfd:") && mapping.protection & libc::PROT_WRITE as u8 != 0
+            || mapping.name == "/dev/zero (deleted)"
+    };
+    let is_unfit = |mapping: &&Mapping| {
+        mapping.is_system() || mapping.shared && mapping.name.starts_with(b"/") && !is_memory(mapping)
+    };
+    let unfit = mappings.iter().filter(is_unfit);
     let mut plan = Plan { unfit: unfit.map(|mapping| (mapping.start, mapping.end)).collect(), ..Plan::default() };
     for mapping in mappings.iter().filter(|mapping| !mapping.is_system()) {
         for (start, end) in without(mapping.start, mapping.end, excluded) {
@@ -50,33 +57,33 @@ enum Class {
     Anonymous,
     Content,
     File { file: u32, offset: u64 },
-    Shared { object: u64, offset: u64, name: String },
+    Shared { object: u64, offset: u64, name: BString },
 }
 
 fn classify(mapping: &Mapping, files: &Files, offset: u64) -> Result<Class, OfMemory> {
-    let name = mapping.name.as_str();
-    if name.starts_with("/anon_hugepage") || name.starts_with("/SYSV") || name.starts_with("/dev/hugepages") {
-        return Err(OfMemory::Special(name.to_owned()));
+    let name = mapping.name.as_bstr();
+    if [&b"/anon_hugepage"[..], b"/SYSV", b"/dev/hugepages"].iter().any(|begin| name.starts_with(begin)) {
+        return Err(OfMemory::Special(name.to_string()));
     }
-    let file = files.get(name).copied();
+    let file = files.get(&mapping.name).copied();
     if mapping.shared {
         let unnamed = name == "/dev/zero (deleted)";
-        if unnamed || name.starts_with("/memfd:") {
-            let name = name.strip_prefix("/memfd:").and_then(|name| name.strip_suffix(" (deleted)")).unwrap_or("");
-            return Ok(Class::Shared { object: mapping.inode, offset, name: name.to_owned() });
+        if unnamed || name.starts_with(b"/memfd:") {
+            let name = name.strip_prefix(b"/memfd:").and_then(|name| name.strip_suffix(b" (deleted)"));
+            return Ok(Class::Shared { object: mapping.inode, offset, name: name.unwrap_or_default().into() });
         }
         let writable = mapping.protection & libc::PROT_WRITE as u8 != 0;
         return match file {
             // Nobody can tell it from a private mapping as long as it is only read.
             Some(file) if !writable => Ok(Class::File { file, offset }),
-            _ => Err(OfMemory::SharedFile(name.to_owned())),
+            _ => Err(OfMemory::SharedFile(name.to_string())),
         };
     }
     Ok(match file {
         _ if mapping.inode == 0 => Class::Anonymous,
         Some(file) => Class::File { file, offset },
-        None if name.starts_with("/dev/") && name != "/dev/zero" && !name.starts_with("/dev/shm/") => {
-            return Err(OfMemory::Device(name.to_owned()));
+        None if name.starts_with(b"/dev/") && name != "/dev/zero" && !name.starts_with(b"/dev/shm/") => {
+            return Err(OfMemory::Device(name.to_string()));
         }
         None => Class::Content,
     })
@@ -97,7 +104,7 @@ fn add(plan: &mut Plan, mapping: &Mapping, advice: &Advice, class: Class, start:
             let len = offset + (end - start);
             match plan.layout.objects.iter_mut().find(|known| known.id == object) {
                 Some(known) => known.len = known.len.max(len),
-                None => plan.layout.objects.push(SharedObject { id: object, name, len, seals: 0 }),
+                None => plan.layout.objects.push(SharedObject { id: object, name, len, seals: 0, mode: 0o777 }),
             }
             Backing::Shared { object, offset }
         }
@@ -144,7 +151,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_mapping_finds_its_place() {
-        let files = Files::from([("/bin/known".to_owned(), 0)]);
+        let files = Files::from([("/bin/known".into(), 0)]);
         let plan = plan(&maps(), &Advice::default(), &files, &[[0x4000, 0x1000]]);
         let places: Vec<_> = plan.layout.areas.iter().map(|area| (area.start, area.end)).collect();
         assert_eq!(
@@ -161,7 +168,7 @@ mod tests {
         assert_eq!(plan.layout.areas[0].backing, Backing::File { file: 0, offset: 0x1000 });
         assert_eq!(plan.whole, [(0x2000, 0x3000)]);
         assert_eq!(plan.layout.objects.len(), 2);
-        assert_eq!((plan.layout.objects[1].name.as_str(), plan.layout.objects[1].len), ("mine", 0x4000));
+        assert_eq!((plan.layout.objects[1].name.as_slice(), plan.layout.objects[1].len), (&b"mine"[..], 0x4000));
         assert_eq!(plan.watched.len(), 4);
         assert_eq!(plan.refusals.len(), 2);
         let refusals: Vec<_> = plan.refusals.iter().map(ToString::to_string).collect();

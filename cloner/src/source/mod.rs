@@ -9,6 +9,7 @@
 //! attempt begins with everything.
 
 mod advice;
+mod attributes;
 pub(crate) mod descriptors;
 mod layout;
 pub(crate) mod objects;
@@ -34,6 +35,7 @@ use crate::ranges::RangeSet;
 use crate::refusal::Refusal;
 use crate::sys::memory::Mapped;
 use advice::{Advice, Reading};
+use bstr::{BStr, ByteSlice};
 use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
 use objects::Objects;
@@ -335,7 +337,7 @@ impl<'a> Source<'a> {
         let prologue = Prologue {
             version: IMAGE_VERSION,
             pid: block.pid,
-            program: control.proc_link("exe").unwrap_or_default(),
+            program: control.proc_link("exe").unwrap_or_default().to_string(),
             host: host::facts().during(phase, Operation::ReadHost)?,
             vdso_hash: vdso_hash(control, &mappings).during(phase, Operation::ReadVdso)?,
             extended_state: control.extended_state,
@@ -359,8 +361,8 @@ impl<'a> Source<'a> {
             },
         };
         let files = assumed.into_iter().filter(|(_, index)| identical[*index as usize]).collect();
-        let smaps = control.proc_file("smaps").during(phase, Operation::ReadMaps)?;
-        let reading = Reading::begin(smaps, mappings);
+        let advised = advice::Files::of(control).during(phase, Operation::ReadMaps)?;
+        let reading = Reading::begin(advised, mappings);
         let tracker = dirty::tracker(options.method, control).during(phase, Operation::TrackDirtyPages)?;
         let is_chained = chain.is_some();
         let base = chain.and_then(|chain| chain.base);
@@ -402,6 +404,13 @@ impl<'a> Source<'a> {
         let whole: RangeSet = plan.whole.iter().copied().collect();
         look.populated = look.populated.union(&whole);
         Ok(Picture { mappings, plan, look })
+    }
+
+    /// Pages that must not be touched. Where memory is shared no look has shown them.
+    fn guarded(&self, picture: &Picture) -> io::Result<RangeSet> {
+        let mut shared: Vec<_> = picture.plan.shared.iter().map(|(_, start, _, len)| (*start, start + len)).collect();
+        shared.sort_unstable();
+        Ok(picture.look.guarded.union(&self.tracker.guarded(&shared)?))
     }
 
     /// What must be sent after this look, and what is as freshly mapped again.
@@ -455,7 +464,7 @@ impl<'a> Source<'a> {
     fn final_advice(&mut self, mappings: &[Mapping]) -> std::io::Result<Advice> {
         match self.reading.end(mappings)? {
             Some(advice) => Ok(advice),
-            None => advice::read(self.control.proc_file("smaps")?),
+            None => advice::read(advice::Files::of(self.control)?),
         }
     }
 
@@ -488,16 +497,18 @@ impl<'a> Source<'a> {
         events(Event::Stopped);
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
             .during(phase, Operation::ReadDescriptors)?;
-        let mut reasons = refusals(control).during(phase, Operation::ReadProcess)?;
+        let mut reasons = attributes::refusals(control).during(phase, Operation::ReadProcess)?;
         reasons.append(&mut found.refusals);
+        reasons.extend(attributes::refusals_at_cut(control).during(phase, Operation::ReadState)?);
+        reasons.extend(self.advice.refusal());
         let (_, mut plan) = self.look_at_maps(phase)?;
+        let open = std::mem::take(&mut found.objects);
+        objects::add_open(&mut plan, &open).during(phase, Operation::FindShared)?;
         reasons.append(&mut plan.refusals);
         if !reasons.is_empty() {
             return Err(Error::Refused { phase, reasons });
         }
         self.steps.note("cut: descriptors");
-        let open = std::mem::take(&mut found.objects);
-        objects::add_open(&mut plan, &open).during(phase, Operation::FindShared)?;
         let parts = objects::parts(control, &plan, &open, true).during(phase, Operation::FindShared)?;
         // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at
         // when all questions have been asked.
@@ -509,7 +520,9 @@ impl<'a> Source<'a> {
         objects::add_open(&mut picture.plan, &open).during(phase, Operation::FindShared)?;
         let parts = objects::within(parts, &picture.plan.layout.objects);
         self.objects.truncate(&picture.plan.layout.objects);
-        let mut state = state::gather(control, &picture.mappings, found).during(phase, Operation::ReadState)?;
+        let guarded = self.guarded(&picture).during(phase, Operation::FindDirtyPages)?;
+        let mut state =
+            state::gather(control, &picture.mappings, found, &guarded).during(phase, Operation::ReadState)?;
         let thread_count = state.threads.len();
         self.steps.note("cut: state");
         if self.options.verify_memory {
@@ -663,7 +676,7 @@ fn areas_of(watched: &[Watched]) -> Vec<(u64, u64, bool)> {
 }
 
 fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
-    control.proc_text("maps").and_then(|text| maps::parse(&text)).during(phase, Operation::ReadMaps)
+    control.proc_bytes("maps").and_then(maps::parse).during(phase, Operation::ReadMaps)
 }
 
 /// Waits until all threads sleep, the agent's too. A thread that has said that it is parked, or has answered, still
@@ -691,7 +704,7 @@ const REST_MAX: Duration = Duration::from_secs(5);
 
 /// All that one look finds that cannot be copied.
 fn reasons(control: &Control, options: &Options, excluded: &[[u64; 2]], phase: Phase) -> Result<Vec<Refusal>, Error> {
-    let mut reasons = refusals(control).during(phase, Operation::ReadProcess)?;
+    let mut reasons = attributes::refusals(control).during(phase, Operation::ReadProcess)?;
     let found = descriptors::gather(control, options.close_unsupported, false);
     reasons.extend(found.during(phase, Operation::ReadDescriptors)?.refusals);
     let mappings = read_maps(control, phase)?;
@@ -713,38 +726,14 @@ fn refuse_what_stays(phase: Phase, look: impl Fn() -> Result<Vec<Refusal>, Error
     if reasons.is_empty() { Ok(()) } else { Err(Error::Refused { phase, reasons }) }
 }
 
-/// What keeps the process as a whole from being copied.
-fn refusals(control: &Control) -> std::io::Result<Vec<Refusal>> {
-    let mut reasons = Vec::new();
-    for tid in control.proc_numbers("task")? {
-        // A thread that has just ended has no children.
-        let children = control.proc_text(&format!("task/{tid}/children")).unwrap_or_default();
-        for child in children.split_ascii_whitespace() {
-            let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-            let pid = child.parse().unwrap_or_default();
-            reasons.push(Refusal::Child { pid, name: name.trim().to_owned() });
-        }
-    }
-    let status = control.proc_text("status")?;
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim);
-    if !matches!(field("Seccomp:"), "" | "0") {
-        reasons.push(Refusal::Seccomp);
-    }
-    if field("State:").starts_with('Z') {
-        reasons.push(Refusal::NoFirstThread);
-    }
-    if field("TracerPid:") != "0" {
-        reasons.push(Refusal::Traced { by: field("TracerPid:").to_owned() });
-    }
-    Ok(reasons)
-}
-
 /// Files that are mapped, by path, and can be read.
 fn mapped_files(mappings: &[Mapping]) -> Vec<MappedFile> {
-    let paths: std::collections::BTreeSet<&str> = mappings
+    let paths: std::collections::BTreeSet<&BStr> = mappings
         .iter()
-        .filter(|mapping| mapping.inode != 0 && mapping.name.starts_with('/') && !mapping.name.ends_with(" (deleted)"))
-        .map(|mapping| mapping.name.as_str())
+        .filter(|mapping| {
+            mapping.inode != 0 && mapping.name.starts_with(b"/") && !mapping.name.ends_with(b" (deleted)")
+        })
+        .map(|mapping| mapping.name.as_bstr())
         .collect();
     paths.into_iter().filter_map(|path| host::identify(path).ok()).collect()
 }

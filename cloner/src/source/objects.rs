@@ -10,7 +10,9 @@ use crate::control::Control;
 use crate::image::digest::object_page_hash;
 use crate::image::frame::{Header, Kind};
 use crate::image::state::SharedObject;
+use crate::refusal::{OfMemory, Refusal};
 use crate::sparse;
+use bstr::BString;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::io;
@@ -19,15 +21,27 @@ use std::os::fd::OwnedFd;
 const PAGE: u64 = 4096;
 
 /// Objects that are open: a descriptor of each, and its name.
-pub type Open = BTreeMap<u64, (OwnedFd, String)>;
+pub type Open = BTreeMap<u64, (OwnedFd, BString)>;
 
 /// Open memfds are carried whether or not they are mapped.
 pub fn add_open(plan: &mut Plan, open: &Open) -> io::Result<()> {
     for (id, (fd, name)) in open {
-        let len = nix::sys::stat::fstat(fd)?.st_size as u64;
+        let facts = nix::sys::stat::fstat(fd)?;
+        let (len, mode) = (facts.st_size as u64, facts.st_mode & 0o7777);
+        let seals = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GET_SEALS)? as u32;
+        let object = SharedObject { id: *id, name: name.clone(), len, seals, mode };
         match plan.layout.objects.iter_mut().find(|known| known.id == *id) {
-            Some(known) => known.len = len,
-            None => plan.layout.objects.push(SharedObject { id: *id, name: name.clone(), len, seals: 0 }),
+            Some(known) => {
+                // The copy's would be mapped so that it can be written until it is sealed.
+                if seals & libc::F_SEAL_WRITE as u32 != 0
+                    && let Some((_, start, ..)) = plan.shared.iter().find(|(object, ..)| object == id)
+                {
+                    let what = OfMemory::Sealed(name.to_string());
+                    plan.refusals.push(Refusal::Memory { start: *start, what });
+                }
+                *known = object;
+            }
+            None => plan.layout.objects.push(object),
         }
     }
     Ok(())
@@ -222,7 +236,7 @@ mod tests {
     use super::*;
 
     fn object(id: u64, len: u64) -> SharedObject {
-        SharedObject { id, name: String::new(), len, seals: 0 }
+        SharedObject { id, name: BString::default(), len, seals: 0, mode: 0o777 }
     }
 
     #[test]

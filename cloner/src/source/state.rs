@@ -4,13 +4,19 @@ use super::descriptors::Descriptors;
 use crate::control::Control;
 use crate::image::state::{AgentState, Places, ProcessState, ThreadState};
 use crate::maps::Mapping;
+use crate::ranges::RangeSet;
 use cloner_agent::abi::{SLOT_PARKED, Timer};
 use std::io::{self, Read};
 
 const LIMIT_COUNT: usize = 16;
 
 /// Takes the state of the process.
-pub fn gather(control: &Control, mappings: &[Mapping], descriptors: Descriptors) -> io::Result<ProcessState> {
+pub fn gather(
+    control: &Control,
+    mappings: &[Mapping],
+    descriptors: Descriptors,
+    guarded: &RangeSet,
+) -> io::Result<ProcessState> {
     let (address, block) = control.block()?;
     let mut threads: Vec<ThreadState> = control
         .slots(&block)?
@@ -49,6 +55,7 @@ pub fn gather(control: &Control, mappings: &[Mapping], descriptors: Descriptors)
         places: places(&control.proc_text("stat")?, block.heap_end)?,
         auxiliary: auxiliary.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight"))).collect(),
         system_areas: crate::host::system_areas(mappings),
+        guards: guarded.iter().collect(),
         executable: control.proc_link("exe")?,
         directory: control.proc_link("cwd")?,
         umask: umask.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o22),

@@ -15,6 +15,16 @@ static SKIPPED: AtomicU32 = AtomicU32::new(0);
 /// What the next disappointment adds to that.
 static PENALTY: AtomicU32 = AtomicU32::new(1);
 
+/// Advice: these pages must not be touched. The C library's headers do not have it yet.
+pub const MADV_GUARD_INSTALL: i32 = 102;
+
+/// Whether the kernel has guard pages (Linux 6.13).
+pub fn has_guard_pages() -> io::Result<bool> {
+    let page = Mapped::new(PAGE)?;
+    // SAFETY: - the mapping is owned, and nothing of it is used.
+    Ok(unsafe { libc::madvise(page.address.cast(), PAGE, MADV_GUARD_INSTALL) } == 0)
+}
+
 /// Makes memory ready of which all is about to be written: with a huge page where that is possible, which takes a fifth
 /// of the time of small ones. Its content does not change. What the kernel does not allow is left to the first touch.
 ///

@@ -21,6 +21,8 @@ impl Categories {
     pub const SWAPPED: Self = Self(1 << 4);
     /// The page of zeros that all share.
     pub const ZERO_PAGE: Self = Self(1 << 5);
+    /// Not to be touched: `MADV_GUARD_INSTALL`.
+    pub const GUARD: Self = Self(1 << 8);
 
     /// None.
     #[must_use]
@@ -86,17 +88,34 @@ const MODE_WRITE_PROTECT: u64 = 2;
 const REGION_COUNT: usize = 4096;
 const _: () = assert!(size_of::<ScanArgument>() == 96 && size_of::<Region>() == 24);
 
-/// Calls `each` for the regions from `start` to `end` whose pages are in all categories of `all` and in one of `any`,
-/// in the order of their addresses. With `protect` they are write-protected in the same step.
-#[allow(clippy::too_many_arguments, reason = "they are those of the system call")]
+/// Which pages are shown, and what of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// They are in all of these categories,
+    pub all: Categories,
+    /// in one of these, unless it is empty,
+    pub any: Categories,
+    /// and in none of these.
+    pub none: Categories,
+    /// These are told of each.
+    pub shown: Categories,
+}
+
+impl Wanted {
+    /// Pages in one of these categories, and these of each.
+    #[must_use]
+    pub const fn any(any: Categories) -> Self {
+        Self { all: Categories::empty(), any, none: Categories::empty(), shown: any }
+    }
+}
+
+/// Calls `each` for the regions from `start` to `end` whose pages are wanted, in the order of their addresses. With
+/// `protect` they are write-protected in the same step.
 pub fn scan(
     pagemap: &File,
-    start: u64,
-    end: u64,
+    (start, end): (u64, u64),
     protect: bool,
-    all: Categories,
-    any: Categories,
-    shown: Categories,
+    wanted: Wanted,
     each: &mut dyn FnMut(&Region),
 ) -> io::Result<()> {
     let mut regions = [Region::default(); REGION_COUNT];
@@ -108,9 +127,10 @@ pub fn scan(
             end,
             regions: regions.as_mut_ptr() as u64,
             region_count: regions.len() as u64,
-            all: all.0,
-            any: any.0,
-            shown: shown.0,
+            inverted: wanted.none.0,
+            all: (wanted.all | wanted.none).0,
+            any: wanted.any.0,
+            shown: wanted.shown.0,
             ..ScanArgument::default()
         };
         // SAFETY: - the argument has the size it states; the regions have room for as many as it states.
@@ -251,8 +271,7 @@ mod tests {
             }
             let mut shown = Vec::new();
             let mut each = |region: &Region| shown.push((region.start, region.end));
-            let scanned =
-                scan(&pagemap, start, start + len, false, Categories::empty(), there, Categories::PRESENT, &mut each);
+            let scanned = scan(&pagemap, (start, start + len), false, Wanted::any(there), &mut each);
             if let Err(error) = scanned {
                 return eprintln!("skipped: this kernel has no PAGEMAP_SCAN: {error}");
             }

@@ -176,6 +176,60 @@ fn what_belongs_to_the_process_is_carried() {
 }
 
 #[test]
+fn what_the_kernel_keeps_for_a_process_is_carried() {
+    let program = compile("attributes.c", &["-lrt"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = [directory.path().to_str().expect("text")];
+    let host = Host::start();
+    let source = Source::start(&program, &arguments);
+    let push = Push::run(source.pid, &host.address, &["--verify-memory"]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(host.output_of_copy(), ["running", "done"]);
+    assert_eq!(source.finish().lines, ["running", "done"]);
+}
+
+/// Names are bytes: those of threads are cut in the midst of a letter, those of files are of another encoding.
+#[test]
+fn names_that_are_no_text_are_carried() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path().join(OsStr::from_bytes(b"d\xfcr"));
+    std::fs::create_dir(&directory).expect("a directory");
+    // 15 bytes end in the midst of the last letter.
+    let program = directory.join("gasturbine-str\u{f6}mung");
+    std::fs::copy(compile("names.c", &[]), &program).expect("the disk has room");
+    let host = Host::start();
+    let source = Source::start(&program, &[]);
+    let push = Push::run(source.pid, &host.address, &["--verify-memory"]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(host.output_of_copy(), ["running", "done"]);
+    assert_eq!(source.finish().lines, ["running", "done"]);
+}
+
+/// What is in the place of a standard stream by now is carried as what it is, and a stream elsewhere is a stream.
+#[test]
+fn standard_streams_are_known_wherever_they_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (program, place) = (compile("streams.c", &[]), directory.path().display().to_string());
+    let text = format!("exec {} 4<&0 <{place}/in 3>&1 >{place}/out", program.display());
+    std::fs::write(directory.path().join("in"), "first\nsecond\n").expect("the disk has room");
+    let wrapper = script("streams", "/bin/sh", &text);
+    let host = Host::start();
+    let source = Source::start(&wrapper, &[]);
+    let file = workshop().join("streams-image");
+    let saved = Push::save(source.pid, &file, &["--verify-memory"]);
+    assert_eq!(saved.code, 0, "{}", saved.message);
+    let push = Push::run(source.pid, &host.address, &["--verify-memory"]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(host.output_of_copy(), ["running", "second", "done"]);
+    assert_eq!(Source::load(&file).finish().lines, ["running", "second", "done"]);
+    assert_eq!(source.finish().lines, ["running", "second", "done"]);
+    let out = std::fs::read_to_string(directory.path().join("out")).expect("it was written");
+    assert_eq!(out, "begun\nended\n");
+}
+
+#[test]
 fn a_user_without_privileges_can_do_all_of_it() {
     // SAFETY: - asks only.
     if unsafe { libc::geteuid() } != 0 {

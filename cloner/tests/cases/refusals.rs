@@ -9,6 +9,8 @@ const CUT: i32 = 12;
 
 #[test]
 fn what_cannot_be_carried_is_named() {
+    // SAFETY: - asks only.
+    let is_root = unsafe { libc::geteuid() } == 0;
     let program = compile("stubborn.c", &[]);
     let host = Host::start();
     for (what, named) in [
@@ -26,7 +28,17 @@ fn what_cannot_be_carried_is_named() {
         ("io_uring", "anon_inode:"),
         ("seccomp", "seccomp filter"),
         ("sysv", "/SYSV"),
+        ("lease", "on which there is a lease"),
+        ("signalling", "which sends signals"),
+        ("queue", "that is another file by now"),
+        ("root", "/proc is hidden"),
+        ("namespace", "has made a namespace of its own (ns/uts)"),
+        ("user", "runs as another user"),
     ] {
+        if ["root", "namespace", "user"].contains(&what) && !is_root {
+            eprintln!("skipped: {what} takes root");
+            continue;
+        }
         let source = Source::start(&program, &[what]);
         let push = Push::run(source.pid, &host.address, &[]);
         assert_eq!(push.code, PREPARE, "{what}: {}", push.message);
@@ -45,6 +57,25 @@ fn more_timers_than_are_carried_are_a_failed_cut() {
     assert!(push.message.contains("more POSIX timers"), "{}", push.message);
     host.wait_until_empty();
     assert_eq!(source.finish().lines, ["running", "done"]);
+}
+
+/// What only shows when nothing changes any more.
+#[test]
+fn what_cannot_be_carried_is_named_at_the_cut() {
+    let program = compile("stubborn.c", &[]);
+    let host = Host::start();
+    for (what, named) in [
+        ("sealed", "of the memfd \"sealed\", which is sealed against writing"),
+        ("segments", "has segments of its own"),
+        ("gone", "of which the process has no descriptor any more"),
+    ] {
+        let source = Source::start(&program, &[what]);
+        let push = Push::run(source.pid, &host.address, &[]);
+        assert_eq!(push.code, CUT, "{what}: {}", push.message);
+        assert!(push.message.contains("refused") && push.message.contains(named), "{what}: {}", push.message);
+        host.wait_until_empty();
+        assert_eq!(source.finish().lines, ["running", "done"], "{what}");
+    }
 }
 
 #[test]

@@ -70,7 +70,8 @@ fn program(listener: i32) -> ! {
     let refusals = std::env::var("EMBEDDER_REFUSALS").ok().and_then(|count| count.parse().ok());
     REFUSALS.store(refusals.unwrap_or(0), Ordering::SeqCst);
     let transport = TcpListener::bind("127.0.0.1:0").unwrap();
-    let agent = Agent::new(&Setup { listener, rseq_offset: 0, hooks }).unwrap();
+    let agent =
+        Agent::new(&Setup { listener, rseq_offset: 0, standard: cloner_agent::standard_of(listener), hooks }).unwrap();
     assert!(agent.exclusions().add_descriptor(transport.as_raw_fd()));
     *RUNTIME.transport.lock().unwrap() = Some(transport);
     struct Handed(Agent);

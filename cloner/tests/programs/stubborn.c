@@ -1,6 +1,7 @@
 // Has something that cannot be carried to another host.
 //
 //   stubborn socket|unix|child|inotify|deleted|pipe|file|first|pty|device|fifo|io_uring|seccomp|sysv|timers|heavy
+//            lease|signalling|sealed|segments|root|namespace|user|gone|queue
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -12,7 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <mqueue.h>
+#include <sched.h>
+#include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <asm/ldt.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
@@ -99,6 +104,44 @@ int main(int count, char **arguments) {
     } else if (!strcmp(what, "sysv")) {
         int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
         if (id < 0 || shmat(id, NULL, 0) == (void *)-1 || shmctl(id, IPC_RMID, NULL)) return 1;
+    } else if (!strcmp(what, "lease")) {
+        int fd = mkstemp(path);
+        if (fd < 0 || close(fd) || fcntl(open(path, O_RDONLY), F_SETLEASE, F_RDLCK)) return 1;
+    } else if (!strcmp(what, "signalling")) {
+        if (pipe(ends) || fcntl(ends[0], F_SETFL, O_ASYNC)) return 1;
+    } else if (!strcmp(what, "sealed")) {
+        int fd = memfd_create("sealed", MFD_ALLOW_SEALING);
+        if (ftruncate(fd, 4096) || fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE)) return 1;
+        // Only newer kernels map it shared.
+        if (mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
+            if (mmap(NULL, 4096, PROT_READ, MAP_SHARED, open("/proc/self/fd/3", O_RDONLY), 0) == MAP_FAILED) return 1;
+        }
+    } else if (!strcmp(what, "segments")) {
+        struct user_desc segment = {.entry_number = 0, .limit = 1, .seg_32bit = 1, .useable = 1};
+        if (syscall(SYS_modify_ldt, 1, &segment, sizeof segment)) return 1;
+    } else if (!strcmp(what, "root")) {
+        if (chroot("/usr")) return 1;
+    } else if (!strcmp(what, "namespace")) {
+        if (unshare(CLONE_NEWUTS)) return 1;
+    } else if (!strcmp(what, "user")) {
+        if (setresuid(0, 1, 0) || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)) return 1;
+    } else if (!strcmp(what, "gone")) {
+        // A process that nobody knows has what the epoll watches.
+        int epoll = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLIN};
+        if (pipe(ends) || epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event)) return 1;
+        pid_t child = fork();
+        if (child == 0) {
+            if (fork() == 0) {
+                close(0), close(1), close(2), close(epoll);
+                for (;;) pause();
+            }
+            _exit(0);
+        }
+        close(ends[0]), close(ends[1]);
+        if (child < 0 || waitpid(child, NULL, 0) != child) return 1;
+    } else if (!strcmp(what, "queue")) {
+        if (mq_open("/stubborn", O_CREAT | O_RDWR, 0600, NULL) < 0) return 1;
     } else if (!strcmp(what, "timers")) {
         struct sigevent notice = {.sigev_notify = SIGEV_NONE};
         timer_t timer;
@@ -120,7 +163,7 @@ int main(int count, char **arguments) {
         kill(child, 9);
         waitpid(child, NULL, 0);
     }
-    if (!strcmp(what, "file")) {
+    if (!strcmp(what, "file") || !strcmp(what, "lease")) {
         unlink(path);
     }
     printf("done\n");

@@ -72,7 +72,9 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
             in_source_after: Some(in_source_after),
             in_copy_after: Some(in_copy_after),
         };
-        let Some(agent) = Agent::new(&Setup { listener, rseq_offset: cloner_agent::rseq_offset(), hooks }) else {
+        let standard = cloner_agent::standard_of(listener);
+        let setup = Setup { listener, rseq_offset: cloner_agent::rseq_offset(), standard, hooks };
+        let Some(agent) = Agent::new(&setup) else {
             return redrt_process::say(
                 "redrt: there is no memory for the cloner's agent; this process cannot be cloned",
             );

@@ -276,7 +276,7 @@ fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<
             daemon.wait_for(Word::Cut)
         }
         Event::Stopped => {
-            let unread = source::unread(control, 0).context("Failed to look into standard input")?;
+            let unread = source::unread(control).context("Failed to look into standard input")?;
             let is_below_script = source::is_below_script(control).context("Failed to find its parent")?;
             daemon.say(&Reply::Stopped { unread, is_below_script })?;
             daemon.wait_for(Word::GoOn)

@@ -1,0 +1,226 @@
+//! Settings that the kernel keeps for a thread or for a process, and that no memory shows: how they are read, and how a
+//! copy gets them.
+//!
+//! A setting is a number. Where the kernel does not have it, or does not tell, it is [`UNKNOWN`] and is left alone in
+//! the copy. What the copy cannot be given is noted in its block, and the copy does not begin: see
+//! [`Block::refused_setting`](crate::abi::Block).
+
+use crate::sys::{self, syscall};
+
+/// There is no such setting here.
+pub const UNKNOWN: i64 = i64::MIN;
+/// Number of settings of a thread.
+pub const THREAD_COUNT: usize = 12;
+/// Number of settings of a process.
+pub const PROCESS_COUNT: usize = 7;
+
+/// One setting.
+pub struct Setting {
+    /// In words that follow on "its".
+    pub name: &'static str,
+    access: Access,
+}
+
+/// How the kernel is asked for it, and told.
+#[derive(Clone, Copy)]
+enum Access {
+    /// `prctl` returns it.
+    Returned { get: i64, set: i64 },
+    /// `prctl` writes it to an integer.
+    Stored { get: i64, set: i64 },
+    /// Of one kind of speculation.
+    Speculation { which: u64 },
+    /// When the thread is told of broken memory.
+    BrokenMemory,
+    /// Huge pages: the lowest bit, and flags.
+    HugePages,
+    /// Whether the processor says what it is.
+    ProcessorId,
+    /// What its reads and writes come before.
+    IoPriority,
+    /// A file of `/proc/self` with a number.
+    File { path: &'static [u8], is_hexadecimal: bool },
+}
+
+const fn returned(name: &'static str, get: i64, set: i64) -> Setting {
+    Setting { name, access: Access::Returned { get, set } }
+}
+
+const fn stored(name: &'static str, get: i64, set: i64) -> Setting {
+    Setting { name, access: Access::Stored { get, set } }
+}
+
+const fn speculation(name: &'static str, which: u64) -> Setting {
+    Setting { name, access: Access::Speculation { which } }
+}
+
+/// What each thread has for itself.
+pub const OF_THREAD: [Setting; THREAD_COUNT] = [
+    returned("timer slack (PR_SET_TIMERSLACK)", 30, 29),
+    returned("no_new_privs (PR_SET_NO_NEW_PRIVS)", 39, 38),
+    returned("securebits (PR_SET_SECUREBITS)", 27, 28),
+    stored("signal at its parent's end (PR_SET_PDEATHSIG)", 2, 1),
+    stored("access to the time stamp counter (PR_SET_TSC)", 25, 26),
+    Setting { name: "policy for broken memory (PR_MCE_KILL)", access: Access::BrokenMemory },
+    returned("part in writing back memory (PR_SET_IO_FLUSHER)", 58, 57),
+    speculation("speculative store bypass (PR_SET_SPECULATION_CTRL)", 0),
+    speculation("indirect branch speculation (PR_SET_SPECULATION_CTRL)", 1),
+    speculation("flush of the first cache (PR_SET_SPECULATION_CTRL)", 2),
+    Setting { name: "access to the processor's description (ARCH_SET_CPUID)", access: Access::ProcessorId },
+    Setting { name: "I/O priority (ioprio_set)", access: Access::IoPriority },
+];
+
+/// The place of that in [`OF_PROCESS`] which also comes from what has started the process, and cannot be lowered by a
+/// user where it comes from there.
+pub const OOM_SCORE: usize = PROCESS_COUNT - 1;
+
+/// What all threads of a process share.
+pub const OF_PROCESS: [Setting; PROCESS_COUNT] = [
+    returned("right to be traced and dumped (PR_SET_DUMPABLE)", 3, 4),
+    stored("duty to reap descendants (PR_SET_CHILD_SUBREAPER)", 37, 36),
+    Setting { name: "refusal of huge pages (PR_SET_THP_DISABLE)", access: Access::HugePages },
+    returned("refusal of memory that is written and executed (PR_SET_MDWE)", 66, 65),
+    returned("merging of equal pages (PR_SET_MEMORY_MERGE)", 68, 67),
+    Setting {
+        name: "choice of memory in core dumps (coredump_filter)",
+        access: Access::File { path: b"/proc/self/coredump_filter\0", is_hexadecimal: true },
+    },
+    Setting {
+        name: "readiness to be killed when memory is out (oom_score_adj)",
+        access: Access::File { path: b"/proc/self/oom_score_adj\0", is_hexadecimal: false },
+    },
+];
+
+const PR_GET_SPECULATION_CTRL: i64 = 52;
+const PR_SET_SPECULATION_CTRL: i64 = 53;
+/// The kernel lets a thread choose; without it the other bits say what holds for all.
+const PR_SPEC_PRCTL: i64 = 1;
+const PR_MCE_KILL: i64 = 33;
+const PR_MCE_KILL_GET: i64 = 34;
+const PR_MCE_KILL_SET: i64 = 1;
+const PR_GET_THP_DISABLE: i64 = 42;
+const PR_SET_THP_DISABLE: i64 = 41;
+const ARCH_GET_CPUID: u64 = 0x1011;
+const ARCH_SET_CPUID: u64 = 0x1012;
+const IOPRIO_WHO_PROCESS: u64 = 1;
+
+fn prctl(option: i64, a: i64, b: i64) -> i64 {
+    // SAFETY: - callers pass numbers, or the address of an integer that lives through the call.
+    unsafe { sys::syscall6(libc::SYS_prctl, option as u64, a as u64, b as u64, 0, 0, 0) }
+}
+
+impl Setting {
+    /// What it is for the calling thread, or its process; [`UNKNOWN`] when the kernel does not say.
+    #[must_use]
+    pub fn get(&self) -> i64 {
+        let value = match self.access {
+            Access::Returned { get, .. } => prctl(get, 0, 0),
+            Access::Stored { get, .. } => {
+                let mut value = 0_i32;
+                let result = prctl(get, core::ptr::from_mut(&mut value) as i64, 0);
+                if result < 0 { result } else { i64::from(value) }
+            }
+            Access::Speculation { which } => match prctl(PR_GET_SPECULATION_CTRL, which as i64, 0) {
+                value if value & PR_SPEC_PRCTL != 0 && value > 0 => value & !PR_SPEC_PRCTL,
+                _ => UNKNOWN,
+            },
+            Access::BrokenMemory => prctl(PR_MCE_KILL_GET, 0, 0),
+            Access::HugePages => prctl(PR_GET_THP_DISABLE, 0, 0),
+            // SAFETY: - touches no memory.
+            Access::ProcessorId => unsafe { syscall(libc::SYS_arch_prctl, ARCH_GET_CPUID, 0, 0, 0) },
+            // SAFETY: - touches no memory.
+            Access::IoPriority => unsafe { syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0, 0, 0) },
+            Access::File { path, is_hexadecimal } => return read_number(path, is_hexadecimal),
+        };
+        if value < 0 { UNKNOWN } else { value }
+    }
+
+    /// Gives the calling thread, or its process, this value, unless it has it. 0, or a negative error number.
+    pub fn set(&self, value: i64) -> i64 {
+        if value == UNKNOWN || value == self.get() {
+            return 0;
+        }
+        match self.access {
+            Access::Returned { set, .. } | Access::Stored { set, .. } => prctl(set, value, 0),
+            Access::Speculation { which } => prctl(PR_SET_SPECULATION_CTRL, which as i64, value),
+            Access::BrokenMemory => prctl(PR_MCE_KILL, PR_MCE_KILL_SET, value),
+            Access::HugePages => prctl(PR_SET_THP_DISABLE, value & 1, value & !1),
+            // SAFETY: - touches no memory.
+            Access::ProcessorId => unsafe { syscall(libc::SYS_arch_prctl, ARCH_SET_CPUID, value as u64, 0, 0) },
+            // SAFETY: - touches no memory.
+            Access::IoPriority => unsafe { syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, value as u64, 0) },
+            Access::File { path, .. } => write_number(path, value),
+        }
+    }
+}
+
+/// The number in a file, in decimal with a sign or hexadecimal without.
+fn read_number(path: &[u8], is_hexadecimal: bool) -> i64 {
+    let fd = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC);
+    if fd < 0 {
+        return UNKNOWN;
+    }
+    let mut text = [0_u8; 32];
+    let count = sys::read(fd, &mut text).max(0) as usize;
+    sys::close(fd);
+    let (is_negative, digits) = match &text[..count] {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    let radix = if is_hexadecimal { 16 } else { 10 };
+    let digits = digits.iter().map_while(|byte| (*byte as char).to_digit(radix));
+    let value = digits.fold(0_i64, |value, digit| value.wrapping_mul(i64::from(radix)).wrapping_add(i64::from(digit)));
+    if is_negative { -value } else { value }
+}
+
+/// Writes a number, which the kernel takes in decimal, whatever it shows.
+fn write_number(path: &[u8], value: i64) -> i64 {
+    let fd = sys::openat(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CLOEXEC);
+    if fd < 0 {
+        return i64::from(fd);
+    }
+    let mut text = [0_u8; 24];
+    let mut from = text.len();
+    let mut rest = value.unsigned_abs();
+    while rest > 0 || from == text.len() {
+        from -= 1;
+        text[from] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    if value < 0 {
+        from -= 1;
+        text[from] = b'-';
+    }
+    let digits = &text[from..];
+    // SAFETY: - the bytes are valid for their length, and only read.
+    let written = unsafe { syscall(libc::SYS_write, fd as u64, digits.as_ptr() as u64, digits.len() as u64, 0) };
+    sys::close(fd);
+    written.min(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_are_set_are_found_and_what_is_as_it_was_is_not_set() {
+        let of = |all: &'static [Setting], name: &str| all.iter().find(|one| one.name.contains(name)).unwrap();
+        // In a thread of its own: these go with it.
+        std::thread::spawn(move || {
+            for (name, value) in [("TIMERSLACK", 777), ("PDEATHSIG", 10), ("ioprio_set", 2 << 13 | 6), ("PR_MCE", 1)] {
+                let setting = of(&OF_THREAD, name);
+                assert_eq!(setting.set(value), 0, "{name}");
+                assert_eq!(setting.get(), value, "{name}");
+                assert_eq!(setting.set(UNKNOWN), 0, "{name}");
+                assert_eq!(setting.get(), value, "{name}");
+            }
+        })
+        .join()
+        .unwrap();
+        for setting in OF_PROCESS.iter().chain(&OF_THREAD) {
+            assert_eq!(setting.set(setting.get()), 0, "{}", setting.name);
+        }
+        let oom = &OF_PROCESS[OOM_SCORE];
+        assert!(oom.name.contains("oom_score_adj") && (-1000..=1000).contains(&oom.get()));
+    }
+}
