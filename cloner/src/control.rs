@@ -164,6 +164,11 @@ impl Control {
         self.ask(Ask::Timer, Request { extra, ..Request::default() }).map(drop)
     }
 
+    /// Has the agent note what is left of the timers that it was told of, and all else that it notes of a stopped process.
+    pub fn collect(&self) -> io::Result<()> {
+        self.ask(Ask::Collect, Request::default()).map(drop)
+    }
+
     /// Stops all threads, for one of the purposes in [`cloner_agent::abi`]. When this control goes away, they go on.
     pub fn park(&self, purpose: u32) -> Result<Parked<'_>, Error> {
         let request = Request { arg: purpose, ..Request::default() };

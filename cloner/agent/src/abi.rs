@@ -264,6 +264,8 @@ pub enum Ask {
     Reset = 9,
     /// Opens `/proc/self/clear_refs` for writing.
     ClearRefs = 10,
+    /// Collects what is known of the stopped process once more, with what is left of timers that were noted since.
+    Collect = 11,
 }
 
 impl Ask {
@@ -271,7 +273,7 @@ impl Ask {
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         use Ask::*;
-        [Hello, Userfaultfd, Descriptor, Resident, Timer, Park, Release, Exit, Reset, ClearRefs]
+        [Hello, Userfaultfd, Descriptor, Resident, Timer, Park, Release, Exit, Reset, ClearRefs, Collect]
             .into_iter()
             .find(|ask| *ask as u32 == number)
     }

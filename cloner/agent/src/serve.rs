@@ -171,6 +171,8 @@ impl Session<'_> {
             Ask::Reset => self.block.timer_count = 0,
             Ask::Timer => reply.status = self.note_timer(request),
             Ask::Park => self.park(request.arg, reply),
+            Ask::Collect if self.parked => collect::process(self.block),
+            Ask::Collect => reply.status = -libc::EINVAL,
             Ask::Release if self.waiting && self.block.refused_setting != 0 => {
                 reply.status = -(self.block.refused_errno as i32);
                 reply.a = u64::from(self.block.refused_setting);

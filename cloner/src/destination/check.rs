@@ -1,7 +1,7 @@
 //! Whether a state that was read can become a process here. What the list of steps and the descriptors are made from is
 //! believed afterwards.
 
-use crate::image::state::{Layout, Open, ProcessState, SystemArea};
+use crate::image::state::{Layout, Open, ProcessState, SystemArea, Watch};
 use crate::maps::ADDRESSES_END;
 use std::io;
 
@@ -36,6 +36,9 @@ pub enum Impossible {
     /// A number twice, too high or out of order, or a standard stream there is not.
     #[error("descriptor {0} is out of order, or unknown")]
     Descriptor(i32),
+    /// An epoll watches what there is not, or under a number that none has.
+    #[error("an epoll watches {0}, which there is not")]
+    Watched(i32),
 }
 
 impl From<Impossible> for io::Error {
@@ -88,6 +91,13 @@ fn check_descriptors(state: &ProcessState) -> Result<(), Impossible> {
             return Err(Impossible::Descriptor(descriptor.fd));
         }
         last = descriptor.fd;
+        if let Open::Epoll { watched } = &descriptor.open {
+            let is_there = |fd| state.descriptors.iter().any(|other| other.fd == fd);
+            let is_wrong = |watch: &&Watch| !(0..=DESCRIPTOR_MAX).contains(&watch.number) || !is_there(watch.fd);
+            if let Some(watch) = watched.iter().find(is_wrong) {
+                return Err(Impossible::Watched(watch.number));
+            }
+        }
     }
     Ok(())
 }
@@ -141,10 +151,12 @@ mod tests {
     fn sound() -> ProcessState {
         let descriptor =
             |fd| Descriptor { fd, flags: 0, same_as: None, open: Open::Standard(fd as u8), locks: Vec::new() };
+        let watch = Watch { number: 7, fd: 2, events: 1, data: 0 };
+        let epoll = Descriptor { open: Open::Epoll { watched: vec![watch] }, ..descriptor(3) };
         ProcessState {
             system_areas: vec![vdso(0x7f00_0000)],
             guards: vec![(0x5000, 0x6000)],
-            descriptors: (0..3).map(descriptor).collect(),
+            descriptors: (0..3).map(descriptor).chain([epoll]).collect(),
             auxiliary: vec![7; 40],
             ..state()
         }
@@ -177,6 +189,11 @@ mod tests {
         assert_eq!(ends, 1, "one step leaves, the last");
     }
 
+    fn watch(state: &mut ProcessState) -> &mut Watch {
+        let Open::Epoll { watched } = &mut state.descriptors[3].open else { unreachable!("it is one") };
+        &mut watched[0]
+    }
+
     #[test]
     fn a_sound_state_passes_and_has_a_plan() {
         checked(&sound()).unwrap();
@@ -186,7 +203,7 @@ mod tests {
     #[test]
     fn states_that_cannot_be_are_refused() {
         type Edit = fn(&mut ProcessState);
-        let edits: [(Edit, Impossible); 11] = [
+        let edits: [(Edit, Impossible); 13] = [
             (|state| state.threads.clear(), Impossible::FirstThread),
             (|state| state.threads[0].tid = 12, Impossible::FirstThread),
             (|state| state.threads[1].frame = 8, Impossible::ThreadStack(12)),
@@ -198,6 +215,8 @@ mod tests {
             (|state| state.system_areas[0].end = 0, Impossible::SystemArea("[vdso]".into())),
             (|state| state.descriptors[2].fd = i32::MAX, Impossible::Descriptor(i32::MAX)),
             (|state| state.descriptors[0].open = Open::Standard(3), Impossible::Descriptor(0)),
+            (|state| watch(state).number = i32::MAX, Impossible::Watched(i32::MAX)),
+            (|state| watch(state).fd = 9, Impossible::Watched(7)),
         ];
         for (edit, why) in edits {
             let mut state = sound();

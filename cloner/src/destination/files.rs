@@ -211,7 +211,7 @@ fn make_pipes(pipes: &[Pipe]) -> io::Result<Ends> {
 /// The time that a clock shows so much later than now.
 fn later(clock: i32, left: &libc::timespec) -> io::Result<libc::timespec> {
     let now = nix::time::clock_gettime(nix::time::ClockId::from_raw(clock))?;
-    let nanoseconds = now.tv_nsec() + left.tv_nsec;
+    let nanoseconds = now.tv_nsec().saturating_add(left.tv_nsec);
     Ok(libc::timespec {
         tv_sec: now.tv_sec().saturating_add(left.tv_sec).saturating_add(nanoseconds / 1_000_000_000),
         tv_nsec: nanoseconds % 1_000_000_000,

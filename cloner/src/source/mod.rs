@@ -483,18 +483,13 @@ impl<'a> Source<'a> {
 
     fn cut_and_finish(mut self, room: Mapped, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
         let phase = Phase::Cut;
-        let timers = self.control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
         self.control.reset().during(phase, Operation::AskAgent)?;
-        for timer in &timers {
-            self.control.note_timer(timer).during(phase, Operation::NoteTimers)?;
-        }
-        self.steps.note("timers");
-
         let control = self.control;
         let begin = Instant::now();
         let parked = control.park(self.options.purpose())?;
         self.steps.note("cut: stop threads");
         events(Event::Stopped);
+        note_timers(control, phase)?;
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
             .during(phase, Operation::ReadDescriptors)?;
         let mut reasons = attributes::refusals(control).during(phase, Operation::ReadProcess)?;
@@ -677,6 +672,17 @@ fn areas_of(watched: &[Watched]) -> Vec<(u64, u64, bool)> {
 
 fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
     control.proc_bytes("maps").and_then(maps::parse).during(phase, Operation::ReadMaps)
+}
+
+/// Has the agent note the POSIX timers of the stopped process, of which only `/proc` shows all. Before it is stopped one
+/// may be made, or end.
+fn note_timers(control: &Control, phase: Phase) -> Result<(), Error> {
+    // A kernel that does not show them was built without what makes them again.
+    let timers = control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
+    for timer in &timers {
+        control.note_timer(timer).during(phase, Operation::NoteTimers)?;
+    }
+    if timers.is_empty() { Ok(()) } else { control.collect().during(phase, Operation::AskAgent) }
 }
 
 /// Waits until all threads sleep, the agent's too. A thread that has said that it is parked, or has answered, still

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// What the hooks did, in order, and the socket of this process.
@@ -41,7 +41,31 @@ unsafe extern "C" fn before_cut(_: *mut c_void, _: u32, _: i32) -> i32 {
     }
     HELD.set(Some(RUNTIME.engine.lock().unwrap()));
     note("before cut");
+    make_timer();
     0
+}
+
+/// The kernel's number of a timer that is made a moment before the threads are stopped.
+static TIMER: AtomicI32 = AtomicI32::new(-1);
+
+fn make_timer() {
+    let (mut number, far) = (-1_i32, [0_i64, 0, 1_000_000, 0]);
+    // struct sigevent: nobody is notified.
+    let event = [0_u64, (libc::SIGEV_NONE as u64) << 32, 0, 0, 0, 0, 0, 0];
+    // SAFETY: - the event and the setting have the sizes that the kernel reads, the number is written.
+    let made = unsafe {
+        libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, event.as_ptr(), &raw mut number) == 0
+            && libc::syscall(libc::SYS_timer_settime, number, 0, far.as_ptr(), 0) == 0
+    };
+    assert!(made);
+    TIMER.store(number, Ordering::SeqCst);
+}
+
+fn has_timer() -> bool {
+    let mut left = [0_i64; 4];
+    // SAFETY: - left has room for what the kernel writes.
+    let found = unsafe { libc::syscall(libc::SYS_timer_gettime, TIMER.load(Ordering::SeqCst), left.as_mut_ptr()) } == 0;
+    found && left[2] > 900_000
 }
 
 unsafe extern "C" fn at_cut(_: *mut c_void) {}
@@ -101,6 +125,7 @@ fn program(listener: i32) -> ! {
     }
     let address = RUNTIME.transport.lock().unwrap().as_ref().unwrap().local_addr().unwrap();
     std::net::TcpStream::connect(address).unwrap();
+    assert!(TIMER.load(Ordering::SeqCst) < 0 || has_timer(), "the timer is lost");
     println!("{}", RUNTIME.events.lock().unwrap().join(", "));
     println!("done");
     std::io::stdout().flush().unwrap();
