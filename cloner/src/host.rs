@@ -130,7 +130,10 @@ const STRICT_LIMITS: [(usize, &str); 6] = [
 
 /// A limit that cannot be what it is in the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the program has a limit of {} of {wanted}, and at most {most} is to be had here", name_of_limit(*resource))]
+#[error(
+    "the program's limit of {} is {}, and at most {most} is to be had on this host: raise the hard limit here",
+    name_of_limit(*resource), shown(*wanted)
+)]
 pub struct Lowered {
     /// Its number.
     pub resource: usize,
@@ -138,6 +141,10 @@ pub struct Lowered {
     pub wanted: u64,
     /// The hard limit here.
     pub most: u64,
+}
+
+fn shown(limit: u64) -> String {
+    if limit == libc::RLIM64_INFINITY { "unlimited".into() } else { limit.to_string() }
 }
 
 fn name_of_limit(resource: usize) -> &'static str {
@@ -219,7 +226,9 @@ mod tests {
         assert_eq!(refused(stack, 150), None);
         let lowered = refused(stack, u64::MAX).unwrap();
         assert_eq!((lowered.resource, lowered.most), (stack, 150));
-        assert!(lowered.to_string().contains("the stack (ulimit -s)"), "{lowered}");
+        let said =
+            "the program's limit of the stack (ulimit -s) is unlimited, and at most 150 is to be had on this host";
+        assert!(lowered.to_string().starts_with(said), "{lowered}");
         // Of processes, signals and locked memory each host allows as much as its memory lets it.
         for resource in [libc::RLIMIT_NPROC, libc::RLIMIT_SIGPENDING, libc::RLIMIT_MEMLOCK] {
             assert_eq!(refused(resource as usize, u64::MAX), None);
