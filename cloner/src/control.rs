@@ -164,7 +164,8 @@ impl Control {
         self.ask(Ask::Timer, Request { extra, ..Request::default() }).map(drop)
     }
 
-    /// Has the agent note what is left of the timers that it was told of, and all else that it notes of a stopped process.
+    /// Has the agent note what is left of the timers that it was told of, and all else that it notes of a stopped
+    /// process.
     pub fn collect(&self) -> io::Result<()> {
         self.ask(Ask::Collect, Request::default()).map(drop)
     }

@@ -1,8 +1,8 @@
 //! What the kernel knows of a thread or of the process: asked by the thread itself, or by the agent.
 
 use crate::abi::{Block, NODE_COUNT_MAX, PENDING_COUNT_MAX, SCHEDULING_WORDS, SLOT_PARKED, Slot, Timer};
+use crate::settings;
 use crate::sys::{self, syscall, syscall6};
-use crate::{park, settings};
 
 const PR_GET_TID_ADDRESS: u64 = 40;
 const PR_GET_NAME: u64 = 16;
@@ -10,6 +10,12 @@ const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
 /// Of the structures of `capget(2)`: 64 capabilities.
 pub const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// The slots in use.
+pub fn slots(block: &mut Block) -> &mut [Slot] {
+    // SAFETY: - slots has room for slot_capacity, and slot_count never exceeds that.
+    unsafe { core::slice::from_raw_parts_mut(block.slots as *mut Slot, block.slot_count as usize) }
+}
 
 /// Fills `slot` with what the calling thread is. Leaves `tid`, `state`, `frame` and `syscall` alone.
 ///
@@ -72,7 +78,7 @@ fn forget_usual_slices(block: &mut Block) {
     let place = own.as_mut_ptr() as u64;
     // SAFETY: - own has room for as many bytes as are stated.
     unsafe { syscall(libc::SYS_sched_getattr, 0, place, size_of_val(&own) as u64, 0) };
-    for slot in park::slots(block) {
+    for slot in slots(block) {
         let policy = (slot.scheduling[0] >> 32) as i32;
         let is_fair = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy);
         if is_fair && slot.scheduling[3] == own[3] {
@@ -162,7 +168,7 @@ fn silence_orphaned_timers(block: &mut Block) {
     for index in 0..block.timer_count as usize {
         let Timer { notify, tid, .. } = block.timers[index];
         let is_there = |slot: &Slot| slot.tid == tid as u32 && slot.state == SLOT_PARKED;
-        if notify & libc::SIGEV_THREAD_ID != 0 && !park::slots(block).iter().any(is_there) {
+        if notify & libc::SIGEV_THREAD_ID != 0 && !slots(block).iter().any(is_there) {
             block.timers[index].notify = libc::SIGEV_NONE;
         }
     }

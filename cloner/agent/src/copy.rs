@@ -8,7 +8,8 @@ use crate::abi::{
     Block, NODE_COUNT_MAX, REFUSED_MEMORY_POLICY, REFUSED_OF_PROCESS, REFUSED_OF_THREAD, REFUSED_SCHEDULING,
     REFUSED_TIMER, SLOT_PARKED, Slot, Timer,
 };
-use crate::park::{set_disposition, slots, word};
+use crate::collect::slots;
+use crate::park::{set_disposition, word};
 use crate::settings::{OF_PROCESS, OF_THREAD, OOM_SCORE};
 use crate::sys::{self, syscall, syscall6};
 use crate::{collect, serve};

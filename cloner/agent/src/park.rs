@@ -5,7 +5,7 @@
 //! why `/proc/self/task` is read until it shows nobody new.
 
 use crate::abi::{Block, Disposition, PARK_SIGNAL, SLOT_ENTERED, SLOT_GONE, SLOT_PARKED, SLOT_SIGNALLED, Slot};
-use crate::collect;
+use crate::collect::{self, slots};
 use crate::sys::{self, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -98,12 +98,6 @@ pub fn let_go(block: &mut Block) {
     release.fetch_add(1, Ordering::SeqCst);
     // SAFETY: - a word of the block.
     unsafe { sys::futex_wake(release.as_ptr()) };
-}
-
-/// The slots in use.
-pub fn slots(block: &mut Block) -> &mut [Slot] {
-    // SAFETY: - slots has room for slot_capacity, and slot_count never exceeds that.
-    unsafe { core::slice::from_raw_parts_mut(block.slots as *mut Slot, block.slot_count as usize) }
 }
 
 fn install(block: &mut Block) {

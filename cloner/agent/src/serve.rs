@@ -253,7 +253,7 @@ impl Session<'_> {
             // SAFETY: - the embedder's promise.
             unsafe { hook(hooks.context) };
         }
-        reply.a = park::slots(self.block).iter().filter(|slot| slot.state == SLOT_PARKED).count() as u64;
+        reply.a = collect::slots(self.block).iter().filter(|slot| slot.state == SLOT_PARKED).count() as u64;
     }
 
     fn release(&mut self, well: bool) {

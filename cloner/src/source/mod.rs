@@ -674,8 +674,8 @@ fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
     control.proc_bytes("maps").and_then(maps::parse).during(phase, Operation::ReadMaps)
 }
 
-/// Has the agent note the POSIX timers of the stopped process, of which only `/proc` shows all. Before it is stopped one
-/// may be made, or end.
+/// Has the agent note the POSIX timers of the stopped process, of which only `/proc` shows all. Before it is stopped
+/// one may be made, or end.
 fn note_timers(control: &Control, phase: Phase) -> Result<(), Error> {
     // A kernel that does not show them was built without what makes them again.
     let timers = control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();

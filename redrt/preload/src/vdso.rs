@@ -1,7 +1,7 @@
 //! The code that the kernel lends to programs (vdso) reads clocks past the C library. Some programs look it up by hand,
-//! from the auxiliary vector that lies on the stack behind the environment: `getauxval(AT_SYSINFO_EHDR)`, or a walk over
-//! the vector itself. Its entry is taken away, and such programs ask the C library instead, as on a kernel without a
-//! vdso.
+//! from the auxiliary vector that lies on the stack behind the environment: `getauxval(AT_SYSINFO_EHDR)`, or a walk
+//! over the vector itself. Its entry is taken away, and such programs ask the C library instead, as on a kernel without
+//! a vdso.
 //!
 //! The C library has taken what it needs before the first constructor runs. What reads `/proc/self/auxv`,
 //! `/proc/self/maps` or the dynamic linker's list of objects still finds the vdso.
