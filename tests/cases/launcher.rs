@@ -47,6 +47,15 @@ fn a_command_without_an_end_is_left_at_ctrl_c() {
     let _ = job.wait().said("events were not told, or not to their end");
 }
 
+/// They reach it by its helper, over a socket.
+#[test]
+fn a_program_that_can_be_copied_gets_more_arguments_than_a_socket_takes_at_once() {
+    let long = "x".repeat(120_000);
+    let arguments = ["-c", "echo $# ${#1} ${#3}", "sh", &long, &long, &long];
+    let job = Job::new(1, Path::new("/bin/sh")).arguments(&arguments).options(&["--spares", "1"]);
+    assert_eq!(job.run().ended_well().out, "3 120000 120000\n");
+}
+
 #[test]
 fn what_a_file_says_is_in_force_unless_the_command_line_says_otherwise() {
     let directory = tempfile::tempdir().unwrap();

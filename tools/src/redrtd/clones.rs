@@ -5,7 +5,6 @@ use super::copying::{Reply, Task, Word, heard};
 use super::{Daemon, LaunchedJob};
 use anyhow::Result;
 use control_network::link::Link;
-use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::sys::signal::Signal;
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};
@@ -22,7 +21,7 @@ use std::os::unix::process::ExitStatusExt;
 /// A helper that sends an image.
 pub struct Sender {
     child: std::process::Child,
-    link: Link<UnixStream>,
+    pub(super) link: Link<UnixStream>,
     source: ReplicaId,
     /// Nothing that it says, or how it ends, is worth telling any more.
     is_done: bool,
@@ -117,8 +116,7 @@ impl Daemon {
             let event = FromAgent::Event(Event::Injected { replica: source, asked, fault });
             self.tell(&FromDaemon::Agent { replica: source, message: event });
         }
-        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Sender.token(id.0 as usize));
-        self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
+        self.watch_helper(Kind::Sender, id.0 as usize, &link).map_err(|error| no_helper(error.into()))?;
         self.senders.insert(id, Sender { child, link, source, is_done: false });
         Ok(())
     }

@@ -12,7 +12,6 @@ use super::spawn;
 use crate::remote::Access;
 use anyhow::{Context, Result};
 use control_network::link::Link;
-use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
 use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
@@ -20,7 +19,7 @@ use std::os::unix::net::UnixStream;
 /// See the module.
 pub struct Fetching {
     helper: std::process::Child,
-    link: Link<UnixStream>,
+    pub(super) link: Link<UnixStream>,
     launch: Launch,
     /// What `redrun` has said since, in its order.
     later: Vec<ToDaemon>,
@@ -46,8 +45,7 @@ impl Daemon {
 
     fn start_fetching(&self, task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
         let (helper, link) = spawn::start_helper(task)?;
-        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Fetcher.token(0));
-        self.epoll.add(link.fd(), token).context("Failed to watch a helper")?;
+        self.watch_helper(Kind::Fetcher, 0, &link).context("Failed to watch a helper")?;
         Ok((helper, link))
     }
 

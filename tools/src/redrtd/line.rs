@@ -7,7 +7,6 @@ use super::copying::{Reply, Task, Word, heard};
 use super::turns::Ended;
 use control_network::link::Link;
 use line_store::Store;
-use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::ReplicaId;
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::FromDaemon;
@@ -19,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// A helper that saves an image.
 pub struct Saver {
     helper: std::process::Child,
-    link: Link<UnixStream>,
+    pub(super) link: Link<UnixStream>,
 }
 
 /// The task of saving a process to a file.
@@ -129,8 +128,7 @@ impl Daemon {
 
     fn start_saver(&mut self, number: usize, task: &Task) -> Result<(), NoImage> {
         let (helper, link) = self.job()?.prepared.send(task).map_err(no_helper)?;
-        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Saver.token(number));
-        self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
+        self.watch_helper(Kind::Saver, number, &link).map_err(|error| no_helper(error.into()))?;
         self.savers.insert(number, Saver { helper, link });
         Ok(())
     }

@@ -11,15 +11,16 @@ mod copying;
 mod fetching;
 mod gpus;
 mod guard;
+mod helpers;
 mod input;
 mod line;
 mod parts;
-mod places;
+pub(crate) mod places;
 mod post;
 mod sockets;
 mod spawn;
 mod sweep;
-mod topology;
+pub(crate) mod topology;
 mod turns;
 
 use crate::council::{self, Setup};
@@ -234,6 +235,9 @@ impl Daemon {
             return Ok(());
         }
         let (number, kind) = Kind::of_token(token);
+        if events.contains(EpollFlags::EPOLLOUT) {
+            self.flush_helper(kind, number);
+        }
         match kind {
             Kind::Death => self.child_died(number)?,
             Kind::Agent => self.agent_ready(number, events),
@@ -427,7 +431,11 @@ impl Daemon {
         let (replica, program) = (child.replica, child.program);
         self.number_of.insert(replica, number);
         for (kind, fd) in child.descriptors() {
-            let flags = if kind == Kind::Input { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
+            let flags = match kind {
+                Kind::Input => EpollFlags::empty(),
+                Kind::Helper => child.helper.as_ref().map_or(EpollFlags::EPOLLIN, helpers::interest),
+                _ => EpollFlags::EPOLLIN,
+            };
             self.epoll.add(fd, EpollEvent::new(flags, kind.token(number)))?;
         }
         // A copy begins where its source was.

@@ -7,7 +7,6 @@ use super::clones::no_helper;
 use super::copying::{Reply, Task, heard};
 use crate::remote::Access;
 use control_network::link::Link;
-use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::daemon::FromDaemon;
 use redrt_wire::line::{Generation, PartOrder, PartStep};
 use redrt_wire::no_image::NoImage;
@@ -16,7 +15,7 @@ use std::os::unix::net::UnixStream;
 /// A helper that sends or receives files.
 pub struct Carrier {
     helper: std::process::Child,
-    link: Link<UnixStream>,
+    pub(super) link: Link<UnixStream>,
     generation: Generation,
     /// Whose part it is.
     source: u32,
@@ -48,8 +47,7 @@ impl Daemon {
         let (helper, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
         let number = self.next_carrier;
         self.next_carrier += 1;
-        let token = EpollEvent::new(EpollFlags::EPOLLIN, Kind::Carrier.token(number));
-        self.epoll.add(link.fd(), token).map_err(|error| no_helper(error.into()))?;
+        self.watch_helper(Kind::Carrier, number, &link).map_err(|error| no_helper(error.into()))?;
         self.carriers.insert(number, Carrier { helper, link, generation, source, is_done: false });
         Ok(())
     }
