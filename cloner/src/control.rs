@@ -20,6 +20,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Environment variable that names the directory of control sockets.
 pub const DIRECTORY_VARIABLE: &str = "REDCLONE_DIR";
+/// The longest path that the directory of control sockets can have: 107 bytes are the most that a socket's address
+/// takes, and the longest of the sockets' names is `new-XXXXXX.sock`.
+pub const DIRECTORY_BYTES_MAX: usize = 107 - "/new-XXXXXX.sock".len();
 
 /// The directory of this user's control sockets: `$REDCLONE_DIR`, or one in `/tmp` that nobody else may enter.
 pub fn directory() -> io::Result<PathBuf> {

@@ -12,16 +12,17 @@
 //! ```
 
 use anyhow::{Context, Result};
+use cloner::control::DIRECTORY_BYTES_MAX;
 use nix::unistd::Uid;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use tempfile::{Builder, TempDir};
 
 const PREFIX: &str = "redrt-";
 const LOCK: &str = "lock";
-/// There is room in memory when the disk of temporary files is full.
+/// There is room in memory when the disk of temporary files is full, and its name is short.
 const IN_MEMORY: &str = "/dev/shm";
 
 /// A directory of this daemon's.
@@ -34,16 +35,23 @@ pub struct Sockets {
 impl Sockets {
     /// Makes one, after removing those of daemons that were killed.
     pub fn new() -> Result<Self> {
-        let usual = std::env::temp_dir();
+        Self::new_below([&std::env::temp_dir(), Path::new(IN_MEMORY)])
+    }
+
+    /// The same below the first of these directories that can have it.
+    fn new_below(parents: [&Path; 2]) -> Result<Self> {
         let boot = boot();
-        [&usual, Path::new(IN_MEMORY)].into_iter().for_each(|parent| sweep(parent, &boot));
-        let made =
-            Self::new_in(&usual, &boot).or_else(|error| Self::new_in(Path::new(IN_MEMORY), &boot).or(Err(error)));
-        made.context("Failed to make a directory")
+        parents.into_iter().for_each(|parent| sweep(parent, &boot));
+        let [usual, other] = parents;
+        let made = Self::new_in(usual, &boot).or_else(|error| Self::new_in(other, &boot).or(Err(error)));
+        made.with_context(|| format!("Failed to make a directory in {}", usual.display()))
     }
 
     fn new_in(parent: &Path, boot: &str) -> std::io::Result<Self> {
         let directory = Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
+        if directory.path().as_os_str().len() > DIRECTORY_BYTES_MAX {
+            return Err(Error::new(ErrorKind::InvalidFilename, "its name is too long for the sockets in it"));
+        }
         let new = directory.path().join("new");
         let mut lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         lock.lock()?;
@@ -89,6 +97,24 @@ fn nobodys(directory: &Path, boot: &str) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_is_elsewhere_where_names_of_sockets_would_be_too_long() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory_bytes = parent.path().as_os_str().len() + 1;
+        let long = |bytes: usize| {
+            let long = parent.path().join("x".repeat(bytes - directory_bytes));
+            fs::create_dir(&long).unwrap();
+            long
+        };
+        let name_bytes = "/redrt-XXXXXX".len();
+        let fits = Sockets::new_in(&long(DIRECTORY_BYTES_MAX - name_bytes), "now").unwrap();
+        std::os::unix::net::UnixListener::bind(fits.path().join("new-XXXXXX.sock")).unwrap();
+        let longer = long(DIRECTORY_BYTES_MAX - name_bytes + 1);
+        let sockets = Sockets::new_below([&longer, parent.path()]).unwrap();
+        assert_eq!(sockets.path().parent(), Some(parent.path()));
+        assert_eq!(fs::read_dir(&longer).unwrap().count(), 0);
+    }
 
     #[test]
     fn what_nobody_holds_is_removed_and_nothing_else_is() {
