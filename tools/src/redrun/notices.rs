@@ -14,14 +14,17 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Events that are no warnings, and that an administrator who hears of losses wants to hear of, too.
 const ALWAYS_TOLD: [&str; 4] = ["job-start", "recovered", "went-back", "job-end"];
 /// When this number of events waits, further ones are only counted.
 const QUEUE_LENGTH_MAX: usize = 100;
-/// A command that takes longer is ended, and no more is waited for when the job has ended.
-pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
+/// A command that takes longer is ended.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
+/// When the job has ended, the commands that are left are waited for no longer than this.
+pub const END_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct Notice {
@@ -32,10 +35,20 @@ struct Notice {
     lost_count: u64,
 }
 
+/// The command that runs, for the thread that ends it.
+#[derive(Debug, Default)]
+struct Running {
+    /// Leader of its process group. It is not waited for while it is here, so the number is its own.
+    pid: Option<Pid>,
+    /// No other command is started.
+    is_abandoned: bool,
+}
+
 /// The thread, and who gives it work.
 #[derive(Debug)]
 pub struct Notices {
     job: String,
+    running: Arc<Mutex<Running>>,
     worker: Worker<Notice, String>,
     lost_count: u64,
 }
@@ -47,10 +60,12 @@ impl Notices {
     /// When no thread can be started.
     pub fn start(command: &str, job: &str, bell: Bell) -> Result<Self> {
         let (command, of_job) = (command.to_owned(), job.to_owned());
+        let running = Arc::new(Mutex::new(Running::default()));
+        let of_thread = running.clone();
         let serve = move |inbox: &Inbox<Notice, String>| {
             let mut has_failed = false;
             while let Some(notice) = inbox.next() {
-                let Err(error) = run(&command, &of_job, &notice) else { continue };
+                let Err(error) = run(&command, &of_job, &notice, &of_thread) else { continue };
                 // One line says it; what a monitor lacks, its own log has.
                 if !std::mem::replace(&mut has_failed, true) {
                     inbox.tell(format!("--on-event, for {}: {error:#}", notice.event));
@@ -58,7 +73,7 @@ impl Notices {
             }
         };
         let worker = Worker::start("redrun-events", bell, 0, serve).context("Failed to start a thread")?;
-        Ok(Self { job: job.to_owned(), worker, lost_count: 0 })
+        Ok(Self { job: job.to_owned(), running, worker, lost_count: 0 })
     }
 
     /// Whether this event is told: those that are shown as a warning or an error are.
@@ -83,6 +98,15 @@ impl Notices {
         self.worker.give(notice, 1);
     }
 
+    /// Ends the command that runs, with what it has started, and starts no other: nothing of a job outlives it.
+    pub fn abandon(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.is_abandoned = true;
+        if let Some(pid) = running.pid {
+            let _ = killpg(pid, Signal::SIGKILL);
+        }
+    }
+
     /// How many events wait, with the one that is being told.
     pub fn waiting_count(&self) -> usize {
         self.worker.waiting_bytes()
@@ -105,7 +129,7 @@ fn in_memory(name: &str) -> Result<File> {
 }
 
 /// Runs the command: the record is a line of JSON on its standard input, what it prints is kept for a failure.
-fn run(command: &str, job: &str, notice: &Notice) -> Result<()> {
+fn run(command: &str, job: &str, notice: &Notice, running: &Mutex<Running>) -> Result<()> {
     let mut input = in_memory("redrun-event")?;
     writeln!(input, "{}", notice.record).context("Failed to write to memory")?;
     input.seek(SeekFrom::Start(0)).context("Failed to go back in a file in memory")?;
@@ -116,13 +140,23 @@ fn run(command: &str, job: &str, notice: &Notice) -> Result<()> {
     shell.args(["-c", command]).stdin(input).stdout(output).stderr(error_output).process_group(0);
     shell.env("REDRT_EVENT", &notice.event).env("REDRT_JOB", job).env("REDRT_MESSAGE", &notice.message);
     shell.env("REDRT_EVENTS_LOST", notice.lost_count.to_string());
-    let mut child = shell.spawn().context("Failed to run /bin/sh")?;
+    let running = || running.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut child = {
+        let mut running = running();
+        if running.is_abandoned {
+            return Ok(());
+        }
+        let child = shell.spawn().context("Failed to run /bin/sh")?;
+        running.pid = Some(Pid::from_raw(child.id() as i32));
+        child
+    };
     let pid = Pid::from_raw(child.id() as i32);
     let is_over = wait(pid, COMMAND_TIME_MAX);
     if !is_over.as_ref().is_ok_and(|is_over| *is_over) {
         // It is not waited for, so its number is still its own.
         let _ = killpg(pid, Signal::SIGKILL);
     }
+    running().pid = None;
     let status = child.wait().context("Failed to wait for the command")?;
     if !is_over? {
         bail!("the command took more than {} s and was ended", COMMAND_TIME_MAX.as_secs());
@@ -209,6 +243,21 @@ mod tests {
         let said = end(&notices).unwrap();
         assert_eq!(said, "--on-event, for job-start: the command ended with exit code 3: no such mailbox");
         assert_eq!(notices.poll_trouble(), None);
+    }
+
+    #[test]
+    fn a_command_without_an_end_is_ended_with_the_job() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut notices = notices(&format!("echo $REDRT_EVENT >> {}; sleep 1000", file.path().display()));
+        notices.tell("job-start", &json!({}), "");
+        notices.tell("job-end", &json!({}), "");
+        let told = || std::fs::read_to_string(file.path()).unwrap();
+        while told().is_empty() {
+            std::thread::yield_now();
+        }
+        notices.abandon();
+        assert!(end(&notices).unwrap().contains("killed by signal 9"));
+        assert_eq!(told(), "job-start\n", "no other is started");
     }
 
     #[test]

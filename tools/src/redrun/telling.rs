@@ -1,7 +1,7 @@
 //! What the user, the audit log and the metrics are told of the job.
 
 use super::folding::Shown;
-use super::notices::{COMMAND_TIME_MAX, Notices};
+use super::notices::{END_TIME_MAX, Notices};
 use super::output::STILL_TIME_MAX;
 use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
 use crate::learned::store::learn_run;
@@ -14,7 +14,10 @@ use redrt_wire::event::Event;
 use say::{Console, Severity};
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Commands of `--on-event` are waited for without a word for this long.
+const NOTICES_SILENCE_MAX: Duration = Duration::from_secs(2);
 
 impl Shell<'_> {
     /// The name of the host that a replica was on in a view, which may be an older one; now, if none is given.
@@ -44,16 +47,25 @@ impl Shell<'_> {
         }
     }
 
-    /// Waits until the commands have ended; not for ever, and not if the user does not want to wait.
+    /// Waits until the commands have ended, and says so; not for long, and not if the user does not want to wait.
     pub(super) fn let_notices_end(&self) {
         let since = Instant::now();
+        let mut is_told = false;
         while let Some(notices) = &self.notices
             && !notices.close(WRITERS_LOOK)
         {
             self.hear_of_notices();
             let is_interrupted = matches!(self.signals.read_signal(), Ok(Some(_)));
-            if is_interrupted || since.elapsed() > COMMAND_TIME_MAX {
+            if !is_told && since.elapsed() > NOTICES_SILENCE_MAX {
+                is_told = true;
+                let seconds = END_TIME_MAX.as_secs();
+                self.console.plain(&format!(
+                    "the job has ended; --on-event: waiting for the command, {seconds} s at most (Ctrl-C: not at all)"
+                ));
+            }
+            if is_interrupted || since.elapsed() > END_TIME_MAX {
                 let count = notices.waiting_count();
+                notices.abandon();
                 let line =
                     format!("--on-event: the command has no end: {count} events were not told, or not to their end");
                 return self.console.warning(&line);
