@@ -267,6 +267,41 @@ fn a_job_whose_time_is_nearly_up_is_saved_and_goes_on_later() {
     empty(&lab);
 }
 
+/// Two of its hosts are on one node then, or one node has nothing to do.
+#[test]
+#[ignore = "scripts/test.sh --all: which steps there are is tested in control-network"]
+fn a_job_that_was_saved_goes_on_with_another_number_of_nodes() {
+    let Some(lab) = slurm_lab(2) else { return };
+    let binary = redrt_tests::compile("until");
+    for (before, after) in [("-N2", "-N1"), ("-N1", "-N2")] {
+        let [stop, out, store] = ["stop", "out", "store"].map(|name| lab.path(&format!("{name}{before}")));
+        let salloc = |nodes: &str, words: &[&str]| {
+            let mut salloc = lab.on("ctl");
+            salloc.args(["salloc", "--quiet", "--exclusive", nodes, &redrun()]).args(words).stdin(Stdio::null());
+            salloc
+        };
+        let place = store.display().to_string();
+        let mut first = salloc(before, &["-r", "2", "-n", "3", "--checkpoint", "asked", "--checkpoint-dir", &place]);
+        let file = std::fs::File::create(&out).expect("it can be written");
+        first.arg(&binary).arg(&stop).stderr(file.try_clone().expect("it is open")).stdout(file);
+        let mut first = first.spawn().expect("salloc can be run");
+        wait_for_text(&out, "computing");
+        let (_, said, well) = run(lab.on("ctl").arg(prefix().join("bin/redctl")).args(["checkpoint", "--stop"]));
+        assert!(well, "{said}");
+        let code = first.wait().expect("our child").code();
+        assert_eq!(code, Some(75), "saved on {before}");
+        std::fs::write(&stop, "").expect("it can be written");
+        let (printed, said, well) = run(&mut salloc(after, &["--resume", &place]));
+        let mut lines: Vec<_> = printed.lines().collect();
+        lines.sort_unstable();
+        assert!(
+            well && lines == ["rank 0: right", "rank 1: right", "rank 2: right"],
+            "{before}, {after}: {printed}\n{said}"
+        );
+        empty(&lab);
+    }
+}
+
 /// Waits until a file has this text.
 fn wait_for_text(path: &Path, text: &str) -> String {
     let begin = Instant::now();

@@ -29,12 +29,12 @@ pub struct PlannedHost {
 pub enum Launcher {
     /// By this command, one for each host.
     Remote(Vec<String>),
-    /// By srun, one for all hosts of a group of Slurm's.
+    /// By srun ([`control_network::job_steps`]).
     Slurm {
         /// The command.
         command: Vec<String>,
-        /// The number of hosts in each group. Only heterogeneous jobs have several.
-        groups: Vec<u32>,
+        /// The nodes of each group of the allocation, in its order. Only heterogeneous jobs have several groups.
+        groups: Vec<Vec<String>>,
     },
 }
 

@@ -7,6 +7,7 @@
 
 use super::handing;
 use super::identity::ProcessIdentity;
+use super::job_steps::JobStep;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -184,25 +185,14 @@ pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<I
     Ok(command)
 }
 
-/// Nodes of a Slurm allocation that one srun reaches.
-#[derive(Clone, Copy, Debug)]
-pub struct Group<'a> {
-    /// Which one it is of those of a heterogeneous job.
-    pub number: Option<usize>,
-    /// The number of its first host.
-    pub first: u32,
-    /// The names of the nodes.
-    pub nodes: &'a [String],
-}
-
-/// Starts a daemon on every node of a group.
-pub fn slurm(srun: &[String], group: Group<'_>, place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
+/// Starts a daemon on every node of a step.
+pub fn slurm(srun: &[String], step: &JobStep<'_>, place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
     let Some((program, options)) = srun.split_first() else { bail!("the launcher's command is empty") };
     let mut command = Command::new(program);
-    let Group { number, first, nodes } = group;
+    let JobStep { group, first, nodes } = step;
     let count = nodes.len();
     command.args(options);
-    command.args(number.map(|number| format!("--het-group={number}")));
+    command.args(group.map(|group| format!("--het-group={group}")));
     command.args([&format!("--nodes={count}"), &format!("--ntasks={count}"), "--ntasks-per-node=1"]);
     command.arg(format!("--nodelist={}", nodes.join(",")));
     // One task that ends, or a node that fails, must not end the others.

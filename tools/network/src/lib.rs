@@ -8,6 +8,7 @@ pub mod follower;
 pub mod handing;
 pub mod hub;
 pub mod identity;
+pub mod job_steps;
 pub mod launcher;
 pub mod launchers;
 pub mod link;

@@ -9,9 +9,9 @@ use redrt_wire::daemon::HostName;
 pub struct Allocation {
     /// The hosts, in the batch system's order.
     pub lines: Vec<HostLine>,
-    /// Of Slurm, which starts programs on them by srun: the number of nodes in each of its groups. A job has one, a
-    /// heterogeneous job several.
-    pub slurm_groups: Vec<u32>,
+    /// Of Slurm, which starts programs on them by srun: the nodes of each of its groups. A job has one, a heterogeneous
+    /// job several.
+    pub slurm_groups: Vec<Vec<String>>,
 }
 
 impl Allocation {
@@ -42,7 +42,8 @@ pub fn find(variable: Variable<'_>) -> Result<Option<Allocation>, UsageError> {
     if variable("SLURM_JOB_ID").is_some()
         && let Some(groups) = slurm_groups(variable)?
     {
-        let slurm_groups = groups.iter().map(|lines| lines.len() as u32).collect();
+        let names = |lines: &Vec<HostLine>| lines.iter().map(|line| line.name.name.clone()).collect();
+        let slurm_groups = groups.iter().map(names).collect();
         return Ok(Some(Allocation { lines: groups.concat(), slurm_groups }));
     }
     for name in ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE"] {
@@ -154,11 +155,11 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn found(variables: &[(&str, &str)]) -> Option<(Vec<String>, Vec<u32>)> {
+    fn found(variables: &[(&str, &str)]) -> Option<(Vec<String>, Vec<usize>)> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();
         let allocation = find(&|name| variables.get(name).map(|value| (*value).to_owned())).unwrap()?;
         let shown = |line: &HostLine| format!("{}:{}", line.name.name, line.slot_count.unwrap_or(0));
-        Some((allocation.lines.iter().map(shown).collect(), allocation.slurm_groups))
+        Some((allocation.lines.iter().map(shown).collect(), allocation.slurm_groups.iter().map(Vec::len).collect()))
     }
 
     #[test]

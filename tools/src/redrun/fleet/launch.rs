@@ -3,7 +3,8 @@
 use super::{Fleet, News};
 use crate::plan::{HostPlan, Launcher};
 use anyhow::{Context, Result, anyhow};
-use control_network::launcher::{self, DaemonArguments, Group};
+use control_network::job_steps::{JobSteps, job_steps};
+use control_network::launcher::{self, DaemonArguments};
 use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
 use std::time::{Duration, Instant};
@@ -11,21 +12,29 @@ use std::time::{Duration, Instant};
 /// How long the launch may go without a sign of progress. One message and the end of it come within 10 s.
 const PROGRESS_TIME_MAX: Duration = Duration::from_secs(9);
 
+/// The name of a host that was named by nobody.
+fn here() -> HostName {
+    HostName { user: None, name: "localhost".into() }
+}
+
 impl Fleet {
     /// Starts the daemons that connect to the root.
     pub(super) fn launch(&mut self) -> Result<()> {
         let secret = self.hub.secret().clone();
         if let Launcher::Slurm { command, groups } = &self.plan.launcher {
-            let names = self.plan.hosts.iter().filter_map(|host| Some(host.name.as_ref()?.name.clone()));
-            let names: Vec<_> = names.collect();
             let (command, groups) = (command.clone(), groups.clone());
-            let mut first = 0;
-            for (number, count) in groups.iter().enumerate() {
-                let nodes = &names[first as usize..][..*count as usize];
-                let group = Group { number: (groups.len() > 1).then_some(number), first, nodes };
-                let starting = launcher::slurm(&command, group, &self.place(None), &secret)?;
+            let names: Vec<_> = (0..self.plan.hosts.len() as u32).map(|host| self.name(host).to_owned()).collect();
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            let JobSteps { steps, elsewhere } = job_steps(&names, &groups);
+            for step in &steps {
+                let starting = launcher::slurm(&command, step, &self.place(None), &secret)?;
                 self.note_starting(starting);
-                first += count;
+            }
+            for host in elsewhere {
+                let name = self.plan.hosts[host as usize].name.clone().unwrap_or_else(here);
+                let remote = Remote { command: vec!["ssh".to_owned()], ..self.remote()? };
+                let started = launcher::remote(&remote, &name, &self.place(Some(host)), &secret);
+                self.note_starting(started.with_context(|| format!("host {}", name.name))?);
             }
             return Ok(());
         }
@@ -75,7 +84,6 @@ impl Fleet {
         self.progress_at = Instant::now();
         let below = shape::children(Some(host), self.plan.fan_out, self.plan.hosts.len() as u32);
         if !below.is_empty() && !matches!(self.plan.launcher, Launcher::Slurm { .. }) {
-            let here = || HostName { user: None, name: "localhost".into() };
             let name = |host: u32| self.plan.hosts[host as usize].name.clone().unwrap_or_else(here);
             let hosts = below.map(|host| (host, name(host))).collect();
             match self.remote() {
