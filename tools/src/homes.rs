@@ -90,7 +90,8 @@ pub fn resumed(manifest: &Manifest, plan: &HostPlan) -> Result<HostPlan, Homeles
     let named = |name: &str| plan.hosts.iter().position(|host| host.name.as_ref().is_some_and(|own| own.name == name));
     let hosts = manifest.hosts.iter().zip(homes).enumerate().map(|(group, (name, home))| {
         let home = home.and_then(|holder| find(&manifest.hosts[holder as usize]));
-        let host = home.or_else(|| named(name)).unwrap_or(used[group % used.len()]);
+        // A plan has a host that is no spare.
+        let host = home.or_else(|| named(name)).unwrap_or_else(|| used[group % used.len()]);
         let spare = plan.hosts[host].spare && home.is_none();
         PlannedHost { spare, ..plan.hosts[host].clone() }
     });

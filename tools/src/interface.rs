@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use nix::ifaddrs::getifaddrs;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// Any port: nothing is sent there.
 const DISCARD_PORT: u16 = 9;
@@ -74,6 +74,18 @@ pub fn is_here(name: &str) -> bool {
 pub fn is_own(addresses: &[IpAddr]) -> bool {
     let own = own_addresses().unwrap_or_default();
     addresses.iter().any(|address| address.is_loopback() || own.iter().any(|(_, own)| own == address))
+}
+
+/// The address by which processes of this host reach each other: of version 6 where there is no other.
+///
+/// # Errors
+/// When there is none. The interface lo is down then, as in a new network namespace.
+pub fn loopback() -> Result<IpAddr> {
+    let ways: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    let found = ways.into_iter().find(|way| towards(*way).is_ok());
+    found.context(
+        "processes of this host cannot reach each other: the interface lo has no address or is down (ip link set lo up)",
+    )
 }
 
 /// The address of this host from which another is reached.

@@ -185,17 +185,28 @@ pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPl
     let of_rankfile = || rankfile.map(Rankfile::hosts).filter(|lines| !lines.is_empty());
     let groups = allocated.as_ref().filter(|_| by_slurm).map(|allocated| allocated.slurm_groups.clone());
     let lines = named.or(allocated.map(|allocated| allocated.lines)).or_else(of_rankfile);
-    let Some(lines) = lines else { return Ok(plan) };
+    let Some(lines) = lines else {
+        plan.root_address = loopback()?;
+        return Ok(plan);
+    };
     if arguments.launcher == Some(LauncherChoice::Fork) && lines.iter().any(|line| !interface::is_here(&line.name.name))
     {
         return Err(wrong("--launcher fork starts processes on this host only".into()));
     }
     plan.launcher = launcher(arguments, groups)?;
     plan.hosts = planned(lines, by_slurm)?;
-    if plan.is_remote() || plan.interface.is_some() {
-        plan.root_address = root_address(&plan)?;
+    if plan.hosts.iter().all(|host| host.spare) {
+        return Err(wrong("all hosts are spares: there is none left for the job".into()));
     }
+    plan.root_address = match plan.is_remote() || plan.interface.is_some() {
+        true => root_address(&plan)?,
+        false => loopback()?,
+    };
     Ok(plan)
+}
+
+fn loopback() -> Result<IpAddr, UsageError> {
+    interface::loopback().map_err(|error| wrong(error.to_string()))
 }
 
 fn binding(arguments: &Arguments) -> Result<Binding, UsageError> {

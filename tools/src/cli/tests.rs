@@ -134,6 +134,14 @@ fn several_programs_share_one_world() {
 }
 
 #[test]
+#[test]
+fn a_host_file_of_spares_alone_leaves_none_for_the_job() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "localhost spare\n").unwrap();
+    let error = parse_line(&format!("--hostfile {} true", file.path().display())).unwrap_err();
+    assert_eq!(error, "all hosts are spares: there is none left for the job");
+}
+
 fn wrong_command_lines_say_why_in_one_line() {
     let mut wrong = Vec::new();
     for (line, says) in [
