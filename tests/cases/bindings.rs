@@ -70,8 +70,8 @@ fn a_rankfile_says_what_a_process_may_use() {
 
 #[test]
 fn cores_that_are_not_there_are_named() {
-    let ended = placed("rank 0=+n0 slot=0\nrank 1=+n0 slot=60000\n", 2, &[], 127);
-    ended.said("--rankfile: slot=60000 for 1.0: this host has ");
+    let ended = placed("rank 0=+n0 slot=0\nrank 1=+n0 slot=60000\n", 2, &[], 2);
+    ended.said("line 2: slot=60000 for 1.0: this host has ");
 }
 
 /// Such a process has a helper for a parent.

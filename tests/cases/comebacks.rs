@@ -253,7 +253,7 @@ fn a_root_that_is_stopped_is_replaced() {
 fn processes_whose_root_does_not_come_back_within_their_lease_end() {
     let place = Place::new("lease");
     let program = program();
-    let arguments = ["--detachable", "--root-lease", "1", "-q", "-r", "2", "-n", "2", &program];
+    let arguments = ["--detachable", "--root-lease", "1s", "-q", "-r", "2", "-n", "2", &program];
     let mut job = Piped::start(&place, &arguments);
     job.say("word");
     job.see(10);
@@ -272,7 +272,7 @@ fn processes_whose_root_does_not_come_back_within_their_lease_end() {
 fn what_a_job_has_left_behind_that_nobody_has_is_removed_by_who_looks_after_its_lease() {
     let place = Place::new("abandoned");
     let program = program();
-    let mut job = Piped::start(&place, &["--detachable", "--root-lease", "1", "-q", "-r", "2", "-n", "2", &program]);
+    let mut job = Piped::start(&place, &["--detachable", "--root-lease", "1s", "-q", "-r", "2", "-n", "2", &program]);
     // Not before this was anything written to its journal last.
     let since = Instant::now();
     job.say("word");

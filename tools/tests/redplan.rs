@@ -106,8 +106,9 @@ fn a_profile_of_a_run_that_was_disturbed_tells_no_time_and_says_why() {
         // What it was interrupted by is of use beside a time that is told.
         text(&["advise", "--profile", &profile(more), "--work", "1h", "-N", "4", "--mtbf", "1y"]);
     }
-    assert!(refused(&["advise", "--profile", "/nowhere.json", "-N", "4", "--mtbf", "1y"], 1).contains("/nowhere.json"));
-    assert!(refused(&["advise", "--profile", "/", "-N", "4", "--mtbf", "1y"], 1).contains("profile /"));
+    assert!(refused(&["advise", "--profile", "/nowhere.json", "-N", "4", "--mtbf", "1y"], 2).contains("/nowhere.json"));
+    assert!(refused(&["advise", "--profile", "/", "-N", "4", "--mtbf", "1y"], 2).contains("profile /"));
+    assert!(refused(&["learn", "/proc/version"], 2).contains("no line of it is an audit record"));
     let full = refused(&[SCALE.as_slice(), &["--svg", "/dev/full"]].concat(), 1);
     assert!(full.contains("Failed to draw /dev/full"), "{full}");
 }
@@ -127,10 +128,10 @@ fn advice_takes_the_time_of_runs_from_profiles() {
     let rows = answer["tables"][0]["rows"].as_array().unwrap();
     let double = rows.iter().find(|row| row["degree"] == 2.0).unwrap();
     assert!((double["time_s"].as_f64().unwrap() - 1200.0).abs() < 0.1, "{double}");
-    let error = refused(&["advise", "--profile", &one, "--profile", &other, "-N", "4", "--mtbf", "1y"], 1);
+    let error = refused(&["advise", "--profile", &one, "--profile", &other, "-N", "4", "--mtbf", "1y"], 2);
     assert!(error.contains("app with 8 ranks, another of app with 16"));
     std::fs::write(&one, r#"{"format":7,"program":"app","ranks":8,"elapsed_s":1}"#).unwrap();
-    assert!(refused(&["advise", "--profile", &one, "-N", "4", "--mtbf", "1y"], 1).contains("format 7"));
+    assert!(refused(&["advise", "--profile", &one, "-N", "4", "--mtbf", "1y"], 2).contains("format 7"));
 }
 
 #[test]

@@ -122,6 +122,28 @@ fn a_host_that_corrupts_in_several_jobs_is_named_with_the_command_that_drains_it
     }
 }
 
+/// The user has named the wrong file, or the log is gone.
+#[test]
+fn what_is_no_audit_log_is_refused_with_exit_code_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    for (log, says) in [
+        (path("notes", "not\na log\n"), "no line of it is an audit record"),
+        (path("one", "{}"), "no line of it is an audit record"),
+        ("/no/such".to_owned(), "No such file"),
+    ] {
+        let output = redreport(&[&log]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(says) && error.lines().count() == 1, "{error}");
+    }
+    // A job that ends before its first record leaves this.
+    assert_eq!(redreport(&[&path("empty", "")]).status.code(), Some(0));
+}
+
 /// As a prolog and a health check ask.
 #[test]
 fn sick_hosts_are_told_by_an_exit_code() {
@@ -139,7 +161,7 @@ fn sick_hosts_are_told_by_an_exit_code() {
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     assert_eq!(ask(&[&empty.display().to_string()]), (Some(0), String::new()));
-    assert_eq!(ask(&["/no/such"]).0, Some(1));
+    assert_eq!(ask(&["/no/such"]).0, Some(2));
 }
 
 #[test]
@@ -373,15 +395,13 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&[], "no log is named"),
         (&["verify"], "<LOG>"),
         (&["verify", "--head", "x", "log"], "no head of a log"),
+        (&["/no/such/log"], "/no/such/log"),
     ] {
         let output = redreport(arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{arguments:?}: {text}");
         assert!(text.contains(part), "{text}");
     }
-    let output = redreport(&["/no/such/log"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/log"));
 }
 
 /// Chromium without a window, on a page at an address with a fragment. The document after the script has run.

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -85,9 +85,16 @@ pub struct Reading {
     pub torn_count: u64,
     /// All links, by number, where they are as they should be.
     heads: Vec<Chain>,
+    is_foreign: bool,
 }
 
 impl Reading {
+    /// Whether something else is in the file: lines, and none of them a record.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
     /// Whether a head that was noted is in this log, as it was.
     #[must_use]
     pub fn holds(&self, head: Head) -> bool {
@@ -133,6 +140,9 @@ pub(super) fn follows(line: &str, before: Option<Head>) -> bool {
     is_linked && head_of(line).is_some_and(|head| head.number == number)
 }
 
+/// No record is as long; a file that has no lines is not read into memory whole.
+const LINE_BYTES_MAX: u64 = 256 << 20;
+
 /// Reads a file. It may be written meanwhile.
 pub fn read(path: &Path) -> io::Result<Reading> {
     let file = File::open(path)?;
@@ -145,7 +155,10 @@ pub fn read(path: &Path) -> io::Result<Reading> {
 pub(super) fn read_from(mut lines: impl BufRead, is_written: bool) -> io::Result<Reading> {
     let mut reader = Reader::default();
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 {
+    while lines.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line)? > 0 {
+        if line.len() as u64 > LINE_BYTES_MAX {
+            return Err(io::Error::other(format!("a line has more than {} MiB", LINE_BYTES_MAX >> 20)));
+        }
         let is_whole = line.last() == Some(&b'\n');
         if is_whole {
             line.pop();
@@ -161,6 +174,7 @@ struct Reader {
     records: Vec<Record>,
     problems: Vec<Problem>,
     line: u64,
+    has_records: bool,
     number: u64,
     chain: Chain,
     heads: Vec<Chain>,
@@ -190,6 +204,7 @@ impl Reader {
             }
             return;
         };
+        self.has_records = true;
         let torn = self.torn.take();
         if line.v != VERSION {
             self.problem(self.line, format!("a record of version {}, and this program reads {VERSION}", line.v));
@@ -260,6 +275,7 @@ impl Reader {
             open_jobs: self.open_jobs,
             torn_count: self.torn_count,
             heads: self.heads,
+            is_foreign: self.line > 0 && !self.has_records,
         }
     }
 }

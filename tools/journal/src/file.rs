@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// A journal that becomes longer is given up: it may lie in memory.
 pub const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+/// The least: one record can be as long.
+pub const JOURNAL_BYTES_MIN: u64 = 4 << 10;
 /// One that is longer is shortened, unless something else is asked for.
 pub const JOURNAL_BYTES_USUAL: u64 = 32 << 20;
 /// Records that nothing has followed from yet may wait in memory up to this.

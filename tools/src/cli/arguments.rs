@@ -1,6 +1,7 @@
 //! The options, as `clap` sees them, and the small pass before it that knows `mpiexec`'s one-dash words.
 
 use super::UsageError;
+use super::files;
 use super::hosts::{BindToChoice, LauncherChoice, MapByArgument, MapByParser};
 use crate::installation;
 use crate::plan::HostPlan;
@@ -629,7 +630,7 @@ pub fn segments(arguments: Vec<OsString>) -> Vec<Vec<OsString>> {
 /// When it cannot be read, or a line has a quote without an end.
 pub fn segments_of_file(path: &Path) -> Result<Vec<Vec<OsString>>, UsageError> {
     let wrong = |why: String| UsageError(format!("--configfile {}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let text = files::read_text("--configfile", path)?;
     let mut segments = Vec::new();
     let mut begun = String::new();
     for (number, line) in (1..).zip(text.lines()) {

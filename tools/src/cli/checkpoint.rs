@@ -67,14 +67,25 @@ pub(super) fn directory_of_environment() -> Option<PathBuf> {
     std::env::var_os(DIRECTORY_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// A time such as `90`, `90s`, `10min`, `1.5h` or `1d`, which is not 0.
+/// A time such as `90s`, `10min`, `1.5h` or `1d`, which is not 0.
 fn parse_time(text: &str) -> Option<Duration> {
     let seconds = quantity::seconds(text).ok()?;
     Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero())
 }
 
+/// A time with its unit. A number alone is refused: people mean minutes by it as often as seconds.
 pub(super) fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
-    parse_time(text).ok_or_else(|| UsageError(format!("{option} {text}: not a time such as 90s, 10min or 2h")))
+    time_or(option, text, "not a time such as 90s, 10min or 2h")
+}
+
+/// The same, with what is said of a word that is no time.
+fn time_or(option: &str, text: &str, otherwise: &str) -> Result<Duration, UsageError> {
+    let wrong = |why: &str| UsageError(format!("{option} {text}: {why}"));
+    let time = parse_time(text).ok_or_else(|| wrong(otherwise))?;
+    match text.ends_with(|last: char| last.is_ascii_digit() || last == '.') {
+        true => Err(wrong(&format!("say the unit, as in {text}s, {text}min or {text}h"))),
+        false => Ok(time),
+    }
 }
 
 /// When and where lines are taken, if they are.
@@ -84,9 +95,9 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
         None if arguments.resume.is_none() => return unsaved(arguments),
         None | Some("asked") => Schedule::Asked,
         Some("auto") => Schedule::Auto { mtbf: mtbf.unwrap_or(MTBF_USUAL) },
-        Some(text) => Schedule::Every(parse_time(text).ok_or_else(|| {
-            UsageError(format!("--checkpoint {text}: say a time such as 90s, 10min or 2h, auto, or asked"))
-        })?),
+        Some(text) => {
+            Schedule::Every(time_or("--checkpoint", text, "say a time such as 90s, 10min or 2h, auto, or asked")?)
+        }
     };
     if mtbf.is_some() && !matches!(schedule, Schedule::Auto { .. }) {
         return Err(UsageError("--mtbf is for --checkpoint auto, which computes its interval from it".into()));
@@ -107,6 +118,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     let (directory, access) = place(arguments)?;
     let directory = std::path::absolute(&directory)
         .map_err(|error| UsageError(format!("--checkpoint-dir {}: {error}", directory.display())))?;
+    check_directory(if access.is_some() { "--checkpoint-scratch" } else { "--checkpoint-dir" }, &directory)?;
     let compression = match arguments.checkpoint_compression {
         CompressionChoice::None => Compression::None,
         CompressionChoice::Lz4 => Compression::Lz4,
@@ -130,6 +142,16 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     }
     let life = arguments.come_back.is_none().then_some(0);
     Ok(Some(Checkpoint { schedule, first, directory, access, life, level, chain_length, compression, key }))
+}
+
+/// What is there already, on this host at least, can have checkpoints below it.
+fn check_directory(option: &str, directory: &Path) -> Result<(), UsageError> {
+    match directory.ancestors().find(|path| path.symlink_metadata().is_ok()) {
+        Some(file) if !file.is_dir() => {
+            Err(UsageError(format!("{option} {}: {} is not a directory", directory.display(), file.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What the user has named, a directory or a URL.

@@ -3,7 +3,7 @@
 use super::arguments::Arguments;
 use super::{UsageError, checkpoint};
 use crate::quantity;
-use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL};
+use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, JOURNAL_BYTES_USUAL};
 use std::time::Duration;
 
 /// Where nothing else is said.
@@ -53,6 +53,12 @@ pub(super) fn root_journal_bytes(arguments: &Arguments) -> Result<u64, UsageErro
         return Err(no_such_root("--root-journal"));
     }
     let bytes = quantity::bytes(text).map_err(|error| UsageError(format!("--root-journal: {error}")))? as u64;
+    if bytes < JOURNAL_BYTES_MIN {
+        return Err(UsageError(format!(
+            "--root-journal {text}: say {} KiB or more, since a record may be as long",
+            JOURNAL_BYTES_MIN >> 10
+        )));
+    }
     if bytes > JOURNAL_BYTES_MAX {
         return Err(UsageError(format!("--root-journal: at most {} MiB are kept", JOURNAL_BYTES_MAX >> 20)));
     }

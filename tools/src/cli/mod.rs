@@ -6,6 +6,7 @@
 mod arguments;
 pub mod checkpoint;
 mod degrees;
+mod files;
 #[cfg(test)]
 mod fuzz;
 mod generate;
@@ -355,9 +356,21 @@ fn assemble_with(
     make_directory("--audit", arguments.audit.as_deref())?;
     make_directory("--profile", arguments.profile.as_deref())?;
     let is_new = arguments.come_back.is_none();
+    if is_new {
+        // In a directory it has a file of its own.
+        let own = |path: &PathBuf| match path.is_dir() {
+            true => path.join(format!("redrt-{}", std::process::id())),
+            false => path.clone(),
+        };
+        let profile = arguments.profile.as_ref().map(own);
+        profile.map(|path| files::check_writable("--profile", &path)).transpose()?;
+        arguments.json_summary.as_deref().map(|path| files::check_writable("--json-summary", path)).transpose()?;
+    }
+    if arguments.on_event.as_ref().is_some_and(|command| command.trim().is_empty()) {
+        return Err(UsageError("--on-event: the command is empty".into()));
+    }
     if let Some(path) = arguments.audit.as_ref().filter(|path| is_new && !path.is_dir()) {
-        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        opened.map_err(|error| UsageError(format!("--audit {}: {error}", path.display())))?;
+        files::make_log("--audit", path)?;
     }
     let timeout = arguments.timeout.as_deref().map(inject::parse_seconds).transpose();
     let timeout = timeout.map_err(|error| UsageError(format!("--timeout: {error}")))?;

@@ -15,13 +15,13 @@
 use super::UsageError;
 use super::arguments::{command, find_option, value_count, with_two_dashes};
 use super::checkpoint::directory_of_environment;
+use super::files;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, Command};
 use nix::unistd::Uid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -135,8 +135,8 @@ impl Defaults {
     /// What this file says counts more than what was read before.
     pub fn read(&mut self, path: &Path, must_be: bool) -> Result<(), UsageError> {
         let wrong = |why: String| UsageError(format!("{}: {why}", path.display()));
-        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
-        let (facts, mut file) = match opened {
+        let opened = files::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (facts, file) = match opened {
             Ok(opened) => opened,
             Err(error) if !must_be && is_absent(&error) => return Ok(()),
             Err(error) => return Err(wrong(error.to_string())),
@@ -145,8 +145,7 @@ impl Defaults {
         if !must_be {
             check_trust(&facts, Uid::effective()).map_err(|why| wrong(why.to_string()))?;
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+        let text = files::text_of(&file).map_err(|error| wrong(error.to_string()))?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
             wrong(format!("line {line}: {}", error.message()))

@@ -116,6 +116,7 @@ fn processes_wait_for_a_root_that_can_come_back() {
         ("--root-journal 1MiB true", "--detachable"),
         ("--detach --root-journal long true", "--root-journal"),
         ("--detach --root-journal 1GiB true", "at most 256 MiB"),
+        ("--detach --root-journal 1 true", "--root-journal 1: say 4 KiB or more"),
     ];
     for (line, says) in refused {
         let error = lease(line).unwrap_err();
@@ -134,7 +135,6 @@ fn several_programs_share_one_world() {
 }
 
 #[test]
-#[test]
 fn a_host_file_of_spares_alone_leaves_none_for_the_job() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, "localhost spare\n").unwrap();
@@ -142,6 +142,7 @@ fn a_host_file_of_spares_alone_leaves_none_for_the_job() {
     assert_eq!(error, "all hosts are spares: there is none left for the job");
 }
 
+#[test]
 fn wrong_command_lines_say_why_in_one_line() {
     let mut wrong = Vec::new();
     for (line, says) in [
@@ -239,6 +240,17 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-x =3 true", "not a name of an environment variable"),
         ("--on-sdc foo true", "possible values: heal"),
         ("--strikes x true", "invalid value 'x' for '--strikes <N>'"),
+        ("--on-event= true", "--on-event: the command is empty"),
+        ("--checkpoint 5 true", "--checkpoint 5: say the unit, as in 5s, 5min or 5h"),
+        ("--checkpoint 1.5 true", "--checkpoint 1.5: say the unit"),
+        ("--checkpoint 0 true", "--checkpoint 0: say a time such as"),
+        ("--checkpoint auto --mtbf 90 true", "--mtbf 90: say the unit"),
+        ("--checkpoint 1h --checkpoint-dir /proc/version true", "/proc/version is not a directory"),
+        ("--checkpoint 1h --checkpoint-dir /proc/version/below true", "/proc/version is not a directory"),
+        ("--profile /no/such/file true", "--profile /no/such/file: No such file"),
+        ("--json-summary /no/such/file true", "--json-summary /no/such/file: No such file"),
+        ("--json-summary /tmp true", "--json-summary /tmp: Is a directory"),
+        ("--rankfile /dev/zero true", "--rankfile /dev/zero: it has more than 64 MiB"),
         ("--replicate x true", "expected RANKS:R"),
         ("--replicate 0 true", "expected RANKS:R"),
         ("--replicate 0:0 true", "a rank has 1 to 64 replicas"),

@@ -2,6 +2,7 @@
 
 use super::checkpoint_objects::Remote;
 use super::checkpoint_parts::{self, OnHosts, Part, PartWork, ask};
+use crate::cli::UsageError;
 use crate::cli::checkpoint::{directory_of_site, find_store};
 use crate::{remote, secret_file, undo};
 use anyhow::{Context, Result, bail};
@@ -246,8 +247,8 @@ pub fn work(work: &Work) -> Result<()> {
         }
         Work::Delete { which, number, on_hosts } => {
             if which.which.is_none() {
-                bail!("name the job whose checkpoints are to be removed")
-            };
+                return Err(UsageError("name the job whose checkpoints are to be removed".into()).into());
+            }
             let (store, remote) = which.only()?;
             let all = store.generations()?;
             let meant: Vec<_> = all.into_iter().filter(|one| number.is_none_or(|number| one.0 == number)).collect();

@@ -4,13 +4,12 @@ use super::answer::{Answer, AnswerTable, Cell};
 use super::told::read_profile;
 use crate::learned::site::mtbf_note;
 use crate::learned::store::{Additions, Store};
-use crate::redreport::LOG_END;
 use crate::redreport::hosts::State;
 use crate::redreport::job::{Life, ReportedJob};
 use crate::redreport::report::Report;
+use crate::redreport::{LOG_END, read_log};
 use crate::redrun::profile::PROFILE_END;
-use anyhow::{Context, Result, bail};
-use audit_log::read::read;
+use anyhow::{Result, bail};
 use planner::profile::Profile;
 use planner::site::{HostFacts, Mtbf};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +28,7 @@ pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
             let identity = blake3::hash(&serde_json::to_vec(&profile)?).to_hex().to_string();
             additions.profiles.push((identity, profile));
         } else {
-            let reading = read(&path).with_context(|| format!("Failed to read {}", path.display()))?;
-            logs.push((path.display().to_string(), reading));
+            logs.push((path.display().to_string(), read_log(&path)?));
         }
     }
     let report = Report::new(&logs, false);

@@ -3,7 +3,7 @@
 use crate::cli::UsageError;
 use crate::learned::given::{Given, Known};
 use crate::learned::store::Store;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use planner::profile::{Learned, Profile};
 use std::path::{Path, PathBuf};
@@ -43,11 +43,16 @@ impl Told {
 }
 
 /// Reads a profile and checks it.
-pub(super) fn read_profile(path: &Path) -> Result<Profile> {
-    let failed = || format!("Failed to read the profile {}", path.display());
-    let profile: Profile = serde_json::from_slice(&read_limited(path).with_context(failed)?).with_context(failed)?;
-    profile.check().with_context(failed)?;
-    Ok(profile)
+///
+/// # Errors
+/// When it is none: the user has named the wrong file.
+pub(super) fn read_profile(path: &Path) -> Result<Profile, UsageError> {
+    let profile = || -> Result<Profile> {
+        let profile: Profile = serde_json::from_slice(&read_limited(path)?)?;
+        profile.check()?;
+        Ok(profile)
+    };
+    profile().map_err(|error| UsageError(format!("Failed to read the profile {}: {error:#}", path.display())))
 }
 
 /// The bytes of a file that is not unreasonably large.
@@ -62,17 +67,17 @@ pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn learned_now(paths: &[PathBuf]) -> Result<Option<Learned>> {
-    let profiles = paths.iter().map(|path| read_profile(path)).collect::<Result<Vec<_>>>()?;
+    let profiles = paths.iter().map(|path| read_profile(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(other) =
         profiles.iter().find(|one| (&one.program, one.ranks) != (&profiles[0].program, profiles[0].ranks))
     {
         let Profile { program, ranks, .. } = &profiles[0];
-        bail!(
+        let why = format!(
             "--profile: one is of {program} with {ranks} ranks, another of {} with {}; they must be of one program \
              and number of ranks",
-            other.program,
-            other.ranks
+            other.program, other.ranks
         );
+        return Err(UsageError(why).into());
     }
     Ok(Learned::new(&profiles))
 }

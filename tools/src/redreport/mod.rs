@@ -15,12 +15,12 @@ mod verify;
 pub use arguments::Arguments;
 
 use crate::cli::{UsageError, generate_for};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use arguments::{Parsed, What};
-use audit_log::read::read;
+use audit_log::read::{Reading, read};
 use report::Report;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs the command line, which includes the program's own name.
@@ -59,11 +59,23 @@ fn run(arguments: Vec<OsString>) -> Result<ExitCode> {
     }
 }
 
+/// Reads an audit log.
+///
+/// # Errors
+/// When it cannot be read, or is something else: the user has named the wrong file.
+pub(crate) fn read_log(path: &Path) -> Result<Reading, UsageError> {
+    let wrong = |why: String| UsageError(format!("{}: {why}", path.display()));
+    match read(path) {
+        Ok(reading) if reading.is_foreign() => Err(wrong("no line of it is an audit record of redrun".into())),
+        Ok(reading) => Ok(reading),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
 fn report_of(logs: &[PathBuf], counts_injected: bool) -> Result<Report> {
     let mut readings = Vec::new();
     for path in files(logs, &[LOG_END])? {
-        let reading = read(&path).with_context(|| format!("Failed to read {}", path.display()))?;
-        readings.push((path.display().to_string(), reading));
+        readings.push((path.display().to_string(), read_log(&path)?));
     }
     Ok(Report::new(&readings, counts_injected))
 }
@@ -105,7 +117,8 @@ pub(crate) fn files(named: &[PathBuf], ends: &[&str]) -> Result<Vec<PathBuf>> {
         let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>().with_context(failed)?;
         let mut found: Vec<_> = paths.into_iter().filter(is_wanted).collect();
         if found.is_empty() {
-            bail!("There is no file *{} in {}", ends.join(" or *"), path.display());
+            let ends = ends.join(" or *");
+            return Err(UsageError(format!("There is no file *{ends} in {}", path.display())).into());
         }
         found.sort();
         files.append(&mut found);

@@ -15,12 +15,10 @@ mod helpers;
 mod input;
 mod line;
 mod parts;
-pub(crate) mod places;
 mod post;
 mod sockets;
 mod spawn;
 mod sweep;
-pub(crate) mod topology;
 mod turns;
 
 use crate::council::{self, Setup};

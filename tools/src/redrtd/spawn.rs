@@ -7,11 +7,11 @@
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::gpus::Gpus;
-use super::places::{self, Place, places_of};
 use super::sockets::Sockets;
 use super::sweep;
-use super::topology::{Topology, list};
 use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
+use crate::places::{self, Place, places_of};
+use crate::topology::{Topology, list};
 use crate::undo;
 use anyhow::{Context, Result};
 use cloner::shared::SharedMemory;
@@ -131,7 +131,8 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         library_directory,
         preload,
         line_key,
-        places: places_of(&Topology::of_this_host(), launch.binding, &launch.slots, own, thread_count(launch))?,
+        places: places_of(&Topology::of_this_host(), launch.binding, &launch.slots, own, thread_count(launch))
+            .context("--rankfile")?,
         gpus,
         own: own.to_vec(),
     })

@@ -239,7 +239,6 @@ impl<'a> Shell<'a> {
             None => None,
         };
         let profile_path = job.profile.as_deref().map(|path| profile::path_in(path, job_number));
-        profile_path.as_deref().filter(|_| !is_elsewhere).map(profile::check).transpose()?;
         let signals = crate::user_signals::catch()?;
         let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");

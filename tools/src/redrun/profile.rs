@@ -6,13 +6,11 @@
 
 use super::Shell;
 use super::summary::{LineCost, bytes_text};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use planner::profile::{Calls, Profile};
 use redrt_wire::clone::Cost;
 use redrt_wire::profile::{CallKind, ProcessProfile};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,23 +20,6 @@ pub(crate) const PROFILE_END: &str = ".profile.json";
 /// Where it goes: the file, or one of its own in a directory.
 pub(super) fn path_in(path: &Path, job: u64) -> PathBuf {
     if path.is_dir() { path.join(format!("redrt-{job:016x}{PROFILE_END}")) } else { path.to_owned() }
-}
-
-/// Whether the profile can be written there, before anything is started.
-///
-/// # Errors
-/// Says why not. A file that is there is left as it is; none is left behind that was not.
-pub(super) fn check(path: &Path) -> Result<()> {
-    let failed = || format!("Failed to open --profile {}", path.display());
-    let was_there = path.symlink_metadata().is_ok();
-    // A pipe that nobody reads is refused, not waited for.
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
-    options.open(path).with_context(failed)?;
-    if !was_there {
-        std::fs::remove_file(path).with_context(failed)?;
-    }
-    Ok(())
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {

@@ -1,6 +1,7 @@
 //! Lists of hosts: `h1:4,h2` on the command line, and host files, in the forms of both `mpiexec` families.
 
 use super::super::UsageError;
+use super::super::files::read_text;
 use redrt_wire::daemon::HostName;
 use std::path::Path;
 
@@ -46,10 +47,6 @@ pub fn read(path: &Path) -> Result<Vec<HostLine>, UsageError> {
         return Err(UsageError(format!("--hostfile {}: it names no host", path.display())));
     }
     Ok(lines)
-}
-
-pub(super) fn read_text(option: &str, path: &Path) -> Result<String, UsageError> {
-    std::fs::read_to_string(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
 }
 
 pub(super) fn at_line(option: &str, path: &Path, number: usize, why: &str) -> UsageError {

@@ -2,9 +2,12 @@
 //! has it; `rank N.I=HOST` is for replica I, which `rank N` is for at 0.
 
 use super::super::UsageError;
-use super::file::{HostError, HostLine, at_line, meaningful, parse_host, read_text};
+use super::super::files::read_text;
+use super::file::{HostError, HostLine, at_line, meaningful, parse_host};
 use crate::interface;
+use crate::places::{self, NotThere};
 use crate::plan::{HostPlan, PlannedHost, RankPlace};
+use crate::topology::Topology;
 use redrt_types::{ReplicaId, World};
 use redrt_wire::daemon::HostName;
 use redrt_wire::slots::{Slots, SlotsError};
@@ -30,6 +33,8 @@ enum LineError {
     HostSlots(String),
     #[error(transparent)]
     Slots(#[from] SlotsError),
+    #[error(transparent)]
+    NotThere(#[from] NotThere),
     #[error("{0} has a place already, by line {1}")]
     Twice(ReplicaId, usize),
     #[error("host {0} is none of this job's")]
@@ -100,10 +105,15 @@ impl Rankfile {
 
     /// Where processes are to be, on the hosts of this plan, spares of which are known.
     pub fn places(&self, plan: &HostPlan, world: &World) -> Result<Vec<RankPlace>, UsageError> {
+        let topology = Topology::of_this_host();
         let place = |line: &Line| {
             let wrong = |why: LineError| at_line(OPTION, &self.path, line.number, &why.to_string());
             check(line.replica, world).map_err(wrong)?;
             let host = host(&line.host, plan).map_err(wrong)?;
+            // Other hosts say it when their daemons are there.
+            if let Some(slots) = line.slots.as_ref().filter(|_| plan.hosts[host as usize].local) {
+                places::check(&topology, line.replica, slots).map_err(|why| wrong(why.into()))?;
+            }
             Ok(RankPlace { replica: line.replica, host, slots: line.slots.clone() })
         };
         self.lines.iter().map(place).collect()
@@ -264,6 +274,8 @@ mod tests {
             ("rank 0=h1 slot=0, 1", "'1' is not understood"),
             ("rank 0=h1 slot=x", "'x' is not a core: expected slot=CORES or slot=SOCKET:CORES"),
             ("rank 0=h1 slot=3-1", "'3-1': the range is backwards"),
+            ("rank 0=localhost slot=60000", "line 1: slot=60000 for 0.0: this host has "),
+            ("rank 0=localhost slot=1000:0", "line 1: slot=1000:0 for 0.0: this host has "),
             ("rank 2=h1", "the job has ranks 0 to 1, and no rank 2"),
             ("rank 1.2=h1", "rank 1 has 2 replicas, and no 1.2"),
             ("rank 0=h1\nrank 1=h1\nrank 0.0=h2", "line 3: 0.0 has a place already, by line 1"),

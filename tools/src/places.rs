@@ -7,7 +7,7 @@
 //! it, and are spread evenly: the first ones share the first (`--map-by slot`), or they go round (`--map-by socket`,
 //! `--map-by numa`). The same goes round cores: the next process has a core of the next socket.
 
-use super::topology::{Processor, Topology};
+use crate::topology::{Processor, Topology};
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::{BindTo, Binding, Within};
 use redrt_wire::slots::{CoreRange, Slots};
@@ -26,7 +26,7 @@ pub struct Place {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotThere {
     /// A core.
-    #[error("--rankfile: slot={range} for {replica}: {what} has {}", counted(*.count, "core"))]
+    #[error("slot={range} for {replica}: {what} has {}", counted(*.count, "core"))]
     Core {
         /// What was asked for.
         range: CoreRange,
@@ -38,7 +38,7 @@ pub enum NotThere {
         count: usize,
     },
     /// A socket.
-    #[error("--rankfile: slot={range} for {replica}: this host has {}", counted(*.count, "socket"))]
+    #[error("slot={range} for {replica}: this host has {}", counted(*.count, "socket"))]
     Socket {
         /// What was asked for.
         range: CoreRange,
@@ -80,6 +80,14 @@ pub fn places_of(
     let bound = bound.unwrap_or_else(|| vec![topology.all(); others.len()]);
     found.extend(others.into_iter().zip(bound.into_iter().map(|processors| Place { processors, is_bound })));
     Ok(found)
+}
+
+/// Whether a host has the cores that a rankfile gives a process.
+///
+/// # Errors
+/// When it has not.
+pub fn check(topology: &Topology, replica: ReplicaId, slots: &Slots) -> Result<(), NotThere> {
+    named(topology, replica, slots).map(drop)
 }
 
 /// How many of these processes, this one among them, may use a processor that this one may use. None when nothing is
@@ -183,9 +191,9 @@ fn round(units: Vec<Vec<Vec<usize>>>, width: usize) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::topology::list;
-    use super::super::topology::tests::host;
     use super::*;
+    use crate::topology::list;
+    use crate::topology::tests::host;
     use proptest::prelude::*;
 
     fn text(host: &Topology, to: BindTo, within: Within, count: usize, threads: usize) -> String {
@@ -274,22 +282,16 @@ mod tests {
             // A core has all its hardware threads.
             (&threaded, None, 1, "0=1", "1,5"),
             (&threaded, None, 1, "0=1:0", "2,6"),
-            (&two, None, 1, "0=8", "--rankfile: slot=8 for 0.0: this host has 8 cores that may be used, 0 to 7"),
+            (&two, None, 1, "0=8", "slot=8 for 0.0: this host has 8 cores that may be used, 0 to 7"),
             (
                 &two,
                 None,
                 2,
                 "1=1:3-4",
-                "--rankfile: slot=1:3-4 for 1.0: socket 1 of this host has 4 cores that may be used, 0 to 3",
+                "slot=1:3-4 for 1.0: socket 1 of this host has 4 cores that may be used, 0 to 3",
             ),
-            (&two, None, 1, "0=2:0", "--rankfile: slot=2:0 for 0.0: this host has 2 sockets that may be used, 0 to 1"),
-            (
-                &host(1, 1, 1, 1),
-                None,
-                1,
-                "0=1",
-                "--rankfile: slot=1 for 0.0: this host has one core that may be used, 0",
-            ),
+            (&two, None, 1, "0=2:0", "slot=2:0 for 0.0: this host has 2 sockets that may be used, 0 to 1"),
+            (&host(1, 1, 1, 1), None, 1, "0=1", "slot=1 for 0.0: this host has one core that may be used, 0"),
         ];
         for (host, to, count, file, expected) in table {
             assert_eq!(of_file(host, to, count, file), expected, "{to:?} {count} {file}");

@@ -65,13 +65,13 @@ impl Topology {
     }
 
     /// Those that are left when some are taken; none if all are.
-    pub(super) fn without(&self, is_taken: impl Fn(usize) -> bool) -> Option<Self> {
+    pub(crate) fn without(&self, is_taken: impl Fn(usize) -> bool) -> Option<Self> {
         let left: Vec<_> = self.0.iter().copied().filter(|one| !is_taken(one.number)).collect();
         (!left.is_empty()).then_some(Self(left))
     }
 
     /// The processors, by what is the same for those of one group.
-    pub(super) fn groups(&self, of: impl Fn(&Processor) -> usize) -> Vec<Vec<usize>> {
+    pub(crate) fn groups(&self, of: impl Fn(&Processor) -> usize) -> Vec<Vec<usize>> {
         // In the order of the processors, where groups are side by side.
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for one in &self.0 {
@@ -85,7 +85,7 @@ impl Topology {
 
     /// How many cores, sockets and nodes there are.
     #[cfg(test)]
-    pub(super) fn counts(&self) -> (usize, usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let count = |of: fn(&Processor) -> usize| self.groups(of).len();
         (count(|one| one.core), count(|one| one.socket), count(|one| one.numa))
     }
@@ -117,7 +117,7 @@ pub fn list(processors: &[usize]) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
