@@ -1,5 +1,8 @@
 #!/bin/sh
-# Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build]
+# Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build | --development]
+#
+# --development installs what the tests are built with: it builds in a fraction of the time, checks itself as it runs,
+# and is slower.
 #
 #   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redstore, redctl, redspared, redreport, redplan, redrt-srun,
 #                         redrt-sim, redclone, mpicc, mpicxx, mpifort, redrt-fortran-modules, …
@@ -14,7 +17,7 @@
 set -eu
 
 if [ $# -lt 1 ] || [ "${1#-}" != "$1" ]; then
-    echo "usage: $0 PREFIX [--no-build]" >&2
+    echo "usage: $0 PREFIX [--no-build | --development]" >&2
     exit 2
 fi
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
@@ -33,14 +36,34 @@ fi
 target=${CARGO_TARGET_DIR:-$root/target}
 built=$target/release
 libraries=$target/library
+simulator=$target/simulation/redrt-sim
+library_crates="-p redrt -p redrt-preload -p redrt-fortran -p cloner-preload -p facade-mpich -p facade-mpich-fortran
+    -p facade-openmpi -p facade-openmpi-fortran -p facade-loader"
 
 cd "$root"
-if [ "${2-}" != --no-build ]; then
-    cargo build --profile library -p redrt -p redrt-preload -p redrt-fortran -p cloner-preload -p facade-mpich \
-        -p facade-mpich-fortran -p facade-openmpi -p facade-openmpi-fortran -p facade-loader --lib
+case ${2-} in
+'')
+    # shellcheck disable=SC2086
+    cargo build --profile library $library_crates --lib
     cargo build --release -p redrt-tools -p redrt-fortran -p redstore --bins
     cargo build --profile simulation -p redrt-sim
-fi
+    ;;
+--no-build) ;;
+--development)
+    # Apart, since the tests build the library with the simulation in it, under the same name.
+    # shellcheck disable=SC2086
+    cargo build --locked --target-dir "$target/libraries" $library_crates --lib
+    # The whole workspace, so that crates have the features that the tests build them with and are built once.
+    cargo build --locked --workspace --exclude redrt-sim --bins
+    built=$target/debug
+    libraries=$target/libraries/debug
+    simulator=
+    ;;
+*)
+    echo "$0: there is no $2" >&2
+    exit 2
+    ;;
+esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -78,8 +101,8 @@ for program in redrun redrtd redstore redctl redspared redreport redplan redclon
         put 755 "$built/$program" "$place/bin/$program"
     fi
 done
-if [ -f "$target/simulation/redrt-sim" ]; then
-    put 755 "$target/simulation/redrt-sim" "$place/bin/redrt-sim"
+if [ -f "$simulator" ]; then
+    put 755 "$simulator" "$place/bin/redrt-sim"
 fi
 link redrun "$place/bin/mpiexec"
 link redrun "$place/bin/mpirun"

@@ -1,17 +1,23 @@
 #!/bin/sh
 # The long runs: scripts/nightly.sh [SECONDS] [SEED]
 #
-# Ten minutes of random faults over several hosts, then ten in which nobody dies and nobody may be taken for dead,
-# though every core has four ranks, the links are full, and daemons and processes are stopped for moments; then a
-# hundred losses in the midst of which others die; then jobs that lose replicas and hosts every five seconds, for an
-# hour. Ends with 1 if anything went wrong.
+# All tests (scripts/test.sh --all), and the whole suites of mpi4py and rsmpi and programs of other MPIs. Then ten
+# minutes of random faults over several hosts, then ten in which nobody dies and nobody may be taken for dead, though
+# every core has four ranks, the links are full, and daemons and processes are stopped for moments; then a hundred losses
+# in the midst of which others die; then jobs that lose replicas and hosts every five seconds, for an hour. Ends with 1
+# if anything went wrong.
 set -eu
 
 cd "$(dirname -- "$0")/.."
 seconds=${1:-600}
 seed=${2:-$(date +%Y%m%d)}
-. scripts/prefix.sh
 failed=0
+# Its installation is the one that the campaigns use.
+REDRT_SEED=$seed scripts/test.sh --all || failed=1
+. scripts/prefix.sh
+for suite in mpi4py-tests binaries rsmpi-tests; do
+    scripts/$suite.sh || failed=1
+done
 scripts/chaos.sh "$seconds" "$seed" || failed=1
 cargo run --quiet --locked -p redrt-tests --bin redrt-calm -- --seconds "$seconds" --seed "$seed" || failed=1
 scripts/recovery-campaign.sh 100 30 "$seed" || failed=1

@@ -1,6 +1,6 @@
 //! Jobs that meet: spawned, over ports and over sockets. What is checked of MPI is in `dynamic.c`.
 
-use redrt_tests::{Job, Running, compile_case};
+use redrt_tests::{Job, Running, breadth, compile_case};
 use std::process::{Child, Command, Stdio};
 
 fn job(rank_count: u32, arguments: &[&str]) -> Job {
@@ -15,7 +15,7 @@ const WAYS: [&str; 10] =
 #[test]
 fn jobs_meet_in_every_way() {
     for transport in ["shm", "tcp"] {
-        for rank_count in 1..=3 {
+        for rank_count in breadth(3..=3, 1..=3) {
             for way in WAYS {
                 let ended = job(rank_count, &[way]).transport(transport).run().ended_well();
                 let _ = ended.printed(&format!("{way}: right\n"));

@@ -2,7 +2,7 @@
 //! full, and losses that come together.
 
 use redrt_tests::campaign::{Kind, Plan};
-use redrt_tests::{Job, Program, Random, compile_source};
+use redrt_tests::{Job, Program, Random, breadth, compile_source};
 use std::time::Duration;
 
 fn plan(kinds: &[Kind], sample: usize) -> Plan {
@@ -22,14 +22,15 @@ fn plan(kinds: &[Kind], sample: usize) -> Plan {
 
 #[test]
 fn a_killed_replica_changes_nothing() {
-    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], 80).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], breadth(16, 80)).run(&|_, _| {}).assert_right();
 }
 
 /// A part of `scripts/chaos-conformance.sh --spare`, another for each seed.
 #[test]
 fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
-    let first = Random::from_environment().draw() as usize % 3;
-    let programs = Program::CONFORMANCE.into_iter().skip(first).step_by(3).collect();
+    let part = breadth(9, 3);
+    let first = Random::from_environment().draw() as usize % part;
+    let programs = Program::CONFORMANCE.into_iter().skip(first).step_by(part).collect();
     let options = ["--spares", "1"].map(String::from).to_vec();
     let plan = Plan { programs, options, degrees: vec![2], transports: vec!["shm".into()], ..plan(&[Kind::Kill], 5) };
     plan.run(&|_, _| {}).assert_right();
@@ -37,12 +38,12 @@ fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
 
 #[test]
 fn every_flip_is_reported_against_its_replica() {
-    plan(&[Kind::Flip, Kind::Wire], 60).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Flip, Kind::Wire], breadth(16, 60)).run(&|_, _| {}).assert_right();
 }
 
 #[test]
 fn a_reset_connection_costs_nobody() {
-    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], 40) };
+    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(10, 40)) };
     plan.run(&|_, _| {}).assert_right();
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
@@ -50,7 +51,7 @@ fn a_reset_connection_costs_nobody() {
         let with_windows = ["onesided", "files", "datareps", "places", "fortran_f08", "fortran_mpi"];
         let has_windows = |program: &Program| with_windows.contains(&program.name);
         let programs = Program::ALL.into_iter().filter(|program| !has_windows(program)).collect();
-        let plan = Plan { options, programs, sample: Some(12), ..plan.clone() };
+        let plan = Plan { options, programs, sample: Some(breadth(4, 12)), ..plan.clone() };
         plan.run(&|_, _| {}).assert_right();
     }
 }
@@ -62,7 +63,7 @@ fn other_protocols_survive_kills_and_see_flips() {
         let options: Vec<_> = options.into_iter().map(String::from).collect();
         let programs: Vec<_> = ["heat", "polling"].into_iter().filter_map(Program::named).collect();
         for kinds in [[Kind::Kill, Kind::Kill], [Kind::Flip, Kind::Flip]] {
-            let plan = Plan { options: options.clone(), programs: programs.clone(), ..plan(&kinds, 16) };
+            let plan = Plan { options: options.clone(), programs: programs.clone(), ..plan(&kinds, breadth(4, 16)) };
             plan.run(&|_, _| {}).assert_right();
         }
     }

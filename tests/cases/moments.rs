@@ -187,6 +187,7 @@ fn disturb(alone: &Alone, degree: u16, time: Duration, random: &mut Random) -> L
 }
 
 #[test]
+#[ignore = "scripts/test.sh --all: each program is lost once, which is a part of scripts/line-campaign.sh"]
 fn programs_that_are_lost_at_any_moment_print_the_same() {
     if std::env::var_os("REDRT_MOMENTS").is_some() {
         return campaign();

@@ -6,6 +6,7 @@
 //! [`council`] follows one whose root goes from one of them to another.
 
 mod alone;
+mod breadth;
 mod browser;
 pub mod campaign;
 pub mod changing;
@@ -20,6 +21,7 @@ mod prefix;
 mod programs;
 mod random;
 
+pub use breadth::breadth;
 pub use browser::Browser;
 pub use disk::Disk;
 pub use job::{Ended, Job, Mismatch, Running, parent, report};

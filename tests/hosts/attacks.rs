@@ -107,6 +107,7 @@ fn comes_through(lab: &Lab, job: Running, attacks: Vec<Attack<'_>>) {
 }
 
 #[test]
+#[ignore = "scripts/test.sh --all: attacks take their time"]
 fn silent_and_slow_connections_of_another_user_and_another_host_cost_little_and_keep_nobody_out() {
     const WATCHED: Duration = Duration::from_secs(8);
     let Some(lab) = lab(4) else { return };
@@ -162,6 +163,7 @@ fn names_that_another_user_has_taken_cost_no_redundancy() {
 
 /// One that has no job: `redspared` on h1, which lends hosts, and `redclone serve` on h2, which takes copies.
 #[test]
+#[ignore = "scripts/test.sh --all: attacks take their time"]
 fn daemons_of_no_job_serve_while_they_are_attacked() {
     const PUSHES: u32 = 3;
     let Some(lab) = lab(4) else { return };

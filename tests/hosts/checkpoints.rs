@@ -60,6 +60,7 @@ fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
 
 /// Others hear both.
 #[test]
+#[ignore = "scripts/test.sh --all: the simulator of tools/hosts plays it"]
 fn a_job_goes_back_without_one_of_two_hosts_that_do_not_hear_each_other() {
     let Some(lab) = lab(4) else { return };
     let job = saved(saving(&lab, 4, "h1,h2,h3,h4").options(&["--transport", "tcp"]));

@@ -2,7 +2,7 @@
 
 use crate::{HOSTS, nothing_left, program, undisturbed};
 use redrt_tests::lab::lab;
-use redrt_tests::{Disk, Ended, Job, Lab, Running};
+use redrt_tests::{Disk, Ended, Job, Lab, Running, breadth};
 use std::time::Duration;
 
 /// What is found out within the default of a second, and what follows from it.
@@ -48,7 +48,7 @@ fn lost_hosts(ended: &Ended) -> Vec<String> {
 #[test]
 fn replicas_killed_on_any_host_change_nothing() {
     let Some(lab) = lab(4) else { return };
-    for name in ["heat", "master_worker", "collectives"] {
+    for name in breadth(&["master_worker"][..], &["heat", "master_worker", "collectives"]) {
         let program = program(name);
         let out = undisturbed(&program);
         for (degree, faults) in
@@ -169,6 +169,7 @@ fn of_two_hosts_that_do_not_hear_each_other_one_is_given_up() {
 }
 
 #[test]
+#[ignore = "scripts/test.sh --all: the simulator of tools/hosts plays it"]
 fn of_two_hosts_of_which_one_does_not_hear_the_other_one_is_given_up() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
@@ -180,6 +181,7 @@ fn of_two_hosts_of_which_one_does_not_hear_the_other_one_is_given_up() {
 }
 
 #[test]
+#[ignore = "scripts/test.sh --all: the simulator of tools/hosts plays it"]
 fn of_three_hosts_of_which_one_hears_no_other_two_or_one_are_given_up() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
@@ -192,6 +194,7 @@ fn of_three_hosts_of_which_one_hears_no_other_two_or_one_are_given_up() {
 }
 
 #[test]
+#[ignore = "scripts/test.sh --all: the simulator of tools/hosts plays it"]
 fn without_replicas_two_hosts_that_do_not_hear_each_other_end_the_job() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 1, HOSTS, &["--transport", "tcp"]);

@@ -44,6 +44,7 @@ const PROGRAM: &str = r#"
 
 /// The next root has all of it to go through before it calls the daemons, whose processes wait for it meanwhile.
 #[test]
+#[ignore = "scripts/test.sh --all: a long journal takes its time"]
 fn a_root_on_another_host_goes_on_from_a_journal_of_tens_of_megabytes() {
     let Some(lab) = lab(4) else { return };
     let (_directory, program) = compile_source(PROGRAM);

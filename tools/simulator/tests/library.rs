@@ -1,4 +1,4 @@
-//! Whole jobs of the real library, from seeds: `cargo test --profile simulation -p redrt-sim`.
+//! Whole jobs of the real library, from seeds: `cargo test -p redrt-sim`.
 
 use mpi_abi::sim::{Kind, Mutation, Options, Summary, run};
 
