@@ -339,11 +339,8 @@ mod tests {
             i32::from(range.l_type) == libc::F_UNLCK
         };
         let lock = |kind, start, len| Lock { kind, is_exclusive: true, start, len };
-        let locks = vec![
-            lock(LockKind::Process, 3, 4),
-            lock(LockKind::OpenFile, 100, 0),
-            lock(LockKind::WholeFile, 0, 0),
-        ];
+        let locks =
+            vec![lock(LockKind::Process, 3, 4), lock(LockKind::OpenFile, 100, 0), lock(LockKind::WholeFile, 0, 0)];
         let open = Open::Path { path: path.display().to_string().into(), position: 0, len: None };
         let descriptor = Descriptor { fd: file.as_raw_fd(), flags: libc::O_RDWR, same_as: None, open, locks };
         descriptor.locks.iter().for_each(|lock| lock_again(descriptor.fd, lock).unwrap());
