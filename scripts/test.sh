@@ -78,7 +78,7 @@ if [ -n "$all" ]; then
     step 900 "programs built for MPICH and Open MPI" scripts/binaries.sh quick
     step 900 "a Rust program with rsmpi" scripts/rsmpi-tests.sh quick
 else
-    step 300 "programs built for MPICH and Open MPI" scripts/binaries.sh smoke
+    step 900 "programs built for MPICH and Open MPI" scripts/binaries.sh smoke
 fi
 
 close
