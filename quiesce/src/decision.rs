@@ -21,9 +21,8 @@ use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::hashable_map::HashableMap;
 use crate::lag::Lag;
-use crate::outcome::{DecisionItem, DecisionKey, Outcome, Question, StreamId};
+use crate::outcome::{Decided, DecisionItem, DecisionKey, Outcome, Question, StreamId};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Decisions the leader holds back at most before it tells its followers; a polled `false` counts as one.
@@ -116,15 +115,6 @@ pub(crate) enum Known {
     Other(Decided),
     /// Nothing.
     Nothing,
-}
-
-/// What a leader asked for when it decided an outcome.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Decided {
-    /// The leader.
-    pub by: ReplicaIndex,
-    /// Its question.
-    pub question: Question,
 }
 
 impl Decisions {

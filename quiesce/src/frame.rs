@@ -4,8 +4,7 @@
 //! of a transport. Engines put the hot ones, offers, digests and acknowledgements, into headers of their own; the
 //! others go through serde.
 
-use crate::decision::Decided;
-use crate::outcome::{DecisionItem, DecisionKey, StreamId};
+use crate::outcome::{Decided, DecisionItem, DecisionKey, StreamId};
 use crate::path::{Claim, PathReport};
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaSet, SeqNum, ViewNumber, VirtualRank};
@@ -75,8 +74,8 @@ pub enum Frame {
         /// Position on the channel.
         sequence: SeqNum,
     },
-    /// From a receiver: some replicas of the addressee's rank have sent this message, or vouched for it, and others have
-    /// not for a while.
+    /// From a receiver: some replicas of the addressee's rank have sent this message, or vouched for it, and others
+    /// have not for a while.
     Overdue {
         /// Context of the channel.
         context: ContextId,

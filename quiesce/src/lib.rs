@@ -26,12 +26,12 @@ mod replica;
 pub mod sim;
 pub mod view;
 
-pub use decision::{Decided, Lookup};
+pub use decision::Lookup;
 pub use error::{Breach, ProtocolError};
 pub use frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Outbound, Output, PayloadKey};
 #[cfg(any(test, feature = "mutation"))]
 pub use mutation::Mutation;
-pub use outcome::{Call, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
+pub use outcome::{Call, Decided, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
 pub use path::{Claim, PathFinding, PathReport};
 pub use replica::{Config, Counters, Replica, Verification};
 pub use view::{Protocol, Service};

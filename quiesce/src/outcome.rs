@@ -199,6 +199,15 @@ pub enum Outcome {
     Retracted,
 }
 
+/// What a leader asked for when it decided an outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Decided {
+    /// The leader.
+    pub by: ReplicaIndex,
+    /// Its question.
+    pub question: Question,
+}
+
 /// One place in the sequence of decisions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct DecisionItem {

@@ -2,8 +2,8 @@
 //!
 //! In an unreplicated world they are simply looked up. In a replicated one the leader of the sphere decides, and the
 //! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
-//! (design: output commit; `quiesce::decision`). Each outcome is asked for with a [`Question`]: what is asked, and where
-//! in the program. One that was decided for another question is not taken (`quiesce::path`).
+//! (design: output commit; `quiesce::decision`). Each outcome is asked for with a [`Question`]: what is asked, and
+//! where in the program. One that was decided for another question is not taken (`quiesce::path`).
 
 use crate::faults;
 use crate::mutation::{self, Mutation};
@@ -228,7 +228,8 @@ pub fn all(ids: &[RequestId]) -> bool {
     condition(ids.len(), |engine| ids.iter().all(|id| is_complete(engine, *id)))
 }
 
-/// Whether something has come true which will stay so until this thread does something about it. `arguments`: what it is.
+/// Whether something has come true which will stay so until this thread does something about it. `arguments`: what it
+/// is.
 pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> bool {
     let find = |engine: &mut Engine| holds(engine).then_some(());
     if !needs_decisions(true) || mutation::is_planted(Mutation::TestByItself) {
@@ -377,6 +378,13 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
         faults::after_change();
         Some(answer)
     };
+    let cell = engine::cell();
+    if cell.lock().is_replicated() {
+        // Of two threads that use one file, one may have it here and the other in a sibling: each would wait for the
+        // word of a thread that waits for the file.
+        let votes = threads::is_one();
+        cell.lock().vote_on_changes(votes);
+    }
     let stream = threads::stream();
     let ask = Ask { call: Call::Change, arguments, data };
     ask_outside(ask, |engine| engine.unstable_count() == 0 && engine.is_backed(stream), change)

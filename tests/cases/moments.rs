@@ -1,6 +1,6 @@
 //! Jobs that are lost at moments drawn from a seed, by each program and at each degree: all processes, all of one rank,
-//! or the whole job with its `redrun`. What they print, and the files that they leave, must be as without that. A few of
-//! them here, many by `scripts/line-campaign.sh`.
+//! or the whole job with its `redrun`. What they print, and the files that they leave, must be as without that. A few
+//! of them here, many by `scripts/line-campaign.sh`.
 
 use crate::checkpoints::{LIMIT, resume, saved, store};
 use crate::posix::content;

@@ -16,11 +16,11 @@
 //! thread has passed the place ([`Replica::note_place`]), as soon as either is so. Time decides nothing.
 
 use super::Replica;
-use crate::decision::{Decided, Known, Lookup};
+use crate::decision::{Known, Lookup};
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::mutation::Mutation;
-use crate::outcome::{Call, DecisionKey, Place, Question, StreamId};
+use crate::outcome::{Call, Decided, DecisionKey, Place, Question, StreamId};
 use crate::path::{Claim, Judged, PathFinding, PathReport, Statement, judge};
 use redrt_types::{Kinship, ReplicaId, ReplicaIndex, ReplicaSet};
 

@@ -64,8 +64,8 @@ fn every_seed_of_corrupt_logs_ends_right() {
     assert!(total.reports > count() / 20 && total.withheld > count() / 100, "{total:?}");
 }
 
-/// One replica's program makes one call more, less or another, or goes on with other data: it is outvoted at r >= 3, its
-/// siblings never are, files are right, and nobody waits for ever. At r = 2 it is said that they have parted.
+/// One replica's program makes one call more, less or another, or goes on with other data: it is outvoted at r >= 3,
+/// its siblings never are, files are right, and nobody waits for ever. At r = 2 it is said that they have parted.
 #[test]
 fn every_seed_of_a_path_that_parts_ends_right() {
     let options = Options { faults: Some(Faults::Path), ..Options::default() };

@@ -138,8 +138,8 @@ impl Patience {
 }
 
 impl Engine {
-    /// Whether readings of clocks are compared as all other outcomes are. Threads that contend for a lock read clocks at
-    /// moments of their own.
+    /// Whether readings of clocks are compared as all other outcomes are. Threads that contend for a lock read clocks
+    /// at moments of their own.
     fn votes_on_readings(&mut self) -> bool {
         self.replication().has_majority() && self.runtime.has_one_thread()
     }

@@ -57,8 +57,8 @@ impl Traces {
     }
 }
 
-/// Where the calling thread is. Not where nothing was walked yet ([`Traces::begin`]): what walks a stack would be loaded
-/// in this replica only, and its memory would lie elsewhere than its siblings' from then on.
+/// Where the calling thread is. Not where nothing was walked yet ([`Traces::begin`]): what walks a stack would be
+/// loaded in this replica only, and its memory would lie elsewhere than its siblings' from then on.
 pub fn here(_: &Traces) -> Vec<Frame> {
     let mut addresses = [0; FRAMES_MAX];
     let count = walk(&mut addresses);

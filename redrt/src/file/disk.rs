@@ -266,8 +266,8 @@ impl Disk {
         Ok(witness::confirmed(bytes, !was_here.get(), self.name(), || self.here(Creation::No), look))
     }
 
-    /// Writes `bytes` to these stretches. In a replicated world their digest is part of what is asked for: a replica that
-    /// would write something else is found out, before anything is written where a majority can tell.
+    /// Writes `bytes` to these stretches. In a replicated world their digest is part of what is asked for: a replica
+    /// that would write something else is found out, before anything is written where a majority can tell.
     pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
         let is_replicated = engine::cell().lock().is_replicated();
         let digest = if is_replicated { twox_hash::XxHash3_64::oneshot(bytes) } else { 0 };

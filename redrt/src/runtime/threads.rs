@@ -216,6 +216,11 @@ fn register() -> &'static Thread {
     thread
 }
 
+/// Whether no more than one thread of the program has taken part in decisions so far.
+pub fn is_one() -> bool {
+    threads().iter().filter(|thread| thread.number != u64::MAX).count() <= 1
+}
+
 /// The calling thread takes part in decisions: siblings may ask how far it has come.
 #[inline]
 pub fn make_known() {

@@ -179,6 +179,7 @@ fn place() -> CopyPlace {
         core_sharers: 3,
         listen: ([127, 0, 0, 1], 0).into(),
         is_restored: true,
+        leads: true,
         undo: Some(UndoPlace::beside("/store/line-7".as_ref(), Generation(7), true)),
     }
 }

@@ -97,6 +97,13 @@ impl Engine {
         replication.replica.is_backed(replication.next(stream))
     }
 
+    /// Whether changes wait for a majority; see `quiesce::Replica::vote_on_changes`.
+    pub fn vote_on_changes(&mut self, votes: bool) {
+        if let Some(replication) = &mut self.replication {
+            replication.replica.vote_on_changes(votes);
+        }
+    }
+
     /// Siblings may wait for outcomes for which this process, or its leader, does not ask: says what its threads wait
     /// for, and what siblings want to know of them.
     pub fn tell_paths(&mut self) {
