@@ -124,7 +124,7 @@ fn first_process(
     if child == 0 {
         // Bound by the process itself: a client learns its id from the socket. It goes on when that is known,
         // for the program may end at once.
-        let listener = UnixListener::bind(socket)?;
+        let listener = bind(socket)?;
         nix::unistd::write(&complaints, &[BOUND])?;
         drop(listener.accept()?);
         Err(inside(Inside { listener: listener.into(), complaints, drop_capabilities }))
@@ -191,18 +191,18 @@ fn enter() -> io::Result<bool> {
     Ok(true)
 }
 
-/// A name for the socket of a process that is given this one's standard streams: it says which these are, if there is
-/// room for that.
+/// Binds a socket by its directory, whose name may be long: an address has room for 107 bytes.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let directory = fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+    let short = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
+    UnixListener::bind(Path::new(&short).join(path.file_name().unwrap_or_default()))
+}
+
+/// A name for the socket of a process that is given this one's standard streams: it says which these are.
 fn fresh_path() -> io::Result<PathBuf> {
-    /// Of a socket's address, with what ends it.
-    const PATH_BYTES_MAX: usize = 108;
-    /// A slash, what makes the name unique, the suffix, and the end.
-    const MORE_BYTES: usize = 16;
-    let directory = control::directory()?;
-    let name = cloner_agent::name_for(&cloner_agent::standard());
-    let has_room = directory.as_os_str().len() + name.len() + MORE_BYTES <= PATH_BYTES_MAX;
-    let prefix = if has_room { name.as_str() } else { "new-" };
-    let path = tempfile::Builder::new().prefix(prefix).suffix(".sock").tempfile_in(directory)?.into_temp_path();
+    let prefix = cloner_agent::name_for(&cloner_agent::standard());
+    let mut name = tempfile::Builder::new();
+    let path = name.prefix(&prefix).suffix(".sock").tempfile_in(control::directory()?)?.into_temp_path();
     let name = path.to_path_buf();
     path.close()?;
     Ok(name)
@@ -214,7 +214,8 @@ impl Running {
         let mut told = fs::File::from(told);
         let mut what = Vec::new();
         told.by_ref().take(1).read_to_end(&mut what)?;
-        let pid = what.pop_if(|first| *first == BOUND).map(|_| control::listener_pid(&self.socket));
+        let is_bound = what.pop_if(|first| *first == BOUND).is_some();
+        let pid = is_bound.then(|| self.shorten().and_then(|()| control::listener_pid(&self.socket)));
         if let Some(Err(error)) = pid {
             self.kill();
             return Err(match error.kind() {
@@ -241,6 +242,15 @@ impl Running {
         fs::rename(&self.socket, &named)?;
         self.socket = named;
         Ok(self)
+    }
+
+    /// What its name says is in the socket's address from now on; a short one can be connected to.
+    fn shorten(&mut self) -> io::Result<()> {
+        let name = self.socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let short = self.socket.with_file_name(format!("new-{}", name.rsplit('-').next().unwrap_or_default()));
+        fs::rename(&self.socket, &short)?;
+        self.socket = short;
+        Ok(())
     }
 
     /// Asks the agent of a copy, which answers when all threads are there, and lets them begin. That it
@@ -327,4 +337,20 @@ fn read_up_to(file: &mut fs::File, place: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn the_streams_that_a_process_is_given_are_known_however_long_the_path_of_its_socket_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let deep = directory.path().join("d".repeat(200));
+        fs::create_dir(&deep).unwrap();
+        let streams = [[1, 2], [u64::MAX, 4], [5, 6]];
+        let listener = bind(&deep.join(format!("{}abcdef.sock", cloner_agent::name_for(&streams)))).unwrap();
+        assert_eq!(cloner_agent::standard_of(listener.as_raw_fd()), streams);
+    }
 }
