@@ -1,9 +1,9 @@
 //! Outcomes of operations on files, as decisions.
 
-use super::{is_agreed, locks, writes_alone};
+use super::{is_agreed, locks, table, writes_alone};
 use crate::decide;
 use crate::runtime::call::{Call, Operation};
-use redrt_process::pause;
+use redrt_process::{lock, pause};
 use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -57,9 +57,12 @@ pub fn begin(call: &Call) {
     let makes_file = call.flags & libc::O_CREAT != 0 || call.flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let makes = call.operation != Operation::Open || makes_file;
     let mode = if makes { call.mode } else { 0 };
-    let numbers = (call.operation as u32, call.directory, call.other, call.fd, call.flags, mode);
-    let places = (call.offset, call.length, call.count);
-    ARGUMENTS.set(decide::digest((numbers, places, name(call.path), name(call.other_path))));
+    // Which file it is, not the number of its descriptor: a thread of the library's own, as the cloner's agent, may
+    // have had the lowest number in one replica when the program opened the file.
+    let file = |fd: c_int| table::find(fd).map(|shared| lock(&shared).identity.inode());
+    let files = [call.directory, call.other, call.fd].map(file);
+    let numbers = (call.operation as u32, call.flags, mode, call.offset, call.length, call.count);
+    ARGUMENTS.set(decide::digest((numbers, files, name(call.path), name(call.other_path))));
 }
 
 /// Something that changes nothing: the leader does it.

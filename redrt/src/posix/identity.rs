@@ -77,6 +77,11 @@ impl Identity {
         Self::at(fd, c"", libc::AT_EMPTY_PATH).map(|(identity, _)| identity)
     }
 
+    /// Its number in its file system.
+    pub fn inode(self) -> u64 {
+        self.inode
+    }
+
     /// As it is told to siblings.
     pub fn encode(self) -> Vec<u8> {
         [self.inode, self.version, self.kernel].map(u64::to_le_bytes).concat()
