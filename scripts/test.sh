@@ -27,15 +27,6 @@ export REDRT_PREFIX=$target/development-prefix
 [ -z "$all" ] || REDRT_PREFIX=$target/test-prefix
 . scripts/steps.sh
 
-# `--test NAME` for each test program that is not about real processes.
-names_of_tests() {
-    cargo metadata --locked --no-deps --format-version 1 | python3 -c '
-import json, sys
-targets = [target for package in json.load(sys.stdin)["packages"] for target in package["targets"]]
-names = {target["name"] for target in targets if target["kind"] == ["test"]}
-print(*(f"--test {name}" for name in sorted(names - {"hosts", "processes", "clones"})))'
-}
-
 # Tests that say `#[ignore = "scripts/test.sh --all: …"]` are those of --all; others try more (tests/framework/breadth.rs).
 ignored=${all:+--include-ignored}
 [ -z "$all" ] || export REDRT_ALL=1
@@ -61,9 +52,8 @@ if [ -n "$all" ]; then
     step 600 "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
     step 600 "examples in the documentation" cargo test --workspace --locked --doc
 fi
-# shellcheck disable=SC2046
-step 1800 "unit tests, simulators, model checkers" cargo test --workspace --locked --lib --bins $(names_of_tests) -- \
-    $ignored
+step 1800 "unit tests, simulators, model checkers" scripts/run-tests.py --except hosts --except processes \
+    --except clones -- $ignored
 step 600 "locks and barriers, all schedules" scripts/loom.sh
 finish "jobs over several hosts"
 

@@ -171,7 +171,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 6", "\"version\": 5", "it has version 5, this program 6"),
+        ("\"version\": 7", "\"version\": 6", "it has version 6, this program 7"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {
