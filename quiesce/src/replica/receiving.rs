@@ -99,9 +99,9 @@ impl Replica {
         Ok(())
     }
 
-    /// This process has waited: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not is asked for, if it was so the last time too. One that has sent it alone, or has not sent it,
-    /// has left the path of its siblings, which they find out.
+    /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
+    /// others have not is asked for, once. One that has sent it alone, or has not sent it, has left the path of its
+    /// siblings, which they find out; one that lags has not.
     pub fn ask_overdue(&mut self) {
         if self.has(Mutation::OverdueIgnored) {
             return;
@@ -121,7 +121,7 @@ impl Replica {
                 let Some(sequence) = overdue else { continue };
                 let slot = self.inbox(channel).slot(sequence).expect("it was just found");
                 slot.overdue = slot.overdue.saturating_add(1);
-                if slot.overdue == 2 {
+                if slot.overdue == 1 {
                     let frame = Frame::Overdue { context: channel.1, sequence };
                     live.iter().for_each(|index| self.transmit(ReplicaId { rank: sender, index }, frame.clone()));
                 }
