@@ -112,18 +112,8 @@ fn agreed_of_other_thread(clock: libc::clockid_t) -> u64 {
     decide::reading(OF_OTHER_THREAD, || shown_ns(clock))
 }
 
-/// Whether the calling thread's processor time is its own in each replica: it has made no MPI call.
-///
-/// The trap: the threads of a runtime (its collector, its profiler) measure what they use up at moments that nobody
-/// chose. A follower would wait for readings that its leader never makes.
-fn measures_itself(clock: libc::clockid_t) -> bool {
-    let is_processor_time =
-        clock < 0 || [libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID].contains(&clock);
-    is_processor_time && !threads::has_called()
-}
-
 unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
-    if clock >= CLOCK_COUNT as c_int || !is_agreed() || measures_itself(clock) {
+    if clock >= CLOCK_COUNT as c_int || !is_agreed() {
         return 0;
     }
     threads::make_known();

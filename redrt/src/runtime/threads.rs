@@ -229,12 +229,6 @@ pub fn make_known() {
     }
 }
 
-/// Whether the calling thread is the main one, or has made an MPI call.
-pub fn has_called() -> bool {
-    let calls = |thread: &'static Thread| thread.calls.load(Ordering::Relaxed);
-    THREAD.get().map(calls).is_some_and(|calls| calls > 0) || number() == 0
-}
-
 /// The calling thread is in an MPI call until this is dropped.
 pub struct Inside {
     was_internal: Option<bool>,
