@@ -75,7 +75,7 @@ pub enum Frame {
         sequence: SeqNum,
     },
     /// From a receiver: some replicas of the addressee's rank have sent this message, or vouched for it, and others
-    /// have not for a while.
+    /// have not.
     Overdue {
         /// Context of the channel.
         context: ContextId,

@@ -156,7 +156,7 @@ impl Question {
         self.call == Call::Test && self.in_vain() == *self
     }
 
-    /// Whether two requests differ in nothing but what is written.
+    /// Whether two questions differ in nothing but what is written.
     #[must_use]
     pub fn is_same_call(&self, other: &Self) -> bool {
         (self.call, self.arguments, self.place) == (other.call, other.arguments, other.place)
@@ -170,7 +170,7 @@ pub enum Outcome {
     NotReady,
     /// The source of a wildcard receive.
     Source(u32),
-    /// Which question completed (`MPI_Waitany`, `MPI_Testany`).
+    /// Which request completed (`MPI_Waitany`, `MPI_Testany`).
     Index(u32),
     /// Which requests completed (`MPI_Waitsome`, `MPI_Testsome`).
     Indices(Vec<u32>),
