@@ -125,11 +125,19 @@ fn wrong_usage_is_one_line_and_code_2() {
 /// What else is said of a replicated job of a program that is no MPI program: that no message was compared is said
 /// last.
 #[track_caller]
-fn without_warning(said: &str) -> &str {
+fn without_warning(said: &str) -> String {
     const WARNING: &str = "redrun: warning: no message was compared: no process of this program called MPI_Init.";
     let (before, warning) = said.split_at(said.find(WARNING).unwrap_or_else(|| panic!("not told: {said}")));
     assert_eq!(warning.lines().count(), 1, "{said}");
-    before
+    without_preload(before)
+}
+
+/// What was said, but for the line that the preload library is not there: cargo builds it beside `redrun` only if it is
+/// asked to, and these programs need nothing of it.
+fn without_preload(said: &str) -> String {
+    const MISSING: &str = "redrun: warning: libredrt_preload.so was not found: clocks, random numbers and process ids \
+                           differ between replicas\n";
+    said.replace(MISSING, "")
 }
 
 #[test]
@@ -138,7 +146,7 @@ fn input_of_any_size_reaches_every_replica_of_rank_0() {
     let script = "if [ $PMI_RANK = 0 ]; then sleep 0.2; wc -c; else wc -c >&2; fi";
     let job = redrun_with_input(&["-r", "2", "-n", "2", "-q", "sh", "-c", script], &input);
     assert_eq!((job.code, job.out.trim()), (0, "12000000"));
-    assert_eq!(sorted_lines(without_warning(&job.err)), ["[1.0] 0", "[1.1] 0"]);
+    assert_eq!(sorted_lines(&without_warning(&job.err)), ["[1.0] 0", "[1.1] 0"]);
 }
 
 #[test]
@@ -164,7 +172,7 @@ fn output_goes_to_files_by_rank() {
     let script = "echo out $PMI_RANK; echo err $PMI_RANK >&2";
     let arguments = ["-r", "2", "-n", "2", "-q", "--output-dir", place.to_str().unwrap(), "sh", "-c", script];
     let job = redrun(&arguments);
-    assert_eq!((job.code, job.out.as_str(), without_warning(&job.err)), (0, "", ""));
+    assert_eq!((job.code, job.out.as_str(), without_warning(&job.err).as_str()), (0, "", ""));
     let text = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
     assert_eq!(
         (text("rank.1.out"), text("rank.1.0.err"), text("rank.1.1.err")),
