@@ -3,6 +3,7 @@
  * Every check is against what MPI-5.0 chapter 11 says. Lines of output are few and the same whichever comes first. */
 #define _GNU_SOURCE
 #include "../programs/check.h"
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -502,6 +503,62 @@ static void refusals(void)
     MPI_Comm_disconnect(&inter);
 }
 
+/* How a process lets go of a communicator: MPI_Finalize does what it leaves. */
+static void let_go(char how, MPI_Comm *comm)
+{
+    if (how == 'f')
+        MPI_Comm_free(comm);
+    if (how == 'd')
+        MPI_Comm_disconnect(comm);
+}
+
+/* Both sides in every way, of the intercommunicator and of the merged one. Nobody waits for ever. */
+static void lettings_go(void)
+{
+    for (const char *own = "fdn"; *own; own++)
+        for (const char *theirs = "fdn"; *theirs; theirs++)
+            for (int merged = 0; merged < 2; merged++) {
+                char how[] = {*theirs, "im"[merged], 0}, *arguments[] = {"letting go", how, NULL};
+                MPI_Comm inter, both;
+                MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
+                MPI_Intercomm_merge(inter, 0, &both);
+                let_go(merged ? 'd' : *own, &inter);
+                let_go(merged ? *own : 'f', &both);
+            }
+}
+
+static void letting_go(const char *how)
+{
+    MPI_Comm inter = parent_of(), both;
+    MPI_Intercomm_merge(inter, 1, &both);
+    let_go(how[1] == 'm' ? 'd' : how[0], &inter);
+    let_go(how[1] == 'm' ? how[0] : 'f', &both);
+}
+
+/* What a parent frees before it waits for its children to end by themselves lets them end, though it makes no call. */
+static void outlived(void)
+{
+    MPI_Comm inter;
+    int ends[2];
+    char byte, text[64], *arguments[] = {"outliving", text, NULL};
+    CHECK(pipe(ends) == 0);
+    snprintf(text, sizeof text, "/proc/%d/fd/%d", (int)getpid(), ends[1]);
+    if (rank_in(MPI_COMM_WORLD) == 0) {
+        MPI_Comm_spawn(program, arguments, 3, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter, MPI_ERRCODES_IGNORE);
+        MPI_Barrier(inter);
+        close(ends[1]);
+        MPI_Comm_free(&inter);
+        /* Until the last child has ended, which has it open. */
+        CHECK(read(ends[0], &byte, 1) == 0);
+    }
+}
+
+static void outliving(const char *pipe)
+{
+    CHECK(open(pipe, O_WRONLY) >= 0);
+    MPI_Barrier(parent_of());
+}
+
 /* A child that is still connected, and one that is not, end as they end. */
 static void ends(const char *how)
 {
@@ -593,6 +650,14 @@ int main(int argc, char **argv)
         int sum, mine = 1;
         MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, inter);
         CHECK(sum == 2);
+    } else if (strcmp(what, "lettings go") == 0) {
+        lettings_go();
+    } else if (strcmp(what, "letting go") == 0) {
+        letting_go(argv[2]);
+    } else if (strcmp(what, "outlived") == 0) {
+        outlived();
+    } else if (strcmp(what, "outliving") == 0) {
+        outliving(argv[2]);
     } else if (strcmp(what, "finalizing") == 0) {
         int sum, mine = 1;
         MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, parent_of());

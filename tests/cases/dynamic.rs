@@ -25,6 +25,16 @@ fn jobs_meet_in_every_way() {
 }
 
 #[test]
+fn jobs_part_however_each_side_lets_go() {
+    let _ = job(2, &["lettings go"]).run().ended_well().printed("lettings go: right\n");
+}
+
+#[test]
+fn children_end_once_their_parent_has_freed_what_connects_them() {
+    let _ = job(2, &["outlived"]).run().ended_well().printed("outlived: right\n");
+}
+
+#[test]
 fn encrypted_jobs_meet_too() {
     for way in ["all", "names"] {
         let _ = job(2, &[way]).options(&["--secure"]).transport("tcp").run().ended_well();

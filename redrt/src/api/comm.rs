@@ -14,7 +14,6 @@ use crate::abi::{
     MPI_UNEQUAL, Output,
 };
 use crate::coll::gather;
-use crate::comm::connection;
 use crate::comm::topology::{Grid, Topology};
 use crate::comm::{self, Comm, handle_of};
 use crate::error::{Error, Result};
@@ -251,9 +250,6 @@ pub fn comm_free(comm: Output<CommHandle>) -> Result {
     let handle = comm.get()?;
     let found = comm::resolve(handle)?;
     found.attached.attributes.delete_all(handle.0)?;
-    if found.is_mixed {
-        connection::keep(&found);
-    }
     comm::remove(handle)?;
     comm.set(CommHandle::NULL)
 }

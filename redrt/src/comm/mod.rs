@@ -616,7 +616,7 @@ pub fn remove(handle: CommHandle) -> Result {
     }
     let comm = COMMS.remove(handle.0).ok_or_else(|| invalid(handle))?;
     if comm.is_mixed {
-        connection::end(&comm);
+        connection::free(&comm, comm.is_busy());
     }
     if comm.children.can_be_over() {
         comm.children.free(comm.is_busy());
@@ -630,9 +630,9 @@ pub fn hash_of(processes: impl IntoIterator<Item = Identity>) -> u64 {
     processes.into_iter().fold(0, |hash, (job, rank)| mix(mix(hash, job), u64::from(rank)))
 }
 
-/// The context in which those who are connected part: `connected` is a hash of who they are.
-pub fn parting_context(connected: u64) -> u64 {
-    mix(connected, PARTING_DETAIL) | COLLECTIVE
+/// The context in which the members of a communicator with this context part: `members` is a hash of who they are.
+pub fn parting_context(context: u64, members: u64) -> u64 {
+    mix(mix(context, members), PARTING_DETAIL) | COLLECTIVE
 }
 
 /// The context of an intercommunicator, from what each side has chosen.
