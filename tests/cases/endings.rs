@@ -330,7 +330,9 @@ fn a_program_that_closes_all_descriptors_is_told_so() {
     for transport in ["shm", "tcp"] {
         let run = |program: &std::path::Path| Job::new(2, program).transport(transport).run();
         let (_directory, before) = program(closes, "");
-        let _ = run(&before).ended_with(1).said("the program has closed descriptors that it did not open");
+        let _ = run(&before)
+            .ended_with(1)
+            .said("the program, or what has started it, has closed descriptors that it did not open");
         let (_directory, after) = program("", closes);
         let ended = run(&after).said("the program has closed all descriptors after MPI_Init");
         assert!(!matches!(ended.code, None | Some(0)) && ended.left.is_empty(), "{ended}");

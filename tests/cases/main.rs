@@ -32,6 +32,7 @@ mod midst;
 mod mismatch;
 mod moments;
 mod moves;
+mod nested;
 mod objects;
 mod output;
 mod pages;

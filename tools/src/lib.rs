@@ -31,6 +31,7 @@ pub mod redrun;
 pub mod redspared;
 pub mod remote;
 pub mod secret_file;
+pub mod surroundings;
 mod symbols;
 pub mod terminal;
 mod topology;

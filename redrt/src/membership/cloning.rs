@@ -60,6 +60,7 @@ thread_local! {
 pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
     let (Some(control), Ok(text)) = (job.control, std::env::var(CLONER_FD_VARIABLE)) else { return Ok(()) };
     let Ok(listener) = text.parse::<i32>() else { return Ok(()) };
+    super::close_on_exec(listener)?;
     descriptors::note(control.fd());
     if let Some(memory) = job.welcome.shared_memory {
         descriptors::note(memory.fd);

@@ -2,6 +2,7 @@
 
 pub mod agent;
 mod cloning;
+mod descent;
 mod finish;
 mod upcalls;
 
@@ -62,8 +63,8 @@ pub enum JoinError {
     Variable(String),
     /// The control descriptor is not open any more.
     #[error(
-        "descriptor {0} is closed, which is redrun's connection: the program has closed descriptors that it did not open; \
-         it may do so after MPI_Finalize, or leave those from {0} on"
+        "descriptor {0} is closed, which is redrun's connection: the program, or what has started it, has closed \
+         descriptors that it did not open; it may do so after MPI_Finalize, or leave those from {0} on"
     )]
     Closed(RawFd),
     /// `srun` or another MPI's launcher started several processes, and no redrun is there to make one job of them.
@@ -148,10 +149,14 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
         Some(text) => {
             let text = text.to_string_lossy().into_owned();
             let fd: Option<RawFd> = text.parse().ok();
-            if let Some(fd) = fd.filter(|fd| is_closed(*fd)) {
-                return Err(JoinError::Closed(fd));
+            match fd.filter(|fd| is_closed(*fd)) {
+                Some(fd) if descent::is_below_a_rank(fd) => {
+                    say_that_it_is_no_rank();
+                    None
+                }
+                Some(fd) => return Err(JoinError::Closed(fd)),
+                None => Some(fd.and_then(adopt).ok_or(JoinError::Variable(text))?),
             }
-            Some(fd.and_then(adopt).ok_or(JoinError::Variable(text))?)
         }
     };
     let (welcome, cards, control, listener) = match control {
@@ -234,6 +239,18 @@ pub fn restore_simulated(
     Ok(())
 }
 
+/// Tells the user of a process that a rank has started, unless that is said to be on purpose.
+fn say_that_it_is_no_rank() {
+    if std::env::var_os(SINGLETON_VARIABLE).is_some() {
+        return;
+    }
+    let rank = std::env::var("REDRT_RANK").map_or_else(|_| "a rank".to_owned(), |rank| format!("rank {rank}"));
+    redrt_process::say(format_args!(
+        "redrt: {rank} of a job has started this process: it is no rank of that job, but a job of one rank; redrun starts \
+         one of several ({SINGLETON_VARIABLE}=1 says that one rank is what you want)"
+    ));
+}
+
 /// By which variables launchers tell a process its number and how many there are, and what they are called.
 const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
@@ -266,12 +283,17 @@ fn adopt(fd: RawFd) -> Option<UnixStream> {
     if option(libc::SO_DOMAIN) != Some(libc::AF_UNIX) || option(libc::SO_TYPE) != Some(libc::SOCK_STREAM) {
         return None;
     }
-    // SAFETY: - sets a flag of a descriptor.
-    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-        return None;
-    }
+    close_on_exec(fd).ok()?;
     // SAFETY: - open, as fcntl has shown; the daemon made it for us, and nobody else in this process knows it.
     Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+fn close_on_exec(fd: RawFd) -> std::io::Result<()> {
+    // SAFETY: - sets a flag of a descriptor; any number may be named.
+    match unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), JoinError> {
@@ -344,7 +366,11 @@ fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
     match (welcome.options.transport, &welcome.shared_memory) {
         (Transport::Tcp, _) | (_, None) => Ok(None),
-        (_, Some(memory)) => Segment::map(memory.fd, memory.slot_count).map(Some).map_err(shared),
+        (_, Some(memory)) => {
+            // What this process runs is no part of the job.
+            close_on_exec(memory.fd).map_err(shared)?;
+            Segment::map(memory.fd, memory.slot_count).map(Some).map_err(shared)
+        }
     }
 }
 

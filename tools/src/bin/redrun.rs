@@ -6,6 +6,7 @@ use redrt_tools::developers;
 use redrt_tools::jobs;
 use redrt_tools::redctl::status::Status;
 use redrt_tools::redrun::{self, Past};
+use redrt_tools::surroundings;
 use redrt_tools::terminal::client;
 use redrt_tools::terminal::seat::Seat;
 use say::Console;
@@ -51,6 +52,10 @@ fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Res
 
 fn main() {
     let mut console = Console::new("redrun");
+    if let Err(error) = surroundings::leave() {
+        console.error(&format!("a rank of another job has started this redrun, which cannot begin anew: {error}"));
+        std::process::exit(1);
+    }
     if let Err(error) = developers::begin("redrun") {
         console.error(&error.to_string());
         std::process::exit(USAGE_EXIT_CODE);

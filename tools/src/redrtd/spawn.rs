@@ -11,6 +11,7 @@ use super::sockets::Sockets;
 use super::sweep;
 use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
 use crate::places::{self, Place, places_of};
+use crate::surroundings::{PRELOAD, is_of_rank};
 use crate::topology::{Topology, list};
 use crate::undo;
 use anyhow::{Context, Result};
@@ -107,7 +108,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         notes.extend(told.wrong);
     }
     // Where nothing has to be agreed it sees what the program changes in files.
-    let preload = if replicated || launch.cloneable { find_library("libredrt_preload.so") } else { None };
+    let preload = if replicated || launch.cloneable { find_library(PRELOAD) } else { None };
     if replicated && preload.is_none() {
         notes.push(
             "libredrt_preload.so was not found: clocks, random numbers and process ids differ between replicas".into(),
@@ -281,7 +282,12 @@ impl Prepared {
         replicated: bool,
     ) -> BTreeMap<OsString, OsString> {
         let mut environment: BTreeMap<_, _> = application.environment.iter().cloned().collect();
-        let mut set = |name: &str, value: String| environment.insert(name.into(), value.into());
+        let index = self.own.iter().position(|other| *other == replica).unwrap_or(0);
+        environment.extend(self.gpus.variables(index).into_iter().map(|(name, value)| (name.into(), value.into())));
+        let mut set = |name: &str, value: String| {
+            debug_assert!(is_of_rank(OsStr::new(name)), "{name} would stay in what a rank starts");
+            environment.insert(name.into(), value.into())
+        };
         let (rank, size) = (replica.rank.0.to_string(), launch.world.rank_count().to_string());
         set(CONTROL_FD_VARIABLE, CONTROL_FD.to_string());
         if launch.cloneable {
@@ -302,10 +308,6 @@ impl Prepared {
         {
             set(rank_variable, local_rank.to_string());
             set(size_variable, local_size.to_string());
-        }
-        let index = self.own.iter().position(|other| *other == replica).unwrap_or(0);
-        for (name, value) in self.gpus.variables(index) {
-            set(name, value);
         }
         if replicated {
             set("REDRT_SEED", format!("{:016x}", launch.options.seed));
