@@ -1,6 +1,6 @@
 //! What one process, or its host, has no more of: descriptors, room for temporary files.
 
-use redrt_tests::{Disk, Job, Running, compile, compile_source};
+use redrt_tests::{Disk, Job, MemoryGroup, Running, compile, compile_source};
 use std::process::Command;
 use std::time::Duration;
 
@@ -72,6 +72,49 @@ fn a_replica_that_has_no_descriptors_from_the_beginning_ends_alone() {
     let copy = copy.display().to_string();
     let ended = Job::new(2, "/bin/sh".as_ref()).arguments(&["-c", script, &copy]).degree(2).transport("tcp").run();
     let ended = ended.ended_with(0);
+    assert_eq!(ended.summary["lost"].as_array().map(Vec::len), Some(1), "{ended}");
+}
+
+/// A rank of two replicas that both grow until the kernel ends one. The other one needs more than half of the memory,
+/// so there is never room for a copy of it.
+#[test]
+fn a_replica_that_the_kernel_ends_for_want_of_memory_is_not_copied_to_where_there_is_none() {
+    const GROUP_BYTES: usize = 200 << 20;
+    let Some(memory) = MemoryGroup::limited(GROUP_BYTES) else { return };
+    let (directory, program) = compile_source(
+        r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            MPI_Init(&argc, &argv);
+            for (int piece = 0; piece < 130; piece++) {
+                memset(malloc(1 << 20), 1, 1 << 20);
+                MPI_Barrier(MPI_COMM_WORLD);
+            }
+            while (access(argv[1], F_OK) != 0)
+                usleep(2000);
+            puts("done");
+            MPI_Finalize();
+            return 0;
+        }"#,
+    );
+    let go = directory.path().join("go");
+    let job = Job::new(1, &program).degree(2).options(&["--spares", "1"]).arguments(&[&go.display().to_string()]);
+    let job = job.limited_to(&memory).start();
+    let waits = "when there is memory for it: it needs about";
+    job.wait_until("a copy that waits", |job| job.errors().contains(waits));
+    std::fs::write(&go, "").expect("the directory is there");
+    let ended = job.wait().ended_with(0).printed("done\n");
+    assert_eq!(
+        ended.err.matches("killed by signal 9 (SIGKILL) of the kernel, which had no memory left").count(),
+        1,
+        "{ended}"
+    );
+    // A copy that was begun before the other one had grown is what the kernel ended, and not its source.
+    assert_eq!((ended.err.matches(waits).count(), ended.err.contains("is back")), (1, false), "{ended}");
     assert_eq!(ended.summary["lost"].as_array().map(Vec::len), Some(1), "{ended}");
 }
 

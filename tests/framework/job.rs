@@ -2,6 +2,7 @@
 
 use crate::lab::{self, Lab};
 use crate::marked::{MARK, kill_marked, marked};
+use crate::memory::MemoryGroup;
 use crate::prefix;
 use crate::programs::{Program, compile};
 use serde_json::Value;
@@ -100,6 +101,13 @@ impl Job {
         let command = lab.on(host);
         let words = [command.get_program()].into_iter().chain(command.get_args());
         self.place = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        self
+    }
+
+    /// Started in this control group.
+    #[must_use]
+    pub fn limited_to(mut self, memory: &MemoryGroup) -> Self {
+        self.place = memory.place();
         self
     }
 

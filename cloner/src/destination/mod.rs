@@ -6,6 +6,7 @@
 //! Until the last arrow any failure ends this process, and with it all that was received.
 
 pub mod check;
+mod expendable;
 pub mod files;
 pub mod memory;
 pub mod plan;
@@ -23,6 +24,7 @@ use crate::sparse;
 use crate::sys::restorer;
 use bstr::ByteSlice;
 use cloner_agent::abi::{Block, Standard};
+use expendable::Expendable;
 use memory::Memory;
 use receive::Input;
 use redrt_wire::no_image::Told;
@@ -118,6 +120,8 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     let prologue = begin(&mut inputs, &mut answers)?;
     crate::sys::barriers::register();
     let memory = RwLock::new(Memory::new(prologue.files));
+    // Of an image in a file there is no source that could be ended instead.
+    let expendable = answers.is_some().then(Expendable::begin);
     receive::images_below(below.into_iter().map(FrameReader::new).collect(), prologue.below, &memory)?;
     let (mut first, mut digests) = receive::rounds(inputs, &memory)?;
     digests.insert(0, first.digest());
@@ -145,6 +149,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         answers.flush()?;
     }
     first.expect(Kind::Commit)?;
+    drop(expendable);
     let present = files::Present { standard, given, succeeds, locks, listener: listener.try_clone()? };
     become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &present, drop_capabilities)
 }

@@ -63,8 +63,13 @@ impl Pins {
 /// From `redrun` to the daemon of one host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CloneOrder {
-    /// Make ready to receive an image.
-    Receive(Newcomer),
+    /// Make ready to receive an image, if there is memory for it.
+    Receive {
+        /// The newcomer.
+        newcomer: Newcomer,
+        /// What the copy needs as far as that is known.
+        memory_bytes: u64,
+    },
     /// Send the image of a replica to where the other daemon listens.
     Send {
         /// The newcomer.

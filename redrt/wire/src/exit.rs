@@ -10,7 +10,11 @@ pub enum Exit {
     Status(i32),
     /// It was killed by this signal.
     Signal(i32),
+    /// The kernel killed it, by SIGKILL, because memory had run out on its host or in a control group that it was in.
+    OutOfMemory,
 }
+
+const SIGKILL: i32 = 9;
 
 impl Exit {
     /// The exit code a shell would report.
@@ -19,7 +23,14 @@ impl Exit {
         match self {
             Self::Status(status) => status,
             Self::Signal(signal) => 128 + signal,
+            Self::OutOfMemory => 128 + SIGKILL,
         }
+    }
+
+    /// Whether it was killed by SIGKILL, whoever sent it.
+    #[must_use]
+    pub fn is_killed(self) -> bool {
+        matches!(self, Self::Signal(SIGKILL) | Self::OutOfMemory)
     }
 }
 
@@ -31,6 +42,7 @@ impl fmt::Display for Exit {
                 Some(name) if !name.is_empty() => write!(f, "signal {signal} (SIG{name})"),
                 _ => write!(f, "signal {signal}"),
             },
+            Self::OutOfMemory => write!(f, "{} of the kernel, which had no memory left", Self::Signal(SIGKILL)),
         }
     }
 }
@@ -51,5 +63,9 @@ mod tests {
         let told = [Exit::Status(3), Exit::Signal(9), Exit::Signal(31), Exit::Signal(40), Exit::Signal(-1)];
         let told = told.map(|exit| exit.to_string());
         assert_eq!(told, ["status 3", "signal 9 (SIGKILL)", "signal 31 (SIGSYS)", "signal 40", "signal -1"]);
+        let killed = Exit::OutOfMemory;
+        assert_eq!(killed.to_string(), "signal 9 (SIGKILL) of the kernel, which had no memory left");
+        assert_eq!((killed.code(), killed.is_killed(), Exit::Signal(9).is_killed()), (137, true, true));
+        assert!(!Exit::Signal(11).is_killed() && !Exit::Status(9).is_killed());
     }
 }

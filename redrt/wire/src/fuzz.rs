@@ -199,7 +199,7 @@ fn clone_orders(card: &Card) -> impl Iterator<Item = ToDaemon> {
     let newcomer =
         Newcomer { replica: ReplicaId::new(0, 1), incarnation: Incarnation(1), source: ReplicaId::new(0, 0) };
     let orders = [
-        CloneOrder::Receive(newcomer),
+        CloneOrder::Receive { newcomer, memory_bytes: 1 << 30 },
         CloneOrder::Send { newcomer, address: ([127, 0, 0, 1], 80).into() },
         CloneOrder::Cut,
         CloneOrder::Meet { cards: vec![card.clone(); 2], position: position() },
@@ -219,6 +219,7 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
         CloneStep::Running { pid: 7 },
         CloneStep::Failed(NoImage::Helper(Told { sentence: "why".into(), is_lasting: true })),
         CloneStep::Failed(NoImage::CopyEnded(Exit::Signal(9))),
+        CloneStep::Failed(NoImage::NoRoom { needed_bytes: 1 << 30, free_bytes: 1 << 20 }),
         CloneStep::Failed(NoImage::NotHere(ReplicaId::new(1, 0))),
     ];
     steps.into_iter().map(|step| FromDaemon::Clone { id: CloneId(5), step })
@@ -372,6 +373,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromDaemon::Agent { replica, message: refused },
         FromDaemon::Output { replica, stream: crate::daemon::Stream::Error, bytes: vec![2; 40] },
         FromDaemon::Exited { replica, exit: Exit::Signal(9), found_at_ns: 1 << 60 },
+        FromDaemon::Exited { replica, exit: Exit::OutOfMemory, found_at_ns: 1 << 60 },
         FromDaemon::Note("odd".into()),
     ];
     let from_daemon: Vec<_> =

@@ -53,12 +53,30 @@ pub enum NoImage {
     /// The process that was to become the copy, or had become it, ended.
     #[error("the copy has ended: {0}")]
     CopyEnded(Exit),
+    /// The host has too little memory for it.
+    #[error("it needs about {}, and {} are free there", mebibytes(*.needed_bytes), mebibytes(*.free_bytes))]
+    NoRoom {
+        /// What the copy needs.
+        needed_bytes: u64,
+        /// What there is for it.
+        free_bytes: u64,
+    },
     /// The helper has failed, and says why.
     #[error("{0}")]
     Helper(Told),
 }
 
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
 impl NoImage {
+    /// Whether a copy did not come to be, or did not stay, for want of memory.
+    #[must_use]
+    pub fn is_want_of_memory(&self) -> bool {
+        matches!(self, Self::NoRoom { .. } | Self::CopyEnded(Exit::OutOfMemory))
+    }
+
     /// Whether another attempt with the same process would fail too.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
@@ -70,7 +88,8 @@ impl NoImage {
             | Self::SourceEnded(_)
             | Self::NoHelper(_)
             | Self::HelperEnded(_)
-            | Self::CopyEnded(_) => false,
+            | Self::CopyEnded(_)
+            | Self::NoRoom { .. } => false,
         }
     }
 }
@@ -87,6 +106,9 @@ mod tests {
         assert!(!NoImage::Helper(Told::passing("it is full")).is_lasting());
         assert!(!NoImage::NoHelper(told).is_lasting());
         assert_eq!(NoImage::CopyEnded(Exit::Signal(9)).to_string(), "the copy has ended: signal 9 (SIGKILL)");
+        let no_room = NoImage::NoRoom { needed_bytes: 90 << 20, free_bytes: (31 << 20) + 5 };
+        assert_eq!(no_room.to_string(), "it needs about 90 MiB, and 31 MiB are free there");
+        assert!(!no_room.is_lasting());
         assert_eq!(NoImage::HelperEnded(Exit::Status(3)).to_string().rsplit(": ").next(), Some("status 3"));
     }
 }

@@ -36,6 +36,14 @@ pub enum CloneFailure {
     Contradicted,
 }
 
+impl CloneFailure {
+    /// Whether there was too little memory on the host of the copy.
+    #[must_use]
+    pub fn is_want_of_memory(&self) -> bool {
+        matches!(self, Self::NoImage(why) if why.is_want_of_memory())
+    }
+}
+
 /// Why no line was taken, in words that follow on its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LineFailure {

@@ -43,7 +43,7 @@ impl Coordinator {
             return;
         }
         process.exit = Some(exit);
-        process.killed_at_end = ending && exit == Exit::Signal(9);
+        process.killed_at_end = ending && exit.is_killed();
         let greeted = process.phase != Phase::Started;
         let is_loss = if greeted { !released } else { exit != Exit::Status(0) };
         if self.ending.is_some() {
@@ -96,6 +96,11 @@ impl Coordinator {
     /// Takes replicas, whose exits are known, out of the view; or ends the job when a sphere has no other.
     pub(super) fn lose(&mut self, now: Duration, replicas: &[ReplicaId]) {
         for replica in replicas {
+            if self.process(*replica).exit == Some(Exit::OutOfMemory)
+                && let Some(host) = self.host_of(*replica)
+            {
+                self.memory_ran_out(host);
+            }
             self.process(*replica).lost = true;
             self.pace.forget(*replica);
             self.slowness.forget(*replica);

@@ -10,7 +10,7 @@ mod record;
 mod words;
 
 pub use line::line;
-pub use record::record;
+pub use record::{exit_record, record};
 pub use words::{drain_command, in_words, line_failure, share_text, time_text};
 
 #[cfg(test)]

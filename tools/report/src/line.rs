@@ -33,6 +33,12 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
             (Severity::Note, format!("cloning {source} to {host} as {replica}"))
         }
         Report::CloneFailed { replica, source, host, why } => {
+            if why.is_want_of_memory() {
+                return Some((
+                    Severity::Warning,
+                    format!("{source} is copied to {host} as {replica} when there is memory for it: {why}"),
+                ));
+            }
             let place = if host.is_empty() { String::new() } else { format!(" to {host}") };
             (Severity::Warning, format!("cloning {source}{place} as {replica} failed: {why}"))
         }
@@ -301,7 +307,7 @@ struct Cause<'a>(&'a Loss);
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.exit, self.0.greeted) {
-            (exit @ Exit::Signal(_), _) => write!(f, "killed by {exit}"),
+            (exit @ (Exit::Signal(_) | Exit::OutOfMemory), _) => write!(f, "killed by {exit}"),
             (Exit::Status(status), true) => write!(f, "exited with status {status} before MPI_Finalize"),
             (Exit::Status(status), false) => write!(f, "exited with status {status}"),
         }

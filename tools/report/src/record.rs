@@ -224,10 +224,13 @@ fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -
     })
 }
 
-fn exit_record(exit: Exit) -> Value {
+/// How a process ended.
+#[must_use]
+pub fn exit_record(exit: Exit) -> Value {
     match exit {
         Exit::Status(status) => json!({ "status": status }),
         Exit::Signal(signal) => json!({ "signal": signal }),
+        Exit::OutOfMemory => json!({ "signal": exit.code() - 128, "out_of_memory": true }),
     }
 }
 

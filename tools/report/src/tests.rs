@@ -26,6 +26,23 @@ fn a_replica_that_goes_is_told_of_with_its_host_and_the_reason() {
     assert!(unable.starts_with("replica 0.0 on h cannot"), "{unable}");
 }
 
+#[test]
+fn what_the_kernel_killed_for_want_of_memory_is_told_as_that() {
+    use coordinator::{CloneFailure, Loss};
+    use redrt_wire::exit::Exit;
+    use redrt_wire::no_image::NoImage;
+    let (replica, source) = (ReplicaId::new(0, 1), ReplicaId::new(0, 0));
+    let loss = Loss { replica, exit: Exit::OutOfMemory, greeted: true, left: 1, view: redrt_types::ViewNumber(1) };
+    let lost = told(&Report::Lost(loss));
+    assert!(lost.contains("killed by signal 9 (SIGKILL) of the kernel, which had no memory left"), "{lost}");
+    let why = CloneFailure::NoImage(NoImage::NoRoom { needed_bytes: 90 << 20, free_bytes: 31 << 20 });
+    let waits = told(&Report::CloneFailed { replica, source, host: "h".into(), why });
+    assert_eq!(
+        waits,
+        "0.0 is copied to h as 0.1 when there is memory for it: it needs about 90 MiB, and 31 MiB are free there"
+    );
+}
+
 proptest! {
     /// Whatever an agent says happened can be told.
     #[test]

@@ -15,6 +15,7 @@ use redrt_wire::fault::ProcessFault;
 use replica_output::corruption::Corruption;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Instant;
 
 const READ_BYTES: usize = 64 << 10;
@@ -139,6 +140,8 @@ pub struct Child {
     pub drained: bool,
     /// Whether `redrun` asked to leave its output in the pipes.
     pub held: bool,
+    /// The file that would count it if the kernel killed it for want of memory.
+    pub kills: Option<PathBuf>,
     /// How often it is yet to be looked at for another MPI.
     pub mpi_looks_left: u32,
 }

@@ -2,7 +2,7 @@
 
 use super::child::{Child, Kind, Read};
 use super::copying::{Reply, Task, Word, heard};
-use super::{Daemon, LaunchedJob};
+use super::{Daemon, LaunchedJob, memory};
 use anyhow::Result;
 use control_network::link::Link;
 use nix::sys::signal::Signal;
@@ -41,7 +41,7 @@ pub struct Copy {
 impl Daemon {
     pub(super) fn take_part(&mut self, id: CloneId, order: CloneOrder) -> Result<()> {
         let outcome = match order {
-            CloneOrder::Receive(newcomer) => self.receive_copy(id, newcomer),
+            CloneOrder::Receive { newcomer, memory_bytes } => self.receive_copy(id, newcomer, memory_bytes),
             CloneOrder::Send { newcomer, address } => self.send_copy(id, newcomer, address),
             CloneOrder::Cut => {
                 if let Some(sender) = self.senders.get_mut(&id) {
@@ -84,10 +84,18 @@ impl Daemon {
         self.job.as_ref().ok_or(NoImage::NoJob)
     }
 
-    fn receive_copy(&mut self, id: CloneId, newcomer: Newcomer) -> Result<(), NoImage> {
+    fn receive_copy(&mut self, id: CloneId, newcomer: Newcomer, memory_bytes: u64) -> Result<(), NoImage> {
         let job = self.job()?;
         if !job.launch.world.contains(newcomer.replica) {
             return Err(NoImage::NoPlace(newcomer.replica));
+        }
+        // What is known of a source that is here is newer, and a program grows while it is copied.
+        let of_rank = self.children.iter().filter(|child| child.replica.rank == newcomer.replica.rank);
+        let here = of_rank.filter_map(|child| memory::resident_bytes(child.program.unwrap_or(child.pid))).max();
+        let needed_bytes = memory_bytes.max(here.map_or(0, |bytes| bytes + bytes / 8));
+        // Where it does not fit, the kernel would end it or, worse, its source.
+        if let Some(free_bytes) = memory::free_bytes().filter(|free| *free < needed_bytes) {
+            return Err(NoImage::NoRoom { needed_bytes, free_bytes });
         }
         let secret = self.post.secret().of_images();
         let started = job.prepared.receive(&job.launch, newcomer.replica, secret, self.post.address());

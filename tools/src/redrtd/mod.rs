@@ -14,6 +14,7 @@ mod guard;
 mod helpers;
 mod input;
 mod line;
+mod memory;
 mod parts;
 mod post;
 mod sockets;
@@ -47,6 +48,7 @@ use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{Councillor, FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
+use redrt_wire::exit::Exit;
 use redrt_wire::frame::decode_body;
 use redrt_wire::line::UndoPlace;
 use redrt_wire::no_image::NoImage;
@@ -100,6 +102,7 @@ struct Daemon {
     unstarted: VecDeque<ReplicaId>,
     children: Vec<Child>,
     number_of: HashMap<ReplicaId, usize>,
+    kills: memory::Kills,
     input: input::Input,
     senders: HashMap<CloneId, clones::Sender>,
     /// Helpers that save images, by the numbers of the children.
@@ -173,6 +176,7 @@ impl Daemon {
             unstarted: VecDeque::new(),
             children: Vec::new(),
             number_of: HashMap::new(),
+            kills: memory::Kills::default(),
             input: input::Input::default(),
             senders: HashMap::new(),
             savers: HashMap::new(),
@@ -256,6 +260,7 @@ impl Daemon {
     }
 
     fn run_errands(&mut self) -> Result<()> {
+        self.kills.look(Instant::now());
         for errand in self.post.work() {
             match errand {
                 Errand::Message(message) => self.obey(message)?,
@@ -441,11 +446,20 @@ impl Daemon {
             self.input.add_reader(number);
         }
         self.children.push(child);
+        self.watch_kills(number);
         self.go_on_with_streams(number);
         if let Some(pid) = program {
             self.tell(&FromDaemon::Started { replica, pid: pid.as_raw() });
         }
         Ok(())
+    }
+
+    /// Whether the kernel kills this child for want of memory is to be known. A script may put itself elsewhere before
+    /// it runs the program.
+    fn watch_kills(&mut self, number: usize) {
+        let child = &mut self.children[number];
+        let process = child.program.unwrap_or(child.pid);
+        child.kills = self.kills.watch(&process.to_string());
     }
 
     /// The program gets a signal: a rank that has replicas by its agents, which agree on a call; any other from here.
@@ -546,6 +560,7 @@ impl Daemon {
         };
         child.greeted = true;
         child.tell(&ToAgent::Welcome(Box::new(welcome)));
+        self.watch_kills(number);
     }
 
     fn child_printed(&mut self, number: usize, stream: Stream) {
@@ -606,7 +621,12 @@ impl Daemon {
             self.agent_ready(number, EpollFlags::EPOLLIN);
         }
         let child = &mut self.children[number];
-        let Some(exit) = child.reap()? else { return Ok(()) };
+        let Some(mut exit) = child.reap()? else { return Ok(()) };
+        let counts = child.kills.as_deref().filter(|_| exit.is_killed());
+        if counts.is_some_and(|path| self.kills.explain(path, Instant::now())) {
+            exit = Exit::OutOfMemory;
+            child.exit = Some(exit);
+        }
         debug!(target: "redrtd", replica = %child.replica, ?exit, "a process has ended");
         let _ = self.epoll.delete(child.pidfd.as_fd());
         let replica = child.replica;

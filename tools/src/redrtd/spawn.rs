@@ -270,6 +270,7 @@ impl Prepared {
             drain_deadline: None,
             drained: false,
             held: false,
+            kills: None,
             mpi_looks_left: MPI_LOOKS,
         })
     }

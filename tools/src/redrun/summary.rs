@@ -5,7 +5,7 @@ use super::{profile, redundancy};
 use anyhow::Result;
 use audit_log::chain::Head;
 use coordinator::{Coordinator, EndReason, Purpose, Report};
-use job_report::time_text;
+use job_report::{exit_record, time_text};
 use planner::profile::Profile;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::Cost;
@@ -360,10 +360,7 @@ impl<'a> Summary<'a> {
         };
         let (sent_sums, received_sums) = (sums(|one| one.sent_sum), sums(|one| one.received_sum));
         let exits = self.coordinator.exits().map(|(replica, exit, lost)| {
-            let exit = exit.map(|exit| match exit {
-                Exit::Status(status) => json!({ "status": status }),
-                Exit::Signal(signal) => json!({ "signal": signal }),
-            });
+            let exit = exit.map(exit_record);
             let sent = sent.get(&replica).copied().flatten();
             let stall_ms = stalls.get(&replica).copied().flatten().map(milliseconds);
             json!({

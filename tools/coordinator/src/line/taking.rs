@@ -1,7 +1,7 @@
 //! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
 
 use super::{Next, STORE_TIME_MAX, Stage, TakenLine};
-use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, SIGKILL, StoreFailure};
+use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, StoreFailure};
 use redrt_types::{Incarnation, ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
@@ -256,7 +256,7 @@ impl Coordinator {
 
     fn is_fault(&self, loss: &Loss) -> bool {
         match loss.exit {
-            Exit::Signal(signal) => !self.released || signal == SIGKILL,
+            exit @ (Exit::Signal(_) | Exit::OutOfMemory) => !self.released || exit.is_killed(),
             Exit::Status(_) => false,
         }
     }

@@ -196,7 +196,9 @@ impl Coordinator {
         let rest = REST_FIRST.saturating_mul(1 << (failure_count - 1).min(16)).min(REST_MAX);
         let (replica, source) = (attempt.newcomer.replica, attempt.newcomer.source);
         let is_for_arbitration = attempt.missing.purpose == Purpose::Arbitration;
-        let missing = Missing { not_before: now + rest, failure_count, seat: Seat::None, ..attempt.missing };
+        let is_short = why.is_want_of_memory();
+        let is_told = is_short && attempt.missing.is_short;
+        let missing = Missing { not_before: now + rest, failure_count, is_short, seat: Seat::None, ..attempt.missing };
         let gives_up = missing.only.is_some() && failure_count >= TRIES_ON_ONE_HOST;
         recovery.missing.insert(replica, missing);
         let host = recovery.name(attempt.host).to_owned();
@@ -204,7 +206,9 @@ impl Coordinator {
         if is_for_arbitration {
             return self.tell_not_held(replica.rank, NotHeld::Clone(why.clone()));
         }
-        self.report(Report::CloneFailed { replica, source, host, why: why.clone() });
+        if !is_told {
+            self.report(Report::CloneFailed { replica, source, host, why: why.clone() });
+        }
         if gives_up {
             self.cancel_move_for(replica, why);
         }
@@ -264,7 +268,9 @@ impl Coordinator {
         match (step, attempt.stage.clone()) {
             (CloneStep::Listening(address), Stage::Opening) if is_destination => {
                 attempt.stage = Stage::Copying;
-                let source_host = attempt.source_host;
+                let (source_host, purpose) = (attempt.source_host, attempt.missing.purpose);
+                let (Newcomer { replica, source, .. }, host) = (newcomer, recovery.name(host).to_owned());
+                self.report(Report::CloneBegun { replica, source, purpose, host });
                 self.order(source_host, id, CloneOrder::Send { newcomer, address });
             }
             (CloneStep::Progress(progress), Stage::Copying) if is_source => {
@@ -302,7 +308,12 @@ impl Coordinator {
                 if why.is_lasting() {
                     return self.give_up_source(now, id, why);
                 }
-                self.give_up(now, id, &CloneFailure::NoImage(why), is_destination && !is_source);
+                if why.is_want_of_memory() {
+                    self.memory_ran_out(host);
+                }
+                // A host without room for it now is no bad one.
+                let blames_host = is_destination && !is_source && !why.is_want_of_memory();
+                self.give_up(now, id, &CloneFailure::NoImage(why), blames_host);
             }
             // Out of turn: it is about what has been given up already, or changes nothing.
             _ => {}

@@ -198,6 +198,7 @@ impl Coordinator {
             not_before: now,
             failure_count: 0,
             was_told: false,
+            is_short: false,
             only: None,
             source: Some(source),
             seat: Seat::None,

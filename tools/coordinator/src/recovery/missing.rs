@@ -36,6 +36,8 @@ pub(super) struct Missing {
     pub failure_count: u32,
     /// The user was told that there is no spare.
     pub was_told: bool,
+    /// The user was told that no host has the memory.
+    pub is_short: bool,
     /// Nowhere but on this host.
     pub only: Option<u32>,
     /// A copy of this one and no other.
@@ -84,7 +86,7 @@ impl Coordinator {
         let mut free: Vec<_> = self.world().sphere(rank).filter(is_free).collect();
         // Those that have lost their replica rather than those that never had one.
         free.sort_by_key(|replica| self.processes[self.world().process(*replica).0 as usize].is_vacant);
-        let (not_before, failure_count, was_told) = (now, 0, false);
+        let (not_before, failure_count, was_told, is_short) = (now, 0, false, false);
         let moving = self.view.live(rank).filter(|replica| !stays(replica)).count();
         let missing = recovery.missing.iter().map(|(place, missing)| (place.rank, missing));
         let copied = recovery.attempts.values().filter(|attempt| attempt.stage != Stage::Joining);
@@ -96,7 +98,8 @@ impl Coordinator {
             let purpose = if moves_left > 0 { Purpose::Move } else { purpose };
             moves_left = moves_left.saturating_sub(1);
             let (source, seat) = (None, Seat::None);
-            let missing = Missing { purpose, since: now, not_before, failure_count, was_told, only, source, seat };
+            let missing =
+                Missing { purpose, since: now, not_before, failure_count, was_told, is_short, only, source, seat };
             if let Some(recovery) = &mut self.recovery {
                 recovery.missing.insert(replica, missing);
             }
@@ -149,9 +152,10 @@ impl Coordinator {
         let (world, process) = (&self.settings.world, &self.processes[self.world().process(replica).0 as usize]);
         let had_host = !process.is_vacant;
         let Some(recovery) = &mut self.recovery else { return };
-        // Not where a sibling is, and rather not where it was lost.
+        // Not where a sibling is, and rather not where it was lost, nor where memory has run out.
         let apart = siblings.into_iter().chain(had_host.then_some(replica));
-        let apart_from = apart.map(|other| recovery.host_name(world, other).to_owned()).collect();
+        let mut apart_from: Vec<_> = apart.map(|other| recovery.host_name(world, other).to_owned()).collect();
+        apart_from.extend(recovery.hosts.values().filter(|host| host.is_short).map(|host| host.name.clone()));
         let number = recovery.next_number();
         let missing = recovery.missing.get_mut(&replica).expect("it is due");
         missing.seat = Seat::Asked { number };
@@ -275,17 +279,15 @@ impl Coordinator {
             return;
         }
         let missing = recovery.missing.remove(&replica).expect("the caller has seen it");
-        let purpose = missing.purpose;
         let source_host = recovery.host(&world, source);
         let id = CloneId(recovery.next_number());
         recovery.host_of[world.process(replica).0 as usize] = host;
         let process = &mut self.processes[world.process(replica).0 as usize];
         process.incarnation.0 += 1;
         let newcomer = Newcomer { replica, incarnation: process.incarnation, source };
-        let host_name = recovery.name(host).to_owned();
         recovery.attempts.insert(id, Attempt::new(newcomer, missing, (host, number), source_host, now));
         self.outputs.push_back(Output::Moved { replica, host });
-        self.report(Report::CloneBegun { replica, source, purpose, host: host_name });
-        self.order(host, id, CloneOrder::Receive(newcomer));
+        let memory_bytes = self.memory_for(replica.rank, host);
+        self.order(host, id, CloneOrder::Receive { newcomer, memory_bytes });
     }
 }

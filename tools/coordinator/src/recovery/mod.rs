@@ -82,11 +82,13 @@ struct Host {
     is_closed: bool,
     /// It was said that it is.
     is_told_free: bool,
+    /// Memory has run out there: a copy must find more than it needs now.
+    is_short: bool,
 }
 
 impl Host {
     fn new(name: String) -> Self {
-        Self { name, is_alive: true, is_closed: false, is_told_free: false }
+        Self { name, is_alive: true, is_closed: false, is_told_free: false, is_short: false }
     }
 }
 
@@ -265,6 +267,22 @@ impl Coordinator {
         self.let_leave();
         self.hold_copies(now);
         self.fill_places(now);
+    }
+
+    /// Memory has run out on a host.
+    pub(super) fn memory_ran_out(&mut self, host: u32) {
+        if let Some(host) = self.recovery.as_mut().and_then(|recovery| recovery.hosts.get_mut(&host)) {
+            host.is_short = true;
+        }
+    }
+
+    /// What a copy of this rank needs on a host, as far as that is known. Where memory has run out before, programs
+    /// that grow get an eighth more, so that the next one that the kernel kills is not the source.
+    fn memory_for(&self, rank: VirtualRank, host: u32) -> u64 {
+        let of = |replica: ReplicaId| self.processes[self.world().process(replica).0 as usize].latest.resident_bytes;
+        let bytes = self.world().sphere(rank).map(of).max().unwrap_or(0);
+        let is_short = self.recovery.as_ref().is_some_and(|recovery| recovery.hosts[&host].is_short);
+        if is_short { bytes.saturating_add(bytes / 8) } else { bytes }
     }
 
     /// A process has ended and its output is complete: what it occupied is free.

@@ -147,6 +147,8 @@ impl StepTable {
                 sentence: format!("no copy of {}", newcomer.source),
                 is_lasting: verb == "refused",
             })),
+            "short" => CloneStep::Failed(NoImage::NoRoom { needed_bytes: 9, free_bytes: 8 }),
+            "killed" => CloneStep::Failed(NoImage::CopyEnded(Exit::OutOfMemory)),
             other => panic!("no such step: {other}"),
         };
         vec![Input::Clone { host, id, step }]
@@ -163,6 +165,11 @@ impl StepTable {
             "finalizing" => vec![Input::Agent(replica, finalizing(number() as u64))],
             "exit" => gone(Exit::Status(number())),
             "signal" => gone(Exit::Signal(number())),
+            "out-of-memory" => gone(Exit::OutOfMemory),
+            "resident" => {
+                let statistics = Statistics { resident_bytes: number() as u64, ..Statistics::default() };
+                vec![Input::Agent(replica, FromAgent::Answer { wave: 0, passive: None, statistics })]
+            }
             "passive" | "stray" => {
                 let passive = Passive {
                     view: ViewNumber(0),
@@ -217,7 +224,12 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Send(ToDaemon::Suspend(stands_still)) => (if *stands_still { "suspend" } else { "go on" }).into(),
         Output::SendTo(host, ToDaemon::Clone { order, .. }) => {
             let order = match order {
-                CloneOrder::Receive(newcomer) => format!("receive {} from {}", newcomer.replica, newcomer.source),
+                CloneOrder::Receive { newcomer, memory_bytes: 0 } => {
+                    format!("receive {} from {}", newcomer.replica, newcomer.source)
+                }
+                CloneOrder::Receive { newcomer, memory_bytes } => {
+                    format!("receive {} from {} with {memory_bytes}", newcomer.replica, newcomer.source)
+                }
                 CloneOrder::Send { .. } => "send".into(),
                 CloneOrder::Cut => "cut".into(),
                 CloneOrder::Meet { cards, .. } => format!("meet {}", cards.len()),
@@ -238,6 +250,9 @@ fn words_for(output: &Output) -> Option<String> {
             Some(_) => format!("recovered {}", recovered.replica),
             None => format!("recovered {} at unknown cost", recovered.replica),
         },
+        Output::Report(Report::CloneFailed { replica, why, .. }) if why.is_want_of_memory() => {
+            format!("{replica} waits for memory")
+        }
         Output::Report(Report::NoSpare { replica, .. }) => format!("no spare for {replica}"),
         Output::Report(Report::Left { replica }) => format!("{replica} has left"),
         Output::Report(Report::Stays { replica, .. }) => format!("{replica} stays"),

@@ -108,6 +108,46 @@ fn a_failed_clone_is_tried_again_after_a_rest() {
     assert_eq!(table.step("wait 5"), "ask, host 1: receive 0.1 from 0.0");
 }
 
+/// A replica that the kernel has killed for want of memory is not copied to where the next one would be killed.
+#[test]
+fn a_copy_waits_until_its_host_has_the_memory_and_that_is_said_once() {
+    let mut table = recovering(&[2, 1]);
+    // All other hosts are gone: the copy can go only where memory ran out.
+    table.places.remove("c", table.now);
+    let steps = [
+        ("0.0 resident 800", ""),
+        ("0.1 resident 720", ""),
+        // An eighth more than what it has: it grows, or memory would not have run out.
+        (
+            "0.1 out-of-memory",
+            "stream 0.1 lost, lost 0.1, view 1, no spare for 0.1, host 1: receive 0.1 from 0.0 with 900",
+        ),
+        ("clone short 1", "host 0: abandon, host 1: abandon, 0.1 waits for memory"),
+        ("wait 0", ""),
+        ("wait 5", "ask, host 1: receive 0.1 from 0.0 with 900"),
+        ("clone short 1", "host 0: abandon, host 1: abandon"),
+        ("wait 5", "host 1: receive 0.1 from 0.0 with 900"),
+        ("clone listening 1", "host 0: send"),
+        // It did not fit after all: the kernel has ended the copy, which offers itself, and not its source.
+        ("clone killed 1", "host 0: abandon, host 1: abandon"),
+        ("wait 5", "ask, host 1: receive 0.1 from 0.0 with 900"),
+        ("clone listening 1", "host 0: send"),
+        ("clone ready 0", "pins 0.1"),
+    ];
+    check_table(table, &steps);
+}
+
+#[test]
+fn a_copy_goes_rather_where_memory_has_not_run_out() {
+    let steps = [
+        ("0.0 resident 800", ""),
+        ("0.1 signal 9", "stream 0.1 lost, lost 0.1, view 1, host 2: receive 0.1 from 0.0 with 800"),
+        ("clone short 2", "host 0: abandon, host 2: abandon, 0.1 waits for memory"),
+        ("wait 5", "ask, host 1: receive 0.1 from 0.0 with 800"),
+    ];
+    check_table(recovering(&[2, 1]), &steps);
+}
+
 #[test]
 fn a_replica_that_can_never_be_copied_is_not_tried_again() {
     let mut table = recovering(&[2, 1]);

@@ -635,7 +635,7 @@ impl Job {
     fn clone_step(&mut self, host: u32, id: redrt_wire::clone::CloneId, order: CloneOrder) {
         let say = |job: &mut Self, step| job.host_says(host, FromDaemon::Clone { id, step });
         match order {
-            CloneOrder::Receive(newcomer) => {
+            CloneOrder::Receive { newcomer, .. } => {
                 self.clones.insert(id.0, (newcomer.replica, newcomer.source, host));
                 say(self, CloneStep::Listening(([127, 0, 0, 1], 9).into()));
             }
