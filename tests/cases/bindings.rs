@@ -33,12 +33,34 @@ fn processes_are_bound_to_cores() {
     assert_eq!(lists(&threads), [&all, &all], "{threads}");
 }
 
+/// How many processors a list names.
+fn count(list: &str) -> usize {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.parse::<usize>().expect("a number") - first.parse::<usize>().expect("a number") + 1
+    };
+    list.split(',').map(range).sum()
+}
+
 #[test]
-fn without_a_word_processes_are_not_bound() {
+fn processes_have_equal_shares_of_the_cores_if_nothing_is_said() {
+    let all = lists(&bound(1, &[])).concat();
     let ended = bound(2, &["--report-bindings"]);
-    let lists = lists(&ended);
-    assert_eq!(lists[0], lists[1], "{ended}");
     assert_eq!(ended.err.matches("binding: ").count(), 2, "{ended}");
+    let two = lists(&ended);
+    match count(&all) {
+        1 => assert_eq!(two, [&all, &all], "{ended}"),
+        // One of them may have more.
+        of_all => assert!(two.iter().map(|list| count(list)).sum::<usize>() == of_all && two[0] != two[1], "{ended}"),
+    }
+    // Nobody has a share where there are not enough, where it is not wanted, or where threads have places already.
+    let many = u32::try_from(count(&all)).expect("few") + 1;
+    let unbound: [(u32, &[&str]); 4] =
+        [(many, &[]), (2, &["--bind-to", "none"]), (2, &["-x", "OMP_PLACES=cores"]), (2, &["--spares", "1"])];
+    for (rank_count, options) in unbound {
+        let ended = bound(rank_count, options);
+        assert!(lists(&ended).iter().all(|list| *list == all), "{options:?}: {ended}");
+    }
 }
 
 /// What `redrun` says of a rankfile of these lines.
@@ -54,7 +76,7 @@ fn placed(lines: &str, rank_count: u32, options: &[&str], code: i32) -> Ended {
 fn a_rankfile_says_what_a_process_may_use() {
     let all = lists(&bound(1, &[])).concat();
     let one = lists(&bound(1, &["--bind-to", "core"])).concat();
-    let ended = placed("rank 1=localhost slot=0 # the first\n", 2, &[], 0);
+    let ended = placed("rank 1=localhost slot=0 # the first\n", 2, &["--bind-to", "none"], 0);
     let bindings: Vec<_> = ended.err.lines().filter(|line| line.contains("binding: ")).collect();
     let of = |replica: &str| bindings.iter().find(|line| line.contains(&format!(" {replica} on "))).copied();
     assert!(of("0.0").is_some_and(|line| line.ends_with(&format!(" {all}"))), "{ended}");

@@ -2,6 +2,10 @@
 //!
 //! What a rankfile says of a process is so. The others share what is left, or everything if nothing is.
 //!
+//! If nothing is said, each process has an equal share of the cores, side by side: two that wait for each other never
+//! have one core between them while another is idle, and threads of a process have its share. Where there is not even a
+//! hardware thread for each, processes are not bound: the kernel balances them.
+//!
 //! Processes that are bound to cores take as many each as they have threads, side by side; when there are not enough,
 //! those that come last share with the first. Processes that are bound to a socket or a node of the memory have all of
 //! it, and are spread evenly: the first ones share the first (`--map-by slot`), or they go round (`--map-by socket`,
@@ -135,6 +139,7 @@ fn places(topology: &Topology, binding: Binding, count: usize, threads: usize) -
     };
     let mut places = match binding.to {
         BindTo::None => return None,
+        BindTo::Share => shares(topology, count)?,
         BindTo::Core => cores(topology, binding.within, unit, count, threads.max(1)),
         BindTo::Socket => wholes(&numbered(|one| one.socket), binding.within, count),
         BindTo::Numa => wholes(&numbered(|one| one.numa), binding.within, count),
@@ -142,6 +147,14 @@ fn places(topology: &Topology, binding: Binding, count: usize, threads: usize) -
     places.iter_mut().for_each(|place| place.sort_unstable());
     // Nothing is known of a host without processors.
     places.iter().all(|place| !place.is_empty()).then_some(places)
+}
+
+/// Each process has as many cores as the others or one more; or hardware threads, where there are too few cores.
+fn shares(topology: &Topology, count: usize) -> Option<Vec<Vec<usize>>> {
+    let of = |unit: fn(&Processor) -> usize| Some(topology.groups(unit)).filter(|units| units.len() >= count);
+    let units = of(|one| one.core).or_else(|| of(|one| one.number))?;
+    let from = |process: usize| process * units.len() / count;
+    Some((0..count).map(|process| units[from(process)..from(process + 1)].concat()).collect())
 }
 
 /// Each process has one of these as a whole.
@@ -204,10 +217,20 @@ mod tests {
 
     #[test]
     fn processes_get_cores_sockets_and_nodes() {
-        use BindTo::{Core, None, Numa, Socket};
+        use BindTo::{Core, None, Numa, Share, Socket};
         let two = host(2, 1, 4, 1);
         let threaded = host(1, 1, 2, 2);
-        let table: [(&Topology, BindTo, Within, usize, usize, &str); 13] = [
+        let table: [(&Topology, BindTo, Within, usize, usize, &str); 22] = [
+            (&two, Share, Within::Fill, 1, 1, "0-7"),
+            (&two, Share, Within::Fill, 2, 1, "0-3 4-7"),
+            // Threads have the share of their process, however many they are.
+            (&two, Share, Within::Fill, 2, 99, "0-3 4-7"),
+            (&two, Share, Within::Fill, 3, 1, "0-1 2-4 5-7"),
+            (&two, Share, Within::Fill, 8, 1, "0 1 2 3 4 5 6 7"),
+            (&two, Share, Within::Fill, 9, 1, "none"),
+            (&threaded, Share, Within::Fill, 2, 1, "0,2 1,3"),
+            (&threaded, Share, Within::Fill, 3, 1, "0 2 1,3"),
+            (&threaded, Share, Within::Fill, 5, 1, "none"),
             (&two, None, Within::Fill, 2, 1, "none"),
             (&two, Core, Within::Fill, 3, 1, "0 1 2"),
             (&two, Core, Within::Fill, 3, 2, "0-1 2-3 4-5"),
@@ -257,6 +280,8 @@ mod tests {
         };
         assert_eq!(count(BindTo::None, 3, ""), [3, 3, 3]);
         assert_eq!(count(BindTo::Core, 3, ""), [1, 1, 1]);
+        assert_eq!(count(BindTo::Share, 3, ""), [1, 1, 1]);
+        assert_eq!(count(BindTo::Share, 9, ""), [9; 9]);
         assert_eq!(count(BindTo::Core, 9, ""), [2, 1, 1, 1, 1, 1, 1, 1, 2]);
         assert_eq!(count(BindTo::Socket, 3, ""), [2, 2, 1]);
         assert_eq!(count(BindTo::None, 3, "0:0"), [3, 3, 3], "who is not bound may go anywhere");
@@ -265,10 +290,12 @@ mod tests {
 
     #[test]
     fn what_a_rankfile_says_is_so_and_the_others_share_what_is_left() {
-        use BindTo::{Core, None, Socket};
+        use BindTo::{Core, None, Share, Socket};
         let two = host(2, 1, 4, 1);
         let threaded = host(2, 1, 2, 2);
-        let table: [(&Topology, BindTo, u32, &str, &str); 15] = [
+        let table: [(&Topology, BindTo, u32, &str, &str); 17] = [
+            (&two, Share, 3, "0=0-1", "0-1 2-4 5-7"),
+            (&two, Share, 2, "0=0", "0 1-7"),
             (&two, None, 3, "0=0 1=1-3 2=1:0", "0 1-3 4"),
             (&two, None, 1, "0=0:0-2,1:0", "0-2,4"),
             (&two, None, 1, "0=1:*", "4-7"),

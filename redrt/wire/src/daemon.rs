@@ -90,6 +90,8 @@ pub enum BindTo {
     /// To nothing.
     #[default]
     None,
+    /// To an equal share of the cores, where there are enough.
+    Share,
     /// To as many cores as they have threads.
     Core,
     /// To a socket.

@@ -224,8 +224,8 @@ pub struct Arguments {
     #[arg(long, visible_alias = "rf", value_name = "FILE", help_heading = "Hosts")]
     pub rankfile: Option<PathBuf>,
 
-    /// Which processors of its host a process may use: all (none), as many cores as OMP_NUM_THREADS says (core), those
-    /// of a socket, or those of a node of the memory
+    /// Which processors of its host a process may use: an equal share of the cores if there are enough for all (share),
+    /// all (none), as many cores as OMP_NUM_THREADS says (core), those of a socket, or those of a node of the memory
     #[arg(long = "bind-to", value_enum, default_value_t, value_name = "WHAT", help_heading = "Hosts")]
     pub bind_to: BindToChoice,
 

@@ -91,8 +91,10 @@ impl TypedValueParser for MapByParser {
 /// `--bind-to`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BindToChoice {
-    /// Let the system choose.
+    /// An equal share of the cores of its host, if there are enough for all.
     #[default]
+    Share,
+    /// Let the system choose.
     None,
     /// As many cores as OMP_NUM_THREADS says, or one.
     Core,
@@ -105,6 +107,7 @@ pub enum BindToChoice {
 impl From<BindToChoice> for BindTo {
     fn from(choice: BindToChoice) -> Self {
         match choice {
+            BindToChoice::Share => Self::Share,
             BindToChoice::None => Self::None,
             BindToChoice::Core => Self::Core,
             BindToChoice::Socket => Self::Socket,
@@ -216,7 +219,7 @@ fn binding(arguments: &Arguments) -> Result<Binding, UsageError> {
         MapByArgument::Choice(MapByChoice::Numa) => Within::Numa,
         MapByArgument::Choice(MapByChoice::Slot | MapByChoice::Node) | MapByArgument::Rankfile(_) => Within::Fill,
     };
-    if within != Within::Fill && to == BindTo::None {
+    if within != Within::Fill && matches!(to, BindTo::None | BindTo::Share) {
         return Err(wrong("--map-by socket and numa: say to what processes are bound (--bind-to core)".into()));
     }
     let gpus_per_process = arguments.gpus_per_process.unwrap_or(0);

@@ -46,12 +46,13 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     };
     map_by.into_iter().for_each(|what| option("--map-by", what.into()));
     let bound = match plan.binding.to {
-        BindTo::None => None,
-        BindTo::Core => Some("core"),
-        BindTo::Socket => Some("socket"),
-        BindTo::Numa => Some("numa"),
+        // The processes that spawn it have shared the cores among themselves.
+        BindTo::None | BindTo::Share => "none",
+        BindTo::Core => "core",
+        BindTo::Socket => "socket",
+        BindTo::Numa => "numa",
     };
-    options.extend(bound.map(|bound| ["--bind-to".into(), bound.into()]).into_iter().flatten());
+    options.extend(["--bind-to".into(), bound.into()]);
     let gpus = plan.binding.gpus_per_process;
     options.extend((gpus > 0).then(|| ["--gpus-per-process".into(), gpus.to_string().into()]).into_iter().flatten());
     options.extend(plan.secure.then(|| "--secure".into()));

@@ -26,7 +26,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
-use redrt_wire::daemon::{Abi, Application, Launch};
+use redrt_wire::daemon::{Abi, Application, BindTo, Binding, Launch};
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -132,10 +132,30 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         library_directory,
         preload,
         line_key,
-        places: places_of(&Topology::of_this_host(), launch.binding, &launch.slots, own, thread_count(launch))
+        places: places_of(&Topology::of_this_host(), binding_of(launch), &launch.slots, own, thread_count(launch))
             .context("--rankfile")?,
         gpus,
         own: own.to_vec(),
+    })
+}
+
+/// To what processes are bound. To no share of the cores of their first host where they may come to others, on which
+/// cores are shared out otherwise; nor where the user, or the batch system, has said how the cores are shared.
+fn binding_of(launch: &Launch) -> Binding {
+    let is_shared_out = || launch.applications.iter().any(|application| shares_cores_out(&application.environment));
+    match launch.binding.to {
+        BindTo::Share if launch.cloneable || is_shared_out() => Binding { to: BindTo::None, ..launch.binding },
+        _ => launch.binding,
+    }
+}
+
+/// Whether variables say which processors threads use, or that processes are not to be bound.
+fn shares_cores_out(environment: &[(OsString, OsString)]) -> bool {
+    environment.iter().any(|(name, value)| match name.to_str() {
+        Some("GOMP_CPU_AFFINITY" | "KMP_AFFINITY" | "OMP_PLACES") => !value.is_empty(),
+        Some("SLURM_CPU_BIND_TYPE") => value == "none",
+        Some("SLURM_OVERCOMMIT") => value == "1",
+        _ => false,
     })
 }
 
