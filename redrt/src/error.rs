@@ -18,6 +18,7 @@ struct Detail {
     code: c_int,
     message: Cow<'static, str>,
     scope: Option<Scope>,
+    is_unsupported: bool,
 }
 
 impl Error {
@@ -25,7 +26,21 @@ impl Error {
     #[must_use]
     #[cold]
     pub fn new(code: c_int, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Detail { code, message: message.into(), scope: None }))
+        Self(Box::new(Detail { code, message: message.into(), scope: None, is_unsupported: false }))
+    }
+
+    /// The call cannot be served in a job like this one, and could be in another. The message says which. The user is
+    /// told of it whatever the program does about the error.
+    #[must_use]
+    #[cold]
+    pub fn unsupported(code: c_int, message: &'static str) -> Self {
+        Self(Box::new(Detail { code, message: message.into(), scope: None, is_unsupported: true }))
+    }
+
+    /// Whether the call could be served in another job.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.0.is_unsupported
     }
 
     /// Uses the error handler of `scope` instead of that of the function's arguments: a request knows its communicator.

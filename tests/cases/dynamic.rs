@@ -98,7 +98,7 @@ fn replicas_are_refused_other_jobs_with_the_reason() {
     for way in ["all", "names", "join"] {
         let ended = job(2, &[way]).degree(2).run();
         assert!(ended.code.is_some_and(|code| code != 0), "{ended}");
-        let _ = ended.said("MPI_ERR_UNSUPPORTED_OPERATION").said("with redrun -r 1 without spares only");
+        let _ = ended.said("MPI_ERR_UNSUPPORTED_OPERATION").said("with redrun -r 1 without --spares and --pool only");
     }
 }
 

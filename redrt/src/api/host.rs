@@ -11,7 +11,8 @@ use crate::objects::host::{Host, TAG_MAX};
 use crate::objects::session;
 use crate::runtime;
 use crate::window;
-use redrt_wire::control::Welcome;
+use redrt_wire::control::{FromAgent, Welcome};
+use redrt_wire::event::Event;
 use std::ffi::c_int;
 use std::sync::Arc;
 
@@ -48,6 +49,18 @@ impl Host for InJob {
             format!("redrt: rank {} (replica {}) on {}", welcome.me.rank, welcome.me, welcome.host)
         } else {
             format!("redrt: rank {} on {}", welcome.me.rank, welcome.host)
+        }
+    }
+
+    fn unsupported(&self, function: &str, why: &str) {
+        match runtime::job().and_then(|job| job.control) {
+            // It is said once, however many say it. If the daemon is gone, so is the job.
+            Some(control) => {
+                let (function, why) = (function.to_owned(), why.to_owned());
+                let event = Event::Unsupported { replica: welcome().me, function, why };
+                let _ = control.send(&FromAgent::Event(event));
+            }
+            None => self.report(&format!("{}: {function}: {why}", self.identity())),
         }
     }
 

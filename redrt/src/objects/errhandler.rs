@@ -184,7 +184,11 @@ pub fn free(handle: ErrhandlerHandle) -> Result {
 pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
     let scope = error.scope_or(scope);
     let code = error.code();
-    match &*of_scope(scope) {
+    let errhandler = of_scope(scope);
+    if error.is_unsupported() && !matches!(*errhandler, Errhandler::Fatal | Errhandler::Abort) {
+        host::get().unsupported(function, error.message());
+    }
+    match &*errhandler {
         Errhandler::Return => code,
         Errhandler::Fatal | Errhandler::Abort => {
             let host = host::get();

@@ -30,6 +30,9 @@ pub trait Host: Send + Sync {
     /// Ends the processes that `scope` names (all, for anything but a communicator) with exit code `code`.
     fn abort(&self, scope: Scope, code: c_int) -> !;
 
+    /// The program has called what cannot be served here, and its error handler does not say so.
+    fn unsupported(&self, function: &str, why: &str);
+
     /// Shows one line to the user.
     fn report(&self, line: &str) {
         say(line);
@@ -113,6 +116,10 @@ impl Host for Alone {
 
     fn identity(&self) -> String {
         format!("redrt: process {} on {}", std::process::id(), self.processor_name())
+    }
+
+    fn unsupported(&self, function: &str, why: &str) {
+        self.report(&format!("{}: {function}: {why}", self.identity()));
     }
 
     fn abort(&self, _scope: Scope, code: c_int) -> ! {

@@ -96,8 +96,8 @@ fn check_verification(comm: &Comm) -> Result {
         job.welcome.world.is_replicated() && job.welcome.options.verification == Verification::Deferred
     });
     if is_deferred && comm.size() > 1 {
-        let message = "replicated windows need --verify strict";
-        return Err(Error::new(MPI_ERR_UNSUPPORTED_OPERATION, message));
+        let message = "windows of replicas are possible with redrun --verify strict only, which is the default";
+        return Err(Error::unsupported(MPI_ERR_UNSUPPORTED_OPERATION, message));
     }
     Ok(())
 }
@@ -242,9 +242,10 @@ fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furni
 
 fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     if runtime::job().is_some_and(|job| !job.may_share_memory()) && comm.size() > 1 {
-        let message = "ranks that are replicated, or saved by --checkpoint, share no memory: their processes may be on \
-                       different hosts (MPI_Comm_split_type puts each rank by itself)";
-        return Err(Error::new(MPI_ERR_RMA_SHARED, message));
+        let message = "ranks share memory with redrun -r 1 without --spares, --pool and --checkpoint only: elsewhere \
+                       their processes may be on different hosts. Run it so, or make windows over the communicators \
+                       that MPI_Comm_split_type makes for MPI_COMM_TYPE_SHARED, which have one rank each here";
+        return Err(Error::unsupported(MPI_ERR_RMA_SHARED, message));
     }
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };

@@ -233,6 +233,15 @@ pub enum Event {
         /// What was done, in words.
         fault: String,
     },
+    /// The program has called what cannot be in this job, and may hide that.
+    Unsupported {
+        /// Who.
+        replica: ReplicaId,
+        /// The function.
+        function: String,
+        /// Why, and what to do.
+        why: String,
+    },
 }
 
 /// What a process has compared in one communicator, since its start.

@@ -9,6 +9,9 @@ use redrt_wire::daemon::ToDaemon;
 use redrt_wire::event::{Action, Event};
 use std::time::Duration;
 
+/// More functions than MPI has that a job can lack.
+const UNSUPPORTED_MAX: usize = 64;
+
 impl Coordinator {
     pub(super) fn hear(&mut self, now: Duration, replica: ReplicaId, message: FromAgent) {
         if let Err(what) = self.check(replica, &message) {
@@ -54,6 +57,7 @@ impl Coordinator {
                 self.report(Report::Disputed(mismatch));
             }
             FromAgent::Event(Event::Path(path)) => self.paths_parted(now, replica, *path),
+            FromAgent::Event(event @ Event::Unsupported { .. }) => self.tell_unsupported(event),
             FromAgent::Event(mut event) => {
                 let (evidence, doubted) = match &mut event {
                     Event::Mismatch(mismatch) => (self.excerpts.compare(mismatch), self.doubt(mismatch)),
@@ -135,6 +139,13 @@ impl Coordinator {
         if !retired && !self.give_up_cases(now, |_| true) {
             let reason = EndReason::Stalled { stall, have_differed: self.have_differed };
             self.end(reason, Some(1), now + KILL_GRACE);
+        }
+    }
+    /// All ranks of a program call what this job does not have: that is told once.
+    fn tell_unsupported(&mut self, event: Event) {
+        let Event::Unsupported { function, .. } = &event else { return };
+        if self.unsupported.len() < UNSUPPORTED_MAX && self.unsupported.insert(function.clone()) {
+            self.report(Report::Event(event));
         }
     }
 }

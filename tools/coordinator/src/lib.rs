@@ -71,7 +71,7 @@ use scrub::ScrubWatch;
 use serde::{Deserialize, Serialize};
 use slowness::SlownessWatch;
 use stall::StallWatch;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 const SIGKILL: i32 = 9;
@@ -106,6 +106,8 @@ pub struct Coordinator {
     have_differed: bool,
     /// Payloads that nobody can judge.
     excerpts: evidence::Excerpts,
+    /// Functions of which it was said that this job does not have them.
+    unsupported: BTreeSet<String>,
     strikes: health::Strikes,
     doubts: health::Doubts,
     /// Absent where memory is not compared.
@@ -153,6 +155,7 @@ impl Coordinator {
             recovery: None,
             have_differed: false,
             excerpts: evidence::Excerpts::default(),
+            unsupported: BTreeSet::new(),
             strikes: health::Strikes::default(),
             doubts: health::Doubts::default(),
             scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, settings.world.rank_count())),

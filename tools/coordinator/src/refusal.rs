@@ -65,7 +65,11 @@ impl Coordinator {
                 named.collect()
             }
             FromAgent::Event(Event::Reconnected { replica, peer }) => vec![*replica, *peer],
-            FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],
+            FromAgent::Event(
+                Event::Divergence { replica, .. }
+                | Event::Injected { replica, .. }
+                | Event::Unsupported { replica, .. },
+            ) => vec![*replica],
             FromAgent::Hello
             | FromAgent::InStep
             | FromAgent::Quiet

@@ -94,6 +94,10 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
         Report::Event(Event::Mismatch(mismatch)) => (Severity::Warning, mismatch_line(mismatch, host)),
         Report::Event(Event::Evidence(evidence)) => (Severity::Warning, evidence_line(evidence)),
         Report::Event(Event::Path(path)) => (Severity::Warning, path::line(path, host)),
+        Report::Event(Event::Unsupported { replica, function, why }) => {
+            let rank = replica.rank;
+            (Severity::Warning, format!("rank {rank} on {}: {function} was refused: {why}", host(*replica)))
+        }
         Report::Event(Event::Divergence { replica, parting }) => {
             (Severity::Warning, format!("replica {replica} on {} diverged: {parting}", host(*replica)))
         }

@@ -89,6 +89,10 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             let what = parting.to_string();
             ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
         }
+        Report::Event(Event::Unsupported { replica, function, why }) => (
+            "unsupported",
+            json!({ "replica": replica.to_string(), "host": host(*replica), "function": function, "why": why }),
+        ),
         Report::Event(Event::Reconnected { replica, peer }) => {
             ("reconnected", json!({ "replica": replica.to_string(), "peer": peer.to_string() }))
         }

@@ -43,6 +43,13 @@ fn what_the_kernel_killed_for_want_of_memory_is_told_as_that() {
     );
 }
 
+#[test]
+fn a_function_that_a_job_does_not_have_is_told_with_the_reason() {
+    let (function, why) = ("MPI_Comm_spawn".into(), "with redrun -r 1 only".into());
+    let event = Event::Unsupported { replica: ReplicaId::new(3, 1), function, why };
+    assert_eq!(told(&Report::Event(event)), "rank 3 on h: MPI_Comm_spawn was refused: with redrun -r 1 only");
+}
+
 proptest! {
     /// Whatever an agent says happened can be told.
     #[test]

@@ -13,7 +13,7 @@ use crate::abi::{
 use crate::comm::connection;
 use crate::dynamic::port::{self, Awaited, Terms};
 use crate::dynamic::{self, redrun};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::handle::{CommHandle, InfoHandle};
 use crate::objects::info;
 use crate::{comm, fail, runtime};
@@ -25,10 +25,10 @@ use std::time::Duration;
 /// Refuses where replicas would have to agree on what another job does.
 fn check_plain() -> Result {
     if runtime::job().is_some_and(|job| job.welcome.world.is_replicated()) {
-        fail!(
+        return Err(Error::unsupported(
             MPI_ERR_UNSUPPORTED_OPERATION,
-            "starting or connecting to other processes is possible with redrun -r 1 without spares only"
-        );
+            "starting or connecting to other processes is possible with redrun -r 1 without --spares and --pool only",
+        ));
     }
     Ok(())
 }

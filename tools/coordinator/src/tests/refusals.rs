@@ -49,6 +49,29 @@ fn a_sender_of_rubbish_goes_if_its_rank_can_do_without_it() {
 }
 
 #[test]
+fn what_a_job_does_not_have_is_told_once_for_each_function() {
+    let mut table = StepTable::new(&[2, 2]);
+    let mut told = |replica: &str, function: &str| {
+        let replica = replica.parse().unwrap();
+        let event = Event::Unsupported { replica, function: function.into(), why: "-r 1".into() };
+        table.coordinator.handle(table.now, Input::Agent(replica, FromAgent::Event(event)));
+        let mut count = 0;
+        while let Some(output) = table.coordinator.poll_output() {
+            count += u32::from(matches!(output, Output::Report(Report::Event(Event::Unsupported { .. }))));
+        }
+        count
+    };
+    assert_eq!(
+        (told("0.0", "MPI_Comm_spawn"), told("0.1", "MPI_Comm_spawn"), told("1.0", "MPI_Comm_spawn")),
+        (1, 0, 0)
+    );
+    assert_eq!(told("1.1", "MPI_Win_allocate_shared"), 1);
+    // Nobody can fill the memory, or the terminal, with functions that there are not.
+    let count = (0..1000).map(|number| told("1.0", &number.to_string())).sum::<u32>();
+    assert!(count < 100, "{count}");
+}
+
+#[test]
 fn a_replica_that_lacks_descriptors_ends_alone_while_its_rank_has_another() {
     for degree in [2, 1] {
         let mut table = StepTable::new(&[2, degree]);
