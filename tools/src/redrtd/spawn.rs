@@ -401,10 +401,15 @@ fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u6
 /// Each signal does what the system does by default: what is ignored stays so beyond `exec`, and replicas on several
 /// hosts would differ by what ignores signals there.
 fn default_signals() {
-    for number in 1..=libc::SIGRTMAX() {
-        // Those that cannot be changed, and those that the C library keeps for itself, are refused.
-        // SAFETY: the default of a signal is no handler.
-        unsafe { libc::signal(number, libc::SIG_DFL) };
+    // The kernel's struct sigaction (rt_sigaction(2)): no handler, no flags, an empty mask. Not by the C library, which
+    // refuses the two signals that it keeps for itself, and a parent without that library may have ignored these too.
+    let (default, mask_bytes) = ([0_u64; 4], 8_usize);
+    for number in 1..=64 {
+        // Those that cannot be changed are refused.
+        // SAFETY: default is valid for reading and as long as the kernel's structure; the old one is not asked for.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), std::ptr::null_mut::<u64>(), mask_bytes)
+        };
     }
 }
 
