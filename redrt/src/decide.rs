@@ -5,7 +5,7 @@
 //! (design: output commit; `quiesce::decision`). Each outcome is asked for with a [`Question`]: what is asked, and
 //! where in the program. One that was decided for another question is not taken (`quiesce::path`).
 
-use crate::faults;
+use crate::faults::{self, Shown};
 use crate::mutation::{self, Mutation};
 use crate::runtime::threads;
 use quiesce::{Call, Outcome, Question, StreamId};
@@ -32,6 +32,9 @@ const AHEAD_OUTSIDE_MAX: u64 = 16;
 /// vain for a while.
 const ATTEMPT_PAUSE_NS_MIN: u64 = 100_000;
 const ATTEMPT_PAUSE_NS_MAX: u64 = 4_000_000;
+
+/// How late a clock is when that is injected.
+const FALSIFIED_BY_NS: u64 = 3_600_000_000_000;
 
 /// What is asked for: the kind of call, and digests of its arguments and of what it writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +143,8 @@ fn decide<T>(
     });
     if found.is_none() {
         cell.idle_poll();
+    } else if !wait && faults::is_falsified(Shown::Found) {
+        return None;
     }
     found
 }
@@ -258,7 +263,7 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
         return simply(wait, |engine| look(engine, source, tag));
     }
     let ask = Ask::new(if wait { Call::Probe } else { Call::TestMessage }, (context, source, tag, take));
-    decide(
+    let found = decide(
         engine::cell(),
         ask,
         wait,
@@ -270,7 +275,11 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
             Outcome::Message { source, tag } => look(engine, Some(*source), Some(tag.0)),
             other => mistaken(ask, other),
         },
-    )
+    );
+    if found.is_none() && !wait && !take && faults::is_falsified(Shown::NothingProbed) {
+        return Some(Probed { source: source.unwrap_or(0), tag: tag.unwrap_or(0), length: 0, message: 0 });
+    }
+    found
 }
 
 /// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`).
@@ -482,7 +491,8 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
 
 /// A clock, as the leader reads it; `here` reads this machine's.
 pub fn reading(clock: i32, here: impl Fn() -> u64) -> u64 {
-    if threads::is_in_callback() { tasks::hold(|| read(clock, here)) } else { read(clock, here) }
+    let ns = if threads::is_in_callback() { tasks::hold(|| read(clock, here)) } else { read(clock, here) };
+    if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns }
 }
 
 fn read(clock: i32, here: impl Fn() -> u64) -> u64 {

@@ -1,7 +1,9 @@
 //! Faults that `--inject` asks for, carried out at the n-th send of this process, the n-th message it receives, or its
 //! n-th change of a file.
 
+use crate::runtime::threads;
 use crate::{program_memory, runtime};
+use quiesce::Place;
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::{has_faults, set_has_faults};
 use redrt_transport::network::Source;
@@ -20,6 +22,8 @@ process_local! {
     static DECISIONS: AtomicU64 = AtomicU64::new(0);
     /// Pieces of files that it has read for its rank.
     static READS: AtomicU64 = AtomicU64::new(0);
+    /// Which of the faults that falsify an outcome have done so, by bit.
+    static FALSIFIED: AtomicU64 = AtomicU64::new(0);
     /// Which fault hits the next transmitted payload, -1 for none.
     static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
     /// Which fault hits the next payload that is kept, -1 for none.
@@ -206,6 +210,53 @@ pub fn after_read(bytes: &mut [u8]) {
         bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         report(asked, format!("bit {bit} of piece {number} flipped that was read from a file"));
     }
+}
+
+/// An outcome that the program is about to be given.
+pub enum Shown<'a> {
+    /// A test, or a probe that does not wait, has found something.
+    Found,
+    /// A probe that does not wait has found nothing.
+    NothingProbed,
+    /// A clock was read.
+    Clock,
+    /// These bytes were read from a file.
+    Read(&'a mut [u8]),
+}
+
+/// Whether the program is to be given something else instead of this outcome. Of what was read a bit has been flipped
+/// then.
+#[inline]
+pub fn is_falsified(shown: Shown<'_>) -> bool {
+    has_faults() && falsify(shown)
+}
+
+#[cold]
+fn falsify(shown: Shown<'_>) -> bool {
+    let Some(job) = runtime::job() else { return false };
+    let place = threads::place();
+    let is_due = |at: &usize, fault: &ProcessFault| {
+        let is_left = FALSIFIED.load(Ordering::Acquire) & 1 << (at % 64) == 0;
+        is_left
+            && place != Place::NOWHERE
+            && matches!(fault, ProcessFault::Falsify { call, .. } if *call <= place.calls)
+    };
+    let due = job.welcome.faults.iter().enumerate().find(|(at, fault)| is_due(at, fault));
+    let Some((at, fault @ ProcessFault::Falsify { bit, .. })) = due else { return false };
+    let what = match shown {
+        Shown::Read([]) => return false,
+        Shown::Read(bytes) => {
+            let bit = bit % (bytes.len() as u64 * 8);
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+            format!("bit {bit} of what the program has read from a file flipped")
+        }
+        Shown::Found => "a test has found nothing".to_owned(),
+        Shown::NothingProbed => "a probe has found a message".to_owned(),
+        Shown::Clock => "a clock is an hour late".to_owned(),
+    };
+    FALSIFIED.fetch_or(1 << (at % 64), Ordering::AcqRel);
+    report(*fault, format!("outcome falsified at MPI call {}: {what}", place.calls));
+    true
 }
 
 /// Counts something of `length` bytes, and finds the fault that is to hit it: that, the bit, and its number.

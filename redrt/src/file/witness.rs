@@ -12,7 +12,8 @@
 //! time of the last change) goes along, and only those compare who find the same one before and after. Times of change
 //! have the grain of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
 
-use crate::{faults, runtime};
+use crate::faults::{self, Shown};
+use crate::runtime;
 use redrt_engine as engine;
 use redrt_wire::event::Parting;
 use std::borrow::Borrow;
@@ -91,9 +92,22 @@ pub fn read<E>(file: &File, read: impl FnOnce() -> Result<Vec<u8>, E>) -> Result
     Ok(bytes)
 }
 
+/// What [`read()`] has read, as the program is given it; see [`compared`].
+pub fn confirmed<F: Borrow<File>>(
+    bytes: Vec<u8>,
+    is_anothers: bool,
+    name: impl Display,
+    open: impl FnOnce() -> io::Result<F>,
+    read: impl FnOnce(&File) -> io::Result<Vec<u8>>,
+) -> Vec<u8> {
+    let mut bytes = compared(bytes, is_anothers, name, open, read);
+    faults::is_falsified(Shown::Read(&mut bytes));
+    bytes
+}
+
 /// What [`read()`] has read, which a sibling compares with what it reads there itself. A difference is reported; all go
 /// on with what the leader has read. A file that this replica cannot open is not the same for it.
-pub fn confirmed<F: Borrow<File>>(
+fn compared<F: Borrow<File>>(
     mut bytes: Vec<u8>,
     is_anothers: bool,
     name: impl Display,

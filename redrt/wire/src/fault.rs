@@ -88,6 +88,15 @@ pub enum ProcessFault {
         /// Which bit.
         bit: u64,
     },
+    /// Falsify one outcome for the program, from its MPI call number `call` on: a test finds nothing, a probe finds a
+    /// message that is not there, a clock is an hour late, or bit `bit` (modulo its bits) flips in what it reads of a
+    /// file. The outcome as it was agreed on stays what it is.
+    Falsify {
+        /// Number of the MPI call of the thread, after which the next outcome is falsified.
+        call: u64,
+        /// Which bit.
+        bit: u64,
+    },
     /// Flip bit `bit` (modulo the payload's bits) of the payload that is kept to be sent again, after it has been sent.
     FlipLogged {
         /// Number of the send.

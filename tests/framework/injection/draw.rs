@@ -49,6 +49,7 @@ fn trial(degree: u16, place: FlipSite, program: Program, known: &Alone, random: 
         FlipSite::Flight => format!("wire:{target}"),
         FlipSite::Received => format!("recv:{target}"),
         FlipSite::Output => format!("stdout:{target}"),
+        FlipSite::Path => format!("path:{target}"),
         FlipSite::Log => {
             // The sibling before it, in whose stead this one is asked: what it sends is flipped on its way, or it dies
             // before it sends.

@@ -20,14 +20,24 @@ pub enum Fate {
     Missed,
     /// Another replica was accused, or something was reported though nothing was injected.
     False,
+    /// Two sound replicas of three did not save the job, or its output.
+    Lost,
     /// The job did not end, or left something behind.
     Hung,
 }
 
 impl Fate {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::NotInjected, Self::Detected, Self::Ended, Self::Masked, Self::Missed, Self::False, Self::Hung];
+    pub const ALL: [Self; 8] = [
+        Self::NotInjected,
+        Self::Detected,
+        Self::Ended,
+        Self::Masked,
+        Self::Missed,
+        Self::False,
+        Self::Lost,
+        Self::Hung,
+    ];
 
     /// Its name in records.
     #[must_use]
@@ -39,6 +49,7 @@ impl Fate {
             Self::Masked => "masked",
             Self::Missed => "missed",
             Self::False => "false",
+            Self::Lost => "lost",
             Self::Hung => "hung",
         }
     }
@@ -67,7 +78,7 @@ impl Record {
     /// Why the job is not as it should be, if it is not.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        matches!(self.fate, Fate::Missed | Fate::False | Fate::Hung)
+        matches!(self.fate, Fate::Missed | Fate::False | Fate::Lost | Fate::Hung)
             .then(|| format!("{}: {}", self.fate.name(), self.id))
     }
 
@@ -116,6 +127,8 @@ pub(super) fn judge(trial: &Trial, seed: u64, ended: &Ended, out: &str) -> Recor
         if facts.has_verdict() { Fate::False } else { Fate::NotInjected }
     } else if facts.accuses_another() {
         Fate::False
+    } else if facts.is_saved_by_majority() && !is_right_output {
+        Fate::Lost
     } else if detected {
         Fate::Detected
     } else if reached {
@@ -150,6 +163,7 @@ impl Facts<'_> {
                 FlipSite::Received => fault.contains("flipped in its buffer"),
                 FlipSite::Log => fault.contains("retention log"),
                 FlipSite::Output => fault.contains("standard output"),
+                FlipSite::Path => fault.contains("outcome falsified"),
             });
             is_flip && record["replica"] == self.culprit.as_str()
         })
@@ -178,7 +192,7 @@ impl Facts<'_> {
 
     fn has_verdict(&self) -> bool {
         let told = |event| self.ended.events(event).next().is_some();
-        self.verdicts().next().is_some() || told("output-mismatch") || told("divergence")
+        self.verdicts().next().is_some() || told("output-mismatch") || told("divergence") || told("path")
     }
 
     /// A verdict that is of this fault.
@@ -208,10 +222,15 @@ impl Facts<'_> {
         })
     }
 
-    /// A replica of the rank asked for something else than its leader: it has left its path.
+    /// A replica of the rank asked for something else than its siblings: it has left their path.
     fn has_strayed(&self) -> bool {
         let rank = format!("{}.", self.trial.target.0);
-        self.ended.events("divergence").any(|record| record["replica"].as_str().is_some_and(|it| it.starts_with(&rank)))
+        let is_of_rank = |record: &Value| record["replica"].as_str().is_some_and(|it| it.starts_with(&rank));
+        let is_of_path = |record: &Value| match self.trial.can_name() {
+            true => names(&record["culprits"]).any(|name| name == self.culprit),
+            false => record["rank"] == self.trial.target.0,
+        };
+        self.ended.events("divergence").any(is_of_rank) || self.ended.events("path").any(is_of_path)
     }
 
     /// Somebody else is accused by a majority. In deferred mode those who used something wrong before its verdict are
@@ -219,12 +238,19 @@ impl Facts<'_> {
     fn accuses_another(&self) -> bool {
         let is_certain = self.trial.can_name() && !self.trial.is_deferred();
         let is_other = |value: &Value| value.as_str().is_some_and(|name| name != self.culprit);
+        // Where nobody dies besides, none but the wrong one has a reason to be lost.
+        let is_alone = !self.trial.fault.contains("kill:");
+        let is_wrongly_retired =
+            |record: &Value| (is_alone || record["reason"] == "outvoted") && is_other(&record["replica"]);
         is_certain
             && (self.verdicts().chain(self.ended.events("output-mismatch")).any(|record| is_other(&record["culprit"]))
-                || self
-                    .ended
-                    .events("retired")
-                    .any(|record| record["reason"] == "outvoted" && is_other(&record["replica"])))
+                || self.ended.events("path").any(|record| names(&record["culprits"]).any(|name| name != self.culprit))
+                || self.ended.events("retired").any(is_wrongly_retired))
+    }
+
+    /// One replica of three was wrong, and no other was touched.
+    fn is_saved_by_majority(&self) -> bool {
+        self.trial.degree > 2 && !self.trial.is_deferred() && !self.trial.fault.contains(',')
     }
 
     /// A replica ended though nobody meant it to, or the job did not end well.
@@ -233,6 +259,11 @@ impl Facts<'_> {
         let lost = self.ended.summary["lost"].as_array().map_or(0, Vec::len);
         lost > usize::from(killed) || self.ended.code != Some(0)
     }
+}
+
+/// The strings of a list.
+fn names(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 #[cfg(test)]

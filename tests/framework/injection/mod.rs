@@ -43,11 +43,14 @@ pub enum FlipSite {
     Log,
     /// In a line of standard output.
     Output,
+    /// In an outcome that the program is given: a test, a probe, a clock, what is read of a file.
+    Path,
 }
 
 impl FlipSite {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Payload, Self::Heap, Self::Flight, Self::Received, Self::Log, Self::Output];
+    pub const ALL: [Self; 7] =
+        [Self::Payload, Self::Heap, Self::Flight, Self::Received, Self::Log, Self::Output, Self::Path];
 
     /// Its name in records and tables.
     #[must_use]
@@ -59,6 +62,7 @@ impl FlipSite {
             Self::Received => "received buffer",
             Self::Log => "retention log",
             Self::Output => "standard output",
+            Self::Path => "outcome",
         }
     }
 

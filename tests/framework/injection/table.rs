@@ -18,7 +18,7 @@ pub struct Calm {
 /// A column: its heading, and which records it counts.
 type Column = (&'static str, fn(&Record) -> bool);
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     ("injected", |one| one.fate != Fate::NotInjected),
     ("reached a message", |one| one.reached),
     ("detected", |one| one.fate == Fate::Detected),
@@ -28,6 +28,7 @@ const COLUMNS: [Column; 10] = [
     ("masked", |one| one.fate == Fate::Masked),
     ("missed", |one| one.fate == Fate::Missed),
     ("false", |one| one.fate == Fate::False),
+    ("lost", |one| one.fate == Fate::Lost),
     ("hung", |one| one.fate == Fate::Hung),
 ];
 
@@ -118,9 +119,9 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "| 2 | retention log | 2 | 2 | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0 |",
-                "| 3 | heap and static data | 1 | 0 | 0 | 0 | 0 | 0 | 1 | 0 | 0 | 0 |",
-                "|  | all | 3 | 2 | 1 | 0 | 0 | 0 | 1 | 1 | 0 | 0 |",
+                "| 2 | retention log | 2 | 2 | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0 | 0 |",
+                "| 3 | heap and static data | 1 | 0 | 0 | 0 | 0 | 0 | 1 | 0 | 0 | 0 | 0 |",
+                "|  | all | 3 | 2 | 1 | 0 | 0 | 0 | 1 | 1 | 0 | 0 | 0 |",
             ]
         );
     }

@@ -47,6 +47,7 @@ impl std::fmt::Display for Fault {
                 ProcessFault::FlipRead { read, .. } => at_send(f, "read", replica, read),
                 ProcessFault::FlipLogged { send, .. } => at_send(f, "log", replica, send),
                 ProcessFault::FlipOutput { line, .. } => at_send(f, "stdout", replica, line),
+                ProcessFault::Falsify { call, .. } => at_send(f, "path", replica, call),
                 ProcessFault::Reset { send, peer } => write!(f, "reset:{replica}-{peer}@#{send}"),
                 ProcessFault::Sick { host, period } => write!(f, "sick:{host}:{period}"),
             },
@@ -59,7 +60,7 @@ impl std::fmt::Display for Fault {
 pub enum FaultError {
     /// No such fault.
     #[error(
-        "unknown fault: expected kill, flip, wire, heap, recv, log, decision, read, clone, stdout, reset, sick or random"
+        "unknown fault: expected kill, flip, wire, heap, recv, log, decision, read, path, clone, stdout, reset, sick or random"
     )]
     Kind,
     /// Not of the right form.
@@ -74,7 +75,7 @@ pub enum FaultError {
 }
 
 const KILL_FORM: &str = "kill:V.I@#K, kill:V.I@file#K or kill:V.I@SECONDSs";
-const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv, log, decision, read or clone in its place";
+const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv, log, decision, read, path or clone in its place";
 const STDOUT_FORM: &str = "stdout:V.I@#K, K being the number of a line";
 const RESET_FORM: &str = "reset:V.I-W.J@#K";
 const SICK_FORM: &str = "sick:HOST:N, for one message in N";
@@ -112,7 +113,7 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
     let (kind, rest) = text.split_once(':').ok_or(FaultError::Kind)?;
     let form = match kind {
         "kill" => KILL_FORM,
-        "flip" | "wire" | "heap" | "recv" | "log" | "decision" | "read" | "clone" => FLIP_FORM,
+        "flip" | "wire" | "heap" | "recv" | "log" | "decision" | "read" | "path" | "clone" => FLIP_FORM,
         "stdout" => STDOUT_FORM,
         "reset" => return parse_reset(rest, world),
         "random" => return parse_random(rest).map(Fault::Random),
@@ -149,6 +150,7 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
         "decision" => ProcessFault::FlipDecision { frame: send, bit },
         "clone" => ProcessFault::FlipClone { clone: send, bit },
         "read" => ProcessFault::FlipRead { read: send, bit },
+        "path" => ProcessFault::Falsify { call: send, bit },
         "recv" => ProcessFault::FlipReceived { message: send, bit },
         "stdout" => ProcessFault::FlipOutput { line: send, bit },
         _ => ProcessFault::FlipLogged { send, bit },
@@ -226,6 +228,7 @@ mod tests {
             ("log:1.5@#3", "no replica 1.5"),
             ("decision:1.0@2s", "decision"),
             ("read:1.0@#0", "read"),
+            ("path:1.0@#0", "path"),
             ("clone:1.0", "clone"),
             ("stdout:1.0@2s", "stdout:V.I@#K"),
             ("stdout:1.0@#0", "stdout:V.I@#K"),

@@ -105,6 +105,20 @@ fn a_line_that_is_printed_wrong_must_be_told() {
 }
 
 #[test]
+fn another_path_is_told_with_the_one_who_took_it_and_two_of_three_save_the_job() {
+    let (two, three) = (trial(FlipSite::Path, 2, "path:1.0@#2", &[]), trial(FlipSite::Path, 3, "path:1.0@#2", &[]));
+    let fault = injected("outcome falsified at MPI call 2: a clock is an hour late");
+    let path = |culprits: &[&str]| json!({ "event": "path", "rank": 1, "culprits": culprits });
+    let judged = |trial: &Trial, out: &str, audit: &[Value]| fate(trial, &ended(out, 0, sums(5, Some(5)), audit)).0;
+    assert_eq!(judged(&three, "right\n", &[fault.clone(), path(&["1.0"])]), Fate::Detected);
+    assert_eq!(judged(&three, "right\n", &[fault.clone(), path(&["1.1"])]), Fate::False);
+    assert_eq!(judged(&three, "wrong\n", &[fault.clone(), path(&["1.0"])]), Fate::Lost);
+    assert_eq!(judged(&two, "wrong\n", &[fault.clone(), path(&[])]), Fate::Detected);
+    let retired = json!({ "event": "retired", "replica": "1.1", "reason": "diverged" });
+    assert_eq!(judged(&three, "right\n", &[fault, path(&["1.0"]), retired]), Fate::False);
+}
+
+#[test]
 fn what_makes_somebody_ask_for_the_log_does_not_count_as_its_detection() {
     let log = trial(FlipSite::Log, 2, "log:1.0@#2,wire:1.1@#2", &[]);
     let flip = injected("bit 3 of a payload of 8 bytes flipped in the retention log");
