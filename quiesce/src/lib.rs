@@ -33,5 +33,5 @@ pub use frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Outb
 pub use mutation::Mutation;
 pub use outcome::{Call, Decided, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
 pub use path::{Claim, PathFinding, PathReport};
-pub use replica::{Config, Counters, Replica, Verification};
+pub use replica::{Config, Counters, MAJORITY_DEGREE, Replica, Verification};
 pub use view::{Protocol, Service};

@@ -35,6 +35,7 @@ use crate::hashable_map::{ChannelKey, Channels};
 use crate::mutation::Mutation;
 use crate::outcome::{DecisionKey, Outcome, Question, StreamId};
 use crate::view::{Protocol, Service, service};
+pub use paths::MAJORITY_DEGREE;
 use paths::Paths;
 use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;

@@ -25,7 +25,7 @@ use crate::path::{Claim, Judged, PathFinding, PathReport, Statement, judge};
 use redrt_types::{Kinship, ReplicaId, ReplicaIndex, ReplicaSet};
 
 /// From this degree on a majority can outvote one.
-const MAJORITY_DEGREE: u16 = 3;
+pub const MAJORITY_DEGREE: u16 = 3;
 
 /// Streams that one sibling has spoken of: one for each of its threads.
 const CLAIMS_MAX: usize = 1 << 12;
@@ -143,6 +143,18 @@ impl Replica {
     #[must_use]
     pub fn fits(&self, key: DecisionKey, question: Question) -> Option<bool> {
         self.decisions.decided(key).map(|decided| decided.question == self.decisions.compared(key, &question))
+    }
+
+    /// The leader that decided an outcome, if it is known.
+    #[must_use]
+    pub fn author(&self, key: DecisionKey) -> Option<ReplicaIndex> {
+        self.decisions.decided(key).map(|decided| decided.by)
+    }
+
+    /// Replicas of the own rank that the job has when all live.
+    #[must_use]
+    pub fn degree(&self) -> u16 {
+        self.world.degree(self.me.rank)
     }
 
     /// Takes an outcome, whatever it was decided for: for readings of clocks in programs with threads, whose replicas
@@ -394,7 +406,7 @@ impl Replica {
             }
         }
         if let Some(question) = self.paths.asks(key).or_else(|| self.sent(key))
-            && claim != Claim::Asks(question)
+            && (claim != Claim::Asks(question) || decided.is_some())
             && self.said(key) != Some(Claim::Asks(question))
         {
             self.say(key, Claim::Asks(question), None);

@@ -479,8 +479,8 @@ impl Cell {
     fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
         while engine.joining.is_closed() {
             engine = if self.sleeper.is_simulated() {
-                // A process that is lost here drops what it has on its way out, and nobody opens the gate for it.
-                if std::thread::panicking() {
+                // A process that is lost here drops what it has, and nobody opens the gate for it.
+                if std::thread::panicking() || redrt_process::simulation::is_over() {
                     return engine;
                 }
                 drop(engine);

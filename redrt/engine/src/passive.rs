@@ -64,7 +64,9 @@ impl Engine {
         // What is posted on a board is there at once; but that the program has come further must show.
         let (sent_bytes, received_bytes) = (sent_bytes + self.meetings.count(), received_bytes + self.meetings.count());
         let (waits_for, awaits_leader) = self.waits_for();
-        Some(Passive { view, sent_bytes, received_bytes, waits_for, awaits_leader })
+        let is_counted = self.replication.as_ref().is_some_and(|replication| replication.counts_calls());
+        let places = if is_counted { self.runtime.places() } else { 0 };
+        Some(Passive { view, sent_bytes, received_bytes, places, waits_for, awaits_leader })
     }
 
     /// The oldest operations that are not complete, in words, and whether it is its leader alone that it waits for.

@@ -101,7 +101,7 @@ impl Patience {
     /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
     pub fn is_over(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
         let StreamId::Thread(thread) = stream else { return true };
-        if *self.is_voted.get_or_insert_with(|| engine.votes_on_readings()) {
+        if *self.is_voted.get_or_insert_with(|| engine.votes_on_readings(stream)) {
             return false;
         }
         if engine.readings.diverged.contains(&stream) {
@@ -140,8 +140,12 @@ impl Patience {
 impl Engine {
     /// Whether readings of clocks are compared as all other outcomes are. Threads that contend for a lock read clocks
     /// at moments of their own.
-    fn votes_on_readings(&mut self) -> bool {
-        self.replication().has_majority() && self.runtime.has_one_thread()
+    ///
+    /// A lost leader's decisions stay in question: one of two siblings may have come to them while three replicas
+    /// lived, and the other comes now.
+    fn votes_on_readings(&mut self, stream: StreamId) -> bool {
+        let replication = self.replication();
+        (replication.has_majority() || replication.follows_lost_leader(stream)) && self.runtime.has_one_thread()
     }
 
     fn reading_of(&mut self, stream: StreamId, clock: i32) -> Question {
@@ -153,7 +157,7 @@ impl Engine {
         let question = self.reading_of(stream, clock);
         match self.replication().fits(stream, question) {
             Some(true) => {}
-            Some(false) if self.votes_on_readings() => {}
+            Some(false) if self.votes_on_readings(stream) => {}
             Some(false) if self.has_reading(stream, clock) => {
                 let Some(Outcome::Clock { ns, .. }) = self.replication().take(stream) else { return Reading::Missing };
                 self.carry_out();
@@ -194,7 +198,8 @@ impl Engine {
     /// Passes over readings that the leader made and this process did not.
     pub fn skip_readings(&mut self, stream: StreamId) {
         loop {
-            if !matches!(self.replication().peek(stream), Some(Outcome::Clock { .. })) || self.votes_on_readings() {
+            if !matches!(self.replication().peek(stream), Some(Outcome::Clock { .. })) || self.votes_on_readings(stream)
+            {
                 return;
             }
             self.pass_outcome(stream);

@@ -42,6 +42,9 @@ pub trait Runtime: Sync {
     /// Where in the program the thread of this number is.
     fn place_of(&self, thread: u64) -> Place;
 
+    /// A digest of where the program's threads are, the same in replicas whose threads are at the same calls.
+    fn places(&self) -> u64;
+
     /// Whether the program has no other thread than the main one, as far as that can be known.
     fn has_one_thread(&self) -> bool;
 

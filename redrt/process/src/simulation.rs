@@ -15,6 +15,8 @@ pub struct Simulation {
     pub say: fn(&dyn Display) -> bool,
     /// The process may be lost here, and others may run first if it may pause.
     pub step: fn(bool),
+    /// Whether the process has ended, and the calling thread drops what it had.
+    pub is_over: fn() -> bool,
     /// Ends the process.
     pub end: fn(),
     /// The program gets this signal, at this call.
@@ -59,6 +61,16 @@ pub fn say(line: &dyn Display) -> bool {
         return (simulation.say)(line);
     }
     let _ = line;
+    false
+}
+
+/// Whether a simulated process has ended, and the calling thread drops what it had.
+#[inline(always)]
+pub fn is_over() -> bool {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(simulation) = SIMULATION.get() {
+        return (simulation.is_over)();
+    }
     false
 }
 

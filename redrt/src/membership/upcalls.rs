@@ -67,6 +67,10 @@ impl Runtime for Process {
         threads::place_of(thread)
     }
 
+    fn places(&self) -> u64 {
+        threads::places()
+    }
+
     fn calls_of(&self, thread: u64) -> u64 {
         threads::calls_of(thread)
     }

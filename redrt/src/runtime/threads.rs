@@ -12,8 +12,10 @@ use quiesce::{Place, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_process::simulation;
 use redrt_wire::profile::CallKind;
+use rustc_hash::FxHasher;
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::hash::{Hash, Hasher};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -384,6 +386,16 @@ pub fn place_of(number: u64) -> Place {
     let threads = threads();
     let thread = threads.iter().rev().find(|thread| thread.number == number);
     thread.map_or(Place { thread: number, calls: 0, kind: 0 }, |thread| thread.place())
+}
+
+/// A digest of where all threads are that have not ended.
+pub fn places() -> u64 {
+    let mut places: Vec<_> = threads().iter().map(|thread| thread.place()).collect();
+    places.retain(|place| place.calls > 0 && place.calls < u64::MAX);
+    places.sort_unstable_by_key(|place| place.thread);
+    let mut hasher = FxHasher::default();
+    places.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// How many MPI calls the thread of this number has begun; 0 when none is known, `u64::MAX` when it has ended.

@@ -4,7 +4,7 @@ use super::world::{self, World};
 use redrt_process::Process;
 use redrt_types::ProcessIndex;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -97,6 +97,16 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
+thread_local! {
+    /// What an ended process had is dropped.
+    static IS_OVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what an ended process had is dropped.
+pub fn is_over() -> bool {
+    IS_OVER.get()
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -186,7 +196,9 @@ impl Drop for Actor {
         // It has unwound, however it ended.
         let _ = thread.join();
         // What it has may ask for other things that it has, as it is dropped.
+        IS_OVER.set(true);
         self.act(|| self.process.clear());
+        IS_OVER.set(false);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Mutation;
 use super::actor::{Actor, End, Pause, Pinned};
+use super::leaving::{Leaves, Waves};
 use super::network::{NAME, Receiving, Simulated};
 use super::program::{self, Kind};
 use super::signals;
@@ -15,7 +16,7 @@ use crate::runtime::control::Control;
 use quiesce::sim::random::{Random, mix};
 use redrt_engine as engine;
 use redrt_transport::network::{Incoming, Network, Opened};
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View};
 use redrt_wire::card::{Card, Endpoint};
 use redrt_wire::control::{FromAgent, Options as JobOptions, Protocol, ToAgent, Transport, Verification, Welcome};
 use redrt_wire::dynamic::{Origin, Request};
@@ -36,6 +37,8 @@ pub struct Options {
     pub is_undisturbed: bool,
     /// Is called with each thing that happens.
     pub trace: Option<fn(&str)>,
+    /// The program of one process leaves the path of its siblings.
+    pub leaves: bool,
     /// A bug in every process.
     pub mutation: Option<Mutation>,
 }
@@ -59,6 +62,10 @@ pub struct Summary {
     pub returns: u64,
     /// Signals that programs got.
     pub signals: u64,
+    /// Processes that left the path of their siblings.
+    pub left: u64,
+    /// 1 if nobody could say who was right, or nobody was left who was: the run ended there.
+    pub open: u64,
     /// Ranks.
     pub rank_count: u32,
     /// Replicas of each.
@@ -67,14 +74,16 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, events, losses, breaks, parts, lines, returns, signals, rank_count, degree } = self;
+        let Self { kind, events, losses, breaks, parts, lines, returns, signals, left, open, rank_count, degree } =
+            self;
         let kind = kind.map(|kind| format!("{kind:?}")).unwrap_or_default();
         write!(
             f,
             "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken, \
              {parts} hosts parted, "
         )?;
-        write!(f, "{lines} lines, {returns} returns, {signals} signals")
+        write!(f, "{lines} lines, {returns} returns, {signals} signals, {left} left the path")?;
+        if *open > 0 { write!(f, ", left open") } else { Ok(()) }
     }
 }
 
@@ -104,6 +113,9 @@ impl std::error::Error for Failure {}
 
 /// More events than any run needs.
 const EVENTS_MAX: u64 = 2_000_000;
+/// After so many events a process that has left the path of its siblings, and is still there, stands still while others
+/// poll for what it does not send.
+const EVENTS_LAGGING: u64 = 200_000;
 /// A longer time than any run needs. Those that wait look again once in a minute.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
@@ -139,6 +151,11 @@ pub(super) struct SimulatedJob {
     /// Processes that wait for a line, and the numbers of their questions.
     pub(super) askers: Vec<(ProcessIndex, u64)>,
     pub(super) signal_count: u64,
+    /// Which process leaves the path of its siblings, if one does.
+    pub(super) leaves: Option<Leaves>,
+    pub(super) waves: Waves,
+    /// Replicas have parted, and nobody knows who is right.
+    pub(super) is_undecided: bool,
     pub(super) summary: Summary,
     pub(super) mutation: Option<Mutation>,
 }
@@ -152,7 +169,10 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let mut random = Random::new(mix(seed ^ 0x6c69_6272_6172_7921));
     let degree = options.degree.unwrap_or_else(|| random.pick(&[1, 2, 2, 3]));
     let rank_count = options.rank_count.unwrap_or_else(|| random.pick(&[1, 2, 2, 3, 3, 4, 5]));
-    let kind = options.kind.unwrap_or_else(|| random.pick(&Kind::ALL));
+    let mut kind = options.kind.unwrap_or_else(|| random.pick(&Kind::ALL));
+    if options.leaves && matches!(kind, Kind::Windows | Kind::Mixed) && options.kind.is_none() {
+        kind = Kind::Polls;
+    }
     let plan = program::Plan { seed: random.number(), kind };
     let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
     let lines = if options.is_undisturbed || random.chance(50) { 0 } else { 1 + random.below(3) };
@@ -160,11 +180,15 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let parts = !options.is_undisturbed && degree > 1 && lines == 0 && random.chance(70);
     redrt_process::simulation::install(&super::SIMULATION);
     let _pinned = Pinned::here();
-    let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, options);
+    let leaves = (options.leaves && degree > 1).then(|| Leaves::any(seed, rank_count * u32::from(degree), rank_count));
+    let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, (options, leaves));
     job.plan_faults(losses, breaks, parts);
     job.plan_lines(lines);
     if degree > 1 {
         job.plan_signals(seed);
+    }
+    if leaves.is_some() {
+        job.plan_looks();
     }
     let result = job.run();
     world::leave();
@@ -177,13 +201,14 @@ impl SimulatedJob {
         (rank_count, degree): (u32, u16),
         plan: program::Plan,
         takes_lines: bool,
-        options: &Options,
+        (options, leaves): (&Options, Option<Leaves>),
     ) -> Self {
         let mutation = options.mutation;
         let mut random = random;
         let protocol = random.pick(&[Protocol::Hash, Protocol::Hash, Protocol::AllToAll]);
         // Replicated windows need the strict one.
-        let is_strict = matches!(plan.kind, Kind::Windows | Kind::Mixed) || random.chance(70);
+        // A payload that is used before its verdict is another chapter.
+        let is_strict = matches!(plan.kind, Kind::Windows | Kind::Mixed) || random.chance(70) || leaves.is_some();
         let verification = if is_strict { Verification::Strict } else { Verification::Deferred };
         let compared = (protocol, verification);
         let shape = redrt_types::World::uniform(rank_count, degree);
@@ -199,8 +224,10 @@ impl SimulatedJob {
         };
         let cards: Vec<_> = (0..shape.process_count()).map(|process| card(ProcessIndex(process))).collect();
         let member = |replica: ReplicaId| {
-            let (cards, welcome, at) =
-                (cards.clone(), welcome(&shape, &view, replica, compared, takes_lines), shape.process(replica));
+            let at = shape.process(replica);
+            let faults = leaves.map(|leaves| leaves.faults(at)).unwrap_or_default();
+            let welcome = Welcome { faults, ..welcome(&shape, &view, replica, compared, takes_lines) };
+            let cards = cards.clone();
             let begin = move || {
                 let network: Arc<dyn Network> = Arc::new(Simulated);
                 SIMULATED.get_or_init(|| network);
@@ -213,6 +240,9 @@ impl SimulatedJob {
                 init_simulated(welcome, cards, Control::simulated(Box::new(hear)));
                 // Nobody begins before all have their places.
                 super::actor::sleep(None);
+                if let Some(leaves) = leaves {
+                    leaves.begin(at);
+                }
                 let mut output = program::run(plan, replica.rank.0, rank_count);
                 output.extend(signals::raised());
                 output
@@ -240,6 +270,9 @@ impl SimulatedJob {
             takes_lines,
             askers: Vec::new(),
             signal_count: 0,
+            leaves,
+            waves: Waves::default(),
+            is_undecided: false,
             summary,
             mutation,
         }
@@ -301,19 +334,30 @@ impl SimulatedJob {
                 return Err(Wrong::Endless { state: self.state() });
             }
             self.world().say(|| format!("{event:?}"));
+            if self.summary.events == EVENTS_LAGGING {
+                self.lose_laggards();
+            }
             self.happen(event)?;
             let told = std::mem::take(&mut self.world().told);
             for (process, message) in told {
                 self.hear(process, message)?;
             }
+            if self.is_open() {
+                break;
+            }
         }
-        self.compare()?;
+        self.summary.open = self.is_open().into();
+        let left_count = self.world().left.len() as u64;
+        self.summary.left = left_count;
+        if self.summary.open == 0 {
+            self.compare()?;
+        }
         let raised_count = self.world().raised_count;
         self.summary.signals = raised_count;
         Ok(self.summary)
     }
 
-    fn state(&self) -> String {
+    pub(super) fn state(&self) -> String {
         let say = |member: &Member| {
             let what = match (&member.output, member.is_lost, member.finalizing) {
                 (_, true, _) => "lost".into(),
@@ -324,7 +368,8 @@ impl SimulatedJob {
                     let taken = member.actor.act(|| engine::cell().lock().statistics().decisions);
                     let passive = member.actor.act(|| engine::cell().passive(1, &self.view));
                     let waits_for = passive.map_or("nothing".into(), |passive| passive.waits_for.join(", "));
-                    format!("in its program after {taken} decisions, waits for {waits_for}")
+                    let calls = member.actor.act(|| runtime::threads::place_of(0).calls);
+                    format!("at call {calls} after {taken} decisions, waits for {waits_for}")
                 }
             };
             format!(" {} {what};", member.replica)
@@ -457,7 +502,8 @@ impl SimulatedJob {
         member.is_due = false;
         member.sleeps += 1;
         let sleeps = member.sleeps;
-        match member.actor.run() {
+        let pause = member.actor.run();
+        match pause {
             Pause::Asleep(until) => {
                 if let Some(until) = until {
                     let mut world = self.world();
@@ -468,8 +514,10 @@ impl SimulatedJob {
             }
             Pause::Ended(End::Done(output)) => member.output = Some(output),
             Pause::Ended(End::Lost) => self.gone(process),
+            // Its program, or the library in it, has noticed that something is wrong.
+            Pause::Ended(End::Panicked(_)) if self.has_left(process) || self.has_reason(process) => self.gone(process),
             Pause::Ended(End::Panicked(why)) => {
-                let replica = member.replica;
+                let replica = self.member(process).replica;
                 let world = self.world();
                 let told = world.told.iter().map(|(_, message)| format!("{message:?}"));
                 let said = told.chain(world.lines.iter().cloned()).collect();
@@ -517,6 +565,7 @@ impl SimulatedJob {
     /// What a process tells its daemon.
     fn hear(&mut self, process: ProcessIndex, message: FromAgent) -> Result<(), Wrong> {
         let replica = self.member(process).replica;
+        let Some(message) = self.hear_of_paths(process, message)? else { return Ok(()) };
         match message {
             FromAgent::Finalizing { view, .. } => {
                 self.member(process).finalizing = Some(view);
@@ -553,11 +602,12 @@ impl SimulatedJob {
     /// `redrun` asks all processes whether they wait, and goes on to while some do not hear each other.
     fn ask_all(&mut self) {
         let victims: Vec<_> = self.world().parted.iter().map(|parted| parted.victim).collect();
-        if victims.into_iter().all(|victim| self.member(victim).is_lost) {
+        if !self.may_leave() && victims.into_iter().all(|victim| self.member(victim).is_lost) {
             return;
         }
+        let wave = self.next_wave();
         for number in 0..self.members.len() {
-            self.tell(ProcessIndex(number as u32), ToAgent::Ask { wave: 1 });
+            self.tell(ProcessIndex(number as u32), ToAgent::Ask { wave });
         }
         let mut world = self.world();
         let at_ns = world.now_ns + world.random.number() % LOOK_NS_MAX;
@@ -571,8 +621,11 @@ impl SimulatedJob {
     /// Replicas of a rank have the same results.
     fn compare(&self) -> Result<(), Wrong> {
         for rank in 0..self.summary.rank_count {
-            let of_rank = |member: &&Member| member.replica.rank == VirtualRank(rank) && !member.is_lost;
-            let mut outputs = self.members.iter().filter(of_rank).filter_map(|member| member.output.as_ref());
+            let is_sound = |(at, member): &(usize, &Member)| {
+                member.replica.rank.0 == rank && !member.is_lost && !self.has_left(ProcessIndex(*at as u32))
+            };
+            let sound = self.members.iter().enumerate().filter(is_sound);
+            let mut outputs = sound.filter_map(|(_, member)| member.output.as_ref());
             let first = outputs.next();
             if outputs.any(|output| Some(output) != first) {
                 return Err(Wrong::Results { rank });

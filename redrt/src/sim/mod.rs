@@ -13,6 +13,7 @@
 mod actor;
 mod asking;
 mod job;
+mod leaving;
 mod line;
 mod network;
 mod program;
@@ -35,6 +36,7 @@ static SIMULATION: Simulation = Simulation {
     sleep: |limit| actor::sleep(limit.map(|limit| limit.as_nanos() as u64)),
     say: |line| world::with_current(|world| world.lines.push(line.to_string())).is_some(),
     step: actor::step,
+    is_over: actor::is_over,
     end: actor::end,
     raise: signals::raise,
 };

@@ -87,6 +87,8 @@ pub struct World {
     pause_percent: usize,
     /// Those that have been lost, or are being.
     muted: BTreeSet<ProcessIndex>,
+    /// Those whose programs have left the path of their siblings.
+    pub left: BTreeSet<ProcessIndex>,
     /// Those that do not hear each other.
     pub parted: Vec<Parted>,
     /// Signals that programs got.
@@ -138,6 +140,7 @@ impl World {
             delay_ns_max,
             pause_percent,
             muted: BTreeSet::new(),
+            left: BTreeSet::new(),
             parted: Vec::new(),
             raised_count: 0,
             line_count: 0,

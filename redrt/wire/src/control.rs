@@ -325,6 +325,9 @@ pub struct Passive {
     pub sent_bytes: u64,
     /// Bytes it has received from live processes.
     pub received_bytes: u64,
+    /// A digest of where its program's threads stand: the same in siblings that stand at the same calls. 0 where calls
+    /// are not counted.
+    pub places: u64,
     /// What it waits for, in words.
     pub waits_for: Vec<String>,
     /// Whether it waits for its leader's next decision, and for nothing else.

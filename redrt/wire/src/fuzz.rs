@@ -189,6 +189,7 @@ fn passive() -> Passive {
         view: ViewNumber(3),
         sent_bytes: 1,
         received_bytes: 2,
+        places: 3,
         waits_for: vec!["a message".into()],
         awaits_leader: true,
     }

@@ -119,22 +119,31 @@ impl StallWatch {
     }
 }
 
-/// In a stalled job, the replicas that wait for something else than most of their rank do, where two or more agree that
+/// In a stalled job, the replicas that stand somewhere else than most of their rank do, where two or more agree that
 /// have no image in common: the others have left the path of their siblings, and without them these may go on.
+///
+/// Only where all stand at the same calls, what they wait for there counts: a sound replica may lack a payload of one
+/// that has left its path, where its siblings have theirs and wait for a digest.
 pub fn strays(stall: &Stall, view: &View) -> Vec<ReplicaId> {
-    let mut strays = Vec::new();
+    let elsewhere = differing(stall, view, |passive| passive.places);
+    if elsewhere.is_empty() { differing(stall, view, |passive| &passive.waits_for) } else { elsewhere }
+}
+
+/// The replicas that say something else than a majority of their rank.
+fn differing<'a, T: Eq>(stall: &'a Stall, view: &View, says: impl Fn(&'a Passive) -> T) -> Vec<ReplicaId> {
+    let mut differing = Vec::new();
     for (replica, passive) in stall {
         let siblings = stall.iter().filter(|(other, _)| other.rank == replica.rank);
-        let waits: Vec<_> = siblings.map(|(other, passive)| (other.index, &passive.waits_for)).collect();
+        let said: Vec<_> = siblings.map(|(other, passive)| (other.index, says(passive))).collect();
         let kinship = view.kinship(replica.rank);
-        let Some(most) = sdc_detect::agreed(&waits, kinship) else { continue };
-        let agreeing: ReplicaSet = waits.iter().filter(|(_, other)| other == most).map(|(index, _)| *index).collect();
-        let counting = waits.iter().map(|(index, _)| *index).collect();
-        if **most != passive.waits_for && kinship.weight(agreeing, counting) >= SIBLINGS_BELIEVED {
-            strays.push(*replica);
+        let Some(most) = sdc_detect::agreed(&said, kinship) else { continue };
+        let agreeing: ReplicaSet = said.iter().filter(|(_, other)| other == most).map(|(index, _)| *index).collect();
+        let counting = said.iter().map(|(index, _)| *index).collect();
+        if *most != says(passive) && kinship.weight(agreeing, counting) >= SIBLINGS_BELIEVED {
+            differing.push(*replica);
         }
     }
-    strays
+    differing
 }
 
 #[cfg(test)]
@@ -149,6 +158,7 @@ mod tests {
             view: ViewNumber(0),
             sent_bytes,
             received_bytes,
+            places: 0,
             waits_for: vec!["a message".into()],
             awaits_leader: false,
         }
@@ -223,6 +233,24 @@ mod tests {
         assert_eq!(rig.answer(1, wave, Some(passive(0, 0))), Finding::Open);
         assert_eq!(rig.watch.pass_time(NOW), None);
         assert!(rig.watch.pass_time(NOW + INTERVAL_USUAL).is_some());
+    }
+
+    #[test]
+    fn one_that_lacks_what_a_stray_has_not_sent_is_no_stray() {
+        let entry = |rank: u32, index: u16, places: u64, what: &str| {
+            (ReplicaId::new(rank, index), Passive { places, waits_for: vec![what.into()], ..passive(0, 0) })
+        };
+        // 1.2 has left out a send, to which 0.2 listens; its siblings are further.
+        let stall: Stall = [
+            entry(0, 0, 7, "the digests of other replicas of a message from rank 1"),
+            entry(0, 1, 7, "the digests of other replicas of a message from rank 1"),
+            entry(0, 2, 7, "a message from rank 1"),
+            entry(1, 0, 9, "a message from rank 0"),
+            entry(1, 1, 9, "a message from rank 0"),
+            entry(1, 2, 8, "a message from rank 0"),
+        ]
+        .into();
+        assert_eq!(strays(&stall, &View::initial(&World::new(vec![3, 3]))), [ReplicaId::new(1, 2)]);
     }
 
     #[test]

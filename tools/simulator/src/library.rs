@@ -61,6 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         degree: arguments.degree,
         kind: arguments.program.map(Kind::from),
         trace: arguments.trace.then_some(|line| drop(say::line(line))),
+        leaves: arguments.faults.is_some(),
         mutation: arguments.plant,
         ..Options::default()
     };

@@ -20,7 +20,7 @@ struct Arguments {
     seed: u64,
 
     /// Simulate the whole library: collectives, windows, decisions and errors on top of the protocol.
-    #[arg(long, conflicts_with_all = ["protocol", "faults"])]
+    #[arg(long, conflicts_with = "protocol")]
     library: bool,
 
     /// What the program does that calls the library; chosen by the seed if not given.
@@ -114,6 +114,9 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let options = arguments.options()?;
     if arguments.library {
+        if arguments.faults.is_some_and(|faults| !matches!(faults, FaultsArgument::Path)) {
+            bail!("--faults with --library is path: losses and lines are there without it");
+        }
         return library::run(&arguments);
     }
     for seed in arguments.seed..arguments.seed + arguments.count {

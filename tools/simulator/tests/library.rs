@@ -15,6 +15,8 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
                 all.lines += summary.lines;
                 all.returns += summary.returns;
                 all.signals += summary.signals;
+                all.left += summary.left;
+                all.open += summary.open;
             }
             Err(failure) => panic!("redrt-sim --library {seed}: {failure}"),
         }
@@ -41,6 +43,20 @@ fn replicas_of_programs_that_poll_do_not_stay_behind() {
     // A leader that waits for nobody keeps its followers behind in one of 20 of these, for ever.
     let options = Options { kind: Some(Kind::Updates), rank_count: Some(2), degree: Some(3), ..Options::default() };
     right(&options, 2000..2120);
+}
+
+#[test]
+fn a_replica_that_leaves_the_path_of_two_siblings_costs_no_result_and_none_of_them() {
+    let options = Options { leaves: true, degree: Some(3), ..Options::default() };
+    let all = right(&options, 0..400);
+    // In most runs somebody leaves, and in most of these two are left who know better.
+    assert!(all.left > 200 && all.open < all.left / 2, "{all:?}");
+    // Whose leader is lost while its siblings are in dispute with it; who agrees with a sibling that has said so.
+    for seed in [915, 1385] {
+        right(&options, seed..seed + 1);
+    }
+    let pairs = right(&Options { degree: Some(2), ..options }, 0..200);
+    assert!(pairs.left > 100, "{pairs:?}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::super::{Engine, tasks};
 use super::Replication;
 use crate::asked::{Ahead, Asked};
-use quiesce::{Call, DecisionKey, Lookup, Outcome, Place, Question, StreamId};
+use quiesce::{Call, DecisionKey, Lookup, MAJORITY_DEGREE, Outcome, Place, Question, StreamId};
+use redrt_types::ReplicaId;
 use redrt_wire::control::{Determinism, FromAgent};
 use tracing::trace;
 
@@ -19,6 +20,11 @@ impl Replication {
     /// Whether a decision that can be put off should be; see `quiesce::Replica::is_far_ahead`.
     pub(crate) fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.replica.is_far_ahead(stream)
+    }
+
+    /// Whether sound replicas make the same calls.
+    pub(crate) fn counts_calls(&self) -> bool {
+        self.determinism == Determinism::Full
     }
 
     /// How many outcomes a stream has taken or decided.
@@ -50,7 +56,17 @@ impl Replication {
 
     /// Whether the own rank has so many live replicas that a majority can outvote one.
     pub(crate) fn has_majority(&self) -> bool {
-        self.view().live(self.replica.me().rank).count() >= 3
+        self.view().live(self.replica.me().rank).count() >= usize::from(MAJORITY_DEGREE)
+    }
+
+    /// Whether the next outcome was decided by a leader that is not live any more, in a rank in which a majority could
+    /// outvote one.
+    pub(crate) fn follows_lost_leader(&self, stream: StreamId) -> bool {
+        let rank = self.replica.me().rank;
+        let author = self.replica.author(self.next(stream));
+        author.is_some_and(|index| {
+            self.replica.degree() >= MAJORITY_DEGREE && !self.view().is_live(ReplicaId { rank, index })
+        })
     }
 
     /// Asks for the next outcome of a stream.
@@ -80,7 +96,7 @@ impl Engine {
     /// Where the calling thread is. Where polls are not agreed on, replicas do not make the same calls.
     #[inline]
     pub(super) fn program_place(&mut self) -> Place {
-        let is_counted = self.replication().determinism == Determinism::Full && !tasks::is_in_task();
+        let is_counted = self.replication().counts_calls() && !tasks::is_in_task();
         if is_counted { self.runtime.place() } else { Place::NOWHERE }
     }
 

@@ -3,7 +3,7 @@
 use super::{Member, messages, same};
 use crate::decide;
 use crate::runtime::job;
-use crate::sim::world;
+use crate::sim::{leaving, world};
 use crate::undo::SIMULATED_SINCE;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +24,9 @@ pub fn changed(member: &mut Member) {
         let read = decide::outside(0, || file(&|number| *number));
         let number = u64::from_le_bytes(read.try_into().expect("it is a number"));
         same(&[number], &[CHANGES.load(Ordering::Relaxed)], "what is in the file");
+        if leaving::is_left_out() {
+            continue;
+        }
         decide::effect(number, number + 1, || {
             let last = world::with_current(|world| world.line_count).unwrap_or_default();
             let since = SIMULATED_SINCE.load(Ordering::Relaxed);

@@ -175,6 +175,7 @@ impl StepTable {
                     view: ViewNumber(0),
                     sent_bytes: 0,
                     received_bytes: 0,
+                    places: 0,
                     waits_for: vec![verb.to_owned()],
                     awaits_leader: false,
                 };

@@ -146,6 +146,7 @@ impl Simulation {
                 view: self.view.number,
                 sent_bytes: calls,
                 received_bytes: calls,
+                places: 0,
                 waits_for: vec!["a message".into()],
                 awaits_leader: false,
             });

@@ -1,0 +1,340 @@
+//! A replica whose program leaves the path of its siblings: from one MPI call on it makes a call more, or one less, or
+//! one of its outcomes is falsified.
+//!
+//! The coordinator's side: replicas that were outvoted are lost. Where nobody knows who is right, the run has shown
+//! what it can, and ends.
+
+use super::job::{Member, SimulatedJob, member_lost};
+use super::program::mpi::{self, mpi};
+use super::world::{self, Event};
+use super::wrong::Wrong;
+use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
+use crate::decide;
+use crate::exports::call_iprobe;
+use crate::handle::{CommHandle, RequestHandle};
+use crate::runtime::job;
+use quiesce::sim::random::{Random, mix};
+use redrt_types::{ProcessIndex, ReplicaId};
+use redrt_wire::control::{FromAgent, Passive};
+use redrt_wire::event;
+use redrt_wire::fault::ProcessFault;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// How a program leaves the path of its siblings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Departure {
+    /// An outcome is falsified: a test, a probe, or a clock.
+    Falsified,
+    /// It reads a clock that they do not read.
+    Clock,
+    /// It looks for a message.
+    Probe,
+    /// It sends a message to this rank.
+    Send(usize),
+    /// It changes something outside.
+    Change,
+    /// It does not read a clock, send, or change something outside where they do.
+    Less,
+}
+
+/// Which process leaves, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaves {
+    process: ProcessIndex,
+    call: u64,
+    departure: Departure,
+}
+
+/// What processes wait for, asked in waves.
+#[derive(Debug, Default)]
+pub(super) struct Waves {
+    number: u64,
+    answers: BTreeMap<ProcessIndex, Option<Passive>>,
+    /// What all waited for in the last wave in which all did.
+    before: Option<Vec<Passive>>,
+}
+
+process_local! {
+    /// Calls that are left until the program departs, and how it does.
+    static PLANNED: Mutex<Option<(u64, Departure)>> = Mutex::new(None);
+    /// The request of a message that nobody receives.
+    static STRAY: Mutex<Option<RequestHandle>> = Mutex::new(None);
+}
+
+/// No program sends with this tag.
+const STRAY_TAG: i32 = 99;
+/// What a stray message says.
+static STRAY_WORDS: [u64; 3] = [1, 2, 3];
+
+impl Leaves {
+    /// Which of `process_count` processes leaves, in a job of `rank_count` ranks, as the seed says.
+    pub(super) fn any(seed: u64, process_count: u32, rank_count: u32) -> Self {
+        // Of a sequence of its own: what else happens in a run stays as it is.
+        let mut random = Random::new(mix(seed ^ 0x6c65_6176_6573_2121));
+        let process = ProcessIndex(random.below(process_count as usize) as u32);
+        let call = 1 + random.number() % random.pick(&[3, 20, 100]);
+        let departure = match random.below(8) {
+            0..3 => Departure::Falsified,
+            3 => Departure::Clock,
+            4 => Departure::Probe,
+            5 => Departure::Send(random.below(rank_count as usize)),
+            6 => Departure::Change,
+            _ => Departure::Less,
+        };
+        Self { process, call, departure }
+    }
+
+    /// The faults that this process is given.
+    pub(super) fn faults(self, process: ProcessIndex) -> Vec<ProcessFault> {
+        let is_asked = self.process == process && self.departure == Departure::Falsified;
+        if is_asked { vec![ProcessFault::Falsify { call: self.call, bit: 7 }] } else { Vec::new() }
+    }
+
+    /// The program of a process begins.
+    pub(super) fn begin(self, process: ProcessIndex) {
+        if self.process == process && self.departure != Departure::Falsified {
+            *planned() = Some((self.call, self.departure));
+        }
+    }
+}
+
+fn planned() -> std::sync::MutexGuard<'static, Option<(u64, Departure)>> {
+    PLANNED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The calling process is not on the path of its siblings any more.
+fn note_departure(departure: Departure) {
+    let me = job().map(|job| job.welcome.world.process(job.welcome.me));
+    world::with_current(|world| {
+        world.say(|| format!("{me:?} leaves the path of its siblings: {departure:?}"));
+        world.left.extend(me);
+    });
+}
+
+/// A call of the program has ended: it may make another one now.
+pub(super) fn after_call() {
+    let departure = {
+        let mut planned = planned();
+        let Some((calls, departure)) = &mut *planned else { return };
+        *calls = calls.saturating_sub(1);
+        if *calls > 0 || *departure == Departure::Less {
+            return;
+        }
+        let departure = *departure;
+        *planned = None;
+        departure
+    };
+    note_departure(departure);
+    match departure {
+        Departure::Clock => _ = mpi::clock(),
+        Departure::Probe => {
+            let (mut flag, mut status) = (0, Status::empty());
+            mpi!(call_iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, CommHandle::WORLD, &raw mut flag, &raw mut status));
+        }
+        Departure::Send(to) => {
+            let request = mpi::isend(CommHandle::WORLD, &STRAY_WORDS, to, STRAY_TAG);
+            *STRAY.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+        }
+        Departure::Change => _ = decide::effect(u64::MAX, 0, Vec::new),
+        Departure::Falsified | Departure::Less => {}
+    }
+}
+
+/// The program is about to send, to read a clock or to change something: whether it does not.
+pub(super) fn is_left_out() -> bool {
+    let is_left_out = planned().take_if(|(calls, departure)| *calls == 0 && *departure == Departure::Less).is_some();
+    if is_left_out {
+        note_departure(Departure::Less);
+    }
+    is_left_out
+}
+
+impl SimulatedJob {
+    /// Whether a process has left the path of its siblings.
+    pub(super) fn has_left(&self, process: ProcessIndex) -> bool {
+        let world = self.world();
+        // What it was just injected, it has told, and nobody has heard.
+        let is_injected = |(from, message): &(ProcessIndex, FromAgent)| {
+            *from == process && matches!(message, FromAgent::Event(event::Event::Injected { .. }))
+        };
+        world.left.contains(&process) || world.told.iter().any(is_injected)
+    }
+
+    /// Whether a process says that nobody knows who is right. What it computes with may be wrong then, and end it.
+    pub(super) fn has_reason(&self, process: ProcessIndex) -> bool {
+        let is_open = |(from, message): &(ProcessIndex, FromAgent)| match message {
+            FromAgent::Event(event::Event::Mismatch(mismatch)) if *from == process => {
+                mismatch.finding == event::Finding::Undecidable
+            }
+            _ => false,
+        };
+        self.leaves.is_some() && self.world().told.iter().any(is_open)
+    }
+
+    fn has_sibling_left(&self, replica: ReplicaId) -> bool {
+        let is_of_rank = |process: &ProcessIndex| self.members[process.0 as usize].replica.rank == replica.rank;
+        self.world().left.iter().any(is_of_rank)
+    }
+
+    /// Whether somebody leaves in this run and is not lost: then `redrun` asks again and again who waits for what.
+    pub(super) fn may_leave(&self) -> bool {
+        self.leaves.is_some_and(|leaves| {
+            let member = &self.members[leaves.process.0 as usize];
+            !member.is_lost
+        })
+    }
+
+    /// Whether the run has shown what it can: nobody could say who is right, or nobody of the rank is left who is.
+    pub(super) fn is_open(&self) -> bool {
+        let is_sound = |member: &&Member| !member.is_lost && !self.has_left(self.members_index(member.replica));
+        let has_sound = |rank: u32| self.members.iter().filter(|it| it.replica.rank.0 == rank).any(|it| is_sound(&it));
+        self.is_undecided || (self.leaves.is_some() && !(0..self.summary.rank_count).all(has_sound))
+    }
+
+    fn members_index(&self, replica: ReplicaId) -> ProcessIndex {
+        let at = self.members.iter().position(|member| member.replica == replica);
+        ProcessIndex(at.expect("it is of the job") as u32)
+    }
+
+    /// What a process says of the paths of its siblings, or of what one has sent that left its path. Gives back what is
+    /// about something else.
+    pub(super) fn hear_of_paths(
+        &mut self,
+        process: ProcessIndex,
+        message: FromAgent,
+    ) -> Result<Option<FromAgent>, Wrong> {
+        if self.is_undecided {
+            return Ok(None);
+        }
+        let replica = self.members[process.0 as usize].replica;
+        let mut accused = Vec::new();
+        match &message {
+            FromAgent::Event(event::Event::Injected { fault, .. }) => {
+                let mut world = self.world();
+                world.say(|| format!("{replica} leaves the path of its siblings: {fault}"));
+                world.left.insert(process);
+                drop(world);
+                return Ok(None);
+            }
+            FromAgent::Event(event::Event::Path(path)) => {
+                accused.extend_from_slice(&path.culprits);
+                self.is_undecided |= path.finding != event::Finding::ReplicaCorrupt;
+            }
+            FromAgent::Event(event::Event::Mismatch(mismatch)) => {
+                accused.extend(mismatch.culprit);
+                self.is_undecided |= mismatch.finding == event::Finding::Undecidable;
+            }
+            FromAgent::Refused { peer: Some(peer), .. } => accused.push(*peer),
+            FromAgent::Event(event::Event::Divergence { .. }) if self.has_sibling_left(replica) => return Ok(None),
+            FromAgent::Pace { .. } | FromAgent::Event(event::Event::Evidence(_)) if self.leaves.is_some() => {
+                return Ok(None);
+            }
+            FromAgent::Answer { wave, passive, .. } if self.leaves.is_some() => {
+                self.answered(process, *wave, passive.clone())?;
+                return Ok(None);
+            }
+            // It finds that itself.
+            _ if self.has_left(process) && !is_of_every_run(&message) => accused.push(replica),
+            _ => return Ok(Some(message)),
+        }
+        if self.world().left.is_empty() {
+            return Err(Wrong::Said { replica, message: Box::new(message) });
+        }
+        let may_be_open = self.members.iter().filter(|it| it.replica.rank == replica.rank && !it.is_lost).count() < 3;
+        if self.is_undecided && !may_be_open && self.summary.losses == 0 {
+            return Err(Wrong::Said { replica, message: Box::new(message) });
+        }
+        for one in accused {
+            let index = self.members_index(one);
+            if !self.has_left(index) {
+                return Err(Wrong::Said { replica, message: Box::new(message) });
+            }
+            let member = &self.members[index.0 as usize];
+            if !member.is_lost && member.output.is_none() {
+                member_lost(self, index);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a process waits for. Where nobody can go on, one that waits for something else than two siblings is why.
+    fn answered(&mut self, process: ProcessIndex, wave: u64, passive: Option<Passive>) -> Result<(), Wrong> {
+        if wave != self.waves.number {
+            return Ok(());
+        }
+        self.waves.answers.insert(process, passive);
+        let is_there = |member: &Member| !member.is_lost && member.output.is_none();
+        let live = (0..self.members.len()).filter(|at| is_there(&self.members[*at]));
+        let live: Vec<_> = live.map(|at| ProcessIndex(at as u32)).collect();
+        let answer = |process: &ProcessIndex| self.waves.answers.get(process).cloned().flatten();
+        let Some(waits) = live.iter().map(answer).collect::<Option<Vec<_>>>() else { return Ok(()) };
+        if self.waves.before.replace(waits.clone()) != Some(waits.clone()) {
+            return Ok(());
+        }
+        let all: Vec<_> = live.into_iter().zip(waits).collect();
+        let rank = |process: ProcessIndex| self.members[process.0 as usize].replica.rank;
+        // As `coordinator::stall` does it.
+        let differing = |says: &dyn Fn(&Passive, &Passive) -> bool| {
+            let agreeing = |of: ProcessIndex, own: &Passive| {
+                all.iter().filter(|(other, waits)| rank(*other) == rank(of) && says(waits, own)).count()
+            };
+            let is_stray = |(process, own): &&(ProcessIndex, Passive)| {
+                let mut siblings = all.iter().filter(|(other, _)| rank(*other) == rank(*process));
+                agreeing(*process, own) < 2 && siblings.any(|(other, waits)| agreeing(*other, waits) > 1)
+            };
+            all.iter().filter(is_stray).map(|(process, _)| *process).collect::<Vec<_>>()
+        };
+        let mut strays = differing(&|one, other| one.places == other.places);
+        if strays.is_empty() {
+            strays = differing(&|one, other| one.waits_for == other.waits_for);
+        }
+        let is_pair = |process: &ProcessIndex| all.iter().filter(|(it, _)| rank(*it) == rank(*process)).count() < 3;
+        let may_be_open = self.world().left.iter().any(is_pair);
+        if may_be_open {
+            self.is_undecided = true;
+            return Ok(());
+        }
+        if strays.is_empty() || !strays.iter().all(|stray| self.has_left(*stray)) {
+            return Err(Wrong::Stalled { state: self.state() });
+        }
+        strays.into_iter().for_each(|stray| member_lost(self, stray));
+        Ok(())
+    }
+
+    /// Somebody polls for what a process does not send that has left its path: `coordinator::pace` ends it.
+    pub(super) fn lose_laggards(&mut self) {
+        let left: Vec<_> = self.world().left.iter().copied().collect();
+        for process in left {
+            let rank = self.members[process.0 as usize].replica.rank;
+            let is_live = |member: &&Member| member.replica.rank == rank && !member.is_lost;
+            if self.members.iter().filter(is_live).count() < 3 {
+                self.is_undecided = true;
+            } else if !self.members[process.0 as usize].is_lost {
+                member_lost(self, process);
+            }
+        }
+    }
+
+    /// The number of the next wave of questions.
+    pub(super) fn next_wave(&mut self) -> u64 {
+        self.waves.number += 1;
+        self.waves.answers.clear();
+        self.waves.number
+    }
+
+    /// Asks all what they wait for, in its time, as long as somebody may have left.
+    pub(super) fn plan_looks(&mut self) {
+        let mut world = self.world();
+        let at_ns = world.soon();
+        world.plan(at_ns, Event::Asks);
+    }
+}
+
+/// What every process says.
+fn is_of_every_run(message: &FromAgent) -> bool {
+    let FromAgent::Event(event) = message else {
+        return !matches!(message, FromAgent::Abort { .. } | FromAgent::Refused { .. });
+    };
+    matches!(event, event::Event::Reconnected { .. })
+}
