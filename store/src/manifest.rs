@@ -5,14 +5,14 @@ use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, VirtualRan
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::Application;
-use redrt_wire::line::Generation;
+use redrt_wire::line::{Generation, SavedText};
 use redrt_wire::object::Stored;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use twox_hash::XxHash3_128;
 
 /// Grows with each change of what is written.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// The process of a rank that has its image in a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,10 +23,10 @@ pub struct Member {
     pub host: u32,
     /// Where its standard streams were.
     pub position: Position,
-    /// What it had printed to standard output, of the bytes behind the first `shown_bytes`.
-    pub unshown: Vec<u8>,
-    /// Bytes of its rank's standard output that had been written.
-    pub shown_bytes: u64,
+    /// Its standard output.
+    pub output: SavedText,
+    /// Its standard error.
+    pub error: SavedText,
 }
 
 /// See the module.

@@ -14,10 +14,13 @@ use std::fs::{self, DirBuilder, File, Metadata, TryLockError};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use twox_hash::XxHash3_64;
 
 const FILE_MODE: u32 = 0o600;
 /// Frames have up to a MiB.
 const BUFFER_BYTES: usize = 1 << 18;
+/// What a life of the job has shown, in the directory of the job.
+const SHOWN: &str = "shown";
 
 /// Makes an empty file for a line, in place of one that is there. It has all that the program has in memory, so nobody
 /// but its owner may read it.
@@ -432,6 +435,37 @@ impl Store {
             sync(&self.directory)?;
         }
         Ok(!newer.is_empty())
+    }
+
+    /// Writes down what the job has shown, for its next life. In place of what is there.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write_shown(&self, bytes: &[u8]) -> Result<(), Error> {
+        let path = self.directory.join(SHOWN);
+        let write = || {
+            let mut file = writer(create(&path)?, &path, self.key.as_ref())?;
+            file.write_all(&XxHash3_64::oneshot(bytes).to_le_bytes())?;
+            file.write_all(bytes)?;
+            file.flush()
+        };
+        write().doing("write", &path)
+    }
+
+    /// What its last life has written down so. None where that is not known: it was killed, or what it has written is
+    /// damaged.
+    #[must_use]
+    pub fn shown(&self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        reader(&self.directory.join(SHOWN), self.key.as_ref()).ok()?.read_to_end(&mut bytes).ok()?;
+        let (digest, bytes) = bytes.split_first_chunk()?;
+        (XxHash3_64::oneshot(bytes) == u64::from_le_bytes(*digest)).then(|| bytes.to_vec())
+    }
+
+    /// The job shows more from now on.
+    pub fn forget_shown(&self) {
+        // Where it stays, it was never written.
+        let _ = fs::remove_file(self.directory.join(SHOWN));
     }
 
     /// Removes all that can be seen from here of all lines of this job, and the directory of all jobs if nothing else

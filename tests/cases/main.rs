@@ -8,6 +8,7 @@ mod checkpoints;
 mod clocks;
 mod comebacks;
 mod corrupt;
+mod departures;
 mod determinism;
 mod disks;
 mod dynamic;

@@ -247,8 +247,8 @@ mod tests {
             replica,
             host,
             position: Default::default(),
-            unshown: Vec::new(),
-            shown_bytes: 0,
+            output: Default::default(),
+            error: Default::default(),
         };
         Manifest {
             job: 1,

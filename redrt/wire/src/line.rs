@@ -107,6 +107,24 @@ pub enum Compression {
     Zstd,
 }
 
+/// Where the text of a stream stood when the image of its process was taken.
+///
+/// It begins at a boundary, so that what is printed again is compared with what was shown in whole lines.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SavedText {
+    /// Units of the text before `text`: a line each, or a part of one that is very long.
+    pub units: u64,
+    /// Lines before that boundary.
+    pub lines: u64,
+    /// Bytes of the line between its begin and that boundary: none, unless the line is very long.
+    pub column: u64,
+    /// What had been printed behind it: the unfinished line, and what other replicas had yet to agree to.
+    #[serde(with = "serde_bytes")]
+    pub text: Vec<u8>,
+    /// Bytes that the process prints next which are in `text`, or before it, already.
+    pub late_bytes: u64,
+}
+
 /// How far the image of a process has come.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum LineStep {

@@ -4,6 +4,7 @@ use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::{Abi, Application};
+use redrt_wire::line::SavedText;
 
 fn options() -> Options {
     Options { seed: u64::MAX, ..Options::default() }
@@ -16,8 +17,8 @@ fn manifest(generation: u64) -> Manifest {
         replica,
         host: 1,
         position: Position { output_bytes: 9, input: vec![1, 2, 255], input_has_ended: true, lacks_script: false },
-        unshown: b"x\n".to_vec(),
-        shown_bytes: 7,
+        output: SavedText { units: 1, lines: 1, text: b"x\n".to_vec(), ..SavedText::default() },
+        error: SavedText::default(),
     };
     Manifest {
         job: 0xabc,

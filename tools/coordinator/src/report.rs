@@ -367,6 +367,15 @@ pub enum Report {
         /// The replica.
         replica: ReplicaId,
     },
+    /// After a return to a line a text is another one than was shown before. From that line on all is shown.
+    OutputDeparted {
+        /// Of which rank.
+        rank: VirtualRank,
+        /// It is the standard error of this replica; none for standard output.
+        error_of: Option<ReplicaId>,
+        /// The line, from 1.
+        line: u64,
+    },
     /// A replica must stop printing until others have printed as much.
     OutputHeld {
         /// The replica.

@@ -6,7 +6,7 @@
 
 use super::position::TextPosition;
 use super::printed::Printed;
-use super::restored::Restored;
+use super::restored::{Restored, Saved};
 use redrt_types::ReplicaIndex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -67,28 +67,31 @@ impl LeaderStream {
         Self { sources, shown: TextPosition::default(), shown_bytes: 0 }
     }
 
-    /// See [`super::sphere_stream::SphereStream::go_back`]. Their texts are taken to be as long as that of the leader.
+    /// See [`super::sphere_stream::SphereStream::go_back`].
     pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
         let source = |restored: &Restored| Source {
-            place: self.shown.clone(),
-            printed: Printed::restored(restored, self.shown_bytes),
+            place: TextPosition::before(&restored.output),
+            printed: Printed::restored(restored),
             ..Source::new(restored.index)
         };
         self.sources = replicas.iter().map(source).collect();
+        if let Some(first) = self.sources.first() {
+            self.shown = first.place.clone();
+        }
         self.release(out);
-    }
-
-    pub fn set_shown(&mut self, shown: u64) {
-        self.shown_bytes = shown;
     }
 
     pub fn shown_bytes(&self) -> u64 {
         self.shown_bytes
     }
 
-    pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
-        let source = self.sources.iter().find(|source| source.index == replica);
-        source.map_or_else(Vec::new, |source| source.printed.pending_bytes())
+    /// See [`super::sphere_stream::SphereStream::saved`].
+    pub fn saved(&self, replica: ReplicaIndex) -> Option<Saved> {
+        let source = self.sources.iter().find(|source| source.index == replica)?;
+        let begun_bytes = self.shown.begun().len() as u64;
+        // In the text of another than the leader places are counted in lines.
+        let begin_bytes = if source.place.units == self.shown.units { self.shown_bytes - begun_bytes } else { 0 };
+        Some(Saved { text: source.printed.saved(&source.place), begin_bytes })
     }
 
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {

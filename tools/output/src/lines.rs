@@ -13,7 +13,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub struct LineCutter {
     label: String,
     partial: Vec<u8>,
-    /// Whether a part of the current line has left already, with the label.
+    /// Whether a part of the current line has left already, with the label in front.
     within_line: bool,
 }
 
@@ -39,10 +39,19 @@ impl LineCutter {
         self.partial.extend_from_slice(rest);
     }
 
-    /// The unfinished line that is held.
+    /// What follows is another text, from the begin of a line on: the unfinished line that is held is dropped, and one
+    /// of which a part has left ends.
+    pub fn begin_anew(&mut self, out: &mut Vec<u8>) {
+        self.partial.clear();
+        if std::mem::take(&mut self.within_line) {
+            out.push(b'\n');
+        }
+    }
+
+    /// Bytes of the unfinished line that are held.
     #[must_use]
-    pub fn partial(&self) -> &[u8] {
-        &self.partial
+    pub fn partial_bytes(&self) -> u64 {
+        self.partial.len() as u64
     }
 
     /// Whether an unfinished line is held.
@@ -54,6 +63,9 @@ impl LineCutter {
     /// Gives out all that is held, finished or not.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         if self.label.is_empty() {
+            if let Some(last) = self.partial.last() {
+                self.within_line = *last != b'\n';
+            }
             out.append(&mut self.partial);
             return;
         }
@@ -83,6 +95,22 @@ mod tests {
         cutter.flush(&mut out);
         cutter.push(b"f\n", &mut out);
         assert_eq!(String::from_utf8_lossy(&out), "[3] ab\n[3] cd\n[3] \n[3] ef\n");
+    }
+
+    #[test]
+    fn another_text_begins_with_a_line_of_its_own() {
+        for label in ["", "[3] "] {
+            let mut cutter = LineCutter::new(label.into());
+            let mut out = Vec::new();
+            cutter.push(b"one\nheld", &mut out);
+            cutter.begin_anew(&mut out);
+            cutter.push(b"two\nseen", &mut out);
+            cutter.flush(&mut out);
+            cutter.begin_anew(&mut out);
+            cutter.push(b"three\n", &mut out);
+            let right = format!("{label}one\n{label}two\n{label}seen\n{label}three\n");
+            assert_eq!(String::from_utf8_lossy(&out), right);
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! How far a text has come: whole lines and bytes of the line after them, with the end of that line for excerpts.
+//! How far a text has come: whole lines and units, and the unfinished unit behind them.
 
 use super::mismatch::EXCERPT_BYTES_MAX;
+use super::units::unit_end;
+use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 
 /// See the module.
@@ -10,36 +12,63 @@ pub(super) struct TextPosition {
     pub lines: u64,
     /// Bytes of the unfinished one.
     pub column: u64,
-    /// The last of these bytes, half an excerpt of them.
-    tail: Vec<u8>,
+    /// Whole units.
+    pub units: u64,
+    /// The unfinished unit.
+    #[serde(with = "serde_bytes")]
+    begun: Vec<u8>,
 }
 
 impl TextPosition {
-    /// Goes on over these bytes.
-    pub fn pass(&mut self, bytes: &[u8]) {
-        let newlines = bytes.iter().filter(|byte| **byte == b'\n').count();
-        self.lines += newlines as u64;
-        let rest = match bytes.iter().rposition(|byte| *byte == b'\n') {
-            Some(end) => {
-                self.column = 0;
-                self.tail.clear();
-                &bytes[end + 1..]
-            }
-            None => bytes,
-        };
-        self.column += rest.len() as u64;
-        self.tail.extend_from_slice(&rest[rest.len().saturating_sub(EXCERPT_BYTES_MAX / 2)..]);
-        self.tail.drain(..self.tail.len().saturating_sub(EXCERPT_BYTES_MAX / 2));
+    /// The boundary at which a saved text begins.
+    pub fn before(saved: &SavedText) -> Self {
+        Self { lines: saved.lines, column: saved.column, units: saved.units, begun: Vec::new() }
     }
 
-    /// What is known of the unfinished line.
+    /// Goes on over these bytes.
+    pub fn pass(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some(end) = unit_end(self.begun.len(), rest) {
+            let unit;
+            (unit, rest) = rest.split_at(end);
+            self.units += 1;
+            if unit.ends_with(b"\n") {
+                self.lines += 1;
+                self.column = 0;
+            } else {
+                self.column += unit.len() as u64;
+            }
+            self.begun.clear();
+        }
+        self.column += rest.len() as u64;
+        self.begun.extend_from_slice(rest);
+    }
+
+    /// The unfinished unit.
+    pub fn begun(&self) -> &[u8] {
+        &self.begun
+    }
+
+    /// The end of it, half an excerpt at most.
     pub fn tail(&self) -> &[u8] {
-        &self.tail
+        &self.begun[self.begun.len().saturating_sub(EXCERPT_BYTES_MAX / 2)..]
+    }
+
+    /// What an image needs of a text that has come this far, and of which `pending` was printed behind that.
+    pub fn saved(&self, pending: impl Iterator<Item = u8>) -> SavedText {
+        SavedText {
+            units: self.units,
+            lines: self.lines,
+            column: self.column - self.begun.len() as u64,
+            text: self.begun.iter().copied().chain(pending).collect(),
+            ..SavedText::default()
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::units::UNIT_BYTES_MAX;
     use super::*;
 
     #[test]
@@ -48,12 +77,29 @@ mod tests {
         for bytes in ["ab", "c\nde\n", "f"] {
             place.pass(bytes.as_bytes());
         }
-        assert_eq!((place.lines, place.column, place.tail()), (2, 1, &b"f"[..]));
+        assert_eq!((place.lines, place.column, place.begun()), (2, 1, &b"f"[..]));
         place.pass(&[b'x'; 3 * EXCERPT_BYTES_MAX]);
         place.pass(b"yz");
         assert_eq!((place.column, place.tail().len()), (3 * EXCERPT_BYTES_MAX as u64 + 3, EXCERPT_BYTES_MAX / 2));
         assert!(place.tail().ends_with(b"xyz"));
         place.pass(b"\n");
-        assert_eq!((place.lines, place.column, place.tail()), (3, 0, &b""[..]));
+        assert_eq!((place.lines, place.units, place.column, place.tail()), (3, 3, 0, &b""[..]));
+    }
+
+    #[test]
+    fn a_very_long_line_is_cut_at_the_same_bytes_however_it_arrives() {
+        let mut line = vec![b'x'; 2 * UNIT_BYTES_MAX + 5];
+        line.extend(b"\nnext");
+        for piece_bytes in [1000, UNIT_BYTES_MAX - 1, UNIT_BYTES_MAX, line.len()] {
+            let mut place = TextPosition::default();
+            for piece in line[..2 * UNIT_BYTES_MAX + 5].chunks(piece_bytes) {
+                place.pass(piece);
+            }
+            let saved = place.saved(b"yy".iter().copied());
+            assert_eq!((saved.units, saved.lines, saved.column), (2, 0, 2 * UNIT_BYTES_MAX as u64));
+            assert_eq!(saved.text, b"xxxxxyy");
+            place.pass(&line[2 * UNIT_BYTES_MAX + 5..]);
+            assert_eq!((place.units, place.lines, place.column, place.begun()), (3, 1, 4, &b"next"[..]));
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What one replica has printed: how much, and what of it is still to be compared or shown.
 
+use super::position::TextPosition;
 use super::restored::Restored;
+use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -16,10 +18,11 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    /// Of a replica that goes on from an image, when `shown_bytes` have been shown.
-    pub fn restored(restored: &Restored, shown_bytes: u64) -> Self {
-        let (pending, late_bytes) = restored.at(shown_bytes);
-        Self { pending: pending.into(), bytes: restored.printed_bytes, late_bytes }
+    /// Of a replica that goes on from an image.
+    pub fn restored(restored: &Restored) -> Self {
+        let saved = &restored.output;
+        let pending = saved.text.iter().copied().collect();
+        Self { pending, bytes: restored.printed_bytes, late_bytes: saved.late_bytes }
     }
 
     /// Of a replica from which nothing is waited for, and which had printed this much.
@@ -58,8 +61,8 @@ impl Printed {
         self.bytes += bytes.len() as u64;
     }
 
-    /// What is pending, in one piece.
-    pub fn pending_bytes(&self) -> Vec<u8> {
-        self.pending.iter().copied().collect()
+    /// What an image of it needs, when it was compared up to `place`.
+    pub fn saved(&self, place: &TextPosition) -> SavedText {
+        SavedText { late_bytes: self.late_bytes, ..place.saved(self.pending.iter().copied()) }
     }
 }

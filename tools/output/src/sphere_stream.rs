@@ -2,13 +2,16 @@
 //!
 //! Enters: what each replica prints, as it arrives; which replica was lost, which one ended, which one is a copy of
 //! which. Leaves: the bytes to show, each once, and what was found on the way. How it is made is chosen by `--stdout`:
-//! see `voted.rs` and `leader.rs`.
+//! see `voted.rs` and `leader.rs`. What is printed again after a return to a checkpoint is compared with what was
+//! shown: see `shown.rs`.
 
 use super::leader::LeaderStream;
 use super::mismatch::Finding;
 use super::restored::Restored;
+use super::shown::{Departure, ShownText};
 use super::voted::VotedStream;
 use redrt_types::{Kinship, ReplicaIndex};
+use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 
 /// How outputs of replicas become one.
@@ -25,7 +28,11 @@ pub enum Release {
 
 /// The stream of one sphere.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct SphereStream(Mode);
+pub struct SphereStream {
+    mode: Mode,
+    shown: ShownText,
+    departure: Option<Departure>,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Mode {
@@ -35,7 +42,7 @@ enum Mode {
 
 macro_rules! either {
     ($self:ident, $stream:ident => $do:expr) => {
-        match &mut $self.0 {
+        match &$self.mode {
             Mode::Voted($stream) => $do,
             Mode::Leader($stream) => $do,
         }
@@ -43,134 +50,157 @@ macro_rules! either {
 }
 
 impl SphereStream {
-    /// A sphere of these replicas, in order of leadership.
-    pub fn new(release: Release, replicas: impl IntoIterator<Item = ReplicaIndex>) -> Self {
-        Self(match release {
+    /// A sphere of these replicas, in order of leadership, of which this was shown before.
+    pub fn new(release: Release, replicas: impl IntoIterator<Item = ReplicaIndex>, shown: ShownText) -> Self {
+        let mode = match release {
             Release::Voted => Mode::Voted(VotedStream::new(replicas, false)),
             Release::VotedOrNothing => Mode::Voted(VotedStream::new(replicas, true)),
             Release::Leader => Mode::Leader(LeaderStream::new(replicas)),
-        })
+        };
+        Self { mode, shown, departure: None }
     }
 
-    /// All replicas go on from images, and print again what they have printed since. The longest-serving comes first.
-    /// What was shown is not shown again, nor compared with.
+    /// What the replicas have agreed on is compared with what was shown before.
+    fn agree(&mut self, out: &mut Vec<u8>, act: impl FnOnce(&mut Mode, &mut Vec<u8>)) {
+        let mut agreed = Vec::new();
+        act(&mut self.mode, &mut agreed);
+        self.departure = self.shown.push(&agreed, out).or(self.departure);
+    }
+
+    /// All replicas go on from one image, and print again what they have printed since. The longest-serving comes
+    /// first. What was shown is shown again only from the first line on that is another one.
     pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
-        either!(self, stream => stream.go_back(replicas, out));
-    }
-
-    /// A stream of which `shown` bytes were shown before.
-    pub fn with_shown(mut self, shown: u64) -> Self {
-        either!(self, stream => stream.set_shown(shown));
-        self
-    }
-
-    /// Bytes that were shown.
-    #[must_use]
-    pub fn shown_bytes(&self) -> u64 {
-        match &self.0 {
-            Mode::Voted(stream) => stream.shown_bytes(),
-            Mode::Leader(stream) => stream.shown_bytes(),
+        if let Some(first) = replicas.first() {
+            self.shown.go_back(first.output.units);
         }
+        self.agree(out, |mode, out| match mode {
+            Mode::Voted(stream) => stream.go_back(replicas, out),
+            Mode::Leader(stream) => stream.go_back(replicas, out),
+        });
     }
 
-    /// What a replica has printed that could not be shown yet.
+    /// What an image of a replica needs, which is stopped: all that it has printed is here. The job may go back to it.
+    pub fn saved(&mut self, replica: ReplicaIndex) -> Option<SavedText> {
+        let saved = either!(self, stream => stream.saved(replica))?;
+        Some(self.shown.save(saved, either!(self, stream => stream.shown_bytes())))
+    }
+
+    /// What was shown, for a job that goes on in another process.
     #[must_use]
-    pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
-        match &self.0 {
-            Mode::Voted(stream) => stream.pending(replica),
-            Mode::Leader(stream) => stream.pending(replica),
-        }
+    pub fn shown(&self) -> &ShownText {
+        &self.shown
     }
 
     /// How far `replica` is ahead of what could be shown, in bytes.
     #[must_use]
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
-        match &self.0 {
-            Mode::Voted(stream) => stream.ahead_bytes(replica),
-            Mode::Leader(stream) => stream.ahead_bytes(replica),
-        }
+        either!(self, stream => stream.ahead_bytes(replica))
     }
 
     /// A replica printed `bytes`. What may be shown is appended to `out`.
     pub fn push(&mut self, replica: ReplicaIndex, bytes: &[u8], out: &mut Vec<u8>) {
-        either!(self, stream => stream.push(replica, bytes, out));
+        self.agree(out, |mode, out| match mode {
+            Mode::Voted(stream) => stream.push(replica, bytes, out),
+            Mode::Leader(stream) => stream.push(replica, bytes, out),
+        });
     }
 
     /// A replica was lost: it is waited for no more. The last one that counts is kept, so that what it printed before
     /// its death is shown.
     pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
-        either!(self, stream => stream.lose(replica, out));
+        self.agree(out, |mode, out| match mode {
+            Mode::Voted(stream) => stream.lose(replica, out),
+            Mode::Leader(stream) => stream.lose(replica, out),
+        });
     }
 
     /// Who descends from one unproven image from now on.
     pub fn set_kinship(&mut self, kinship: &Kinship, out: &mut Vec<u8>) {
-        match &mut self.0 {
+        self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.set_kinship(kinship, out),
             // What the leader prints is not compared.
             Mode::Leader(_) => {}
-        }
+        });
     }
 
     /// A copy of `source` prints from now on. It was made when its source had printed `printed_bytes`.
     pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, printed_bytes: u64, out: &mut Vec<u8>) {
-        either!(self, stream => stream.join(replica, source, printed_bytes, out));
+        self.agree(out, |mode, out| match mode {
+            Mode::Voted(stream) => stream.join(replica, source, printed_bytes, out),
+            Mode::Leader(stream) => stream.join(replica, source, printed_bytes, out),
+        });
     }
 
     /// A replica will print no more, and was not lost.
     pub fn end(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
-        match &mut self.0 {
+        self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.end(replica, out),
             // A replica that prints after the leader has ended has printed something else.
             Mode::Leader(_) => {}
-        }
+        });
     }
 
     /// A replica will print no more, and its siblings may: what it has printed is compared, and nothing behind that.
     pub fn stop(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
-        match &mut self.0 {
+        self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.stop(replica, out),
             Mode::Leader(stream) => stream.lose(replica, out),
-        }
+        });
+    }
+
+    /// Nobody prints any more, and the job does not go back.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.departure = self.shown.finish(out).or(self.departure);
     }
 
     /// What was found and not told yet.
     pub fn poll_finding(&mut self) -> Option<Finding> {
-        match &mut self.0 {
+        match &mut self.mode {
             Mode::Voted(stream) => stream.poll_finding(),
             Mode::Leader(_) => None,
         }
+    }
+
+    /// What was shown last has begun with another text than was shown before.
+    pub fn poll_departure(&mut self) -> Option<Departure> {
+        self.departure.take()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    /// Prints `text` in pieces by both replicas, with a line taken and gone back to in between; what is shown.
-    fn shown(release: Release, cut: [usize; 2], lost: [usize; 2], text: &[u8]) -> Vec<u8> {
-        let indices = [ReplicaIndex(0), ReplicaIndex(1)];
-        let mut stream = SphereStream::new(release, indices);
+    const INDICES: [ReplicaIndex; 2] = [ReplicaIndex(0), ReplicaIndex(1)];
+
+    /// Two replicas print the first bytes of `old`, the first of them is saved, and they print more. All of them go on
+    /// from the image, and print `new` from there on. What is shown of both texts.
+    fn shown(release: Release, cut: [usize; 2], lost: [usize; 2], old: &[u8], new: &[u8]) -> [Vec<u8>; 2] {
+        let mut stream = SphereStream::new(release, INDICES, ShownText::kept(1));
         let mut out = Vec::new();
-        for (index, end) in indices.into_iter().zip(cut) {
-            stream.push(index, &text[..end], &mut out);
+        for (index, end) in INDICES.into_iter().zip(cut) {
+            stream.push(index, &old[..end], &mut out);
         }
-        let base = out.len() as u64;
-        let restored = |(index, cut): (ReplicaIndex, usize)| Restored {
+        let output = stream.saved(INDICES[0]).unwrap();
+        for (index, (from, to)) in INDICES.into_iter().zip(cut.into_iter().zip(lost)) {
+            stream.push(index, &old[from..to.max(from)], &mut out);
+        }
+        let restored = |index| Restored {
             index,
-            printed_bytes: cut as u64,
-            unshown: stream.pending(index),
-            shown_bytes: base,
+            printed_bytes: cut[0] as u64,
+            output: output.clone(),
+            error: SavedText::default(),
         };
-        let line: Vec<_> = indices.into_iter().zip(cut).map(restored).collect();
-        for (index, (from, to)) in indices.into_iter().zip(cut.into_iter().zip(lost)) {
-            stream.push(index, &text[from..to.max(from)], &mut out);
+        let before = std::mem::take(&mut out);
+        stream.go_back(&INDICES.map(restored), &mut out);
+        for index in INDICES {
+            stream.push(index, &new[cut[0]..], &mut out);
         }
-        stream.go_back(&line, &mut out);
-        for (index, cut) in indices.into_iter().zip(cut) {
-            stream.push(index, &text[cut..], &mut out);
-        }
+        stream.finish(&mut out);
         assert!(stream.poll_finding().is_none(), "{cut:?} {lost:?}");
-        out
+        assert_eq!(stream.poll_departure().is_some(), !new.starts_with(&before), "{cut:?} {lost:?}");
+        [before, out]
     }
 
     #[test]
@@ -181,9 +211,45 @@ mod tests {
                 let cut = [at / text.len(), at % text.len()];
                 for ahead in [0, 1, 5, 40] {
                     let lost = [cut[0] + ahead, cut[1] + ahead / 2].map(|end| end.min(text.len()));
-                    assert_eq!(shown(release, cut, lost, text), text, "{release:?} {cut:?} {lost:?}");
+                    let shown = shown(release, cut, lost, text, text);
+                    assert_eq!(shown.concat(), text, "{release:?} {cut:?} {lost:?}");
                 }
             }
         }
+    }
+
+    proptest! {
+        /// A clock shows another time after a return. From the first line that differs on all is shown, in whole lines.
+        #[test]
+        fn what_is_another_text_after_a_return_is_shown_from_its_line_on(
+            old in proptest::collection::vec(prop_oneof![3 => b'a'..b'c', 1 => Just(b'\n')], 1..60),
+            rest in proptest::collection::vec(prop_oneof![3 => b'a'..b'c', 1 => Just(b'\n')], 0..60),
+            cut in 0usize..60, ahead in 0usize..10, lost in 0usize..60, same in 0usize..60, is_voted in any::<bool>(),
+        ) {
+            let cut = [cut.min(old.len()), (cut + ahead).min(old.len())];
+            let same = same.clamp(cut[0], old.len());
+            let mut new = [&old[..same], &rest, b"\n"].concat();
+            new.extend_from_slice(b"a long line that no other text has\n");
+            let lost = [lost.min(old.len()); 2];
+            let release = if is_voted { Release::Voted } else { Release::Leader };
+            let [before, after] = shown(release, cut, lost, &old, &new);
+            prop_assert!(old.starts_with(&before));
+            let common = before.iter().zip(&new).take_while(|(one, other)| one == other).count();
+            let line_begin = new[..common].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            let from = if common == before.len() { common } else { line_begin };
+            prop_assert_eq!(after, &new[from..]);
+        }
+    }
+
+    #[test]
+    fn an_image_has_what_its_process_had_printed_from_the_begin_of_the_line_that_is_not_shown_whole() {
+        let mut stream = SphereStream::new(Release::Voted, INDICES, ShownText::kept(1));
+        let mut out = Vec::new();
+        stream.push(INDICES[0], b"one\ntwo\nthr", &mut out);
+        stream.push(INDICES[1], b"one\nt", &mut out);
+        let saved = stream.saved(INDICES[0]).unwrap();
+        assert_eq!((saved.units, saved.text.as_slice()), (1, &b"two\nthr"[..]));
+        let saved = stream.saved(INDICES[1]).unwrap();
+        assert_eq!((saved.units, saved.text.as_slice()), (1, &b"t"[..]));
     }
 }

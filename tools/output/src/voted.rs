@@ -30,7 +30,7 @@
 use super::mismatch::{EXCERPT_BYTES_MAX, Finding, OutputMismatch, Side};
 use super::position::TextPosition;
 use super::printed::Printed;
-use super::restored::Restored;
+use super::restored::{Restored, Saved};
 use redrt_types::{Kinship, ReplicaIndex, ReplicaSet};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -176,27 +176,26 @@ impl VotedStream {
         self.history.clear();
         let source = |restored: &Restored| Source {
             offset: self.shown_bytes,
-            place: self.shown.clone(),
-            printed: Printed::restored(restored, self.shown_bytes),
+            place: TextPosition::before(&restored.output),
+            printed: Printed::restored(restored),
             ..Source::new(restored.index)
         };
         self.sources = replicas.iter().map(source).collect();
+        if let Some(first) = self.sources.first() {
+            self.shown = first.place.clone();
+        }
         self.work(out);
-    }
-
-    pub fn set_shown(&mut self, shown: u64) {
-        self.shown_bytes = shown;
-        self.sources.iter_mut().for_each(|source| source.offset = shown);
     }
 
     pub fn shown_bytes(&self) -> u64 {
         self.shown_bytes
     }
 
-    /// What it has printed behind the shown text.
-    pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
-        let there = |source: &&Source| source.index == replica && source.counts() && source.offset == self.shown_bytes;
-        self.sources.iter().find(there).map_or_else(Vec::new, |source| source.printed.pending_bytes())
+    /// See [`super::sphere_stream::SphereStream::saved`].
+    pub fn saved(&self, replica: ReplicaIndex) -> Option<Saved> {
+        let source = self.sources.iter().find(|source| source.index == replica)?;
+        let begin_bytes = source.offset.saturating_sub(source.place.begun().len() as u64);
+        Some(Saved { text: source.printed.saved(&source.place), begin_bytes })
     }
 
     /// Who descends from one unproven image from now on.
@@ -227,6 +226,7 @@ impl VotedStream {
     pub fn push(&mut self, replica: ReplicaIndex, bytes: &[u8], out: &mut Vec<u8>) {
         let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) else { return };
         if matches!(source.state, State::Lost | State::Ignored) || self.has_stopped {
+            source.place.pass(bytes);
             return source.printed.pass(bytes);
         }
         source.printed.push(bytes);
@@ -335,7 +335,8 @@ impl VotedStream {
             let State::Astray { own_line_ended, from } = &mut source.state else { continue };
             if !*own_line_ended {
                 let end = source.printed.pending.iter().position(|byte| *byte == b'\n');
-                source.printed.pending.drain(..end.map_or(source.printed.pending.len(), |end| end + 1));
+                let line = source.printed.pending.drain(..end.map_or(source.printed.pending.len(), |end| end + 1));
+                source.place.pass(&line.collect::<Vec<_>>());
                 *own_line_ended = end.is_some() || source.has_ended;
             }
             if !*own_line_ended {
@@ -346,7 +347,10 @@ impl VotedStream {
                 Some(end) => {
                     source.state = State::Counting;
                     source.offset = seen + end as u64 + 1;
-                    source.place.pass(b"\n");
+                    if source.place.column > 0 {
+                        // Its text has ended within the line.
+                        source.place.pass(b"\n");
+                    }
                     has_come_back = true;
                 }
                 None => *from = self.shown_bytes,
@@ -517,12 +521,13 @@ impl VotedStream {
         });
         let oldest = self.shown_bytes.saturating_sub(HISTORY_BYTES_MAX as u64);
         let keep_from = needed.min().unwrap_or(self.shown_bytes).max(oldest);
-        self.history.drain(..keep_from.saturating_sub(begin) as usize);
+        let forgotten: Vec<u8> = self.history.drain(..keep_from.saturating_sub(begin) as usize).collect();
         for source in self.sources.iter_mut().filter(|source| source.counts() && source.offset < keep_from) {
             if source.printed.late_bytes == 0 {
                 self.findings.push_back(Finding::Uncompared { replica: source.index });
             }
             source.printed.late_bytes += keep_from - source.offset;
+            source.place.pass(&forgotten[(source.offset - begin) as usize..]);
             source.offset = keep_from;
         }
     }
@@ -534,19 +539,25 @@ impl Source {
         let own = self.printed.pending.pop_front();
         let (Some(shown), Some(own)) = (shown, own) else {
             // One of the two has ended: there is nothing to come back to.
+            own.into_iter().for_each(|own| self.printed.pending.push_front(own));
             return self.ignore();
         };
         if let Some(split) = self.split.take() {
             // That was no flipped bit: lines of different lengths.
             self.printed.pending.push_front(own);
+            if split.was_own {
+                self.place.pass(b"\n");
+            }
             self.state = State::Astray { own_line_ended: split.was_own, from: self.offset - 1 };
             return;
         }
         self.misses += 1;
         if self.misses >= MISSES_MAX {
+            self.printed.pending.push_front(own);
             return self.ignore();
         }
         if (shown == b'\n') == (own == b'\n') {
+            self.place.pass(&[own]);
             self.state = State::Astray { own_line_ended: false, from: self.offset };
         } else {
             self.split = Some(Split { shown, was_own: own == b'\n' });
@@ -556,7 +567,7 @@ impl Source {
 
     fn ignore(&mut self) {
         self.state = State::Ignored;
-        self.printed.pending = VecDeque::new();
+        self.place.pass(&Vec::from(std::mem::take(&mut self.printed.pending)));
     }
 }
 

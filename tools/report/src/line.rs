@@ -114,6 +114,19 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
                 host(*replica)
             ),
         ),
+        Report::OutputDeparted { rank, error_of, line } => {
+            let stream = match error_of {
+                Some(replica) => format!("the standard error of {replica}"),
+                None => format!("the standard output of rank {rank}"),
+            };
+            (
+                Severity::Warning,
+                format!(
+                    "{stream} is another text than before the job went back: from its line {line} on it is shown as it \
+                     is now, behind what was shown before; other texts may follow"
+                ),
+            )
+        }
         Report::OutputHeld { replica } => (
             Severity::Note,
             format!("replica {replica} has printed much that its siblings have not: it waits for them"),

@@ -105,6 +105,13 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         Report::OutputUncompared { replica } => {
             ("output-uncompared", json!({ "replica": replica.to_string(), "host": host(*replica) }))
         }
+        Report::OutputDeparted { rank, error_of, line } => {
+            let (stream, replica) = match error_of {
+                Some(replica) => ("error", Some(replica.to_string())),
+                None => ("output", None),
+            };
+            ("output-departed", json!({ "rank": rank.0, "stream": stream, "replica": replica, "line": line }))
+        }
         Report::OutputHeld { replica } => {
             ("output-held", json!({ "replica": replica.to_string(), "host": host(*replica) }))
         }

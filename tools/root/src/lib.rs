@@ -34,6 +34,7 @@ mod saving;
 mod unanswered;
 
 pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Rooms, Settings, Unfit};
+pub use printing::ShownTexts;
 
 use coordinator::{Coordinator, Report};
 use homes::Homes;
@@ -42,7 +43,6 @@ use places::Spares;
 use printing::Printing;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
 use redrt_wire::daemon::ToDaemon;
-use replica_output::sphere_stream::SphereStream;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -74,11 +74,11 @@ impl Root {
     /// The root of a job whose hosts are about to be asked for.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let Settings { life, release, shown_bytes, is_cloneable, checks_determinism, job, site } = settings;
+        let Settings { life, release, shown, is_cloneable, checks_determinism, job, site } = settings;
         let mut root = Self {
             world: life.coordinator.world.clone(),
             is_cloneable,
-            printing: Printing::new(release, &life.coordinator.view, &shown_bytes),
+            printing: Printing::new(release, &life.coordinator.view, ShownTexts::at_begin(&life, shown)),
             input: StandardInput::new(life.input_bytes, life.coordinator.line.is_some()),
             line_askers: Vec::new(),
             unanswered: Unanswered::default(),
@@ -132,10 +132,11 @@ impl Root {
         self.homes.host_at_line(self.world.process(replica))
     }
 
-    /// What the replicas of a rank have printed.
+    /// What was shown of all that was printed, without so many bytes of a replica's standard output and standard error
+    /// that are not written. None if that is not known.
     #[must_use]
-    pub fn stream(&self, rank: VirtualRank) -> &SphereStream {
-        self.printing.stream(rank)
+    pub fn shown_texts(&self, unwritten_bytes: &dyn Fn(ReplicaId) -> [u64; 2]) -> Option<ShownTexts> {
+        self.printing.shown_texts(&self.world, unwritten_bytes)
     }
 
     /// Whether output is kept back that is perhaps printed again, so that all processes are to be held.
@@ -357,7 +358,13 @@ impl Root {
             Job::CommitLine(taken) => Output::CommitLine(taken),
             Job::DropLine(generation) => Output::DropLine(generation),
             Job::Restart { count, .. } => Output::GoBack { count },
-            Job::Finish(code) => Output::Finish { code, will_go_on: self.coordinator.is_suspended() },
+            Job::Finish(code) => {
+                let will_go_on = self.coordinator.is_suspended();
+                if !will_go_on {
+                    self.finish_printing();
+                }
+                Output::Finish { code, will_go_on }
+            }
         };
         self.unanswered.ask(&output);
         self.outputs.push_back(output);

@@ -1,5 +1,6 @@
 //! What the root is told, and what it wants done.
 
+use super::printing::ShownTexts;
 use coordinator::{NoLines, Recovery, Report, TakenLine, Wish, WishError};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{Newcomer, Progress};
@@ -18,8 +19,8 @@ pub struct Settings {
     pub life: Life,
     /// How outputs of replicas become one.
     pub release: Release,
-    /// By rank: bytes that were shown of it before this root was made.
-    pub shown_bytes: Vec<u64>,
+    /// What was shown before this root was made, where that is known.
+    pub shown: Option<ShownTexts>,
     /// Replicas may find another home.
     pub is_cloneable: bool,
     /// The program is being checked (`--check-determinism`).
@@ -180,6 +181,9 @@ pub enum Output {
         rank: VirtualRank,
         /// What.
         bytes: Vec<u8>,
+        /// It is another text than was shown before, from this line on: an unfinished line that was not written is
+        /// dropped, one that was ends here.
+        is_anew: bool,
     },
     /// Show this, which a process has printed on its standard error.
     ShowError {
@@ -187,6 +191,8 @@ pub enum Output {
         replica: ReplicaId,
         /// What.
         bytes: Vec<u8>,
+        /// As for [`Output::Show`].
+        is_anew: bool,
     },
     /// The standard error of a process has ended.
     ErrorEnded(ReplicaId),

@@ -1,23 +1,61 @@
 //! What processes print: put together by rank, held where one is far ahead of its siblings, kept back where it will be
 //! printed again.
 
-use super::{Output, Root};
+use super::{Life, Output, Root};
 use coordinator::{Input, Report, StreamEnd};
-use redrt_types::{Kinship, ReplicaId, View, VirtualRank};
+use redrt_types::{Kinship, ReplicaId, View, VirtualRank, World};
 use redrt_wire::daemon::{Stream, ToDaemon};
+use redrt_wire::line::SavedText;
+use replica_output::plain_stream::PlainStream;
 use replica_output::restored::Restored;
+use replica_output::shown::{Departure, ShownText};
 use replica_output::sphere_stream::{Release, SphereStream};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far one replica may print ahead of its siblings.
 const AHEAD_BYTES_MAX: usize = 8 << 20;
 
+/// What was shown of all texts, for a job that goes on in another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShownTexts {
+    /// Of standard output, by rank.
+    pub outputs: Vec<ShownText>,
+    /// Of standard error, by process.
+    pub errors: Vec<ShownText>,
+}
+
+impl ShownTexts {
+    /// What is known of a job that begins with this life: what its last one has left behind, or nothing.
+    pub(super) fn at_begin(life: &Life, left: Option<Self>) -> Self {
+        let world = &life.coordinator.world;
+        let (rank_count, process_count) = (world.rank_count() as usize, world.process_count() as usize);
+        let nothing = match (life.coordinator.line.is_some(), life.restored.is_empty()) {
+            // It never goes back.
+            (false, _) => ShownText::default(),
+            (true, true) => ShownText::kept(rank_count + process_count),
+            (true, false) => ShownText::kept(rank_count + process_count).lacking_past(),
+        };
+        let none = || Self { outputs: vec![nothing.clone(); rank_count], errors: vec![nothing; process_count] };
+        left.filter(|left| left.is_of(world)).unwrap_or_else(none)
+    }
+
+    fn is_of(&self, world: &World) -> bool {
+        let counts = (world.rank_count() as usize, world.process_count() as usize);
+        (self.outputs.len(), self.errors.len()) == counts
+    }
+}
+
 /// See the module.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Printing {
-    /// By rank.
+    /// Standard outputs, by rank.
     streams: Vec<SphereStream>,
+    /// Standard errors, by process.
+    errors: Vec<PlainStream>,
+    /// What the images of the newest line need of standard output and standard error: of the sources, when all were
+    /// stopped.
+    saved: BTreeMap<ReplicaId, [SavedText; 2]>,
     /// Replicas that are held, because they are far ahead.
     held: BTreeSet<ReplicaId>,
     /// Those that the user knows to have been held.
@@ -27,13 +65,15 @@ pub(super) struct Printing {
 }
 
 impl Printing {
-    pub fn new(release: Release, view: &View, shown_bytes: &[u64]) -> Self {
-        let stream = |(rank, shown): (u32, &u64)| {
+    pub fn new(release: Release, view: &View, shown: ShownTexts) -> Self {
+        let stream = |(rank, shown): (u32, ShownText)| {
             let present = view.live(VirtualRank(rank)).map(|replica| replica.index);
-            SphereStream::new(release, present).with_shown(*shown)
+            SphereStream::new(release, present, shown)
         };
         Self {
-            streams: (0..).zip(shown_bytes).map(stream).collect(),
+            streams: (0..).zip(shown.outputs).map(stream).collect(),
+            errors: shown.errors.into_iter().map(PlainStream::new).collect(),
+            saved: BTreeMap::new(),
             held: BTreeSet::new(),
             told_of_hold: BTreeSet::new(),
             withheld: Vec::new(),
@@ -42,6 +82,18 @@ impl Printing {
 
     pub fn stream(&self, rank: VirtualRank) -> &SphereStream {
         &self.streams[rank.0 as usize]
+    }
+
+    pub fn shown_texts(&self, world: &World, unwritten_bytes: &dyn Fn(ReplicaId) -> [u64; 2]) -> Option<ShownTexts> {
+        let outputs = self.streams.iter().zip(0..).map(|(stream, rank)| {
+            let [unwritten, _] = unwritten_bytes(ReplicaId::new(rank, 0));
+            stream.shown().clone().without_last(unwritten)
+        });
+        let errors = self.errors.iter().zip(world.replicas()).map(|(stream, replica)| {
+            let [_, unwritten] = unwritten_bytes(replica);
+            stream.shown().clone().without_last(unwritten)
+        });
+        Some(ShownTexts { outputs: outputs.collect::<Option<_>>()?, errors: errors.collect::<Option<_>>()? })
     }
 
     pub fn withholds(&self) -> bool {
@@ -78,7 +130,7 @@ impl Root {
                 self.in_sphere(replica.rank, |stream, out| stream.push(replica.index, &bytes, out));
                 self.after_output(replica);
             }
-            Stream::Error => self.outputs.push_back(Output::ShowError { replica, bytes }),
+            Stream::Error => self.in_error(replica, |stream, out| stream.push(&bytes, out)),
         }
     }
 
@@ -93,6 +145,39 @@ impl Root {
     pub(super) fn rewind(&mut self, restored: Vec<(VirtualRank, Vec<Restored>)>) {
         for (rank, replicas) in restored {
             self.in_sphere(rank, |stream, out| stream.go_back(&replicas, out));
+            for Restored { index, error, .. } in &replicas {
+                self.in_error(ReplicaId { rank, index: *index }, |stream, out| stream.go_back(error, out));
+            }
+        }
+    }
+
+    /// All sources of a line are stopped and copied, and none has gone on: all that they have printed is here.
+    pub(super) fn note_saved_texts(&mut self) {
+        let sources = self.coordinator.line_sources().to_vec();
+        let saved = sources.into_iter().filter_map(|source| {
+            let output = self.printing.streams[source.rank.0 as usize].saved(source.index)?;
+            let error = self.printing.errors[self.world.process(source).0 as usize].saved();
+            for sibling in self.world.sphere(source.rank).filter(|sibling| *sibling != source) {
+                self.printing.errors[self.world.process(sibling).0 as usize].mark(error.units);
+            }
+            Some((source, [output, error]))
+        });
+        self.printing.saved = saved.collect();
+    }
+
+    /// What the image of a source of the newest line needs of its standard output and standard error.
+    #[must_use]
+    pub fn saved_texts(&self, source: ReplicaId) -> Option<[SavedText; 2]> {
+        self.printing.saved.get(&source).cloned()
+    }
+
+    /// Nobody prints any more, and the job does not go on.
+    pub(super) fn finish_printing(&mut self) {
+        for rank in (0..self.world.rank_count()).map(VirtualRank) {
+            self.in_sphere(rank, SphereStream::finish);
+        }
+        for replica in self.world.replicas().collect::<Vec<_>>() {
+            self.in_error(replica, PlainStream::finish);
         }
     }
 
@@ -102,6 +187,10 @@ impl Root {
 
     pub(super) fn stream_joined(&mut self, replica: ReplicaId, source: ReplicaId, printed_bytes: u64) {
         self.in_sphere(replica.rank, |stream, out| stream.join(replica.index, source.index, printed_bytes, out));
+        if replica != source {
+            let [of_copy, of_source] = [replica, source].map(|replica| self.world.process(replica).0 as usize);
+            self.printing.errors[of_copy] = PlainStream::of_copy(&self.printing.errors[of_source]);
+        }
         self.after_output(replica);
     }
 
@@ -137,11 +226,31 @@ impl Root {
         let stream = &mut self.printing.streams[rank.0 as usize];
         let mut bytes = Vec::new();
         act(stream, &mut bytes);
+        let departure = stream.poll_departure();
         if !bytes.is_empty() {
-            self.outputs.push_back(Output::Show { rank, bytes });
+            self.outputs.push_back(Output::Show { rank, bytes, is_anew: departure.is_some() });
         }
         while let Some(finding) = stream.poll_finding() {
             self.coordinator.handle(self.now, Input::Output { rank, finding });
+        }
+        self.tell_of_departure(rank, None, departure);
+    }
+
+    fn in_error(&mut self, replica: ReplicaId, act: impl FnOnce(&mut PlainStream, &mut Vec<u8>)) {
+        let stream = &mut self.printing.errors[self.world.process(replica).0 as usize];
+        let mut bytes = Vec::new();
+        act(stream, &mut bytes);
+        let departure = stream.poll_departure();
+        if !bytes.is_empty() {
+            self.outputs.push_back(Output::ShowError { replica, bytes, is_anew: departure.is_some() });
+        }
+        self.tell_of_departure(replica.rank, Some(replica), departure);
+    }
+
+    /// A text is another one than before the job went back.
+    fn tell_of_departure(&mut self, rank: VirtualRank, error_of: Option<ReplicaId>, departure: Option<Departure>) {
+        if let Some(Departure { units, is_resumed: false }) = departure {
+            self.report(Report::OutputDeparted { rank, error_of, line: units + 1 });
         }
     }
 

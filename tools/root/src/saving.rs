@@ -62,7 +62,10 @@ impl Root {
         match order {
             // What processes are given of standard input from now on is not in their images.
             LineOrder::Stop => self.input.line_begins(),
-            LineOrder::GoOn => self.answer_line_askers(true),
+            LineOrder::GoOn => {
+                self.note_saved_texts();
+                self.answer_line_askers(true);
+            }
             _ => {}
         }
     }

@@ -27,10 +27,10 @@ fn outputs(root: &mut Root) -> String {
 /// The words of the developers' log, but for what is printed, which may be much.
 fn words(output: &Output) -> String {
     match output {
-        Output::Show { rank, bytes } => {
+        Output::Show { rank, bytes, is_anew } => {
             let mut hasher = DefaultHasher::new();
             hasher.write(bytes);
-            format!("Show {{ {rank:?}, {} bytes, {:x} }}\n", bytes.len(), hasher.finish())
+            format!("Show {{ {rank:?}, {} bytes, {:x}, {is_anew} }}\n", bytes.len(), hasher.finish())
         }
         output => format!("{output:?}\n"),
     }

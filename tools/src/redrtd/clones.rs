@@ -249,10 +249,12 @@ impl Daemon {
         position
     }
 
-    /// Takes all that a stopped process has printed from its pipe. Where its standard streams go on.
+    /// Takes all that a stopped process has printed from its pipes. Where its standard streams go on.
     pub(super) fn position(&mut self, number: usize, unread: Vec<u8>, is_below_script: bool) -> Position {
-        while let Read::Bytes(bytes) = self.children[number].read(Stream::Output) {
-            self.pass_on(number, Stream::Output, bytes);
+        for stream in [Stream::Output, Stream::Error] {
+            while let Read::Bytes(bytes) = self.children[number].read(stream) {
+                self.pass_on(number, stream, bytes);
+            }
         }
         let mut input = unread;
         input.extend(self.input.missing(number));

@@ -6,8 +6,10 @@
 //! | a replica is outvoted | all else of that replica, until a copy takes its place |
 //! | nobody can tell who is right | all else of that rank, until one of its replicas is a copy: then they differ |
 //! | a payload changed on its way | what other receivers say of that message |
+//!
+//! The same goes for texts that are others after a return.
 
-use coordinator::{Report, RetireReason};
+use coordinator::{EndReason, Report, RetireReason};
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
 use redrt_wire::event::{Event, Evidence, Finding, Mismatch};
 use serde::{Deserialize, Serialize};
@@ -52,6 +54,8 @@ pub struct Folding {
     with_evidence: BTreeSet<Origin>,
     line_count: usize,
     has_hinted: bool,
+    /// A text is another one since the last return.
+    has_departed: bool,
 }
 
 impl Folding {
@@ -61,6 +65,11 @@ impl Folding {
             Report::Event(Event::Mismatch(mismatch)) => self.show_mismatch(mismatch),
             Report::Event(Event::Evidence(evidence)) => self.show_evidence(evidence),
             Report::OutputMismatch { .. } => self.limited(),
+            Report::OutputDeparted { .. } if std::mem::replace(&mut self.has_departed, true) => Shown::Nothing,
+            Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => {
+                self.has_departed = false;
+                Shown::Line
+            }
             // That it is corrupt was said, and that it is gone will be.
             Report::Retired { replica, reason: RetireReason::Outvoted } if self.knows(*replica) => Shown::Nothing,
             // The first of several.
@@ -109,6 +118,7 @@ mod tests {
     use super::*;
     use redrt_types::{Digest, ViewNumber};
     use redrt_wire::event::Action;
+    use redrt_wire::line::Generation;
 
     fn mismatch(finding: Finding, culprit: Option<&str>, sequence: u64) -> Report {
         let replica = |name: &str| name.parse::<ReplicaId>().expect("a replica");
@@ -154,6 +164,20 @@ mod tests {
         assert_eq!(shown, [Shown::Line, Shown::Hint, Shown::Line]);
         let differs = |sequence| mismatch(Finding::Undecidable, None, sequence);
         assert_eq!([differs(3), differs(4)].map(|report| folding.show(&report)), [Shown::Line, Shown::Nothing]);
+    }
+
+    #[test]
+    fn a_text_that_is_another_one_is_told_of_once_after_each_return() {
+        let mut folding = Folding::default();
+        let departed = |rank| Report::OutputDeparted { rank: VirtualRank(rank), error_of: None, line: 1 };
+        let returns = Report::Ending(EndReason::Unloadable {
+            generation: Generation(1),
+            replica: ReplicaId::new(0, 0),
+            message: String::new(),
+        });
+        let reports = [departed(0), departed(1), returns, departed(0)];
+        let shown = reports.map(|report| folding.show(&report));
+        assert_eq!(shown, [Shown::Line, Shown::Nothing, Shown::Line, Shown::Line]);
     }
 
     #[test]

@@ -14,15 +14,10 @@ use std::time::Duration;
 /// # Errors
 /// When the facts about this host that the site's pool is told cannot be had.
 pub(super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Result<Settings> {
-    let shown = |rank: u32| {
-        let members = job.resume.iter().flat_map(|kept| &kept.manifest.members);
-        let shown = members.filter(|member| member.replica.rank.0 == rank).map(|member| member.shown_bytes);
-        shown.max().unwrap_or(0)
-    };
     Ok(Settings {
         life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0)), |_| true),
         release: job.release,
-        shown_bytes: (0..job.world.rank_count()).map(shown).collect(),
+        shown: job.resume.as_ref().and_then(|_| lines?.shown_before()),
         is_cloneable: job.is_cloneable,
         checks_determinism: job.options.traces,
         job: job_number,

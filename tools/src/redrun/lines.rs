@@ -12,15 +12,16 @@ use crate::undo;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, RESUME_CODE, Report, STORE_TIME_MAX, StoreFailure, StoreNews, TakenLine};
-use job_root::{Input, Output};
+use job_root::{Input, Output, ShownTexts};
 use line_store::{Kept, Level, Manifest, Member, Store, objects, place};
 use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
+use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::line::{Building, Generation, Image, LineOrder, Objects, Restore, image_path, memory_path};
 use redrt_wire::object::{Entry, Stored};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -96,8 +97,6 @@ pub struct Lines {
     uncommitted: Option<Box<Manifest>>,
     /// They go with the job.
     are_forgotten: bool,
-    /// What each process had printed, and was not shown, when it was last copied for a line.
-    unshown: BTreeMap<ReplicaId, Restored>,
 }
 
 impl Lines {
@@ -145,8 +144,6 @@ impl Lines {
         });
         let worker = worker.context("Failed to start a thread")?;
         let newest = job.resume.clone().map(Box::new);
-        let (beside, unshown) = (Vec::new(), BTreeMap::new());
-        let (basis, uncommitted) = (None, None);
         Ok(Some(Self {
             checkpoint,
             store,
@@ -154,17 +151,21 @@ impl Lines {
             next_min,
             worker,
             newest,
-            beside,
-            basis,
-            uncommitted,
+            beside: Vec::new(),
+            basis: None,
+            uncommitted: None,
             are_forgotten: false,
-            unshown,
         }))
     }
 
     /// Where the lines of this job are.
     pub fn directory(&self) -> &Path {
         self.store.directory()
+    }
+
+    /// What the last life of the job had shown when it ended. None if it was killed: nobody knows then.
+    pub fn shown_before(&self) -> Option<ShownTexts> {
+        decode_body(&self.store.shown()?).ok()
     }
 
     /// What the coordinator is to know; `count` is how often the job was started from the newest line, and `has_input`
@@ -285,6 +286,17 @@ impl Shell<'_> {
             lines.are_forgotten = true;
             let directory = lines.checkpoint.directory.clone();
             self.relay(None, &ToDaemon::Forget(directory));
+        }
+    }
+
+    /// The job has ended, and may be resumed: what it has shown is not shown again then. If that cannot be written down
+    /// it is.
+    pub(super) fn write_down_shown(&self) {
+        let Some(lines) = self.lines.as_ref().filter(|lines| lines.newest.is_some()) else { return };
+        if let Some(shown) = self.root.shown_texts(&|replica| self.outputs.unwritten_bytes(replica))
+            && let Err(error) = lines.store.write_shown(&encode_long(&shown))
+        {
+            self.console.warning(&format!("a job that is resumed shows again what it has shown: {error}"));
         }
     }
 
@@ -454,19 +466,6 @@ impl Shell<'_> {
         }
     }
 
-    /// All are copied for a line, and nobody has gone on: what they have printed is noted, since one that goes takes it
-    /// along.
-    pub(super) fn note_line_order(&mut self, order: &LineOrder) {
-        let Some(lines) = self.lines.as_mut().filter(|_| *order == LineOrder::GoOn) else { return };
-        let view = self.root.coordinator().view();
-        let copied = self.job.world.replicas().filter(|replica| view.is_live(*replica));
-        let unshown = copied.map(|replica| {
-            let stream = self.root.stream(replica.rank);
-            (replica, self.outputs.unshown(stream, replica, u64::MAX))
-        });
-        lines.unshown = unshown.collect();
-    }
-
     fn manifest(&self, taken: TakenLine, keepers: &[Option<u32>]) -> Manifest {
         let TakenLine { generation, view, degrees, next_life, positions, taken_at, bytes, .. } = taken;
         let (level, host_count) = (self.level(), self.fleet.plan().hosts.len());
@@ -475,10 +474,8 @@ impl Shell<'_> {
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let member = |(replica, position): (ReplicaId, Option<redrt_wire::clone::Position>)| {
             let position = position?;
-            let shown_bytes = self.outputs.written_bytes(self.root.stream(replica.rank), replica.rank);
-            let noted = self.lines.as_ref()?.unshown.get(&replica)?.clone();
-            let Restored { unshown, shown_bytes, .. } = noted.later(position.output_bytes, shown_bytes);
-            Some(Member { replica, host: self.root.host_at_line(replica)?, position, unshown, shown_bytes })
+            let [output, error] = self.root.saved_texts(replica)?;
+            Some(Member { replica, host: self.root.host_at_line(replica)?, position, output, error })
         };
         let placement = self.job.world.replicas();
         let placement = placement.map(|replica| self.root.host_at_line(replica).filter(|_| view.is_live(replica)));
@@ -654,6 +651,7 @@ impl Shell<'_> {
     pub(super) fn abandon_newer_lines(&mut self) {
         let Some(lines) = &self.lines else { return };
         let Some(kept) = &lines.newest else { return };
+        lines.store.forget_shown();
         match lines.store.abandon_newer(kept.manifest.generation) {
             Ok(false) => {}
             Ok(true) => self.give_to_store(Work::Sweep),
@@ -762,8 +760,8 @@ pub(super) fn restored(kept: &Kept, view: &View, rank: VirtualRank) -> (VirtualR
     let of_source = |replica: ReplicaId| Restored {
         index: replica.index,
         printed_bytes: source.position.output_bytes,
-        unshown: source.unshown.clone(),
-        shown_bytes: source.shown_bytes,
+        output: source.output.clone(),
+        error: source.error.clone(),
     };
     (rank, view.live(rank).map(of_source).collect())
 }

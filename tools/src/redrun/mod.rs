@@ -367,6 +367,9 @@ impl<'a> Shell<'a> {
             self.console.allow_status();
         }
         let outcome = self.serve();
+        if !matches!(outcome, Ok(0)) && self.outputs.is_empty() && self.lost_output.is_none() {
+            self.write_down_shown();
+        }
         self.let_notices_end();
         self.console.show_status(Vec::new());
         self.fleet.end();
@@ -573,8 +576,8 @@ impl<'a> Shell<'a> {
                 Output::FindHost(spare) => self.find_or_add(&spare),
                 Output::DismissHost(host) => self.dismiss_host(host),
                 Output::HostFree(host) => self.host_free(host),
-                Output::Show { rank, bytes } => self.outputs.show(rank, &bytes),
-                Output::ShowError { replica, bytes } => self.outputs.show_error(replica, bytes),
+                Output::Show { rank, bytes, is_anew } => self.outputs.show(rank, &bytes, is_anew),
+                Output::ShowError { replica, bytes, is_anew } => self.outputs.show_error(replica, bytes, is_anew),
                 Output::ErrorEnded(replica) => self.outputs.end_error(replica),
                 Output::Report(report) => {
                     self.answer_about_line(&report);
@@ -660,9 +663,6 @@ impl<'a> Shell<'a> {
     }
 
     fn send_all(&mut self, message: &ToDaemon) {
-        if let ToDaemon::Line { order, .. } = message {
-            self.note_line_order(order);
-        }
         self.relay(None, message);
         if matches!(message, ToDaemon::Cards(_)) {
             self.tell_return();

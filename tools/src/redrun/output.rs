@@ -11,12 +11,11 @@ use background_worker::Bell;
 use coordinator::OutputFailure;
 use redrt_types::{ReplicaId, VirtualRank, World};
 use replica_output::lines::LineCutter;
-use replica_output::restored::Restored;
-use replica_output::sphere_stream::SphereStream;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +75,7 @@ pub struct Written {
     lines: Vec<LineCutter>,
     errors: Vec<LineCutter>,
     handed_bytes: [u64; 2],
-    file_bytes: Vec<u64>,
+    to_files: Vec<PrintedToFile>,
 }
 
 impl Written {
@@ -97,22 +96,42 @@ struct Files {
     begun_bytes: Vec<u64>,
     /// By file: bytes that were written before, and are put together again.
     written_bytes: Vec<u64>,
-    /// By file: bytes of the job until now.
-    job_bytes: Vec<u64>,
+    /// By file: what the job has printed until now.
+    printed: Vec<PrintedToFile>,
+}
+
+/// What was printed to a file.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct PrintedToFile {
+    bytes: u64,
+    /// It ends within a line.
+    within_line: bool,
+}
+
+/// Whether the first bytes of a file, of which there is one at least, end with the end of a line.
+fn ends_line(file: &File, length: u64) -> io::Result<bool> {
+    let mut last = [0];
+    file.read_exact_at(&mut last, length - 1)?;
+    Ok(last == *b"\n")
 }
 
 impl Files {
     fn create(directory: &Path, job: &Job, before: Option<&Replay>, bell: &Bell) -> Result<Self> {
         let failed = || format!("Failed to write to --output-dir {}", directory.display());
         std::fs::create_dir_all(directory).with_context(failed)?;
-        let mut lengths = Vec::new();
+        let (mut lengths, mut printed) = (Vec::new(), Vec::new());
         let mut target = |name: String| {
             let mut options = File::options();
             // A job that is resumed goes on in them, and so does one that comes back.
             let goes_on = job.resume.is_some() || before.is_some();
-            options.create(true).write(true).truncate(!goes_on).append(goes_on);
+            options.create(true).read(goes_on).write(true).truncate(!goes_on).append(goes_on);
             let file = options.open(directory.join(&name)).with_context(failed)?;
-            lengths.push(file.metadata().with_context(failed)?.len());
+            let length = file.metadata().with_context(failed)?.len();
+            // One that comes back goes through all that was written since it began.
+            let begun = before.and_then(|before| before.file_bytes.get(lengths.len())).copied().unwrap_or(length);
+            let within_line = begun > 0 && begun <= length && !ends_line(&file, begun).with_context(failed)?;
+            lengths.push(length);
+            printed.push(PrintedToFile { bytes: 0, within_line });
             anyhow::Ok(Target::new(directory.join(&name).display().to_string(), file))
         };
         let is_replicated = job.is_replicated();
@@ -126,12 +145,18 @@ impl Files {
         let writer = Writer::start("redrun-files", targets, job.on_output_error, bell.clone())?;
         let begun_bytes = before.map_or_else(|| lengths.clone(), |before| before.file_bytes.clone());
         let written_bytes = lengths.iter().zip(&begun_bytes).map(|(now, begun)| now.saturating_sub(*begun)).collect();
-        let job_bytes = vec![0; lengths.len()];
-        Ok(Self { writer, rank_count: rank_count as usize, begun_bytes, written_bytes, job_bytes })
+        Ok(Self { writer, rank_count: rank_count as usize, begun_bytes, written_bytes, printed })
     }
 
-    fn write(&mut self, target: usize, mut bytes: Vec<u8>) {
-        self.job_bytes[target] += bytes.len() as u64;
+    fn write(&mut self, target: usize, mut bytes: Vec<u8>, is_anew: bool) {
+        let printed = &mut self.printed[target];
+        if is_anew && printed.within_line {
+            bytes.insert(0, b'\n');
+        }
+        printed.bytes += bytes.len() as u64;
+        if let Some(last) = bytes.last() {
+            printed.within_line = *last != b'\n';
+        }
         let written = &mut self.written_bytes[target];
         let count = usize::try_from(*written).map_or(bytes.len(), |written| written.min(bytes.len()));
         *written -= count as u64;
@@ -181,42 +206,43 @@ impl Outputs {
         })
     }
 
-    /// The replicas of a rank have agreed to print this.
-    pub fn show(&mut self, rank: VirtualRank, bytes: &[u8]) {
+    /// The replicas of a rank have agreed to print this. `is_anew`: it is another text than was shown before, from a
+    /// line on.
+    pub fn show(&mut self, rank: VirtualRank, bytes: &[u8], is_anew: bool) {
         if let Some(files) = &mut self.files {
-            return files.write(rank.0 as usize, bytes.to_vec());
+            return files.write(rank.0 as usize, bytes.to_vec(), is_anew);
         }
         let cutter = &mut self.lines[rank.0 as usize];
+        if is_anew {
+            cutter.begin_anew(&mut self.output);
+        }
         cutter.push(bytes, &mut self.output);
         if self.passes_parts.0 {
             cutter.flush(&mut self.output);
         }
     }
 
-    /// A process printed this on its standard error.
-    pub fn show_error(&mut self, replica: ReplicaId, bytes: Vec<u8>) {
+    /// A process printed this on its standard error; `is_anew` as for [`Outputs::show`].
+    pub fn show_error(&mut self, replica: ReplicaId, bytes: Vec<u8>, is_anew: bool) {
         let process = self.world.process(replica).0 as usize;
         if let Some(files) = &mut self.files {
-            return files.write(files.rank_count + process, bytes);
+            return files.write(files.rank_count + process, bytes, is_anew);
         }
         let cutter = &mut self.errors[process];
+        if is_anew {
+            cutter.begin_anew(&mut self.error);
+        }
         cutter.push(&bytes, &mut self.error);
         if self.passes_parts.1 {
             cutter.flush(&mut self.error);
         }
     }
 
-    /// What a replica that is stopped has printed, as far as that has not been written for sure. All of it is here, or
-    /// in the stream of its rank.
-    pub fn unshown(&self, stream: &SphereStream, replica: ReplicaId, printed_bytes: u64) -> Restored {
-        let partial = self.lines[replica.rank.0 as usize].partial();
-        let unshown = [partial, &stream.pending(replica.index)].concat();
-        Restored { index: replica.index, printed_bytes, unshown, shown_bytes: self.written_bytes(stream, replica.rank) }
-    }
-
-    /// Bytes of a rank's standard output that have been written for sure.
-    pub fn written_bytes(&self, stream: &SphereStream, rank: VirtualRank) -> u64 {
-        stream.shown_bytes() - self.lines[rank.0 as usize].partial().len() as u64
+    /// Bytes of the standard output of a replica's rank, and of its standard error, that were shown and are held here:
+    /// unfinished lines.
+    pub fn unwritten_bytes(&self, replica: ReplicaId) -> [u64; 2] {
+        let process = self.world.process(replica).0 as usize;
+        [self.lines[replica.rank.0 as usize].partial_bytes(), self.errors[process].partial_bytes()]
     }
 
     /// A process's standard error has ended.
@@ -315,7 +341,7 @@ impl Outputs {
             lines: self.lines.clone(),
             errors: self.errors.clone(),
             handed_bytes: self.handed_bytes,
-            file_bytes: self.files.as_ref().map_or_else(Vec::new, |files| files.job_bytes.clone()),
+            to_files: self.files.as_ref().map_or_else(Vec::new, |files| files.printed.clone()),
         })
     }
 
@@ -323,10 +349,10 @@ impl Outputs {
     pub fn begin_behind(&mut self, written: Written) {
         (self.lines, self.errors, self.handed_bytes) = (written.lines, written.errors, written.handed_bytes);
         if let Some(files) = &mut self.files {
-            for (left, written) in files.written_bytes.iter_mut().zip(&written.file_bytes) {
-                *left = left.saturating_sub(*written);
+            for (left, printed) in files.written_bytes.iter_mut().zip(&written.to_files) {
+                *left = left.saturating_sub(printed.bytes);
             }
-            files.job_bytes = written.file_bytes;
+            files.printed = written.to_files;
         }
     }
 

@@ -50,6 +50,8 @@ pub struct Tally {
     pub(super) lines: Vec<LineCost>,
     /// How often the job went back to one …
     returns: u64,
+    /// … how many texts were others than before …
+    departures: u64,
     /// … and how long it took each time until its processes ran again.
     pub(super) restarts: Vec<Duration>,
     /// Copies that were asked, and have not left.
@@ -117,6 +119,7 @@ impl Tally {
                 self.lines.push(LineCost { stopped: *stopped, elapsed: *elapsed, bytes: *bytes });
             }
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
+            Report::OutputDeparted { .. } => self.departures += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Loss => self.windows.push(recovered.window),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
@@ -198,6 +201,7 @@ impl<'a> Summary<'a> {
             tally.joined,
             tally.lines.len() as u64,
             tally.returns,
+            tally.departures,
         ];
         let nothing_happened = happened.iter().sum::<u64>() == 0;
         let world = self.coordinator.world();
@@ -234,6 +238,12 @@ impl<'a> Summary<'a> {
         if tally.returns > 0 {
             let times = if tally.returns == 1 { "once".into() } else { format!("{} times", tally.returns) };
             lines.push(format!("  went back to a checkpoint {times}"));
+        }
+        if tally.departures > 0 {
+            let texts = counted(tally.departures, "text");
+            lines.push(format!(
+                "  {texts} of standard output and error shown anew, from the first line that differed on"
+            ));
         }
         lines.extend(redundancy::lines(self.coordinator.redundancy(), self.elapsed));
         if tally.arbitrations > 0 {
@@ -384,6 +394,7 @@ impl<'a> Summary<'a> {
             "checkpoints": self.tally.lines.len(),
             "checkpoint_bytes": self.tally.lines.last().map_or(0, |last| last.bytes),
             "checkpoint_stop_ms_max": milliseconds(self.tally.stopped_max().as_nanos() as u64), "returns": self.tally.returns,
+            "output_departures": self.tally.departures,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),

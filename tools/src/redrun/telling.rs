@@ -123,13 +123,12 @@ impl Shell<'_> {
             self.attribute(report, view);
         }
         self.record(name, &fields);
-        let shown = line.as_ref().map(|_| self.folding.show(report));
-        let is_shown =
-            line.as_ref().is_some_and(|(severity, _)| *severity != Severity::Note) && shown == Some(Shown::Line);
+        let shown = self.folding.show(report);
+        let is_shown = line.as_ref().is_some_and(|(severity, _)| *severity != Severity::Note) && shown == Shown::Line;
         if Notices::is_told(name, is_shown) {
             self.notify(name, &fields, line.as_ref().map_or("", |(_, line)| line));
         }
-        if let Some(((severity, line), shown)) = line.zip(shown) {
+        if let Some((severity, line)) = line {
             match shown {
                 Shown::Line => self.console.say(severity, &line),
                 Shown::Hint => self.console.say(Severity::Note, "more of the same is counted, and listed by --audit"),

@@ -84,7 +84,7 @@ impl Scenario {
         let view = View::with_degrees(&world, &self.degrees);
         Settings {
             release: self.release,
-            shown_bytes: vec![0; self.degrees.len()],
+            shown: None,
             is_cloneable: self.is_cloneable,
             checks_determinism: false,
             job: JOB,
