@@ -201,31 +201,29 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
 }
 
 #[test]
-fn a_console_that_was_attached_says_how_a_root_that_was_killed_comes_back() {
+fn a_console_that_was_attached_brings_a_killed_root_back_as_the_first_does() {
     let place = Place::new("attached");
     let program = program();
-    let mut job = Piped::start(&place, &["--detachable", "-q", "-r", "2", "-n", "2", &program]);
-    job.say("word");
-    job.see(1);
-    for number in 0..10 {
-        // It takes the place of the console whose child the root is, and which would bring it back.
-        let mut command = place.redrun(&["--attach"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut console = command.spawn().expect("redrun is there");
-        assert_ne!(code(&mut job.console), None, "it has another place");
-        console.stdin.as_mut().expect("it is piped").write_all(b"word\n").expect("the job reads");
-        let output = console.stdout.as_mut().expect("it is piped");
-        output.read_exact(&mut [0; 8]).expect("it prints");
-        kill_root(&place);
-        let ended = console.wait_with_output().expect("it was started");
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(said.contains("redrun --attach") && !said.contains("has ended"), "root {number}: {said}");
-        job = Piped::start(&place, &["--attach"]);
-        job.say("word");
-        job.see(1);
+    let mut job = Piped::start(&place, &detachable(&["-r", "2", "-n", "2", &program]));
+    let mut random = Random::from_environment();
+    job.say("first");
+    job.see(format!("got first\n{}", rows(0)).len());
+    let mut number = 1;
+    for _ in 0..3 {
+        // It takes the place of the console whose child the root is.
+        let mut other = Piped::start(&place, &["-q", "--attach"]);
+        assert_eq!(code(&mut job.console), Some(76), "it has another place");
+        let mut expected = String::new();
+        for _ in 0..3 {
+            lose_root(&place, &mut other, &mut expected, number, &mut random);
+            number += 1;
+        }
+        assert_eq!(String::from_utf8_lossy(&other.shown), expected);
+        job = other;
     }
+    job.shown.clear();
     job.say("end");
-    assert_eq!(job.end().0, Some(7));
+    assert_eq!(job.end(), (Some(7), format!("got end\n{}", rows(number))));
     place.is_clean();
 }
 
@@ -239,8 +237,9 @@ fn a_root_that_is_stopped_is_replaced() {
     job.see(first.len());
     let stopped = root(&place);
     signal(stopped, Signal::SIGSTOP).expect("it runs");
-    kill(&mut job.console);
+    // Its console would bring it back, too.
     let mut other = Piped::start(&place, &["--attach", "--replace-root"]);
+    assert_eq!(code(&mut job.console), Some(76));
     other.say("end");
     let (code, shown) = other.end();
     assert_eq!(code, Some(7));

@@ -26,14 +26,14 @@ use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
-use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL, Journal, is_abandoned, remove_abandoned};
+use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL, Journal, OpenError, is_abandoned, remove_abandoned};
 use serde::{Deserialize, Serialize};
 use spare_pool::Spare;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a job was begun.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -533,6 +533,28 @@ pub fn look(directory: &Path) -> Result<Option<Begun>> {
     }
 }
 
+/// Whether another process has the journal: a root, or for a moment one that only looks.
+#[must_use]
+pub fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
+}
+
+/// Does something with a journal, as soon as those that only look have gone.
+///
+/// # Errors
+/// Those of `open`, above all when a root has it.
+pub fn when_free<T>(open: impl Fn() -> Result<T>) -> Result<T> {
+    const LOOKED_AT_MAX: Duration = Duration::from_secs(1);
+    const INTERVAL: Duration = Duration::from_millis(5);
+    let since = Instant::now();
+    loop {
+        match open() {
+            Err(error) if is_in_use(&error) && since.elapsed() < LOOKED_AT_MAX => std::thread::sleep(INTERVAL),
+            outcome => return outcome,
+        }
+    }
+}
+
 /// The hosts of a job whose root was killed.
 ///
 /// # Errors
@@ -542,7 +564,7 @@ pub fn planned(job: u64) -> Result<HostPlan> {
 }
 
 fn begun(job: u64) -> Result<Begun> {
-    let begun = jobs::find_root(job).map(|directory| look(&directory)).transpose()?.flatten();
+    let begun = jobs::find_root(job).map(|directory| when_free(|| look(&directory))).transpose()?.flatten();
     begun.with_context(|| format!("job {job:016x} has left nothing to go on with"))
 }
 

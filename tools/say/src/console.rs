@@ -81,9 +81,9 @@ impl Console {
         self.standard.replace(None);
     }
 
-    /// From now on there may be lines at the foot of the terminal, if it is one.
-    pub fn allow_status(&self) {
-        self.shows_status.set(stderr().is_terminal());
+    /// From now on there may be lines at the foot of the terminal, if it is one, and if they `are_wanted`.
+    pub fn allow_status(&self, are_wanted: bool) {
+        self.shows_status.set(are_wanted && stderr().is_terminal());
     }
 
     /// Whether lines at the foot are seen.

@@ -2,6 +2,7 @@
 
 use redrt_tools::cli::Terminal;
 use redrt_tools::cli::{self, Defaults, Request};
+use redrt_tools::council::REPLACED_CODE;
 use redrt_tools::developers;
 use redrt_tools::jobs;
 use redrt_tools::redctl::status::Status;
@@ -28,7 +29,10 @@ fn run_as_root(
     console: &Console,
 ) -> anyhow::Result<i32> {
     let seat = if comes_back.is_some() { Seat::take_again()? } else { Seat::take()? };
-    let past = comes_back.map(|job| Past::open(job, council)).transpose()?;
+    let past = match comes_back.map(|job| Past::open(job, council)).transpose() {
+        Err(error) if council.is_none() && client::is_in_use(&error) => return Ok(REPLACED_CODE),
+        past => past?,
+    };
     past.iter().for_each(|past| past.correct(&mut job));
     redrun::run(&job, console, None, Some(seat), past)
 }
@@ -80,8 +84,8 @@ fn main() {
                 finish(client::start(&arguments.unwrap_or_default(), leaves, &console), &console)
             }
         },
-        Ok(Request::Attach { wanted, replaces_root }) => {
-            let attached = client::attach(wanted.as_deref(), replaces_root, &console);
+        Ok(Request::Attach { wanted, replaces_root, is_quiet }) => {
+            let attached = client::attach(wanted.as_deref(), replaces_root, is_quiet, &console);
             let attached = attached.map_err(|error| match error.is::<client::NotHere>() {
                 true => why_not_here(wanted.as_deref()).map_or(error, anyhow::Error::msg),
                 false => error,
@@ -92,6 +96,7 @@ fn main() {
             let outcome = run_spawned(&arguments, &mut console);
             finish(outcome, &console)
         }
+        Err(_) if client::has_another_root(&std::env::args_os().collect::<Vec<_>>()) => REPLACED_CODE,
         Err(error) => {
             let error = defaults.map_or_else(|error| error, |defaults| defaults.explain(error));
             console.error(&error.to_string());

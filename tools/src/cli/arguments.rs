@@ -694,8 +694,10 @@ fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), 
         (false, None) => return Ok(()),
     };
     let is_said = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    // What a console decides for itself.
+    let of_console = if arguments.attach { "quiet" } else { own };
     let is_other = |option: &&clap::Arg| {
-        ![own, "program", "root", "come_back", "replace_root"].contains(&option.get_id().as_str())
+        ![own, of_console, "program", "root", "come_back", "replace_root"].contains(&option.get_id().as_str())
     };
     let command = command();
     let other = command.get_arguments().filter(is_other).find(|option| is_said(option.get_id().as_str()));

@@ -208,6 +208,8 @@ pub enum Request {
         wanted: Option<String>,
         /// Its root is to be ended, and another brought.
         replaces_root: bool,
+        /// No summary, and no moving lines.
+        is_quiet: bool,
     },
     /// Print something (help, version, a manual page) and leave.
     Print(Vec<u8>),
@@ -269,7 +271,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     if parsed.attach {
         let wanted = parsed.local.program.first().map(|job| job.to_string_lossy().into_owned());
         return match segments.is_empty() {
-            true => Ok(Request::Attach { wanted, replaces_root: parsed.replace_root }),
+            true => Ok(Request::Attach { wanted, replaces_root: parsed.replace_root, is_quiet: parsed.quiet }),
             false => Err(UsageError("--attach: the job has its programs already; leave out ':'".into())),
         };
     }

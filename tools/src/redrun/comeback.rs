@@ -75,7 +75,7 @@ impl Past {
         let term_min = Term(council.map_or(0, |(_, term)| term << COUNCIL_TERM_BITS));
         let directory =
             jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
-        let (journal, records) = Journal::open(&ledger::journal_path(&directory))?;
+        let (journal, records) = ledger::when_free(|| Ok(Journal::open(&ledger::journal_path(&directory))?))?;
         ledger::is_taken(&directory);
         let (begun, records) = ledger::read(&records)?;
         let before = Before::of(records)?;

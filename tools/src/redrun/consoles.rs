@@ -86,11 +86,14 @@ impl Shell<'_> {
         self.seat.iter_mut().for_each(Seat::let_go);
     }
 
+    /// Whether the user wants no summary and no moving lines: the one who has started the job, or looks at it now.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.job.quiet || self.seat.as_ref().is_some_and(Seat::is_quiet)
+    }
+
     fn look_at_terminal(&mut self) {
         self.console.look_at_terminal();
-        if !self.job.quiet {
-            self.console.allow_status();
-        }
+        self.console.allow_status(!self.is_quiet());
         self.outputs.look_at_terminal();
     }
 

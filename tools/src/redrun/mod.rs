@@ -363,9 +363,7 @@ impl<'a> Shell<'a> {
             self.console.warning(ignored);
         }
         self.job.chosen.iter().for_each(|line| self.console.plain(line));
-        if !self.job.quiet {
-            self.console.allow_status();
-        }
+        self.console.allow_status(!self.is_quiet());
         let outcome = self.serve();
         if !matches!(outcome, Ok(0)) && self.outputs.is_empty() && self.lost_output.is_none() {
             self.write_down_shown();

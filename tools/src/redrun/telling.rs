@@ -211,7 +211,7 @@ impl Shell<'_> {
         if let Some(line) = summary.unprotected() {
             self.console.warning(line);
         }
-        if !self.job.quiet
+        if !self.is_quiet()
             && let Some(lines) = summary.lines()
         {
             lines.iter().for_each(|line| self.console.plain(line));

@@ -15,7 +15,6 @@ use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Pid;
-use root_journal::file::OpenError;
 use say::Console;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,6 +27,8 @@ use std::time::{Duration, Instant};
 pub const DISPLACED_CODE: i32 = 76;
 
 const USAGE_CODE: i32 = 2;
+/// What a console puts before the words of a root that it brings back, behind `--root`.
+const COME_BACK: &str = "--come-back=";
 /// A root begins within this time, or ends when it was killed.
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked for meanwhile: neither says so to a stranger.
@@ -40,7 +41,11 @@ struct Terminal<'a> {
     signals: SignalFd,
     /// Leave as soon as the job runs.
     leaves: bool,
+    /// The user wants no summary and no moving lines.
+    is_quiet: bool,
     job: Option<u64>,
+    /// A root has had this console.
+    was_seated: bool,
     /// The root, if this process has started it.
     root: Option<Child>,
     /// The job goes on without this process, which may not have been heard by it yet.
@@ -63,7 +68,8 @@ pub fn start(arguments: &[OsString], leaves: bool, console: &Console) -> Result<
     })?;
     // After the root was started: it does not inherit the mask.
     let signals = user_signals::catch()?;
-    Terminal { channel, console, signals, leaves, job: None, root: Some(root), is_leaving: false, ended: None }.serve()
+    let terminal = Terminal::new(channel, console, signals, Some(root));
+    Terminal { leaves, ..terminal }.serve()
 }
 
 /// Starts a root with these words behind those that `prepare` puts first.
@@ -89,11 +95,23 @@ fn spawn(arguments: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<(
 /// Brings the root of a job back that was killed, if there is what it needs.
 fn bring_back(directory: &Path) -> Result<Option<(Child, Channel)>> {
     let Some(begun) = ledger::look(directory)? else { return Ok(None) };
-    let flag = format!("--come-back={:016x}", begun.job);
+    let flag = format!("{COME_BACK}{:016x}", begun.job);
     let prepare = |command: &mut Command| {
         command.arg("--root").arg(flag).env_clear().envs(begun.environment).current_dir(&begun.directory);
     };
     spawn(&begun.arguments, prepare).map(Some)
+}
+
+/// Whether this process, with this command line, was to be the root of a job that was killed, and another console has
+/// brought back another one at the same moment.
+#[must_use]
+pub fn has_another_root(words: &[OsString]) -> bool {
+    let [_, root, job, rest @ ..] = words else { return false };
+    // Where a council has it the records are elsewhere.
+    let by_council = rest.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"--council"));
+    let job = job.to_str().and_then(|word| u64::from_str_radix(word.strip_prefix(COME_BACK)?, 16).ok());
+    let directory = job.filter(|_| root == "--root" && !by_council).and_then(jobs::find_root);
+    directory.is_some_and(|directory| ledger::look(&directory).is_err_and(|why| is_in_use(&why)))
 }
 
 /// The jobs of this user on this host that can be attached to, with a connection to the root of each.
@@ -118,7 +136,7 @@ pub fn seats() -> Vec<(String, Channel)> {
 ///
 /// # Errors
 /// When there is no such job.
-pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> Result<i32> {
+pub fn attach(wanted: Option<&str>, replaces_root: bool, is_quiet: bool, console: &Console) -> Result<i32> {
     let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
     let fitting = || seats().into_iter().filter(|(job, _)| is_wanted(job)).collect::<Vec<_>>();
     if replaces_root {
@@ -141,7 +159,7 @@ pub fn attach(wanted: Option<&str>, replaces_root: bool, console: &Console) -> R
     };
     let job = u64::from_str_radix(&job, 16).ok();
     let signals = user_signals::catch()?;
-    Terminal { channel, console, signals, leaves: false, job, root, is_leaving: false, ended: None }.serve()
+    Terminal { is_quiet, job, ..Terminal::new(channel, console, signals, root) }.serve()
 }
 
 /// What a user is told whose job has its root on another host.
@@ -162,19 +180,37 @@ struct ByMember {
     job: String,
 }
 
-fn is_in_use(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) || error.is::<ByMember>()
+/// Whether a root has the records of a job, or is about to have them.
+#[must_use]
+pub fn is_in_use(error: &anyhow::Error) -> bool {
+    ledger::is_in_use(error) || error.is::<ByMember>()
 }
 
-/// Whether there is what a root that is gone needs, or another one that goes on with it.
-fn can_come_back(directory: &Path) -> bool {
+/// What has become of a root that was gone.
+enum Regained {
+    /// This process has brought it back.
+    Brought(Child, Channel),
+    /// Another process has, whose console the job has now.
+    ByAnother,
+    /// There is nothing to go on with.
+    Nothing,
+}
+
+/// Brings the root of a job back that is gone.
+fn regain(job: &str, directory: &Path) -> Result<Regained> {
     let since = Instant::now();
     loop {
-        match ledger::look(directory) {
+        match bring_back(directory) {
             // Its connections end before its lock does.
-            Err(error) if is_in_use(&error) && since.elapsed() < CHANGE_TIME_MAX => std::thread::sleep(LOOK_INTERVAL),
-            Err(error) => return is_in_use(&error),
-            Ok(begun) => return begun.is_some(),
+            Err(error) if is_in_use(&error) && since.elapsed() < CHANGE_TIME_MAX => {
+                if seats().iter().any(|(other, _)| other == job) {
+                    return Ok(Regained::ByAnother);
+                }
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            Err(error) => return Err(error),
+            Ok(Some((root, channel))) => return Ok(Regained::Brought(root, channel)),
+            Ok(None) => return Ok(Regained::Nothing),
         }
     }
 }
@@ -223,10 +259,26 @@ fn end_root(channel: &Channel) -> Result<()> {
     Ok(())
 }
 
-impl Terminal<'_> {
+impl<'a> Terminal<'a> {
+    fn new(channel: Channel, console: &'a Console, signals: SignalFd, root: Option<Child>) -> Self {
+        Self {
+            channel,
+            console,
+            signals,
+            leaves: false,
+            is_quiet: false,
+            job: None,
+            was_seated: false,
+            root,
+            is_leaving: false,
+            ended: None,
+        }
+    }
+
     fn attach(&self) -> std::io::Result<()> {
         let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        self.channel.send(&ToRoot::Attach, &[input.as_fd(), output.as_fd(), error.as_fd()])
+        let attach = ToRoot::Attach { is_quiet: self.is_quiet };
+        self.channel.send(&attach, &[input.as_fd(), output.as_fd(), error.as_fd()])
     }
 
     fn name(&self) -> String {
@@ -276,6 +328,7 @@ impl Terminal<'_> {
 
     /// The exit code, if this was the last message.
     fn hear(&mut self, message: FromRoot) -> Result<Option<i32>> {
+        self.was_seated = true;
         match message {
             FromRoot::Job(job) => self.job = Some(job),
             FromRoot::Running(job) => {
@@ -338,22 +391,33 @@ impl Terminal<'_> {
         }
     }
 
+    /// Another console has brought the root back at the same moment. It keeps it, unless the user has only just asked
+    /// for it here.
+    fn other_was_first(&mut self) -> Result<Option<i32>> {
+        let wanted = self.job.map_or_else(String::new, |job| format!("{job:016x}"));
+        let since = Instant::now();
+        while !self.was_seated && since.elapsed() < CHANGE_TIME_MAX {
+            if let Some((_, channel)) = seats().into_iter().find(|(job, _)| *job == wanted) {
+                self.channel = channel;
+                let _ = self.attach();
+                return Ok(None);
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        self.hear(FromRoot::Displaced)
+    }
+
     /// It has said nothing of its end, or has left something behind.
     fn root_is_lost(&mut self) -> Result<Option<i32>> {
         let name = self.name();
-        let directory = self.job.and_then(jobs::find_root);
-        let by_member = directory.as_deref().filter(|directory| has_member(directory));
-        let Some(mut root) = self.root.take() else {
-            if let (Some(job), Some(directory)) = (self.job, by_member) {
-                return self.await_member(job, directory);
+        let status = self.root.take().map(|mut root| root.wait()).transpose();
+        let status = status.context("Failed to wait for the root of the job")?;
+        match status.and_then(|status| status.code()) {
+            Some(REPLACED_CODE)
+                if self.job.and_then(jobs::find_root).is_some_and(|directory| !has_member(&directory)) =>
+            {
+                return self.other_was_first();
             }
-            match (self.job, directory.is_some_and(|directory| can_come_back(&directory))) {
-                (Some(job), true) => bail!("the root of {name} is gone: redrun --attach {job:016x} brings it back"),
-                _ => bail!("the root of {name} is gone: the job has ended"),
-            }
-        };
-        let status = root.wait().context("Failed to wait for the root of the job")?;
-        match status.code() {
             Some(REPLACED_CODE) => {
                 self.console
                     .plain(&format!("{name} has another root now: redrun --attach on the host of that shows it"));
@@ -363,19 +427,32 @@ impl Terminal<'_> {
             Some(code) => return Ok(Some(code)),
             None => {}
         }
-        let signal = status.signal().unwrap_or(0);
+        let directory = self.job.and_then(jobs::find_root);
+        let by_member = directory.as_deref().filter(|directory| has_member(directory));
         if let (Some(job), Some(directory)) = (self.job, by_member) {
             return self.await_member(job, directory);
         }
-        // One that has failed would fail again.
-        let back = directory.filter(|_| signal == Signal::SIGKILL as i32).map(|directory| bring_back(&directory));
-        if let Some((root, channel)) = back.transpose()?.flatten() {
-            self.console.warning(&format!("the root of {name} was killed by signal {signal}, and comes back"));
-            (self.root, self.channel) = (Some(root), channel);
-            let _ = self.attach();
-            return Ok(None);
+        // How a root has ended that another process has started is not known. If it has failed it fails again, as a
+        // child of this one: that is not tried a second time.
+        let signal = status.and_then(|status| status.signal());
+        let how = signal.map_or_else(|| "is gone".into(), |signal| format!("was killed by signal {signal}"));
+        let may_go_on = signal.is_none_or(|signal| signal == Signal::SIGKILL as i32);
+        let regained = match (self.job, directory.filter(|_| may_go_on)) {
+            (Some(job), Some(directory)) => regain(&format!("{job:016x}"), &directory)?,
+            _ => Regained::Nothing,
+        };
+        match regained {
+            Regained::Brought(root, channel) => {
+                self.console.warning(&format!("the root of {name} {how}, and comes back"));
+                (self.root, self.channel) = (Some(root), channel);
+                let _ = self.attach();
+                Ok(None)
+            }
+            Regained::ByAnother => self.hear(FromRoot::Displaced),
+            Regained::Nothing => {
+                self.console.error(&format!("the root of {name} {how}: the job has ended"));
+                Ok(Some(signal.map_or(1, |signal| 128 + signal)))
+            }
         }
-        self.console.error(&format!("the root of {name} was killed by signal {signal}: the job has ended"));
-        Ok(Some(128 + signal))
     }
 }

@@ -37,7 +37,10 @@ const MESSAGE_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
     /// Use these streams from now on: standard input, output and error come with it as descriptors.
-    Attach,
+    Attach {
+        /// The user wants no summary and no moving lines.
+        is_quiet: bool,
+    },
     /// The user has sent this signal.
     Signal(i32),
     /// Give the terminal back.
@@ -157,10 +160,10 @@ mod tests {
         let (one, other) = Channel::pair().unwrap();
         assert!(matches!(other.receive::<ToRoot>(), Received::Nothing));
         let (mut reader, writer) = std::io::pipe().unwrap();
-        one.send(&ToRoot::Attach, &[writer.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
+        one.send(&ToRoot::Attach { is_quiet: true }, &[writer.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
         one.send(&ToRoot::Signal(2), &[]).unwrap();
         drop(writer);
-        let Received::Message(ToRoot::Attach, streams) = other.receive() else { panic!() };
+        let Received::Message(ToRoot::Attach { is_quiet: true }, streams) = other.receive() else { panic!() };
         assert_eq!(streams.len(), 3);
         File::from(streams.into_iter().next().unwrap()).write_all(b"shown").unwrap();
         assert_eq!(std::io::read_to_string(&mut reader).unwrap(), "shown");

@@ -58,6 +58,8 @@ pub struct Seat {
     console: Option<u64>,
     /// The one that is to be told when its terminal is not used any more.
     leaving: Option<u64>,
+    /// What the user of the newest console wants.
+    is_quiet: bool,
     /// The job, once it runs.
     running: Option<u64>,
     news: VecDeque<News>,
@@ -80,10 +82,11 @@ impl Seat {
         let (_, pid) = channel.peer().context(FOR_REDRUN)?;
         let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::try_from(FIRST_TIME_MAX).unwrap_or(PollTimeout::MAX))?;
-        let Received::Message(ToRoot::Attach, descriptors) = channel.receive() else { bail!(FOR_REDRUN) };
+        let Received::Message(ToRoot::Attach { is_quiet }, descriptors) = channel.receive() else { bail!(FOR_REDRUN) };
         let streams = streams(descriptors).context(FOR_REDRUN)?;
         nix::unistd::dup2_stdin(&streams.input)?;
         let mut seat = Self::empty()?;
+        seat.is_quiet = is_quiet;
         seat.console = Some(seat.add(Link { channel, pid })?);
         Ok(seat)
     }
@@ -109,6 +112,7 @@ impl Seat {
             link_count: 0,
             console: None,
             leaving: None,
+            is_quiet: false,
             running: None,
             news: VecDeque::new(),
         })
@@ -161,6 +165,11 @@ impl Seat {
     /// Whether there is a console.
     pub fn is_attached(&self) -> bool {
         self.console.is_some()
+    }
+
+    /// Whether its user wants no summary and no moving lines.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet
     }
 
     /// Whether the console may read from its terminal: it runs in the foreground there, or has none.
@@ -226,8 +235,8 @@ impl Seat {
     fn hear(&mut self, id: u64) {
         while let Some(link) = self.links.get(&id) {
             match link.channel.receive() {
-                Received::Message(ToRoot::Attach, descriptors) => match streams(descriptors) {
-                    Some(streams) => self.seat(id, streams),
+                Received::Message(ToRoot::Attach { is_quiet }, descriptors) => match streams(descriptors) {
+                    Some(streams) => self.seat(id, streams, is_quiet),
                     None => self.remove(id),
                 },
                 Received::Message(ToRoot::Signal(signal), _) => {
@@ -247,12 +256,12 @@ impl Seat {
         }
     }
 
-    fn seat(&mut self, id: u64, streams: Streams) {
+    fn seat(&mut self, id: u64, streams: Streams, is_quiet: bool) {
         if self.console.is_some_and(|before| before != id) {
             self.tell(&FromRoot::Displaced);
             self.console.into_iter().for_each(|before| self.remove(before));
         }
-        self.console = Some(id);
+        (self.console, self.is_quiet) = (Some(id), is_quiet);
         self.news.push_back(News::Attached(streams));
         if let Some(job) = self.running {
             self.tell(&FromRoot::Running(job));
