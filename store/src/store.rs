@@ -182,6 +182,7 @@ impl<T> Doing<T> for io::Result<T> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Kept {
     /// Where its images are.
+    #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
     /// What it is of.
     pub manifest: Manifest,

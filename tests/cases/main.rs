@@ -33,6 +33,7 @@ mod midst;
 mod mismatch;
 mod moments;
 mod moves;
+mod names;
 mod nested;
 mod objects;
 mod output;

@@ -6,6 +6,7 @@ use crate::memory::MemoryGroup;
 use crate::prefix;
 use crate::programs::{Program, compile};
 use serde_json::Value;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
 use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt;
@@ -21,9 +22,11 @@ use tempfile::TempDir;
 pub struct Job {
     /// The command that runs another elsewhere.
     place: Vec<String>,
-    options: Vec<String>,
-    program: Vec<String>,
+    options: Vec<OsString>,
+    program: Vec<OsString>,
     environment: Vec<(String, String)>,
+    /// Where redrun is started, if not in this process's directory.
+    directory: Option<PathBuf>,
     /// Where standard input comes from; it is empty if absent.
     standard_input: Option<PathBuf>,
     /// Where standard output goes in place of a file that is read.
@@ -39,13 +42,14 @@ impl Job {
     /// A job of this many ranks of a program.
     #[must_use]
     pub fn new(rank_count: u32, program: &Path) -> Self {
-        let options = vec!["-n".into(), rank_count.to_string()];
-        let program = vec![program.display().to_string()];
+        let options = vec!["-n".into(), rank_count.to_string().into()];
+        let program = vec![program.into()];
         Self {
             place: Vec::new(),
             options,
             program,
             environment: Vec::new(),
+            directory: None,
             standard_input: None,
             standard_output: None,
             audit: None,
@@ -57,7 +61,7 @@ impl Job {
     /// One that goes on from the newest checkpoint in this directory.
     #[must_use]
     pub fn resume(store: &Path) -> Self {
-        Self::resume_with(&[store.display().to_string()])
+        Self::resume_with(&[]).words([store.into()])
     }
 
     /// `--resume` with these words behind it.
@@ -67,7 +71,7 @@ impl Job {
         job.options.clear();
         job.program.clear();
         job.options.push("--resume".into());
-        job.options.extend_from_slice(words);
+        job.options.extend(words.iter().map(OsString::from));
         job
     }
 
@@ -120,15 +124,35 @@ impl Job {
 
     /// With more options of `redrun`.
     #[must_use]
-    pub fn options(mut self, options: &[&str]) -> Self {
-        self.options.extend(options.iter().map(|option| (*option).to_owned()));
+    pub fn options(self, options: &[&str]) -> Self {
+        self.words(options.iter().map(OsString::from))
+    }
+
+    /// The same, as bytes that may be no text.
+    #[must_use]
+    pub fn words(mut self, options: impl IntoIterator<Item = OsString>) -> Self {
+        self.options.extend(options);
+        self
+    }
+
+    /// Started in this directory.
+    #[must_use]
+    pub fn directory(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_owned());
         self
     }
 
     /// With more arguments of the program.
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
-        self.program.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self.program.extend(arguments.iter().map(OsString::from));
+        self
+    }
+
+    /// With one more, which may be no text.
+    #[must_use]
+    pub fn argument(mut self, argument: &OsStr) -> Self {
+        self.program.push(argument.to_owned());
         self
     }
 
@@ -185,7 +209,7 @@ impl Job {
             .cloned()
             .chain(variables)
             .chain([redrun])
-            .chain(self.options.iter().chain(&self.program).cloned());
+            .chain(self.options.iter().chain(&self.program).map(|word| word.display().to_string()));
         words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
 
@@ -212,6 +236,7 @@ impl Job {
             .arg(&audit)
             .arg("--audit-heads")
             .arg(path("heads"));
+        self.directory.iter().for_each(|directory| _ = redrun.current_dir(directory));
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
         let input = self.standard_input.as_ref().map(|path| File::open(path).expect("it can be opened"));
         redrun.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(out).stderr(err);

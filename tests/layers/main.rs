@@ -398,3 +398,130 @@ fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
     let gone: Vec<_> = listed.filter(|name| !root().join(at(name)).join(name).exists()).collect();
     assert!(gone.is_empty(), "docs/SUMMARY.md has {gone:?}, which are not there");
 }
+
+/// Crates that have to do with files of users.
+const WITH_PATHS: [&str; 4] = ["redrt/types", "redrt/wire", "store", "tools"];
+
+/// Where a name is taken for text: in which file, how often, and why that loses no name of a user's.
+const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
+    ("redrt/types/src/path_bytes.rs", 1, "a path that is text is shown as text, another as its bytes"),
+    ("store/src/place.rs", 2, "names of lines: redrt's own"),
+    ("store/src/store.rs", 5, "names of jobs, lines and their files: redrt's own"),
+    ("store/undo/src/directory.rs", 1, "names of logs: redrt's own"),
+    ("store/undo/src/model.rs", 1, "of tests alone"),
+    ("tools/src/cli/arguments.rs", 2, "whether a word is an option; the word itself stays as it is"),
+    ("tools/src/cli/checkpoint.rs", 3, "numbers of jobs; a program that is named in an error"),
+    ("tools/src/cli/hosts.rs", 1, "whether a value begins with rankfile:file=; another is taken as it is"),
+    ("tools/src/cli/mod.rs", 3, "names of options and of parameters (--mca), and numbers of jobs"),
+    ("tools/src/cli/program.rs", 1, "whether a variable has a name of AWS's"),
+    ("tools/audit/src/heads.rs", 1, "whether a file is named by a word"),
+    ("tools/redstore/src/access.rs", 2, "names of objects: redrt's own; the name of a host, for people"),
+    ("tools/src/bin/redrtd.rs", 1, "a number"),
+    ("tools/src/homes.rs", 1, "names of objects: redrt's own"),
+    ("tools/src/interface.rs", 1, "the name of a host"),
+    ("tools/src/jobs.rs", 5, "names that redrt has given to jobs"),
+    ("tools/src/redctl/checkpoint_objects.rs", 1, "the number of a job"),
+    ("tools/src/redctl/checkpoint_parts.rs", 2, "names of lines and their files: redrt's own"),
+    ("tools/src/redctl/checkpoints.rs", 2, "shown to people"),
+    ("tools/src/redrtd/gpus.rs", 1, "devices of the kernel"),
+    ("tools/src/redrtd/mod.rs", 2, "the name of this host"),
+    ("tools/src/redrtd/sockets.rs", 1, "names of directories that daemons have made"),
+    ("tools/src/redrtd/spawn.rs", 2, "names of variables that are known, and a number"),
+    ("tools/src/redrtd/sweep.rs", 1, "a number of a process"),
+    ("tools/src/redrun/council.rs", 1, "the name of this host"),
+    ("tools/src/redrun/fleet.rs", 1, "the name of this host"),
+    ("tools/src/redrun/pools.rs", 1, "a number"),
+    ("tools/src/redrun/status.rs", 1, "shown to people"),
+    ("tools/src/redrun/targets.rs", 1, "names of files that redrun has made"),
+    ("tools/src/redspared/keys.rs", 1, "names of users of the pool, which are text"),
+    ("tools/src/remote.rs", 5, "whether a path is a URL; numbers of jobs; what the library of object stores takes"),
+    ("tools/src/terminal/client.rs", 1, "a flag and the number of a job"),
+    ("tools/src/undo.rs", 1, "numbers of hosts"),
+];
+
+/// What takes a name for text, and loses or refuses one that is not.
+const TAKES_FOR_TEXT: [&str; 4] = ["to_string_lossy()", ".to_str()", ".into_string()", "env::args()"];
+
+/// The sources of these crates, by their paths in the tree, without their tests.
+fn with_paths() -> BTreeMap<String, String> {
+    let mut files = Vec::new();
+    WITH_PATHS.iter().for_each(|directory| sources(&root().join(directory), &mut files));
+    let own = |file: PathBuf| {
+        let is_test = |part: std::path::Component<'_>| {
+            ["tests", "tests.rs", "fuzz.rs", "examples", "build.rs"].iter().any(|name| part.as_os_str() == *name)
+        };
+        let place = file.strip_prefix(root()).expect("it was found there").to_owned();
+        let text = std::fs::read_to_string(&file).expect("it can be read");
+        let own = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+        (!place.components().any(is_test)).then(|| (place.display().to_string(), own))
+    };
+    files.into_iter().filter_map(own).collect()
+}
+
+#[test]
+fn names_of_users_are_taken_for_text_only_where_that_loses_none() {
+    let mut wrong = Vec::new();
+    let all = with_paths();
+    for (file, text) in &all {
+        let count: usize = TAKES_FOR_TEXT.iter().map(|call| text.matches(call).count()).sum();
+        let allowed = TAKEN_FOR_TEXT.iter().find(|(allowed, ..)| allowed == file).map_or(0, |(_, count, _)| *count);
+        if count != allowed {
+            wrong.push(format!("{file} takes names for text {count} times, and {allowed} times with a reason"));
+        }
+    }
+    let gone = TAKEN_FOR_TEXT.iter().filter(|(file, ..)| !all.contains_key(*file));
+    wrong.extend(gone.map(|(file, ..)| format!("{file} is not there")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Fields that have the name of a file's, and are text: in which file, and why that loses no name of a user's.
+const NAMED_BY_TEXT: [(&str, &str); 9] = [
+    ("redrt/wire/src/event.rs", "shown to people"),
+    ("redrt/wire/src/line.rs", "files of a line: redrt's own names"),
+    ("redrt/wire/src/trace.rs", "shown to people"),
+    ("store/src/manifest.rs", "files of a line: redrt's own names"),
+    ("tools/attribution/src/lib.rs", "shown to people"),
+    ("tools/src/redctl/checkpoint_parts.rs", "files of a line: redrt's own names"),
+    ("tools/src/redctl/list.rs", "shown to people"),
+    ("tools/src/redrtd/copying/mod.rs", "files of a line: redrt's own names"),
+    ("tools/coordinator/src/determinism.rs", "a path that replicas took: words for people"),
+];
+
+/// In what is written and read by `serde`: fields with paths that it would refuse if they are not text.
+fn paths_in_text_form(text: &str) -> Vec<String> {
+    let (mut found, mut is_written, mut before) = (Vec::new(), false, "");
+    for line in text.lines() {
+        if line.starts_with("#[derive(") {
+            is_written = line.contains("Serialize");
+        } else if before.starts_with('}') || before.ends_with(");") {
+            is_written = false;
+        }
+        let code = line.trim_start();
+        let is_field = is_written && !code.starts_with("//") && !code.contains("fn ");
+        let name = code.trim_start_matches("pub ").split(':').next().unwrap_or_default();
+        let names_file = ["path", "paths", "file", "files", "directory", "program"].contains(&name);
+        let has_path = code.contains("PathBuf") || names_file && code.contains("String") && !code.contains("OsString");
+        if is_field && has_path && ![before, line].iter().any(|line| line.contains("path_bytes")) {
+            found.push(code.to_owned());
+        }
+        before = line;
+    }
+    found
+}
+
+#[test]
+fn paths_are_written_as_bytes() {
+    let mut wrong = Vec::new();
+    for (file, text) in with_paths() {
+        let allowed = NAMED_BY_TEXT.iter().any(|(allowed, _)| *allowed == file);
+        let found = paths_in_text_form(&text);
+        let found: Vec<_> = found.into_iter().filter(|field| !allowed || field.contains("PathBuf")).collect();
+        wrong.extend(found.into_iter().map(|field| format!("{file}: {field}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let bad = "#[derive(Serialize)]\npub struct A {\n    /// Where.\n    pub at: PathBuf,\n    file: String,\n}\n";
+    assert_eq!(paths_in_text_form(bad), ["pub at: PathBuf,", "file: String,"]);
+    let good = "#[derive(Serialize)]\nstruct A {\n    #[serde(with = \"redrt_types::path_bytes\")]\n    at: PathBuf,\n}\n\
+        struct B {\n    at: PathBuf,\n}\n";
+    assert!(paths_in_text_form(good).is_empty());
+}

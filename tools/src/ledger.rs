@@ -41,6 +41,7 @@ pub struct Begun {
     /// The command line, its program's name first.
     pub arguments: Vec<OsString>,
     /// The working directory.
+    #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
     /// The environment.
     pub environment: Vec<(OsString, OsString)>,
@@ -66,6 +67,7 @@ pub struct Begun {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptFile {
     /// Its path.
+    #[serde(with = "redrt_types::path_bytes")]
     pub path: PathBuf,
     /// Where the job begins in it.
     pub position: u64,

@@ -5,6 +5,7 @@ use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Binding, HostName};
 use redrt_wire::slots::Slots;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -28,11 +29,11 @@ pub struct PlannedHost {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Launcher {
     /// By this command, one for each host.
-    Remote(Vec<String>),
+    Remote(Vec<OsString>),
     /// By srun ([`control_network::job_steps`]).
     Slurm {
         /// The command.
-        command: Vec<String>,
+        command: Vec<OsString>,
         /// The nodes of each group of the allocation, in its order. Only heterogeneous jobs have several groups.
         groups: Vec<Vec<String>>,
     },

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod kinship;
+pub mod path_bytes;
 mod replica;
 mod replica_set;
 mod view;

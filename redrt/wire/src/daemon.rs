@@ -73,12 +73,14 @@ impl Abi {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Application {
     /// The executable file.
+    #[serde(with = "redrt_types::path_bytes")]
     pub program: PathBuf,
     /// The arguments, the first being the name the user gave the program.
     pub arguments: Vec<OsString>,
     /// The whole environment, without what the daemon adds.
     pub environment: Vec<(OsString, OsString)>,
     /// Working directory.
+    #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
     /// Which library is put in front.
     pub abi: Abi,
@@ -265,8 +267,9 @@ impl HostName {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Remote {
     /// The command that runs another on a host: `ssh` and its options.
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
     /// Path of the daemon's executable.
+    #[serde(with = "redrt_types::path_bytes")]
     pub daemon: PathBuf,
     /// The interface or network that daemons and processes are to use.
     pub interface: Option<String>,
@@ -420,7 +423,7 @@ pub enum ToDaemon {
     KillAll,
     /// The job has ended well, and its lines are of no more use: when you leave, remove what is in this directory,
     /// which has those of all jobs, of this one.
-    Forget(PathBuf),
+    Forget(#[serde(with = "redrt_types::path_bytes")] PathBuf),
     /// Kill what is left and leave.
     Shutdown,
 }

@@ -57,6 +57,7 @@ pub enum LineOrder {
         /// Those that are on this host.
         sources: Vec<ReplicaId>,
         /// The directory.
+        #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
         /// It is this host's own place, to be made, and beside it these lines are kept. None where it is that of all
         /// hosts, and is there.
@@ -170,6 +171,7 @@ pub enum PartOrder {
     /// Make ready to receive these files.
     Keep {
         /// Where they go: this host's own place.
+        #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
         /// Lines that are kept beside it.
         own_beside: Vec<Generation>,
@@ -179,6 +181,7 @@ pub enum PartOrder {
     /// Send them to where the other daemon listens.
     Give {
         /// Where they are.
+        #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
         /// Their names, in the same order.
         files: Vec<String>,
@@ -188,6 +191,7 @@ pub enum PartOrder {
     /// Put them into an object store.
     Store {
         /// Where they are.
+        #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
         /// Their names.
         files: Vec<String>,
@@ -218,6 +222,7 @@ pub enum PartStep {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UndoPlace {
     /// The directory of the log that it shares with others.
+    #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
     /// The line since which it is.
     pub since: Generation,
@@ -244,6 +249,7 @@ pub struct Restore {
     pub has_logs_of_hosts: bool,
     /// The files with the memory that the processes of each host share, by its number; none where messages that were in
     /// it are sent again.
+    #[serde(with = "redrt_types::path_bytes::list")]
     pub memories: Vec<PathBuf>,
     /// What hosts get from the object store before.
     pub objects: Option<Objects>,
@@ -277,6 +283,7 @@ pub struct Objects {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// The directory.
+    #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
     /// Processes of this host were saved: how long its log of changed files was is written there.
     pub has_sources: bool,
@@ -286,6 +293,7 @@ pub struct Place {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Image {
     /// The file, on the host of that process.
+    #[serde(with = "redrt_types::path_bytes")]
     pub path: PathBuf,
     /// Where the standard streams of its source were.
     pub position: Position,

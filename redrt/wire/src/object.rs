@@ -28,6 +28,7 @@ pub struct Entry {
     /// The name of the object below the URL.
     pub key: String,
     /// The file.
+    #[serde(with = "redrt_types::path_bytes")]
     pub path: PathBuf,
     /// What it is to be like, where that is known.
     pub facts: Option<Facts>,

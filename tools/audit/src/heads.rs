@@ -10,6 +10,7 @@
 use super::chain::Head;
 use super::time;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -33,15 +34,13 @@ pub enum HeadStore {
     Nowhere,
 }
 
-impl std::str::FromStr for HeadStore {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "syslog" => Self::Syslog,
-            "none" => Self::Nowhere,
-            path => Self::File(path.into()),
-        })
+impl From<OsString> for HeadStore {
+    fn from(text: OsString) -> Self {
+        match text.to_str() {
+            Some("syslog") => Self::Syslog,
+            Some("none") => Self::Nowhere,
+            _ => Self::File(text.into()),
+        }
     }
 }
 
@@ -59,6 +58,7 @@ pub struct Note {
     /// When it was noted.
     pub time: String,
     /// The log's absolute path then.
+    #[serde(with = "redrt_types::path_bytes")]
     pub log: PathBuf,
     /// The job that wrote to it.
     pub job: String,
@@ -141,7 +141,8 @@ mod tests {
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"time\":\n").unwrap();
         note(2).write(&place).unwrap();
         assert_eq!(read(&path).unwrap().iter().map(|note| note.head.number).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(("none".parse(), "syslog".parse()), (Ok(HeadStore::Nowhere), Ok(HeadStore::Syslog)));
+        let of = |text: &str| HeadStore::from(OsString::from(text));
+        assert_eq!((of("none"), of("syslog")), (HeadStore::Nowhere, HeadStore::Syslog));
     }
 
     #[test]

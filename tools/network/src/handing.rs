@@ -4,6 +4,7 @@
 use crate::munge::{Munge, SEALED, SEALED_BYTES_MAX};
 use anyhow::{Context, Result};
 use redrt_wire::secret::Secret;
+use std::ffi::OsStr;
 use std::io::{self, BufRead};
 use std::path::Path;
 
@@ -20,7 +21,7 @@ const IN_CLEAR_VARIABLE: &str = "REDRT_SRUN_IN_CLEAR";
 ///
 /// # Errors
 /// When it would be srun's, MUNGE cannot seal it, and the user has not allowed it to go in clear.
-pub fn line_for(program: &str, secret: &Secret) -> Result<String> {
+pub fn line_for(program: &OsStr, secret: &Secret) -> Result<String> {
     let is_srun = Path::new(program).file_name().is_some_and(|name| name == "srun" || name == "redrt-srun");
     if is_srun { sealed_line(secret) } else { Ok(line(secret)) }
 }
@@ -78,6 +79,6 @@ mod tests {
             let why = format!("{:#}", sealed_by(&Munge::with(munge, munge), &secret).unwrap_err());
             assert!(why.contains("--launcher ssh") && !why.contains(&digits), "{why}");
         }
-        assert_eq!(line_for("/usr/bin/ssh", &secret).unwrap(), line(&secret));
+        assert_eq!(line_for(OsStr::new("/usr/bin/ssh"), &secret).unwrap(), line(&secret));
     }
 }

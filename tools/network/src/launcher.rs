@@ -14,9 +14,11 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use redrt_wire::daemon::{HostName, Remote};
 use redrt_wire::secret::Secret;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -156,18 +158,19 @@ pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool) -
 
 /// Starts the daemon of another host.
 pub fn remote(remote: &Remote, host: &HostName, place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
-    let words = [remote.daemon.display().to_string(), "--guard".into()].into_iter().chain(place.arguments());
+    let words = [remote.daemon.clone().into(), "--guard".into()];
+    let words = words.into_iter().chain(place.arguments().into_iter().map(OsString::from));
     let mut command = shell_on(&remote.command, host, words)?;
     let said = quiet(&mut command)?;
     tie(&mut command, place);
     command.stdin(Stdio::piped());
     let line = handing::line_for(&remote.command[0], secret)?;
-    let child = command.spawn().with_context(|| format!("Failed to run {}", remote.command[0]))?;
+    let child = command.spawn().with_context(|| format!("Failed to run {}", remote.command[0].display()))?;
     Starting { host: place.host, child, said: Some(said) }.told(&line)
 }
 
 /// The command that runs these words on a host, by a launcher that is used as `ssh` is.
-pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<Item = String>) -> Result<Command> {
+pub fn shell_on(launcher: &[OsString], host: &HostName, words: impl IntoIterator<Item = OsString>) -> Result<Command> {
     let Some((program, options)) = launcher.split_first() else { bail!("the launcher's command is empty") };
     // Whatever has named it: a command line, a pool, redctl, or redrun.
     ensure!(host.is_sound(), "'{}' is not the name of a host", say::shown(&host.name));
@@ -180,13 +183,17 @@ pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<I
         Some(user) => format!("{user}@{}", host.name),
         None => host.name.clone(),
     };
-    let line: Vec<_> = words.into_iter().map(|word| quoted(&word)).collect();
-    command.arg(address).arg(format!("exec {}", line.join(" ")));
+    let mut line = OsString::from("exec");
+    for word in words {
+        line.push(" ");
+        line.push(quoted(&word));
+    }
+    command.arg(address).arg(line);
     Ok(command)
 }
 
 /// Starts a daemon on every node of a step.
-pub fn slurm(srun: &[String], step: &JobStep<'_>, place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
+pub fn slurm(srun: &[OsString], step: &JobStep<'_>, place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
     let Some((program, options)) = srun.split_first() else { bail!("the launcher's command is empty") };
     let mut command = Command::new(program);
     let JobStep { group, first, nodes } = step;
@@ -210,7 +217,7 @@ pub fn slurm(srun: &[String], step: &JobStep<'_>, place: &DaemonArguments, secre
     tie(&mut command, place);
     // Before it runs: without it nothing is to be started.
     let line = handing::sealed_line(secret)?;
-    let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
+    let child = command.spawn().with_context(|| format!("Failed to run {}", program.display()))?;
     Starting { host: None, child, said: Some(said) }.told(&line)
 }
 
@@ -291,9 +298,14 @@ pub fn dies_with_this(command: &mut Command) {
 }
 
 /// A word as a remote shell has to see it.
-fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(&byte);
-    if !word.is_empty() && word.bytes().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+fn quoted(word: &OsStr) -> OsString {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(byte);
+    let bytes = word.as_bytes();
+    if !bytes.is_empty() && bytes.iter().all(plain) {
+        return word.to_owned();
+    }
+    let parts: Vec<_> = bytes.split(|byte| *byte == b'\'').collect();
+    OsString::from_vec([&b"'"[..], &parts.join(&br"'\''"[..]), b"'"].concat())
 }
 
 #[cfg(test)]
@@ -302,9 +314,11 @@ mod tests {
 
     #[test]
     fn words_survive_a_shell() {
-        for word in ["plain", "", "two words", "it's", "$HOME;ls", "[fe80::1]:80"] {
-            let output = Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(word))).output().unwrap();
-            assert_eq!(output.stdout, word.as_bytes());
+        for word in [&b"plain"[..], b"", b"two words", b"it's", b"$HOME;ls", b"[fe80::1]:80", b"/d\xfcr/'a"] {
+            let mut line = OsString::from("printf %s ");
+            line.push(quoted(OsStr::from_bytes(word)));
+            let output = Command::new("sh").arg("-c").arg(line).output().unwrap();
+            assert_eq!(output.stdout, word);
         }
     }
 
@@ -312,7 +326,7 @@ mod tests {
     fn the_name_of_a_host_is_never_an_option_of_the_launcher() {
         let run = |name: &str, user: Option<&str>| {
             let host = HostName { user: user.map(str::to_owned), name: name.into() };
-            shell_on(&["ssh".into()], &host, ["true".to_owned()])
+            shell_on(&["ssh".into()], &host, ["true".into()])
         };
         for (name, user) in
             [("-oProxyCommand=evil", None), ("h1", Some("-l")), ("", None), ("h 1", None), ("h\x1b", None)]
@@ -326,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_launcher_that_fails_is_quoted() {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let address: SocketAddr = ([127, 0, 0, 1], 9).into();
         let place = DaemonArguments {
             host: Some(1),

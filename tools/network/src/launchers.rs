@@ -11,8 +11,10 @@
 //! `srun:JOB`, with the number of a Slurm job that holds the hosts, needs no file.
 
 use anyhow::{Context, Result, bail, ensure};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -29,16 +31,23 @@ pub fn is_name(text: &str) -> bool {
     !word.is_empty() && text.len() <= NAME_BYTES_MAX && word.bytes().all(is_plain)
 }
 
+/// The words of a command, which spaces keep apart.
+#[must_use]
+pub fn words(command: &OsStr) -> Vec<OsString> {
+    let words = command.as_bytes().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.map(|word| OsStr::from_bytes(word).to_owned()).collect()
+}
+
 /// The command that a name stands for on this host.
 ///
 /// # Errors
 /// When no file of this host has it, or one that others could have written.
-pub fn command(name: &str) -> Result<Vec<String>> {
+pub fn command(name: &str) -> Result<Vec<OsString>> {
     ensure!(is_name(name), "{name:?} is no name of a launcher");
     if let Some(job) = name.strip_prefix(BY_SLURM) {
         let own = std::env::current_exe().context("Failed to find where redrt is installed")?;
         let program = own.with_file_name("redrt-srun");
-        return Ok(vec![program.display().to_string(), job.to_owned()]);
+        return Ok(vec![program.into(), job.into()]);
     }
     find(name, &files())
 }
@@ -50,7 +59,7 @@ fn files() -> Vec<PathBuf> {
     own.into_iter().map(|own| own.join("redrt/launchers")).chain([SITE_FILE.into()]).collect()
 }
 
-fn find(name: &str, files: &[PathBuf]) -> Result<Vec<String>> {
+fn find(name: &str, files: &[PathBuf]) -> Result<Vec<OsString>> {
     for path in files {
         let shown = path.display();
         let file = match File::open(path) {
@@ -60,11 +69,11 @@ fn find(name: &str, files: &[PathBuf]) -> Result<Vec<String>> {
         let found = file.metadata().with_context(|| format!("Failed to look at {shown}"))?;
         let is_trusted = [0, nix::unistd::geteuid().as_raw()].contains(&found.uid()) && found.mode() & 0o022 == 0;
         ensure!(is_trusted, "{shown} says what is run here, and others can write it: chown and chmod go-w {shown}");
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text).with_context(|| format!("Failed to read {shown}"))?;
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-        let mut words = lines.map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        if let Some(words) = words.find(|words| words.len() > 1 && words[0] == name) {
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut text).with_context(|| format!("Failed to read {shown}"))?;
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii_start().starts_with(b"#"));
+        let mut commands = lines.map(|line| words(OsStr::from_bytes(line)));
+        if let Some(words) = commands.find(|words| words.len() > 1 && words[0] == name) {
             return Ok(words[1..].to_vec());
         }
     }
@@ -91,7 +100,7 @@ mod tests {
     #[test]
     fn srun_is_the_one_beside_this_program() {
         let found = command("srun:12").unwrap();
-        assert!(found[0].ends_with("/redrt-srun") && found[1] == "12", "{found:?}");
+        assert!(Path::new(&found[0]).ends_with("redrt-srun") && found[1] == "12", "{found:?}");
     }
 
     #[test]

@@ -73,17 +73,18 @@ fn main() {
 }
 
 fn run() -> Result<i32> {
-    if std::env::args().nth(1).as_deref() == Some(redrtd::HELPER_FLAG) {
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    if first == redrtd::HELPER_FLAG {
         return redrtd::help();
     }
-    if std::env::args().nth(1).as_deref() == Some(keeper::KEEPER_FLAG) {
+    if first == keeper::KEEPER_FLAG {
         let words: Vec<_> = std::env::args_os().skip(2).collect();
         let [directory, lease_ms] = &words[..] else { bail!("redrun starts this") };
         let lease_ms = lease_ms.to_str().and_then(|word| word.parse().ok()).context("redrun starts this")?;
         keeper::keep(Path::new(directory), Duration::from_millis(lease_ms))?;
         return Ok(0);
     }
-    if std::env::args().nth(1).as_deref() == Some(council::MEMBER_FLAG) {
+    if first == council::MEMBER_FLAG {
         member::run()?;
         return Ok(0);
     }
@@ -98,7 +99,7 @@ fn run() -> Result<i32> {
         bail!("its redrtd is version {own}, redrun is version {}", arguments.version_wanted);
     }
     if arguments.guard {
-        return redrtd::guard(std::env::args().skip(1).filter(|argument| argument != "--guard"));
+        return redrtd::guard(std::env::args_os().skip(1).filter(|argument| argument != "--guard"));
     }
     let host = host_number(&arguments.host)?;
     redrt_tools::developers::begin(&format!("redrtd {host}"))?;

@@ -12,6 +12,7 @@ use redrt_types::World;
 use redrt_wire::control;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Run an MPI program with every rank replicated.
@@ -251,7 +252,7 @@ pub struct Arguments {
 
     /// Command to use in place of ssh, or srun, with options if need be
     #[arg(long = "launcher-exec", value_name = "COMMAND", help_heading = "Hosts")]
-    pub launcher_exec: Option<String>,
+    pub launcher_exec: Option<OsString>,
 
     /// Interface, address or network (10.1.0.0/16) to use on every host
     #[arg(long, value_name = "NAME", help_heading = "Hosts")]
@@ -365,7 +366,7 @@ pub struct Arguments {
     /// Run CMD, by the shell, when a replica, host or job is lost, replaced, found corrupt, or ends: $REDRT_EVENT,
     /// $REDRT_JOB and $REDRT_MESSAGE say what, and a line of JSON on its standard input
     #[arg(long = "on-event", value_name = "CMD", help_heading = "Output")]
-    pub on_event: Option<String>,
+    pub on_event: Option<OsString>,
 
     /// Write a profile of the run to FILE as JSON, for redplan: time in MPI by kind of call, bytes by pair of ranks,
     /// memory, copies; if FILE is a directory or ends in '/', to a file of its own there
@@ -631,21 +632,25 @@ pub fn segments(arguments: Vec<OsString>) -> Vec<Vec<OsString>> {
 /// When it cannot be read, or a line has a quote without an end.
 pub fn segments_of_file(path: &Path) -> Result<Vec<Vec<OsString>>, UsageError> {
     let wrong = |why: String| UsageError(format!("--configfile {}: {why}", path.display()));
-    let text = files::read_text("--configfile", path)?;
+    let text = files::read_bytes("--configfile", path)?;
     let mut segments = Vec::new();
-    let mut begun = String::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        if begun.is_empty() && line.trim_start().starts_with('#') {
+    let mut begun = Vec::new();
+    // What follows the last end of a line is empty, or a line too.
+    let lines = text.strip_suffix(b"\n").unwrap_or(&text).split(|byte| *byte == b'\n');
+    for (number, line) in (1..).zip(lines) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if begun.is_empty() && line.trim_ascii_start().starts_with(b"#") {
             continue;
         }
-        if let Some(part) = line.strip_suffix('\\') {
-            begun += part;
+        if let Some(part) = line.strip_suffix(b"\\") {
+            begun.extend_from_slice(part);
             continue;
         }
-        let whole = std::mem::take(&mut begun) + line;
-        let words = shlex::split(&whole).ok_or_else(|| wrong(format!("line {number}: a quote has no end")))?;
+        begun.extend_from_slice(line);
+        let whole = std::mem::take(&mut begun);
+        let words = shlex::bytes::split(&whole).ok_or_else(|| wrong(format!("line {number}: a quote has no end")))?;
         if !words.is_empty() {
-            segments.push(words.into_iter().map(OsString::from).collect());
+            segments.push(words.into_iter().map(OsString::from_vec).collect());
         }
     }
     match (begun.is_empty(), segments.is_empty()) {

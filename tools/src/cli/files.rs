@@ -39,6 +39,12 @@ pub(super) fn read_text(option: &str, path: &Path) -> Result<String, UsageError>
     text.map_err(|why| UsageError(format!("{option} {}: {why}", path.display())))
 }
 
+/// The same of one that may have names of files, which need be no text.
+pub(super) fn read_bytes(option: &str, path: &Path) -> Result<Vec<u8>, UsageError> {
+    let bytes = open(path).map_err(ReadError::from).and_then(|file| bytes_within(&file, PIPE_TIME_MAX));
+    bytes.map_err(|why| UsageError(format!("{option} {}: {why}", path.display())))
+}
+
 /// Opens a file to be read. A pipe that nobody has opened for writing yet is not waited for.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
@@ -50,6 +56,10 @@ pub(super) fn text_of(file: &File) -> Result<String, ReadError> {
 }
 
 fn text_within(file: &File, time_max: Duration) -> Result<String, ReadError> {
+    String::from_utf8(bytes_within(file, time_max)?).map_err(|_| ReadError::NotText)
+}
+
+fn bytes_within(file: &File, time_max: Duration) -> Result<Vec<u8>, ReadError> {
     let mut bytes = Vec::new();
     let mut until = Instant::now() + time_max;
     loop {
@@ -69,7 +79,7 @@ fn text_within(file: &File, time_max: Duration) -> Result<String, ReadError> {
             Err(error) => return Err(error.into()),
         }
     }
-    String::from_utf8(bytes).map_err(|_| ReadError::NotText)
+    Ok(bytes)
 }
 
 /// Whether something can be read, or the end of it, before that time.

@@ -252,8 +252,8 @@ fn named_hosts(arguments: &Arguments) -> Result<Option<Vec<HostLine>>, UsageErro
 /// By srun, if there are groups of nodes.
 fn launcher(arguments: &Arguments, groups: Option<Vec<Vec<String>>>) -> Result<Launcher, UsageError> {
     let default = if groups.is_some() { "srun" } else { "ssh" };
-    let command = arguments.launcher_exec.as_deref().unwrap_or(default);
-    let words: Vec<_> = command.split_whitespace().map(str::to_owned).collect();
+    let command = arguments.launcher_exec.as_deref().unwrap_or(OsStr::new(default));
+    let words = control_network::launchers::words(command);
     if words.is_empty() {
         return Err(wrong("--launcher-exec is empty".into()));
     }

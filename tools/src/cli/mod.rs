@@ -109,7 +109,7 @@ pub struct Job {
     /// Where its page is.
     pub web: Option<SocketAddr>,
     /// The command that is run for events.
-    pub on_event: Option<String>,
+    pub on_event: Option<OsString>,
     /// Where a profile of the run goes.
     pub profile: Option<PathBuf>,
     /// Where the summary goes in JSON.
@@ -368,7 +368,7 @@ fn assemble_with(
         profile.map(|path| files::check_writable("--profile", &path)).transpose()?;
         arguments.json_summary.as_deref().map(|path| files::check_writable("--json-summary", path)).transpose()?;
     }
-    if arguments.on_event.as_ref().is_some_and(|command| command.trim().is_empty()) {
+    if arguments.on_event.as_ref().is_some_and(|command| command.as_bytes().trim_ascii().is_empty()) {
         return Err(UsageError("--on-event: the command is empty".into()));
     }
     if let Some(path) = arguments.audit.as_ref().filter(|path| is_new && !path.is_dir()) {

@@ -9,13 +9,13 @@ use clap::ValueEnum;
 use redrt_wire::control::Transport;
 use redrt_wire::daemon::{BindTo, Within};
 use redrt_wire::dynamic::{Command, Origin};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// The options for a job that a process of this one spawns: it gets the same hosts and transports.
 #[must_use]
 pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     let mut options: Vec<OsString> = vec!["--quiet".into()];
-    let mut option = |name: &str, value: String| options.extend([name.into(), value.into()]);
+    let mut option = |name: &str, value: OsString| options.extend([name.into(), value]);
     let transport = match job.options.transport {
         Transport::Auto => "auto",
         Transport::Shm => "shm",
@@ -27,16 +27,16 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     match &plan.launcher {
         Launcher::Slurm { command, .. } => {
             option("--launcher", "slurm".into());
-            option("--launcher-exec", command.join(" "));
+            option("--launcher-exec", command.join(OsStr::new(" ")));
         }
         Launcher::Remote(words) if !names.is_empty() => {
-            option("--hosts", names);
-            option("--launcher-exec", words.join(" "));
+            option("--hosts", names.into());
+            option("--launcher-exec", words.join(OsStr::new(" ")));
         }
         Launcher::Remote(_) => option("--launcher", "fork".into()),
     }
     if let Some(interface) = &plan.interface {
-        option("--interface", interface.clone());
+        option("--interface", interface.into());
     }
     let map_by = match (plan.map_by, plan.binding.within) {
         (MapBy::Node, _) => Some("node"),

@@ -58,6 +58,7 @@ pub struct Setup {
     /// It ends when there was no root for so long.
     pub lease: Duration,
     /// The programs that it starts: `redrun` beside `redrtd`.
+    #[serde(with = "redrt_types::path_bytes")]
     pub redrun: PathBuf,
 }
 

@@ -11,12 +11,14 @@ use crate::interface;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use control_network::launcher::shell_on;
+use control_network::launchers;
 use line_store::{Manifest, place};
 use redrt_wire::daemon::HostName;
 use redrt_wire::line::{Generation, image_path};
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,7 +35,7 @@ pub struct OnHosts {
 
     /// The command by which they are reached, used as ssh is
     #[arg(long = "launcher-exec", value_name = "COMMAND", default_value = "ssh", requires = "is_wanted")]
-    launcher: String,
+    launcher: OsString,
 }
 
 /// What is done with a part.
@@ -151,7 +153,7 @@ pub fn ask(
     manifests: &[Manifest],
     key: Option<&Secret>,
 ) -> Result<BTreeMap<u64, Vec<String>>> {
-    let launcher: Vec<_> = on.launcher.split_whitespace().map(str::to_owned).collect();
+    let launcher = launchers::words(&on.launcher);
     ensure!(!launcher.is_empty(), "--launcher-exec is empty");
     let directory = std::path::absolute(directory).with_context(|| directory.display().to_string())?;
     let name_of = |host: u32| manifests.iter().find_map(|manifest| manifest.hosts.get(host as usize)).cloned();
@@ -196,16 +198,16 @@ fn judged(what: PartWork, files: &BTreeSet<(u64, String)>, answer: Result<Vec<Fo
     damaged.chain(missing.map(|(number, file)| (*number, format!("{file} is missing")))).collect()
 }
 
-fn answer(launcher: &[String], name: &str, part: &Part, key: Option<&Secret>) -> Result<Vec<Found>> {
+fn answer(launcher: &[OsString], name: &str, part: &Part, key: Option<&Secret>) -> Result<Vec<Found>> {
     if interface::is_here(name) {
         return find(part, key);
     }
     let redctl = std::env::current_exe().context("Failed to find where redrt is installed")?;
     let what = if part.what == PartWork::Verify { "verify" } else { "delete" };
-    let words = [redctl.display().to_string(), "checkpoint".into(), "part".into(), what.into()].into_iter();
-    let words = words.chain(part.key_follows.then(|| "--key-follows".to_owned()));
-    let words = words.chain([part.directory.display().to_string(), part.host.to_string()]);
-    let words = words.chain(part.numbers.iter().map(u64::to_string));
+    let words = [redctl.into(), "checkpoint".into(), "part".into(), what.into()].into_iter();
+    let words = words.chain(part.key_follows.then(|| "--key-follows".into()));
+    let words = words.chain([part.directory.clone().into(), part.host.to_string().into()]);
+    let words = words.chain(part.numbers.iter().map(|number| number.to_string().into()));
     let mut command = shell_on(launcher, &HostName { user: None, name: name.to_owned() }, words)?;
     run(&mut command, key)
 }

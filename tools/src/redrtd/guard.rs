@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getppid};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -25,7 +26,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 const KILLED_CODE: i32 = 128 + libc::SIGKILL;
 
 /// Runs this program with these arguments as a child, waits for its end, ends all that is left, returns its exit code.
-pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
+pub fn guard(arguments: impl Iterator<Item = OsString>) -> Result<i32> {
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
     // The login may end, and its terminal with it; the job goes on.
     // SAFETY: ignoring a signal installs no handler.

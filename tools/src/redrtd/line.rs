@@ -3,7 +3,7 @@
 use super::Daemon;
 use super::child::Kind;
 use super::clones::no_helper;
-use super::copying::{Reply, Task, Word, heard};
+use super::copying::{Reply, Task, UndoTask, Word, heard};
 use super::turns::Ended;
 use control_network::link::Link;
 use line_store::Store;
@@ -30,7 +30,7 @@ struct OfHost {
     /// Saves the memory of the host to this file.
     memory: Option<PathBuf>,
     /// Prepares the log of changed files, and notes how long it is.
-    undo: Option<(UndoPlace, PathBuf)>,
+    undo: Option<UndoTask>,
 }
 
 impl Daemon {
@@ -86,7 +86,7 @@ impl Daemon {
         // What is the host's is the first one's task.
         let host = self.post.host();
         let memory = self.has_memory_in_lines().then(|| memory_path(directory, host));
-        let undo = self.undo.clone().map(|place| (place, cut_path(directory, host)));
+        let undo = self.undo.clone().map(|place| UndoTask { place, cut: cut_path(directory, host) });
         let mut of_host = OfHost { memory, undo };
         for replica in sources.iter().copied() {
             let Some(number) = self.number_of.get(&replica).copied() else { continue };

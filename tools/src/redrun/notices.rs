@@ -9,6 +9,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
@@ -58,7 +59,7 @@ impl Notices {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(command: &str, job: &str, bell: Bell) -> Result<Self> {
+    pub fn start(command: &OsStr, job: &str, bell: Bell) -> Result<Self> {
         let (command, of_job) = (command.to_owned(), job.to_owned());
         let running = Arc::new(Mutex::new(Running::default()));
         let of_thread = running.clone();
@@ -129,7 +130,7 @@ fn in_memory(name: &str) -> Result<File> {
 }
 
 /// Runs the command: the record is a line of JSON on its standard input, what it prints is kept for a failure.
-fn run(command: &str, job: &str, notice: &Notice, running: &Mutex<Running>) -> Result<()> {
+fn run(command: &OsStr, job: &str, notice: &Notice, running: &Mutex<Running>) -> Result<()> {
     let mut input = in_memory("redrun-event")?;
     writeln!(input, "{}", notice.record).context("Failed to write to memory")?;
     input.seek(SeekFrom::Start(0)).context("Failed to go back in a file in memory")?;
@@ -137,7 +138,7 @@ fn run(command: &str, job: &str, notice: &Notice, running: &Mutex<Running>) -> R
     let output = printed.try_clone().context("Failed to double a descriptor")?;
     let error_output = printed.try_clone().context("Failed to double a descriptor")?;
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", command]).stdin(input).stdout(output).stderr(error_output).process_group(0);
+    shell.arg("-c").arg(command).stdin(input).stdout(output).stderr(error_output).process_group(0);
     shell.env("REDRT_EVENT", &notice.event).env("REDRT_JOB", job).env("REDRT_MESSAGE", &notice.message);
     shell.env("REDRT_EVENTS_LOST", notice.lost_count.to_string());
     let running = || running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     fn notices(command: &str) -> Notices {
-        Notices::start(command, "00000000000000ab", background_worker::bell().unwrap()).unwrap()
+        Notices::start(OsStr::new(command), "00000000000000ab", background_worker::bell().unwrap()).unwrap()
     }
 
     fn end(notices: &Notices) -> Option<String> {

@@ -402,8 +402,8 @@ impl<'a> Summary<'a> {
             "output_mismatches_by_replica": by_replica(&self.tally.output_by_replica),
             "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
             "not_injected": self.not_injected,
-            "profile": self.profile.map(|(path, profile)| json!({ "file": path, "calls": profile.calls })),
-            "audit": self.audit.map(|(path, head)| json!({ "file": path, "head": head.to_string() })),
+            "profile": self.profile.map(|(path, profile)| json!({ "file": path.display().to_string(), "calls": profile.calls })),
+            "audit": self.audit.map(|(path, head)| json!({ "file": path.display().to_string(), "head": head.to_string() })),
         })
     }
 }

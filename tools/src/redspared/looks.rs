@@ -8,6 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::HostName;
 use spare_pool::{Facts, Spare, Unseen};
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +33,7 @@ pub struct Look {
 
 /// See the module.
 pub struct Looks {
-    launcher: Vec<String>,
+    launcher: Vec<OsString>,
     daemon: PathBuf,
     time_max: Duration,
     waiting: VecDeque<Spare>,
@@ -46,7 +47,7 @@ pub struct Looks {
 impl Looks {
     /// Runs this program on hosts, by this command in place of `ssh`; a look that takes longer than `time_max` has
     /// failed.
-    pub fn new(daemon: PathBuf, launcher: Vec<String>, time_max: Duration) -> Result<Self> {
+    pub fn new(daemon: PathBuf, launcher: Vec<OsString>, time_max: Duration) -> Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
@@ -96,7 +97,7 @@ impl Looks {
     }
 
     fn command(&self, spare: &Spare) -> Result<Command> {
-        let words = [self.daemon.display().to_string(), "--probe".into()];
+        let words = [self.daemon.clone().into(), OsString::from("--probe")];
         if spare.launcher.is_none() && spare.user.is_none() && is_here(&spare.name) {
             let mut command = Command::new(&words[0]);
             command.arg(&words[1]);

@@ -17,6 +17,7 @@ use crate::pool::wire::DEFAULT_PORT;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use control_network::launcher::daemon_executable;
+use control_network::launchers;
 use control_network::munge::Munge;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -88,7 +89,7 @@ struct Arguments {
 
     /// Command to use in place of ssh, with options if need be
     #[arg(long = "launcher-exec", value_name = "COMMAND", default_value = "ssh")]
-    launcher: String,
+    launcher: OsString,
 
     /// Tell Prometheus how the pool is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone
     #[arg(long, value_name = "ADDRESS", value_parser = pages::address)]
@@ -163,7 +164,7 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
         places_per_job_max: arguments.places_per_job_max,
         ..Settings::shared()
     };
-    let launcher: Vec<_> = arguments.launcher.split_whitespace().map(str::to_owned).collect();
+    let launcher = launchers::words(&arguments.launcher);
     anyhow::ensure!(!launcher.is_empty(), "--launcher-exec is empty");
     // Before any thread is started, so that all have them blocked.
     let signals = catch_signals()?;

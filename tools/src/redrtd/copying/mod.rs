@@ -88,11 +88,13 @@ pub enum Task {
         /// The process.
         pid: i32,
         /// The file.
+        #[serde(with = "redrt_types::path_bytes")]
         image: PathBuf,
         /// Another for the memory that the processes of this host share, if this helper is to write it.
+        #[serde(with = "redrt_types::path_bytes::option")]
         memory: Option<PathBuf>,
         /// The log of changed files, and a file for its length, if this helper is to see to it.
-        undo: Option<(UndoPlace, PathBuf)>,
+        undo: Option<UndoTask>,
         /// The file goes into a place of this host, which is made, and beside it these lines are kept.
         own_beside: Option<Vec<Generation>>,
         /// Whether the image is built on another.
@@ -109,6 +111,7 @@ pub enum Task {
         /// Where the receiver listens.
         destination: SocketAddr,
         /// Where the files are.
+        #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
         /// Their names.
         files: Vec<String>,
@@ -120,6 +123,7 @@ pub enum Task {
         /// The address to listen at.
         address: IpAddr,
         /// The place where they go.
+        #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
         /// Lines that are kept beside it.
         own_beside: Vec<Generation>,
@@ -131,6 +135,7 @@ pub enum Task {
         /// How that is reached.
         access: Access,
         /// Where the files are.
+        #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
         /// Their names.
         files: Vec<String>,
@@ -147,12 +152,23 @@ pub enum Task {
     /// Become the parent of the process that a file has, and end as it ends.
     Load {
         /// The file.
+        #[serde(with = "redrt_types::path_bytes")]
         image: PathBuf,
         /// The key with which it may be encrypted.
         key: Option<Secret>,
         /// No other process goes on from it: the process has its locks of files again.
         locks: bool,
     },
+}
+
+/// The log of changed files, to which a helper sees.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UndoTask {
+    /// Where it is.
+    pub place: UndoPlace,
+    /// The file for its length.
+    #[serde(with = "redrt_types::path_bytes")]
+    pub cut: PathBuf,
 }
 
 /// What the daemon says later.

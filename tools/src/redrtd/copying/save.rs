@@ -1,7 +1,7 @@
 //! Writes the image of a process of this host to a file, for a line.
 
 use super::super::spawn::SHARED_MEMORY_FD;
-use super::{Daemon, Reply, Word, connect, cost, event_teller, leave_unless_wanted};
+use super::{Daemon, Reply, UndoTask, Word, connect, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
 use cloner::ProcessEnded;
 use cloner::image::digests::{Base, Contents};
@@ -32,7 +32,7 @@ pub struct Saving {
     /// Where the memory of its host goes, if that is this helper's task.
     pub memory: Option<PathBuf>,
     /// The log of changed files, and where its length goes, if that is this helper's task.
-    pub undo: Option<(UndoPlace, PathBuf)>,
+    pub undo: Option<UndoTask>,
     /// The place of this host is made, and beside it these lines are kept.
     pub own_beside: Option<Vec<Generation>>,
     /// Whether it is built on another.
@@ -53,7 +53,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     }
     let image = create(&saving.image)?;
     let memory = saving.memory.as_deref().map(|path| anyhow::Ok((path, create(path)?, inherited()?))).transpose()?;
-    let undo = saving.undo.as_ref().map(|(place, cut)| Undo::begin(place, cut)).transpose()?;
+    let undo = saving.undo.as_ref().map(|undo| Undo::begin(&undo.place, &undo.cut)).transpose()?;
     if let (Some(undo), Some(oldest)) = (&undo, saving.own_beside.iter().flatten().min()) {
         undo.forget_before(*oldest);
     }

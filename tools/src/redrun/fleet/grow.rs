@@ -33,7 +33,7 @@ impl Fleet {
         let command = match (&spare.launcher, &self.plan.launcher) {
             (Some(name), _) => launchers::command(name).with_context(|| format!("host {}", spare.name))?,
             (None, Launcher::Remote(command)) => command.clone(),
-            (None, Launcher::Slurm { .. }) => vec!["ssh".to_owned()],
+            (None, Launcher::Slurm { .. }) => vec!["ssh".into()],
         };
         let remote = Remote { command, ..self.remote()? };
         let place = self.place(Some(host));

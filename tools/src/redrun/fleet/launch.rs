@@ -32,7 +32,7 @@ impl Fleet {
             }
             for host in elsewhere {
                 let name = self.plan.hosts[host as usize].name.clone().unwrap_or_else(here);
-                let remote = Remote { command: vec!["ssh".to_owned()], ..self.remote()? };
+                let remote = Remote { command: vec!["ssh".into()], ..self.remote()? };
                 let started = launcher::remote(&remote, &name, &self.place(Some(host)), &secret);
                 self.note_starting(started.with_context(|| format!("host {}", name.name))?);
             }
