@@ -5,6 +5,7 @@ use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::line::SavedText;
+use redrt_wire::secret::Secret;
 
 fn options() -> Options {
     Options { seed: u64::MAX, ..Options::default() }
@@ -172,13 +173,32 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 7", "\"version\": 6", "it has version 6, this program 7"),
+        ("\"version\": 8", "\"version\": 7", "it has version 7, this program 8"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {
         fs::write(&path, text.replacen(from, to, 1)).unwrap();
         let (generation, said) = said(&store);
         assert!(generation == 1 && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn what_a_life_has_shown_is_known_to_the_next_one_unless_it_is_damaged() {
+    let parent = tempfile::tempdir().unwrap();
+    for key in [None, Some(Secret::new([7; 32]))] {
+        let store = Store::of_job(parent.path(), 0xabc).with_key(key);
+        store.make().unwrap();
+        assert_eq!(store.shown(), None);
+        store.write_shown(b"some digests").unwrap();
+        assert_eq!(store.shown().as_deref(), Some(&b"some digests"[..]));
+        let path = store.directory().join(SHOWN);
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(store.shown(), None);
+        store.forget_shown();
+        assert!(!path.exists());
     }
 }
 

@@ -259,6 +259,11 @@ pub enum Report {
         /// Its number.
         generation: Generation,
     },
+    /// A line is wanted, and none is taken before all processes have called `MPI_Init`. Told once.
+    LineAwaitsStart {
+        /// Those that have not.
+        missing: Vec<ReplicaId>,
+    },
     /// The job is to go back, and waits until its store says what has become of this line.
     StoreAwaited {
         /// The number that it has or would have had.

@@ -49,6 +49,16 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
             (Severity::Warning, format!("checkpoint {generation} was not taken: {why}"))
         }
         Report::LineKept { generation } => (Severity::Note, format!("checkpoint {generation} is kept after all")),
+        Report::LineAwaitsStart { missing } => {
+            const NAMED_MAX: usize = 4;
+            let named: Vec<_> = missing.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+            let more = if missing.len() > NAMED_MAX { ", …" } else { "" };
+            let what = format!("{}{more} have not called MPI_Init", named.join(", "));
+            (
+                Severity::Warning,
+                format!("nothing is saved yet: the first checkpoint waits for all processes, and {what}"),
+            )
+        }
         Report::StoreAwaited { generation } => {
             let what = format!("the job goes back when its store says whether it has checkpoint {generation}");
             (Severity::Warning, format!("{what}, which was being written there"))
@@ -245,6 +255,8 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
                 if conclusion.cause == attribution::Cause::Open { Severity::Note } else { Severity::Warning };
             (severity, conclusion.words.clone())
         }
+        // The user has asked for it.
+        Report::Ending(reason @ EndReason::Suspended { .. }) => (Severity::Note, reason_line(reason, host)),
         Report::Ending(reason) => (Severity::Error, reason_line(reason, host)),
         Report::Impatient => (Severity::Error, "killing all processes at once".into()),
     };

@@ -51,6 +51,10 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             ("checkpoint-failed", json!({ "generation": generation.0, "why": line_failure(why, host) }))
         }
         Report::LineKept { generation } => ("checkpoint-kept", json!({ "generation": generation.0 })),
+        Report::LineAwaitsStart { missing } => {
+            let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
+            ("checkpoint-awaits-start", json!({ "missing": missing }))
+        }
         Report::StoreAwaited { generation } => ("store-awaited", json!({ "generation": generation.0 })),
         Report::NoSpare { replica, why, .. } => ("no-spare", json!({ "replica": replica.to_string(), "why": why })),
         Report::Leaving { replica, to } => {

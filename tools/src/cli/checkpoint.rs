@@ -5,15 +5,16 @@ use super::site::{CHECKPOINT_DIRECTORY, Defaults};
 use super::{Job, UsageError, assemble_with, hosts, protect};
 use crate::plan::HostPlan;
 use crate::remote::{self, Access};
-use crate::{homes, ledger, quantity, secret_file};
+use crate::{homes, jobs, ledger, quantity, secret_file};
 use coordinator::Schedule;
 use line_store::{Homeless, Kept, Level, Manifest, Store};
 use line_store::{chain, room};
 use redrt_types::VirtualRank;
 use redrt_wire::line::{Compression, Generation};
 use redrt_wire::secret::Secret;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The default of `--checkpoint-dir`, before that of files.
 const DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
@@ -335,7 +336,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
             };
             let store = store.with_key(checkpoint.key.clone());
             // Before it is looked for: a job that runs would go on to a newer one.
-            let lock = store.lock().map_err(|error| wrong(error.into()))?;
+            let lock = lock_when_over(&store, &jobs::lives).map_err(|error| wrong(error.into()))?;
             if let Some(jobs) = remote {
                 let resumed = jobs.resume(&store);
                 checkpoint.life = Some(resumed.map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?);
@@ -369,6 +370,23 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     job.resume = Some(kept);
     job.lock = lock;
     Ok(job)
+}
+
+/// The lock of a job that is resumed. One that has ended and told so may still be putting things away: it is waited
+/// for. One that `lives`, by its name, is not.
+fn lock_when_over(store: &Store, lives: &dyn Fn(&str) -> bool) -> Result<Option<File>, line_store::Error> {
+    const END_TIME_MAX: Duration = Duration::from_secs(10);
+    const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+    let job = store.directory().file_name().unwrap_or_default().display().to_string();
+    let since = Instant::now();
+    loop {
+        match store.lock() {
+            Err(line_store::Error::Busy(_)) if !lives(&job) && since.elapsed() < END_TIME_MAX => {
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Where the only one of these jobs has its lines, on this host.
@@ -452,5 +470,23 @@ mod tests {
         let seconds = |text| parse_time(text).map(|time| time.as_secs_f64());
         assert_eq!(["90", "90s", "1.5min", "2 h", "1d"].map(seconds), [90.0, 90.0, 90.0, 7200.0, 86400.0].map(Some));
         assert_eq!(["", "0", "-3s", "10 years", "s", "nan"].map(seconds), [None; 6]);
+    }
+
+    #[test]
+    fn a_job_that_has_ended_is_waited_for_until_it_has_put_its_things_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::of_job(directory.path(), 0xab);
+        store.make().unwrap();
+        let held = std::cell::RefCell::new(store.lock().unwrap());
+        let lives = |job: &str| {
+            assert_eq!(job, "00000000000000ab");
+            true
+        };
+        assert!(matches!(lock_when_over(&store, &lives), Err(line_store::Error::Busy(_))));
+        let ends = |_: &str| {
+            held.take();
+            false
+        };
+        assert!(lock_when_over(&store, &ends).unwrap().is_some());
     }
 }

@@ -151,14 +151,32 @@ pub(super) struct Verdict {
     pub is_deterministic: bool,
 }
 
-fn verdict(check: &Check, compared: u64) -> Verdict {
-    let places = SendSite::all(check, &mut Symbols::default());
-    let mut lines = Vec::new();
-    if check.is_clean() {
-        lines.push(format!("the program was deterministic: {compared} messages were the same in both replicas"));
-    } else {
-        lines.push("the program is not deterministic; what follows after the first may follow from it".to_owned());
+/// In the first line of a verdict: what is known of a program in which no difference was found, and whether it is
+/// deterministic as far as that goes. A process that was ended has not told what it had compared.
+fn of_no_difference(compared: u64, ended_well: bool) -> (String, Option<bool>) {
+    match (ended_well, compared) {
+        (true, 0) => {
+            ("no difference was found; the program has received no message that could be compared".into(), None)
+        }
+        (true, _) => {
+            (format!("the program was deterministic: {compared} messages were the same in both replicas"), Some(true))
+        }
+        (false, _) => (
+            "no difference was found until the job was ended; what it would have done after that is not known".into(),
+            None,
+        ),
     }
+}
+
+fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
+    let places = SendSite::all(check, &mut Symbols::default());
+    let (first, is_deterministic) = match check.is_clean() {
+        true => of_no_difference(compared, ended_well),
+        false => {
+            ("the program is not deterministic; what follows after the first may follow from it".into(), Some(false))
+        }
+    };
+    let mut lines = vec![first];
     for place in places.iter().take(PLACES_MAX) {
         lines.extend(place.lines());
     }
@@ -183,7 +201,7 @@ fn verdict(check: &Check, compared: u64) -> Verdict {
     let others =
         check.others.iter().map(|(replica, what)| json!({ "replica": replica.to_string(), "what": what.to_string() }));
     let json = json!({
-        "deterministic": check.is_clean(), "messages": places.iter().map(SendSite::json).collect::<Vec<_>>(),
+        "deterministic": is_deterministic, "messages": places.iter().map(SendSite::json).collect::<Vec<_>>(),
         "output": printed.collect::<Vec<_>>(), "others": others.collect::<Vec<_>>(), "untold": check.untold_count,
     });
     Verdict { lines, json, is_deterministic: check.is_clean() }
@@ -191,16 +209,27 @@ fn verdict(check: &Check, compared: u64) -> Verdict {
 
 impl Shell<'_> {
     /// What was found, where that was asked for.
-    pub(super) fn judge_determinism(&self) -> Option<Verdict> {
+    pub(super) fn judge_determinism(&self, ended_well: bool) -> Option<Verdict> {
         let told = self.root.coordinator().statistics().filter_map(|(_, one)| one);
         let compared = told.map(|one| one.messages_compared).sum();
-        self.root.coordinator().determinism().map(|check| verdict(check, compared))
+        self.root.coordinator().determinism().map(|check| verdict(check, compared, ended_well))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_was_ended_before_all_was_compared_is_not_called_deterministic() {
+        for (compared, ended_well, known) in
+            [(7, true, Some(true)), (0, true, None), (7, false, None), (0, false, None)]
+        {
+            let verdict = verdict(&Check::default(), compared, ended_well);
+            assert_eq!(verdict.lines[0].contains("was deterministic"), known.is_some(), "{:?}", verdict.lines);
+            assert_eq!(verdict.json["deterministic"].as_bool(), known);
+        }
+    }
 
     #[test]
     fn calls_have_the_names_that_programs_use() {

@@ -7,7 +7,7 @@
 //! | nobody can tell who is right | all else of that rank, until one of its replicas is a copy: then they differ |
 //! | a payload changed on its way | what other receivers say of that message |
 //!
-//! The same goes for texts that are others after a return.
+//! The same goes for checkpoints that are not taken for one reason, and for texts that are others after a return.
 
 use coordinator::{EndReason, Report, RetireReason};
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
@@ -54,6 +54,8 @@ pub struct Folding {
     with_evidence: BTreeSet<Origin>,
     line_count: usize,
     has_hinted: bool,
+    /// Why the last checkpoint was not taken that was not.
+    line_failure: Option<String>,
     /// A text is another one since the last return.
     has_departed: bool,
 }
@@ -65,6 +67,12 @@ impl Folding {
             Report::Event(Event::Mismatch(mismatch)) => self.show_mismatch(mismatch),
             Report::Event(Event::Evidence(evidence)) => self.show_evidence(evidence),
             Report::OutputMismatch { .. } => self.limited(),
+            Report::LineFailed { why, .. } => {
+                let why = format!("{why:?}");
+                let is_new = self.line_failure.as_ref() != Some(&why);
+                self.line_failure = Some(why);
+                if is_new { Shown::Line } else { Shown::Nothing }
+            }
             Report::OutputDeparted { .. } if std::mem::replace(&mut self.has_departed, true) => Shown::Nothing,
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => {
                 self.has_departed = false;
@@ -116,6 +124,7 @@ impl Folding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coordinator::{LineFailure, StoreFailure};
     use redrt_types::{Digest, ViewNumber};
     use redrt_wire::event::Action;
     use redrt_wire::line::Generation;
@@ -164,6 +173,18 @@ mod tests {
         assert_eq!(shown, [Shown::Line, Shown::Hint, Shown::Line]);
         let differs = |sequence| mismatch(Finding::Undecidable, None, sequence);
         assert_eq!([differs(3), differs(4)].map(|report| folding.show(&report)), [Shown::Line, Shown::Nothing]);
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_not_taken_is_told_of_once_for_each_reason() {
+        let mut folding = Folding::default();
+        let failed = |generation, why: &str| Report::LineFailed {
+            generation: Generation(generation),
+            why: LineFailure::Store(StoreFailure::NoPlace(why.into())),
+        };
+        let reports = [failed(1, "full"), failed(2, "full"), failed(3, "gone"), failed(4, "gone")];
+        let shown = reports.map(|report| folding.show(&report));
+        assert_eq!(shown, [Shown::Line, Shown::Nothing, Shown::Line, Shown::Nothing]);
     }
 
     #[test]

@@ -42,13 +42,43 @@ impl Injections {
 
     /// Those that have not happened, in the words of `--inject`; of random kills, how many have.
     pub fn missing(&self) -> impl Iterator<Item = String> {
+        self.all_missing().map(|(_, words)| words)
+    }
+
+    /// The same, with the reason. `sent`: how many messages a replica has sent, where that is known.
+    pub fn missing_with_reasons(
+        &self,
+        sent: impl Fn(ReplicaId) -> Option<u64>,
+    ) -> impl Iterator<Item = (String, String)> {
+        self.all_missing().map(move |(fault, words)| (words, why_missing(fault, &sent)))
+    }
+
+    fn all_missing(&self) -> impl Iterator<Item = (&Fault, String)> {
         self.0.iter().filter_map(|(fault, count)| match fault {
             Fault::Random(kills) => {
                 let wanted = kills.count.map_or(1, u64::from);
-                (*count < wanted).then(|| format!("{fault} ({count} of {wanted})"))
+                (*count < wanted).then(|| (fault, format!("{fault} ({count} of {wanted})")))
             }
-            _ => (*count == 0).then(|| fault.to_string()),
+            _ => (*count == 0).then(|| (fault, fault.to_string())),
         })
+    }
+}
+
+/// Why a fault that was asked for has not happened. `sent`: how many messages its replica has sent, where that is
+/// known.
+fn why_missing(fault: &Fault, sent: impl Fn(ReplicaId) -> Option<u64>) -> String {
+    use ProcessFault::{FlipHeap, FlipLogged, FlipPayload, FlipWire, Kill, Reset};
+    let (send, needs_bytes) = match fault {
+        Fault::Process(_, FlipPayload { send, .. } | FlipWire { send, .. } | FlipLogged { send, .. }) => (*send, true),
+        Fault::Process(_, Kill { send } | FlipHeap { send, .. } | Reset { send, .. }) => (*send, false),
+        _ => return "what it waited for did not happen".into(),
+    };
+    let Fault::Process(replica, _) = fault else { return String::new() };
+    match sent(*replica) {
+        Some(sent) if sent < send => format!("{replica} has sent {sent} messages"),
+        Some(_) if needs_bytes => format!("message {send} of {replica} has no bytes in which a bit could be flipped"),
+        None if needs_bytes => format!("{replica} did not come to send {send}, or that message has no bytes"),
+        _ => format!("{replica} did not come to send {send}"),
     }
 }
 
@@ -67,6 +97,23 @@ mod tests {
     use super::*;
     use coordinator::{RandomKills, TimedKill};
     use std::time::Duration;
+
+    #[test]
+    fn why_a_fault_has_not_happened_is_told_as_far_as_it_is_known() {
+        let replica = ReplicaId::new(1, 0);
+        let flip = Fault::Process(replica, ProcessFault::FlipPayload { send: 3, bit: 7 });
+        let kill = Fault::Process(replica, ProcessFault::Kill { send: 3 });
+        for (fault, sent, why) in [
+            (&flip, Some(5), "message 3 of 1.0 has no bytes in which a bit could be flipped"),
+            (&flip, Some(2), "1.0 has sent 2 messages"),
+            (&flip, None, "1.0 did not come to send 3, or that message has no bytes"),
+            (&kill, None, "1.0 did not come to send 3"),
+            (&kill, Some(2), "1.0 has sent 2 messages"),
+            (&Fault::Sick { host: "h2".into(), period: 9 }, Some(2), "what it waited for did not happen"),
+        ] {
+            assert_eq!(why_missing(fault, |_| sent), why);
+        }
+    }
 
     #[test]
     fn what_has_not_happened_is_told_in_the_words_that_asked_for_it() {

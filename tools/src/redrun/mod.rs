@@ -383,7 +383,7 @@ impl<'a> Shell<'a> {
         let code = if code == 0 { self.lost_output.unwrap_or(0) } else { code };
         let is_complete = self.tell_of_missing_faults();
         let code = if code == 0 && self.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
-        let verdict = self.judge_determinism();
+        let verdict = self.judge_determinism(code == 0);
         let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
         let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
         self.summarize(code, verdict.as_ref().map(|verdict| &verdict.json))?;

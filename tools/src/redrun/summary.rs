@@ -48,6 +48,8 @@ pub struct Tally {
     named: u64,
     /// Checkpoints that were taken.
     pub(super) lines: Vec<LineCost>,
+    /// Those that were not.
+    failed_lines: u64,
     /// How often the job went back to one …
     returns: u64,
     /// … how many texts were others than before …
@@ -120,6 +122,7 @@ impl Tally {
             }
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
             Report::OutputDeparted { .. } => self.departures += 1,
+            Report::LineFailed { .. } => self.failed_lines += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Loss => self.windows.push(recovered.window),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
@@ -202,6 +205,7 @@ impl<'a> Summary<'a> {
             tally.lines.len() as u64,
             tally.returns,
             tally.departures,
+            tally.failed_lines,
         ];
         let nothing_happened = happened.iter().sum::<u64>() == 0;
         let world = self.coordinator.world();
@@ -234,6 +238,9 @@ impl<'a> Summary<'a> {
                 bytes_text(last.bytes),
                 time_text(tally.stopped_max())
             ));
+        }
+        if tally.failed_lines > 0 {
+            lines.push(format!("  {} not taken", counted(tally.failed_lines, "checkpoint")));
         }
         if tally.returns > 0 {
             let times = if tally.returns == 1 { "once".into() } else { format!("{} times", tally.returns) };
@@ -394,7 +401,7 @@ impl<'a> Summary<'a> {
             "checkpoints": self.tally.lines.len(),
             "checkpoint_bytes": self.tally.lines.last().map_or(0, |last| last.bytes),
             "checkpoint_stop_ms_max": milliseconds(self.tally.stopped_max().as_nanos() as u64), "returns": self.tally.returns,
-            "output_departures": self.tally.departures,
+            "output_departures": self.tally.departures, "checkpoints_failed": self.tally.failed_lines,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),

@@ -12,6 +12,7 @@ use nix::sys::signalfd::SignalFd;
 use redrt_types::{ReplicaId, ViewNumber};
 use redrt_wire::event::Event;
 use say::{Console, Severity};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -162,9 +163,14 @@ impl Shell<'_> {
     /// Whether all faults that were asked for have happened: else the job has not survived them.
     pub(super) fn tell_of_missing_faults(&self) -> bool {
         let mut is_complete = true;
-        for fault in self.injections.missing() {
+        let told: BTreeMap<_, _> = self.root.coordinator().statistics().collect();
+        // Without replicas messages are not counted.
+        let is_replicated = self.job.is_replicated();
+        let sent =
+            |replica| told.get(&replica).copied().flatten().filter(|_| is_replicated).map(|one| one.messages_sent);
+        for (fault, why) in self.injections.missing_with_reasons(sent) {
             is_complete = false;
-            let line = format!("{fault} was not injected: what it waited for did not happen");
+            let line = format!("{fault} was not injected: {why}");
             match self.job.needs_faults {
                 true => self.console.error(&line),
                 false => self.console.warning(&line),

@@ -31,6 +31,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// A job that does not run after this time may never do so: a script, or a program without MPI.
+const START_TIME_USUAL: Duration = Duration::from_secs(5);
 /// How long processes may take to stop, and to be copied, before they are let go without a line. A process that is
 /// stopped, or a host that was lost and is not known to be, must not keep all others.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);
@@ -165,6 +167,8 @@ pub struct LineWatch {
     restart_count: u32,
     /// What the last one cost the program, as far as is known.
     cost: Option<Duration>,
+    /// The user knows that the first one waits until the job runs.
+    told_of_start: bool,
 }
 
 impl LineWatch {
@@ -183,6 +187,7 @@ impl LineWatch {
             newest: settings.restored,
             restart_count: settings.restart_count,
             cost: None,
+            told_of_start: false,
         }
     }
 
@@ -235,6 +240,18 @@ impl LineWatch {
 
     fn next_deadline(&self) -> Option<Duration> {
         self.attempt.as_ref().map_or(self.due, |attempt| Some(attempt.deadline()))
+    }
+
+    /// When the user is to be told that the job does not run yet, so that there is no line to go back to.
+    fn start_deadline(&self) -> Option<Duration> {
+        if self.told_of_start || self.newest.is_some() {
+            return None;
+        }
+        let wanted = match self.asked {
+            Some(_) => Some(Duration::ZERO),
+            None => self.interval().map(|interval| self.first.map_or(interval, |first| first.max(interval))),
+        };
+        wanted.map(|wanted| wanted.max(START_TIME_USUAL))
     }
 
     /// The job runs from now on.

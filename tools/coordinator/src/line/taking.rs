@@ -109,15 +109,33 @@ impl Coordinator {
     }
 
     pub(crate) fn next_line_deadline(&self) -> Option<Duration> {
+        let line = self.line.as_ref().filter(|_| self.ending.is_none())?;
         // One that is due and has to wait is begun when what is in its way has gone, which is an input.
-        let deadline = self.line.as_ref().filter(|_| self.is_under_way())?.next_deadline()?;
+        let deadline = match self.is_under_way() {
+            true => line.next_deadline()?,
+            false => line.start_deadline().filter(|_| !self.cards_sent)?,
+        };
         (deadline > self.latest).then_some(deadline)
+    }
+
+    /// A line that is wanted waits until all processes have called `MPI_Init`.
+    fn tell_of_start(&mut self, now: Duration) {
+        let may_start = !self.cards_sent && self.ending.is_none();
+        let Some(line) = self.line.as_mut().filter(|_| may_start) else { return };
+        if line.start_deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        line.told_of_start = true;
+        let (world, view) = (&self.settings.world, &self.view);
+        let is_missing = |replica: &ReplicaId| self.processes[world.process(*replica).0 as usize].card.is_none();
+        let missing = world.replicas().filter(|replica| view.is_live(*replica) && is_missing(replica)).collect();
+        self.report(Report::LineAwaitsStart { missing });
     }
 
     /// Begins a line that is due, and gives up one that takes too long to stop the program.
     pub(crate) fn pass_line_time(&mut self, now: Duration) {
         if !self.is_under_way() {
-            return;
+            return self.tell_of_start(now);
         }
         if let Some(next) = self.line.as_ref().and_then(|line| line.late(now)) {
             self.follow(now, next);

@@ -35,6 +35,9 @@ impl StepTable {
                 Output::Report(Report::LineFailed { why, .. }) => format!("failed: {why}"),
                 Output::Report(Report::LineKept { generation }) => format!("kept {generation}"),
                 Output::Report(Report::StoreAwaited { generation }) => format!("awaits {generation}"),
+                Output::Report(Report::LineAwaitsStart { missing }) => {
+                    format!("not in MPI: {}", missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+                }
                 Output::Finish(code) => format!("finish {code}"),
                 _ => continue,
             });
@@ -325,6 +328,34 @@ fn lines_are_taken_at_their_interval_and_a_cheap_one_more_often() {
     assert!(!table.lines([Input::Tick]).contains("open"));
     table.now = Duration::from_secs(399);
     assert!(table.lines([Input::Tick]).contains("open 2"));
+}
+
+#[test]
+fn a_line_that_waits_for_processes_which_have_not_called_mpi_init_is_told_of_once() {
+    let with = |schedule| {
+        let line = LineSettings { schedule, first: None, next: Generation(1), restored: None, restart_count: 0 };
+        let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+        table.step("0.0 ready");
+        table
+    };
+    let mut table = with(Schedule::Every(Duration::from_secs(60)));
+    assert_eq!(table.coordinator.next_deadline(), Some(Duration::from_secs(60)));
+    table.now = Duration::from_secs(59);
+    assert_eq!(table.lines([Input::Tick]), "");
+    table.now = Duration::from_secs(60);
+    assert_eq!(table.lines([Input::Tick, Input::Tick]), "not in MPI: 1.0");
+    table.step("1.0 ready");
+    table.now = Duration::from_secs(120);
+    assert_eq!(table.lines([Input::Tick]), "open 1");
+    // Somebody asks. That processes start takes some time.
+    let mut asked = with(Schedule::Asked);
+    assert_eq!(asked.want(false), "");
+    asked.now = Duration::from_secs(5);
+    assert_eq!(asked.lines([Input::Tick]), "not in MPI: 1.0");
+    // A short interval is no reason for a warning.
+    let mut often = with(Schedule::Every(Duration::from_millis(50)));
+    often.now = Duration::from_secs(4);
+    assert_eq!(often.lines([Input::Tick]), "");
 }
 
 #[test]
