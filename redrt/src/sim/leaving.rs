@@ -11,7 +11,7 @@ use super::wrong::Wrong;
 use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use crate::decide;
 use crate::exports::call_iprobe;
-use crate::handle::{CommHandle, RequestHandle};
+use crate::handle::CommHandle;
 use crate::runtime::job;
 use quiesce::sim::random::{Random, mix};
 use redrt_types::{ProcessIndex, ReplicaId};
@@ -58,8 +58,6 @@ pub(super) struct Waves {
 process_local! {
     /// Calls that are left until the program departs, and how it does.
     static PLANNED: Mutex<Option<(u64, Departure)>> = Mutex::new(None);
-    /// The request of a message that nobody receives.
-    static STRAY: Mutex<Option<RequestHandle>> = Mutex::new(None);
 }
 
 /// No program sends with this tag.
@@ -132,10 +130,7 @@ pub(super) fn after_call() {
             let (mut flag, mut status) = (0, Status::empty());
             mpi!(call_iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, CommHandle::WORLD, &raw mut flag, &raw mut status));
         }
-        Departure::Send(to) => {
-            let request = mpi::isend(CommHandle::WORLD, &STRAY_WORDS, to, STRAY_TAG);
-            *STRAY.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
-        }
+        Departure::Send(to) => _ = mpi::isend(CommHandle::WORLD, &STRAY_WORDS, to, STRAY_TAG),
         Departure::Change => _ = decide::effect(u64::MAX, 0, Vec::new),
         Departure::Falsified | Departure::Less => {}
     }
