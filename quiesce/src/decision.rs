@@ -246,6 +246,13 @@ impl Decisions {
         }
     }
 
+    /// This process asks for no more outcomes of a stream: a leader does not wait for it there.
+    pub(crate) fn end_stream(&mut self, stream: StreamId, outputs: &mut VecDeque<Output>) {
+        if self.lag.end(stream) {
+            self.tell_lag(outputs);
+        }
+    }
+
     /// Tells the leader on which streams this follower is behind.
     fn tell_lag(&self, outputs: &mut VecDeque<Output>) {
         if let Role::Follower { leader, .. } = self.role {

@@ -6,6 +6,7 @@
 //! of its own is far behind, and when it has caught up; meanwhile that thread of the leader finds out nothing that is
 //! not so yet.
 
+use crate::hashable_map::HashableMap;
 use crate::outcome::StreamId;
 use redrt_types::{ReplicaIndex, ReplicaSet};
 
@@ -21,6 +22,8 @@ const STREAMS_MAX: usize = 1 << 12;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Lag {
     own: Vec<StreamId>,
+    /// Streams that this process asks no more. What is decided of them from now on puts nobody behind.
+    ended: HashableMap<StreamId, ()>,
     siblings: Vec<(ReplicaIndex, StreamId)>,
 }
 
@@ -37,7 +40,7 @@ impl Lag {
 
     /// `count` outcomes of a stream are known and not asked for. Whether that is news for the leader.
     pub(crate) fn learned(&mut self, stream: StreamId, waiting: u64) -> bool {
-        let is_news = waiting > BEHIND && !self.own.contains(&stream);
+        let is_news = waiting > BEHIND && !self.own.contains(&stream) && !self.ended.contains_key(&stream);
         if is_news {
             self.own.push(stream);
         }
@@ -50,6 +53,14 @@ impl Lag {
         if self.own.is_empty() || waiting > CAUGHT_UP {
             return false;
         }
+        let before = self.own.len();
+        self.own.retain(|behind| *behind != stream);
+        self.own.len() < before
+    }
+
+    /// This process asks for no more outcomes of a stream. Whether that is news for the leader.
+    pub(crate) fn end(&mut self, stream: StreamId) -> bool {
+        self.ended.insert(stream, ());
         let before = self.own.len();
         self.own.retain(|behind| *behind != stream);
         self.own.len() < before

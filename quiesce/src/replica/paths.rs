@@ -256,9 +256,17 @@ impl Replica {
         }
     }
 
+    /// A thread of the program has ended: it asks its stream no more, and a leader whose thread goes on does not wait
+    /// for this one to come along ([`Replica::is_far_ahead`]). Threads may end at another reading of a clock in each
+    /// replica, so what its leader decides besides is not held against anybody.
+    pub fn end_thread(&mut self, stream: StreamId) {
+        self.decisions.end_stream(stream, &mut self.outputs);
+    }
+
     /// The program of this process asks a stream no more: outcomes that its leader has decided besides, or will, are
     /// of another path.
     pub fn end_stream(&mut self, stream: StreamId) {
+        self.end_thread(stream);
         self.paths.ended.push(stream);
         self.check_ends();
     }

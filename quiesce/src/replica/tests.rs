@@ -279,6 +279,27 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
 }
 
 #[test]
+fn leader_does_not_wait_for_a_thread_of_its_follower_that_has_ended() {
+    let stream = StreamId::Thread(0);
+    let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));
+    let mut read = |indices: std::ops::Range<u64>, follower: &mut Replica| {
+        for index in indices {
+            leader.decide(thread(index), asks(Call::Clock), Outcome::Clock { clock: 0, ns: index });
+        }
+        follow(&mut leader, follower);
+    };
+    read(0..300, &mut follower);
+    assert_eq!(behind(&mut follower), [Frame::Behind { streams: vec![stream] }]);
+    follower.end_thread(stream);
+    assert_eq!(behind(&mut follower), [Frame::Behind { streams: vec![] }]);
+    // What the leader's thread decides from then on puts nobody behind, and is no difference of paths.
+    read(300..1300, &mut follower);
+    let said = outputs(&mut follower);
+    assert!(!said.iter().any(|output| matches!(output, Output::Parted(_))), "{said:?}");
+    assert!(!said.iter().any(|output| matches!(output, Output::Transmit { frame: Frame::Behind { .. }, .. })));
+}
+
+#[test]
 fn leader_is_far_ahead_until_its_follower_has_posted_most_of_the_receives_that_are_decided() {
     let (context, other) = (ContextId(7), ContextId(8));
     let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));

@@ -113,7 +113,7 @@ pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
 /// Does what the job's options ask for at its begin.
 fn settle(job: &Job) {
     if job.welcome.world.is_replicated() {
-        threads::watch();
+        threads::watch(|stream| engine::cell().lock().end_thread(stream));
         if job.welcome.options.scrubs {
             crate::scrub::begin();
         }

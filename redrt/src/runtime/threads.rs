@@ -45,6 +45,8 @@ process_local! {
     static WATCHED: AtomicU8 = AtomicU8::new(0);
     /// Tells the program of events.
     static DELIVER: OnceLock<fn()> = OnceLock::new();
+    /// Is told of threads that end.
+    static END_OF_THREAD: OnceLock<fn(StreamId)> = OnceLock::new();
 }
 
 /// Replicas must agree, so calls are marked and counted.
@@ -54,8 +56,10 @@ const DELIVERS: u8 = 2;
 /// Calls are timed.
 const TIMES: u8 = 4;
 
-/// From now on calls are marked and counted.
-pub fn watch() {
+/// From now on calls are marked and counted. `end_of_thread` is called at the end of each thread that has made a call,
+/// by that thread, but for the main one's.
+pub fn watch(end_of_thread: fn(StreamId)) {
+    END_OF_THREAD.get_or_init(|| end_of_thread);
     WATCHED.fetch_or(AGREES, Ordering::Release);
 }
 
@@ -192,6 +196,13 @@ impl Drop for End {
             thread.calls.store(u64::MAX, Ordering::Release);
             thread.ended.store(0, Ordering::Release);
             preload::set_internal(true);
+            // The main one's end is that of the process.
+            if thread.number != 0
+                && crate::phase::is_active()
+                && let Some(tell) = END_OF_THREAD.get()
+            {
+                tell(StreamId::Thread(thread.number));
+            }
         }
     }
 }

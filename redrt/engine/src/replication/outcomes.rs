@@ -145,6 +145,14 @@ impl Engine {
         self.carry_out();
     }
 
+    /// A thread of the program has ended, and asks nothing more.
+    pub fn end_thread(&mut self, stream: StreamId) {
+        if let Some(replication) = &mut self.replication {
+            replication.replica.end_thread(stream);
+            self.carry_out();
+        }
+    }
+
     /// The program asks nothing more in this stream.
     pub fn end_stream(&mut self, stream: StreamId) {
         if let Some(replication) = &mut self.replication {
