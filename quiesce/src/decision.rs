@@ -230,7 +230,15 @@ impl Decisions {
     /// Whether the leader should decide no more of a stream than it must: followers are too far behind. What they have
     /// yet to hear of or to come to takes memory here or there, and what is sent meanwhile waits until they hold it.
     pub(crate) fn is_far_ahead(&self, stream: StreamId) -> bool {
-        self.count - self.stable > UNSTABLE_MAX || self.lag.has_sibling_behind(stream)
+        self.count - self.stable > UNSTABLE_MAX || self.lag.sibling_behind(stream).is_some()
+    }
+
+    pub(crate) fn sibling_behind(&self, stream: StreamId) -> Option<ReplicaIndex> {
+        self.lag.sibling_behind(stream)
+    }
+
+    pub(crate) fn go_ahead(&mut self, sibling: ReplicaIndex, stream: StreamId) {
+        self.lag.go_ahead(sibling, stream);
     }
 
     /// Whether this follower has told its leader that it is behind on any stream.

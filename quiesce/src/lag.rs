@@ -33,9 +33,14 @@ impl Lag {
         &self.own
     }
 
-    /// Whether any sibling is behind on this stream.
-    pub(crate) fn has_sibling_behind(&self, stream: StreamId) -> bool {
-        self.siblings.iter().any(|(_, behind)| *behind == stream)
+    /// A sibling that is behind on this stream, and for which this process waits.
+    pub(crate) fn sibling_behind(&self, stream: StreamId) -> Option<ReplicaIndex> {
+        self.siblings.iter().find(|(_, behind)| *behind == stream).map(|(sibling, _)| *sibling)
+    }
+
+    /// This process does not wait for that sibling on this stream, until it says again that it is behind.
+    pub(crate) fn go_ahead(&mut self, sibling: ReplicaIndex, stream: StreamId) {
+        self.siblings.retain(|behind| *behind != (sibling, stream));
     }
 
     /// `count` outcomes of a stream are known and not asked for. Whether that is news for the leader.

@@ -65,6 +65,12 @@ fn a_reading_that_the_leader_makes_only_after_its_follower_has_gone_on_hangs_nob
     let _ = diverging(2, 2, &["lock"]);
 }
 
+/// If that is the follower, its leader waits for it to come along.
+#[test]
+fn a_thread_that_leaves_a_loop_of_readings_before_its_sibling_hangs_nobody() {
+    let _ = diverging(2, 2, &["loop"]);
+}
+
 #[test]
 fn a_thread_that_only_one_replica_has_hangs_nobody() {
     // Whether it is the leader's, which reads in vain, or a follower's, which waits for a while, is not known here.

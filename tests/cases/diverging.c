@@ -1,7 +1,7 @@
 /* One replica of each rank reads clocks that the others do not read, which no program may do: the job must neither
  * hang nor go on in silence. Which replica that is depends on who makes the file first (with --files=all).
  *
- *   diverging DIRECTORY [thread|lock] */
+ *   diverging DIRECTORY [thread|lock|loop] */
 #include "../programs/check.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -61,6 +61,33 @@ static void exchange_locked(int rank, void *is_first)
     }
 }
 
+static sem_t left, ends;
+
+/* A thread that reads a clock in a loop, which one replica's leaves much earlier. Then each goes on to other work, and
+ * waits for what the main thread has for it. */
+static void *read_in_a_loop(void *is_first)
+{
+    int rank;
+    for (int i = 0; i < (is_first ? 1 : 1000); i++)
+        read_clocks(NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    sem_post(&left);
+    sem_wait(&ends);
+    return NULL;
+}
+
+static void leave_loop(void *is_first)
+{
+    pthread_t thread;
+    sem_init(&left, 0, 0);
+    sem_init(&ends, 0, 0);
+    pthread_create(&thread, NULL, read_in_a_loop, is_first);
+    sem_wait(&left);
+    MPI_Barrier(MPI_COMM_WORLD);
+    sem_post(&ends);
+    pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
     int rank, size, flag, value = 7;
@@ -73,6 +100,8 @@ int main(int argc, char **argv)
         int is_first = open(name, O_CREAT | O_EXCL, 0600) >= 0;
         if (argc > 2 && strcmp(argv[2], "lock") == 0)
             exchange_locked(rank, is_first ? argv : NULL);
+        else if (argc > 2 && strcmp(argv[2], "loop") == 0)
+            leave_loop(is_first ? argv : NULL);
         else if (is_first) {
             pthread_t thread;
             if (argc > 2) {

@@ -373,6 +373,19 @@ impl Replica {
         self.decisions.is_far_ahead(stream)
     }
 
+    /// A sibling that has yet to come to many outcomes of this stream, because of which the leader is far ahead.
+    #[must_use]
+    pub fn sibling_behind(&self, stream: StreamId) -> Option<ReplicaIndex> {
+        self.decisions.sibling_behind(stream)
+    }
+
+    /// A sibling's thread that is behind stands still, and may wait for what comes after: the leader is not far ahead
+    /// of it, until the sibling says again that it is behind. For readings of clocks alone, which replicas of programs
+    /// with threads need not make the same.
+    pub fn go_ahead(&mut self, sibling: ReplicaIndex, stream: StreamId) {
+        self.decisions.go_ahead(sibling, stream);
+    }
+
     /// Whether this follower has told its leader that it has yet to come to many outcomes of some stream.
     #[must_use]
     #[inline]

@@ -279,6 +279,23 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
 }
 
 #[test]
+fn leader_that_goes_ahead_of_one_sibling_waits_for_another_and_for_what_is_said_anew() {
+    let stream = StreamId::Thread(0);
+    let says = |sibling: u16, leader: &mut Replica| {
+        leader.handle(ReplicaId::new(0, sibling), Frame::Behind { streams: vec![stream] }).unwrap();
+    };
+    let mut leader = replica((0, 0), 3);
+    says(1, &mut leader);
+    says(2, &mut leader);
+    leader.go_ahead(ReplicaIndex(1), stream);
+    assert_eq!(leader.sibling_behind(stream), Some(ReplicaIndex(2)));
+    leader.go_ahead(ReplicaIndex(2), stream);
+    assert!(!leader.is_far_ahead(stream));
+    says(1, &mut leader);
+    assert!(leader.is_far_ahead(stream));
+}
+
+#[test]
 fn leader_does_not_wait_for_a_thread_of_its_follower_that_has_ended() {
     let stream = StreamId::Thread(0);
     let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));

@@ -21,6 +21,10 @@
 //! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for.
 //! One that answers while the thread in question stands still outside of MPI for long may never read: that thread waits
 //! for a lock, for one, whose owner waits for a message that depends on this follower.
+//!
+//! A leader that reads in a loop waits for a follower that is far behind, which is flow control. There too the other
+//! thread may never make these readings: the program's threads race, and it has left the loop. So the leader asks where
+//! that thread is, and goes ahead when it has begun its next call or stands still.
 
 use super::Engine;
 use super::asked::Asked;
@@ -28,7 +32,7 @@ use super::refusal::Fault;
 use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::{Header, Kind, Whereabouts};
-use redrt_types::ProcessIndex;
+use redrt_types::{ProcessIndex, ReplicaId};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Event, Parting};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -47,6 +51,9 @@ const UNKNOWN_WAIT_NS: u64 = 10_000_000_000;
 const STANDING_NS: u64 = 10_000_000_000;
 /// … and so long once the replica is known to have diverged.
 const STANDING_AGAIN_NS: u64 = 1_000_000_000;
+
+/// A leader that waits for a follower which is far behind goes ahead when that thread has stood still for so long.
+const STANDING_BEHIND_NS: u64 = 300_000_000;
 
 process_local! {
     /// This replica has taken another path than its leader, and that was reported.
@@ -86,7 +93,7 @@ pub enum Reading {
     Crowded,
 }
 
-/// How long a follower has waited for one reading.
+/// How long a replica has waited for one reading.
 #[derive(Default)]
 pub struct Patience {
     began_ns: u64,
@@ -112,28 +119,69 @@ impl Patience {
             self.began_ns = now;
             engine.readings.answers.remove(&thread);
         }
-        if let Some(answer) = engine.readings.answers.get_mut(&thread).and_then(Option::take) {
+        if let Some(answer) = engine.readings.take_answer(thread) {
             let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
             let passed = engine.replication().passed(stream);
             let went_past = answer.calls > engine.runtime.call_count() && answer.outcomes <= passed;
             let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
             let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
-            let (last, since_ns) = self.stands.filter(|(last, _)| *last == answer).unwrap_or((answer, now));
-            self.stands = Some((last, since_ns));
-            let stands_still = now - since_ns > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
+            let stands_still = self.stood_ns(answer, now) > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
             if went_past || (is_unknown && has_waited) || stands_still {
                 engine.readings.diverged.insert(stream);
                 return true;
             }
         }
-        if self.next_ns == 0 {
+        if self.is_time_to_ask(engine, now) {
+            let view = engine.replication().view().clone();
+            let siblings: Vec<_> = view.live(engine.me.rank).collect();
+            for sibling in siblings {
+                engine.ask_whereabouts(sibling, thread);
+            }
+        }
+        false
+    }
+
+    /// Whether the leader may read on although a follower is far behind, since that may never make these readings.
+    /// Called while it waits ([`Reading::Crowded`]).
+    pub fn is_vain(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
+        let StreamId::Thread(thread) = stream else { return false };
+        let Some(behind) = engine.replication().sibling_behind(stream) else { return false };
+        let now = monotonic_ns();
+        if let Some(answer) = engine.readings.take_answer(thread) {
+            let went_past = answer.calls > engine.runtime.call_count();
+            if went_past || self.stood_ns(answer, now) > STANDING_BEHIND_NS {
+                engine.replication().go_ahead(behind, stream);
+                return true;
+            }
+        }
+        if self.is_time_to_ask(engine, now) {
+            engine.ask_whereabouts(ReplicaId { rank: engine.me.rank, index: behind }, thread);
+        }
+        false
+    }
+
+    /// Since when the answer has been this one, in ns.
+    fn stood_ns(&mut self, answer: Whereabouts, now: u64) -> u64 {
+        let (last, since_ns) = self.stands.filter(|(last, _)| *last == answer).unwrap_or((answer, now));
+        self.stands = Some((last, since_ns));
+        now - since_ns
+    }
+
+    /// Whether it is time to ask where the other thread is. The caller is woken when it is.
+    fn is_time_to_ask(&mut self, engine: &mut Engine, now: u64) -> bool {
+        let is_time = self.next_ns != 0 && now >= self.next_ns;
+        if self.next_ns == 0 || is_time {
             self.next_ns = now + ASK_INTERVAL_NS;
-        } else if now >= self.next_ns {
-            self.next_ns = now + ASK_INTERVAL_NS;
-            engine.ask_whereabouts(thread);
         }
         super::cell().set_alarm(engine, self.next_ns);
-        false
+        is_time
+    }
+}
+
+impl Readings {
+    /// What has come as the answer about a thread since it was asked for.
+    fn take_answer(&mut self, thread: u64) -> Option<Whereabouts> {
+        self.answers.get_mut(&thread).and_then(Option::take)
     }
 }
 
@@ -225,18 +273,18 @@ impl Engine {
         self.runtime.tell(FromAgent::Event(event));
     }
 
-    fn ask_whereabouts(&mut self, thread: u64) {
-        self.readings.answers.insert(thread, None);
-        let view = self.replication().view().clone();
-        let siblings = self.world.sphere(self.me.rank).filter(|sibling| *sibling != self.me && view.is_live(*sibling));
-        for process in siblings.map(|sibling| self.world.process(sibling)).collect::<Vec<_>>() {
-            self.links.send(process, Header::new(Kind::Whereabouts, thread), None, &[]);
+    /// Asks a sibling how far a thread of its program has come. A follower asks all of them, and its leader answers.
+    fn ask_whereabouts(&mut self, sibling: ReplicaId, thread: u64) {
+        if sibling != self.me {
+            self.readings.answers.insert(thread, None);
+            self.links.send(self.world.process(sibling), Header::new(Kind::Whereabouts, thread), None, &[]);
         }
     }
 
     pub(super) fn handle_whereabouts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Result<(), Fault> {
         let thread = header.context;
-        if self.world.replica(from).rank != self.me.rank {
+        let asker = self.world.replica(from);
+        if asker.rank != self.me.rank {
             return Err(Fault::Thread);
         }
         if let Some(answer) = Whereabouts::from_bytes(body) {
@@ -245,7 +293,7 @@ impl Engine {
                 *place = Some(answer);
                 self.requests.completions += 1;
             }
-        } else if self.replication().is_deciding() {
+        } else if self.replication().is_deciding() || self.replication().view().leader(asker.rank) == Some(asker) {
             // In this order: had the thread begun its next call before the count is taken, it has decided before that.
             let calls = self.runtime.calls_of(thread);
             let outcomes = self.replication().passed(StreamId::Thread(thread));

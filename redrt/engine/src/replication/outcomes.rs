@@ -4,7 +4,7 @@ use super::super::{Engine, tasks};
 use super::Replication;
 use crate::asked::{Ahead, Asked};
 use quiesce::{Call, DecisionKey, Lookup, MAJORITY_DEGREE, Outcome, Place, Question, StreamId};
-use redrt_types::ReplicaId;
+use redrt_types::{ReplicaId, ReplicaIndex};
 use redrt_wire::control::{Determinism, FromAgent};
 use tracing::trace;
 
@@ -20,6 +20,16 @@ impl Replication {
     /// Whether a decision that can be put off should be; see `quiesce::Replica::is_far_ahead`.
     pub(crate) fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.replica.is_far_ahead(stream)
+    }
+
+    /// The sibling for which a leader that is far ahead waits; see `quiesce::Replica::sibling_behind`.
+    pub(crate) fn sibling_behind(&self, stream: StreamId) -> Option<ReplicaIndex> {
+        self.replica.sibling_behind(stream)
+    }
+
+    /// A leader waits for this sibling no more; see `quiesce::Replica::go_ahead`.
+    pub(crate) fn go_ahead(&mut self, sibling: ReplicaIndex, stream: StreamId) {
+        self.replica.go_ahead(sibling, stream);
     }
 
     /// Whether sound replicas make the same calls.
