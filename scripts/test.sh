@@ -43,23 +43,26 @@ else
 fi
 # All of the workspace here and below, whatever is run: with fewer packages cargo chooses other features, and builds
 # much of it again.
-step 1800 "build of the tests" cargo test --workspace --locked --no-run
+step 900 "build of the tests with processes" scripts/run-tests.py build "$logs/jobs.json" \
+    --test hosts --test clones --test processes
+jobs=(scripts/run-tests.py run "$logs/jobs.json" --only)
 
-# Jobs over several hosts wait most of the time, so they have the processors with what computes.
-start 1800 "jobs over several hosts" cargo test --workspace --locked --test hosts -- --test-threads=3 $ignored
-step 1200 "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
-if [ -n "$all" ]; then
-    step 600 "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-    step 600 "examples in the documentation" cargo test --workspace --locked --doc
-fi
-step 1800 "unit tests, simulators, model checkers" scripts/run-tests.py --except hosts --except processes \
-    --except clones -- $ignored
-step 600 "locks and barriers, all schedules" scripts/loom.sh
+# Jobs wait much of the time, so they have the processors with what computes. That comes second.
+start 1800 "jobs over several hosts" "${jobs[@]}" hosts -- --test-threads=3 $ignored
+step 1800 "build of the other tests" nice scripts/run-tests.py build "$logs/tests.json"
 finish "jobs over several hosts"
 
-start 1800 "clones of real processes" cargo test --workspace --locked --test clones -- --test-threads=1 $ignored
-step 1800 "jobs of real processes" cargo test --workspace --locked --test processes -- --test-threads=2 $ignored
-finish "clones of real processes"
+start 1800 "jobs of real processes" "${jobs[@]}" processes -- --test-threads=2 $ignored
+step 1200 "clippy" nice cargo clippy --workspace --all-targets --locked -- -D warnings
+if [ -n "$all" ]; then
+    step 600 "documentation" nice env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+    step 600 "examples in the documentation" nice cargo test --workspace --locked --doc
+fi
+step 1800 "unit tests, simulators, model checkers" nice scripts/run-tests.py run "$logs/tests.json" \
+    --except hosts --except processes --except clones -- $ignored
+step 600 "locks and barriers, all schedules" nice scripts/loom.sh
+step 1800 "clones of real processes" "${jobs[@]}" clones -- --test-threads=1 $ignored
+finish "jobs of real processes"
 
 if [ -n "$all" ]; then
     step 600 "a minute of fuzzing" scripts/fuzz.sh 400 --quick
