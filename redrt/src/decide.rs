@@ -7,7 +7,7 @@
 
 use crate::faults::{self, Shown};
 use crate::mutation::{self, Mutation};
-use crate::runtime::threads;
+use crate::runtime::{self, threads};
 use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_engine::asked::{Ahead, Asked};
 use redrt_engine::reading::{Patience, Reading};
@@ -16,6 +16,7 @@ use redrt_engine::tasks;
 use redrt_engine::{self as engine, Cell, Engine};
 use redrt_process::clock::monotonic_ns;
 use redrt_types::Tag;
+use redrt_wire::control::Files;
 use redrt_wire::event::Parting;
 use rustc_hash::FxHasher;
 use std::cell::Cell as ThreadCell;
@@ -374,8 +375,8 @@ pub fn outside_once_possible(arguments: u64, act: impl Fn() -> Option<Vec<u8>>) 
 /// that was made before. If the leader dies now, the next one comes here with the same decisions behind it, and acts
 /// again. To do `act` twice must be the same as once.
 ///
-/// In a rank of three replicas or more it is done when a majority asks for the same change. `arguments`: digest of what
-/// it is; `data`: of the bytes that are written.
+/// In a rank of three replicas or more it is done when a majority asks for the same change, unless the job has
+/// `--files=leader`. `arguments`: digest of what it is; `data`: of the bytes that are written.
 pub fn effect(arguments: u64, data: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     effect_once_possible(arguments, data, || Some(act()))
 }
@@ -391,12 +392,26 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
     if cell.lock().is_replicated() {
         // Of two threads that use one file, one may have it here and the other in a sibling: each would wait for the
         // word of a thread that waits for the file.
-        let votes = threads::is_one();
+        let votes = threads::is_one() && runtime::job().is_some_and(|job| job.welcome.options.files != Files::Leader);
         cell.lock().vote_on_changes(votes);
     }
     let stream = threads::stream();
     let ask = Ask { call: Call::Change, arguments, data };
-    ask_outside(ask, |engine| engine.unstable_count() == 0 && engine.is_backed(stream), change)
+    let waits_since = ThreadCell::new(None);
+    let may_act = |engine: &mut Engine| {
+        if engine.unstable_count() > 0 {
+            return false;
+        }
+        if !engine.is_backed(stream) {
+            waits_since.set(waits_since.get().or(Some(monotonic_ns())));
+            return false;
+        }
+        if let Some(since_ns) = waits_since.take() {
+            engine.note_change_waited(monotonic_ns() - since_ns);
+        }
+        true
+    };
+    ask_outside(ask, may_act, change)
 }
 
 /// When something outside is tried again.

@@ -6,6 +6,7 @@
  *   stat   asks for the state of a file once more
  *   clock  reads a clock once more
  *   less   leaves a line out of the file
+ *   wrong  writes another line into the file
  *   other  asks for the state of the file instead of writing the line
  *   send   sends a message that nobody receives
  *   omit   does not send the answer that rank 1 waits for
@@ -45,7 +46,7 @@ int main(int argc, char **argv)
             if (is_wrong && strcmp(what, "other") == 0)
                 stat(name, &status);
             else if (!is_wrong || strcmp(what, "less") != 0) {
-                fprintf(file, "line %d\n", round);
+                fprintf(file, "%s %d\n", is_wrong && strcmp(what, "wrong") == 0 ? "wrong" : "line", round);
                 fflush(file);
             }
             if (!is_wrong || strcmp(what, "omit") != 0)

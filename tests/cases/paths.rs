@@ -2,7 +2,7 @@
 
 use redrt_tests::{Ended, Job, compile_case};
 
-const KINDS: [&str; 7] = ["poll", "stat", "clock", "less", "other", "send", "omit"];
+const KINDS: [&str; 8] = ["poll", "stat", "clock", "less", "wrong", "other", "send", "omit"];
 
 /// Runs `parting` with one bit flipped in the third message that a replica of rank 0 has received. What it left in its
 /// file is whole, if that is wanted.
@@ -34,6 +34,14 @@ fn a_replica_that_takes_another_path_never_beats_two_that_agree() {
             assert_eq!(retired(&ended), [replica], "{kind} in {replica}: {ended}");
         }
     }
+}
+
+#[test]
+fn a_leader_that_changes_files_at_once_is_outvoted_after_it_has_changed_them() {
+    let (ended, lines) = run(3, "wrong", "0.0", &["--files", "leader"]);
+    let ended = ended.ended_with(0).printed("40 rounds\n");
+    assert!(lines.contains("wrong"), "{lines}");
+    assert_eq!(retired(&ended), ["0.0"], "{ended}");
 }
 
 #[test]

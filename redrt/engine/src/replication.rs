@@ -40,6 +40,14 @@ const PROTOCOL_PART_BYTES: usize = EAGER_BYTES_MAX;
 /// Longest protocol frame: millions of decisions.
 const PROTOCOL_BYTES_MAX: usize = 64 << 20;
 
+/// How long something has waited: how often, in all, and at most.
+#[derive(Default)]
+struct Waited {
+    count: u64,
+    all_ns: u64,
+    longest_ns: u64,
+}
+
 /// The protocol state of a process in a replicated world.
 pub struct Replication {
     replica: Replica,
@@ -63,6 +71,7 @@ pub struct Replication {
     is_known_hindered: bool,
     /// Somebody waits for followers to come near enough ([`Engine::is_crowded`]).
     is_crowded: bool,
+    changes_waited: Waited,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
 
@@ -83,6 +92,7 @@ impl Replication {
             ahead_count: 0,
             is_known_hindered: false,
             is_crowded: false,
+            changes_waited: Waited::default(),
             matched: Vec::new(),
         }
     }
@@ -107,6 +117,9 @@ impl Replication {
             retention_bytes: counters.retained_bytes,
             window_messages: self.replica.unsettled_count() as u64,
             stall_ns_max: 0,
+            changes_waited: self.changes_waited.count,
+            change_wait_ns: self.changes_waited.all_ns,
+            change_wait_ns_max: self.changes_waited.longest_ns,
             resident_bytes: 0,
             sent_sum: self.sums.unwrap_or_default()[0],
             received_sum: self.sums.unwrap_or_default()[1],

@@ -76,9 +76,11 @@ pub enum Determinism {
 /// Who writes the program's POSIX files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Files {
-    /// One replica of each rank.
+    /// One replica of each rank, and with three of them or more when a majority asks for the same.
     #[default]
     Once,
+    /// One replica of each rank, as soon as it asks.
+    Leader,
     /// Every replica, as if it were alone.
     All,
 }

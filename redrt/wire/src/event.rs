@@ -280,6 +280,12 @@ pub struct Statistics {
     pub window_messages: u64,
     /// After a view without somebody had come, the longest time until a call that was waiting went on, in nanoseconds.
     pub stall_ns_max: u64,
+    /// Changes of files that were ready to be made and waited for a majority to ask for the same …
+    pub changes_waited: u64,
+    /// … how long all of them did, in nanoseconds …
+    pub change_wait_ns: u64,
+    /// … and the one that waited longest.
+    pub change_wait_ns_max: u64,
     /// Memory that the process occupies now.
     pub resident_bytes: u64,
     /// A sum over all messages sent, the same in all replicas that sent the same; 0 where no faults are injected.

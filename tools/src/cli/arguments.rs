@@ -64,8 +64,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub determinism: Determinism,
 
-    /// Have the program's files written by one replica of each rank, which hands over when it dies, or by all, as if
-    /// each were alone
+    /// Have the program's files written by one replica of each rank, which hands over when it dies: with three or more
+    /// when most ask for the same (once), or at once (leader). Or by all, as if each were alone
     #[arg(long, value_enum, default_value_t, value_name = "WHO", help_heading = "Replication")]
     pub files: Files,
 
@@ -569,7 +569,7 @@ choice!(
 );
 choice!(
     /// `--files`.
-    Files => control::Files { Once => Once, All => All }
+    Files => control::Files { Once => Once, Leader => Leader, All => All }
 );
 choice!(
     /// `--on-sdc`.

@@ -278,7 +278,7 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--inject flip true", "unknown fault"),
         ("--inject kill:0.0@x true", "expected kill:V.I@#K"),
         ("--verify foo true", "possible values: strict, deferred"),
-        ("--files foo true", "possible values: once, all"),
+        ("--files foo true", "possible values: once, leader, all"),
         ("--audit", "a value is required for '--audit <FILE>'"),
         ("-n 1 true :", "program 2, after ':': no program was given"),
         ("-n 1 true : -n 2", "program 2, after ':': no program was given"),

@@ -182,6 +182,9 @@ impl<'a> Summary<'a> {
             total.retention_bytes_max = total.retention_bytes_max.max(one.retention_bytes_max);
             total.messages_resent += one.messages_resent;
             total.stall_ns_max = total.stall_ns_max.max(one.stall_ns_max);
+            total.changes_waited += one.changes_waited;
+            total.change_wait_ns += one.change_wait_ns;
+            total.change_wait_ns_max = total.change_wait_ns_max.max(one.change_wait_ns_max);
             total.resident_bytes = total.resident_bytes.max(one.resident_bytes);
         }
         let mut lost = tally.losses.clone();
@@ -277,6 +280,14 @@ impl<'a> Summary<'a> {
             ));
         } else if let Some(line) = self.without_messages() {
             lines.push(line);
+        }
+        if self.total.changes_waited > 0 {
+            lines.push(format!(
+                "  {} of files waited for a majority, for {} ms in all, at most {} ms",
+                counted(self.total.changes_waited, "change"),
+                milliseconds(self.total.change_wait_ns),
+                milliseconds(self.total.change_wait_ns_max)
+            ));
         }
         if self.total.stall_ns_max > 0 {
             let stall_ms = milliseconds(self.total.stall_ns_max);

@@ -123,6 +123,16 @@ impl Engine {
         replication.replica.is_backed(replication.next(stream))
     }
 
+    /// A change that could be made has waited for a majority so long.
+    pub fn note_change_waited(&mut self, ns: u64) {
+        if let Some(replication) = &mut self.replication {
+            let waited = &mut replication.changes_waited;
+            waited.count += 1;
+            waited.all_ns += ns;
+            waited.longest_ns = waited.longest_ns.max(ns);
+        }
+    }
+
     /// Whether changes wait for a majority; see `quiesce::Replica::vote_on_changes`.
     pub fn vote_on_changes(&mut self, votes: bool) {
         if let Some(replication) = &mut self.replication {

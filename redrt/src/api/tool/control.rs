@@ -86,6 +86,7 @@ pub(super) const CONTROLS: [Control; 8] = [
         value: Value::Named(&enumeration::FILES, || match option(|options| options.files) {
             Files::Once => 0,
             Files::All => 1,
+            Files::Leader => 2,
         }),
     },
     Control {
