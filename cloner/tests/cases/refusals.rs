@@ -16,7 +16,7 @@ fn what_cannot_be_carried_is_named() {
     for (what, named) in [
         ("socket", "network socket 127.0.0.1:"),
         ("unix", "unix socket"),
-        ("child", "child process"),
+        ("child", " an apprentice"),
         ("inotify", "inotify"),
         ("deleted", "deleted file"),
         ("pipe", "pipe whose other end"),

@@ -50,11 +50,19 @@ int main(int count, char **arguments) {
     } else if (!strcmp(what, "unix")) {
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 1;
     } else if (!strcmp(what, "child")) {
+        char named;
+        if (pipe(ends)) return 1;
         child = fork();
         if (child == 0) {
+            prctl(PR_SET_NAME, "an apprentice");
+            close(ends[0]);
+            close(ends[1]);
             pause();
             _exit(0);
         }
+        close(ends[1]);
+        if (read(ends[0], &named, 1) != 0) return 1;
+        close(ends[0]);
     } else if (!strcmp(what, "inotify")) {
         if (inotify_init1(0) < 0) return 1;
     } else if (!strcmp(what, "deleted")) {
