@@ -33,7 +33,7 @@ pub struct DecisionKey {
 pub struct Place {
     /// Number of the thread; the same in all replicas.
     pub thread: u64,
-    /// How many MPI calls the thread has begun. 0 throughout where replicas need not make the same calls.
+    /// How many MPI calls the thread has begun; `u64::MAX` when it has ended.
     pub calls: u64,
     /// The number of the kind of the last of them: a replica may be in another call there, and never come out.
     pub kind: u16,
@@ -133,8 +133,9 @@ pub struct Question {
 }
 
 impl Place {
-    /// A place that no thread passes.
-    pub const NOWHERE: Self = Self { thread: u64::MAX, calls: 0, kind: 0 };
+    /// A place that no thread passes as long as it lives: of what is asked by no thread in particular, and in programs
+    /// whose replicas need not make the same calls. Whoever is asked about it can say only that a thread has ended.
+    pub const NOWHERE: Self = Self { thread: u64::MAX, calls: u64::MAX - 1, kind: 0 };
 
     /// Whether a thread that is at this place now will not come to the other any more.
     pub(crate) fn is_past(&self, other: &Self) -> bool {

@@ -37,6 +37,15 @@ fn a_replica_that_takes_another_path_never_beats_two_that_agree() {
 }
 
 #[test]
+fn sound_replicas_stay_where_they_need_not_make_the_same_calls() {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let file = directory.path().join("lines").display().to_string();
+    let job = Job::new(2, &compile_case("parting")).degree(3).options(&["--determinism", "sends"]);
+    let ended = job.arguments(&["nothing", &file]).run().ended_well().printed("40 rounds\n");
+    assert_eq!(retired(&ended), [""; 0], "{ended}");
+}
+
+#[test]
 fn a_leader_that_changes_files_at_once_is_outvoted_after_it_has_changed_them() {
     let (ended, lines) = run(3, "wrong", "0.0", &["--files", "leader"]);
     let ended = ended.ended_with(0).printed("40 rounds\n");

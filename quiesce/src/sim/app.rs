@@ -32,6 +32,8 @@ pub struct App {
     /// Calls begun, and whether the last one is not over.
     pub(super) calls: u64,
     is_in_call: bool,
+    /// Whether it says where in its program it asks for outcomes.
+    pub(super) counts_calls: bool,
     /// The kind of the last one.
     kind: u16,
     /// What it wanted its rank's file to have.
@@ -90,6 +92,7 @@ impl App {
             history: Vec::new(),
             calls: 0,
             is_in_call: false,
+            counts_calls: true,
             kind: 0,
             written: Vec::new(),
         }
@@ -110,6 +113,11 @@ impl App {
 
     pub(super) fn place(&self) -> Place {
         Place { thread: 0, calls: self.calls(), kind: self.kind }
+    }
+
+    /// The same, where an outcome is asked for or a message is sent.
+    pub(super) fn told_place(&self) -> Place {
+        if self.counts_calls { self.place() } else { Place { thread: 0, ..Place::NOWHERE } }
     }
 
     /// What it would write now.
@@ -221,7 +229,7 @@ impl Process {
         (call, arguments): (Call, u64),
         evaluate: impl FnOnce(&Self) -> Option<Outcome>,
     ) -> Option<Outcome> {
-        self.outcome_for(Question { call, arguments, data: 0, place: self.app.place() }, evaluate)
+        self.outcome_for(Question { call, arguments, data: 0, place: self.app.told_place() }, evaluate)
     }
 
     fn outcome_for(&mut self, question: Question, evaluate: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
@@ -251,7 +259,7 @@ impl Process {
 
     fn write(&mut self) -> Option<Progress> {
         let (index, place, value) = (self.app.decision_index, self.app.written.len() as u64, self.app.output());
-        let question = Question { call: Call::Change, arguments: place, data: value, place: self.app.place() };
+        let question = Question { call: Call::Change, arguments: place, data: value, place: self.app.told_place() };
         let has_written = Cell::new(false);
         let change = |process: &Self| {
             let may_change = process.replica.unstable_count() == 0 && process.is_backed(index);

@@ -64,6 +64,9 @@ impl Faults {
 /// What is fixed about a run; the seed chooses the rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
+    /// Calls are not counted where outcomes are asked for, as in jobs whose replicas need not make the same. No program
+    /// leaves its path then.
+    pub uncounted: bool,
     /// Number of virtual ranks.
     pub rank_count: Option<u32>,
     /// Degree of every rank.

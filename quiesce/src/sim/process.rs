@@ -343,7 +343,7 @@ impl Process {
         self.payloads.insert(key, (payload, envelope));
         self.sends_open += usize::from(length_bytes >= LARGE_BYTES);
         let digest = digest(tag, length_bytes, payload);
-        let outbound = self.replica.send(VirtualRank(to), context, envelope, digest, (key, self.app.place()));
+        let outbound = self.replica.send(VirtualRank(to), context, envelope, digest, (key, self.app.told_place()));
         let Outbound { sequence, .. } = outbound;
         self.put_out(VirtualRank(to), context, (envelope, digest, key), outbound);
         if is_corrupt {

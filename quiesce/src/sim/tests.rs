@@ -73,6 +73,14 @@ fn every_seed_of_a_path_that_parts_ends_right() {
     assert!(total.named > count() / 10, "{total:?}");
 }
 
+/// Where replicas need not make the same calls, nobody is held to have left a path for being at another call.
+#[test]
+fn every_seed_of_paths_of_which_calls_are_not_counted_ends_right() {
+    let options = Options { faults: Some(Faults::Path), uncounted: true, ..Options::default() };
+    let total = all_end_right(count(), &options, " --faults path");
+    assert_eq!(total.named, 0, "{total:?}");
+}
+
 /// The same of what only shows where a path parts.
 #[test]
 fn every_planted_bug_of_paths_is_found() {

@@ -144,10 +144,12 @@ impl Simulation {
         };
         if faults == Faults::Path {
             let place = random.below(processes.len());
-            processes[place].leaves_path = Some((random.below(40) as u64, Departure::any(&mut random)));
+            let leaves_path = (random.below(40) as u64, Departure::any(&mut random));
+            processes[place].leaves_path = (!options.uncounted).then_some(leaves_path);
         }
         for (number, process) in processes.iter_mut().enumerate() {
             process.clock = number as u64;
+            process.app.counts_calls = !options.uncounted;
         }
         if faults == Faults::Log {
             let place = random.below(processes.len());

@@ -1,7 +1,7 @@
 //! Reports of comparisons that were not unanimous.
 
 use super::{Engine, traces};
-use quiesce::{Claim, MismatchReport, PathFinding, PathReport, StreamId};
+use quiesce::{Claim, MismatchReport, PathFinding, PathReport, Place, StreamId};
 use redrt_types::{ReplicaId, ReplicaSet};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Action, Event, Excerpt, Finding, Mismatch, PathMismatch, Step, Vote};
@@ -65,11 +65,12 @@ impl Engine {
         let stack = || self.traces.as_ref().map(traces::here).unwrap_or_default();
         let step = |(index, claim): &(_, Claim)| {
             let replica = ReplicaId { rank, index: *index };
-            let (what, calls) = match claim {
-                Claim::Asks(question) => (question.call.to_string(), question.place.calls),
-                Claim::At(place) => ("does not".to_owned(), place.calls),
-                Claim::Taken => ("has gone on".to_owned(), 0),
+            let (what, place) = match claim {
+                Claim::Asks(question) => (question.call.to_string(), question.place),
+                Claim::At(place) => ("does not".to_owned(), *place),
+                Claim::Taken => ("has gone on".to_owned(), Place::NOWHERE),
             };
+            let calls = if place.calls == Place::NOWHERE.calls { 0 } else { place.calls };
             // Only the caller's own stack is known, and only while it is in that call.
             let is_here = replica == me && matches!(claim, Claim::Asks(_));
             Step { replica, what, calls, stack: if is_here { stack() } else { Vec::new() } }
