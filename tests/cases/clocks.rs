@@ -1,6 +1,6 @@
 //! What programs take from outside of MPI: callbacks and Python agree; a replica that goes its own way is reported.
 
-use redrt_tests::{Job, compile_case, prefix, root};
+use redrt_tests::{Job, compile_case, compile_source, prefix, root};
 use std::time::Duration;
 
 #[test]
@@ -24,6 +24,45 @@ fn whatever_shows_a_clock_agrees_while_a_thread_measures_its_processor_time() {
     let program = compile_case("allclocks");
     for degree in [1, 2, 3] {
         let _ = Job::new(2, &program).degree(degree).run().ended_well().printed("all clocks agree\n");
+    }
+}
+
+/// The time that passes before `MPI_Init` is not shown there, so deadlines are shifted by it. Where the clocks are real
+/// from then on, they are not any more.
+#[test]
+fn waits_after_mpi_init_last_as_long_as_they_say_where_clocks_are_real() {
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <sys/wait.h>
+        #include <time.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            struct timespec now, deadline, third = {0, 300000000};
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            pid_t child = fork();
+            if (child == 0)
+                nanosleep(&third, NULL), _exit(0);
+            waitpid(child, NULL, 0);
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            MPI_Init(&argc, &argv);
+            double begin = MPI_Wtime();
+            for (int i = 0; i < 20; i++) {
+                clock_gettime(CLOCK_MONOTONIC, &deadline);
+                deadline.tv_nsec += 1000000;
+                deadline.tv_sec += deadline.tv_nsec / 1000000000;
+                deadline.tv_nsec %= 1000000000;
+                clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
+            }
+            if (MPI_Wtime() - begin < 20 * 0.3)
+                printf("in time\n");
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = compile_source(source);
+    for (degree, options) in [(2, ["--determinism", "sends"]), (1, ["--spares", "1"])] {
+        let _ = Job::new(1, &program).degree(degree).options(&options).run().ended_well().printed("in time\n");
     }
 }
 

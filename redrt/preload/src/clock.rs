@@ -157,6 +157,12 @@ fn agreed(clock: clockid_t) -> Option<clockid_t> {
     }
 }
 
+/// This thread is shown the real time from now on: deadlines that it computes from that are not shifted.
+fn show_real(family: Family) -> Option<timespec> {
+    READINGS.with(|readings| readings[family as usize].set(None));
+    None
+}
+
 /// What `clock` shows, when it is not the real time.
 pub fn shown(clock: clockid_t) -> Option<timespec> {
     let job = state::job()?;
@@ -169,8 +175,8 @@ pub fn shown(clock: clockid_t) -> Option<timespec> {
         None => 0,
     });
     match answer {
-        Some(0) => return None,
-        None if !crate::identity::was_started_by_daemon() => return None,
+        Some(0) => return show_real(family),
+        None if !crate::identity::was_started_by_daemon() => return show_real(family),
         Some(1) => {
             if family == Family::Processor {
                 // A program that has read it more often before MPI_Init than it had used would see it go back.
