@@ -21,7 +21,7 @@ use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::hashable_map::HashableMap;
 use crate::lag::Lag;
-use crate::outcome::{Decided, DecisionItem, DecisionKey, Outcome, Question, StreamId};
+use crate::outcome::{Decided, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use std::collections::VecDeque;
 
@@ -98,12 +98,19 @@ pub(crate) struct Decisions {
     /// Another; see `Mutation::SyncFromStable`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_from_stable: bool,
+    /// Another; see `Mutation::LeaderTrusted`.
+    #[cfg(any(test, feature = "mutation"))]
+    pub(crate) leader_trusted: bool,
     /// Who has yet to ask for many outcomes.
     lag: Lag,
     /// Outcomes known but not asked for yet.
     streams: HashableMap<StreamId, VecDeque<DecisionItem>>,
-    /// How many outcomes each stream has taken or decided.
+    /// How many outcomes each stream has taken or decided; of wildcard receives, how many are posted.
     passed: HashableMap<StreamId, u64>,
+    /// Wildcard receives that are posted and have no source.
+    posted: HashableMap<DecisionKey, Question>,
+    /// Those of which a source was decided since the machine looked, with the leader whose word was taken, if it was.
+    news_of_sources: Vec<(DecisionKey, Option<ReplicaIndex>)>,
 }
 
 /// What is known of the outcome that a thread asks for.
@@ -145,10 +152,22 @@ impl Decisions {
             sync_skipped: false,
             #[cfg(any(test, feature = "mutation"))]
             sync_from_stable: false,
+            #[cfg(any(test, feature = "mutation"))]
+            leader_trusted: false,
             lag: Lag::default(),
             streams: HashableMap::default(),
             passed: HashableMap::default(),
+            posted: HashableMap::default(),
+            news_of_sources: Vec::new(),
         }
+    }
+
+    /// Whether a bug is planted: what the leader decides is taken whatever it was decided for.
+    fn trusts_leader(&self) -> bool {
+        #[cfg(any(test, feature = "mutation"))]
+        return self.leader_trusted;
+        #[cfg(not(any(test, feature = "mutation")))]
+        false
     }
 
     pub(crate) fn is_deciding(&self) -> bool {
@@ -241,16 +260,97 @@ impl Decisions {
         self.lag.go_ahead(sibling, stream);
     }
 
-    /// Whether this follower has told its leader that it is behind on any stream.
-    #[inline]
-    pub(crate) fn is_behind(&self) -> bool {
-        !self.lag.own().is_empty()
+    /// A wildcard receive is posted: its source, if one was decided for it.
+    pub(crate) fn post(&mut self, key: DecisionKey, question: Question, outputs: &mut VecDeque<Output>) -> Option<u32> {
+        self.passed.insert(key.stream, key.index + 1);
+        self.posted.insert(key, question);
+        self.take_source(key, outputs)
     }
 
-    /// The sources of `count` wildcard receives of this stream are known that are not posted yet.
-    pub(crate) fn note_early(&mut self, stream: StreamId, count: u64, outputs: &mut VecDeque<Output>) {
-        if self.lag.learned(stream, count) || self.lag.asked(stream, count) {
+    /// What a wildcard receive was posted for that has no source yet.
+    pub(crate) fn posted(&self, key: DecisionKey) -> Option<Question> {
+        self.posted.get(&key).copied()
+    }
+
+    /// Of each context, the first wildcard receive that a thread has posted at a place of its own and that has no
+    /// source.
+    pub(crate) fn first_posted(&self) -> Vec<(DecisionKey, Question)> {
+        let is_somewhere = |question: &Question| question.place.thread != Place::NOWHERE.thread;
+        let all = self.posted.iter().filter(|(_, question)| is_somewhere(question));
+        let mut all: Vec<_> = all.map(|(key, question)| (*key, *question)).collect();
+        all.sort_unstable();
+        all.dedup_by_key(|(key, _)| key.stream);
+        all
+    }
+
+    /// A wildcard receive needs no source any more.
+    pub(crate) fn withdraw(&mut self, key: DecisionKey) {
+        self.posted.remove(&key);
+    }
+
+    /// How many outcomes of a stream are known that were not taken.
+    pub(crate) fn known_count(&self, stream: StreamId) -> usize {
+        self.streams.get(&stream).map_or(0, VecDeque::len)
+    }
+
+    /// Wildcard receives of which a source was decided since this was asked last, and by whom if it was taken.
+    pub(crate) fn news_of_sources(&mut self) -> Vec<(DecisionKey, Option<ReplicaIndex>)> {
+        std::mem::take(&mut self.news_of_sources)
+    }
+
+    /// The source of a receive that is posted, if it is known and was decided for this receive.
+    fn take_source(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Option<u32> {
+        let (question, item) = (self.posted.get(&key)?, self.known(key)?);
+        let Outcome::Source(source) = item.outcome else { return None };
+        let is_for_it = item.question.is_same_receive(question) || self.trusts_leader();
+        let by = item.by;
+        self.news_of_sources.push((key, is_for_it.then_some(by)));
+        if !is_for_it {
+            return None;
+        }
+        self.posted.remove(&key);
+        self.forget_source(key);
+        if self.lag.asked(key.stream, self.known_count(key.stream) as u64) {
             self.tell_lag(outputs);
+        }
+        Some(source)
+    }
+
+    /// What is known of the source of a wildcard receive is not needed any more.
+    fn forget_source(&mut self, key: DecisionKey) {
+        if let Some(waiting) = self.streams.get_mut(&key.stream) {
+            waiting.retain(|item| item.key != key);
+        }
+    }
+
+    /// A source was decided. They come in the order in which receives were matched, and are kept by index. A new leader
+    /// may decide again what its predecessor had decided for another receive.
+    fn learn_source(&mut self, item: DecisionItem, outputs: &mut VecDeque<Output>) {
+        let key = item.key;
+        let is_taken = key.index < self.passed(key.stream) && !self.posted.contains_key(&key);
+        if is_taken {
+            return;
+        }
+        self.forget_source(key);
+        let waiting = self.streams.entry(key.stream).or_default();
+        let place = waiting.partition_point(|other| other.key.index < key.index);
+        waiting.insert(place, item);
+        if let (Some(source), StreamId::Match(context)) = (self.take_source(key, outputs), key.stream) {
+            outputs.push_back(Output::WildcardDecided { context, index: key.index, source });
+        } else if self.lag.learned(key.stream, self.known_count(key.stream) as u64) {
+            self.tell_lag(outputs);
+        }
+    }
+
+    /// The thread at this place goes another way than the leader went that decided these sources: they are void. No
+    /// receive has taken one of them, since the thread has not come to where they were posted.
+    fn forget_receives_after(&mut self, place: Place) {
+        let is_void = |item: &DecisionItem| {
+            let posted_at = item.question.place;
+            item.outcome.is_source() && posted_at.thread == place.thread && posted_at.calls > place.calls
+        };
+        for waiting in self.streams.values_mut() {
+            waiting.retain(|item| !is_void(item));
         }
     }
 
@@ -287,7 +387,10 @@ impl Decisions {
     ) {
         if outcome != Outcome::Retracted {
             self.forget_ballots(key);
-            if !matches!(key.stream, StreamId::Match(_)) {
+            if matches!(key.stream, StreamId::Match(_)) {
+                self.posted.remove(&key);
+                self.forget_source(key);
+            } else {
                 self.passed.insert(key.stream, key.index + 1);
             }
         }
@@ -319,6 +422,7 @@ impl Decisions {
     /// void.
     pub(crate) fn retract(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) {
         self.forget_from(key);
+        self.forget_receives_after(question.place);
         self.decide(key, question, Outcome::Retracted, outputs);
     }
 
@@ -679,12 +783,10 @@ impl Decisions {
             match (item.key.stream, &item.outcome) {
                 (_, Outcome::Retracted) => {
                     self.forget_from(item.key);
+                    self.forget_receives_after(item.question.place);
                     outputs.push_back(Output::Decided { key: item.key });
                 }
-                (StreamId::Match(context), Outcome::Source(source)) => {
-                    let (index, source) = (item.key.index, *source);
-                    outputs.push_back(Output::WildcardDecided { context, index, source });
-                }
+                (StreamId::Match(_), Outcome::Source(_)) => self.learn_source(item, outputs),
                 _ => {
                     let key = item.key;
                     let end = item.end();

@@ -230,8 +230,8 @@ pub enum Output {
         /// The payload.
         payload: PayloadKey,
     },
-    /// The leader's decision on an `MPI_ANY_SOURCE` receive: to be applied to the context's queues
-    /// (`MatchQueues::apply_decision`), or kept until the context exists.
+    /// The leader's decision on an `MPI_ANY_SOURCE` receive that is posted (`Replica::post_wildcard`): to be applied to
+    /// the context's queues (`MatchQueues::apply_decision`).
     WildcardDecided {
         /// The context.
         context: ContextId,

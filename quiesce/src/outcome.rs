@@ -157,6 +157,14 @@ impl Question {
         self.call == Call::Test && self.in_vain() == *self
     }
 
+    /// Whether this is the same wildcard receive. One that no thread has posted at a place of its own may be any with
+    /// the same tag.
+    pub(crate) fn is_same_receive(&self, other: &Self) -> bool {
+        let is_somewhere = |question: &Self| question.place.thread != Place::NOWHERE.thread;
+        let is_apart = is_somewhere(self) && is_somewhere(other) && self.place != other.place;
+        (self.call, self.arguments) == (other.call, other.arguments) && !is_apart
+    }
+
     /// Whether two questions differ in nothing but what is written.
     #[must_use]
     pub fn is_same_call(&self, other: &Self) -> bool {
@@ -198,6 +206,13 @@ pub enum Outcome {
     /// A new leader: what an earlier one decided of this stream from this outcome on is void, since its program had
     /// left the path of its siblings.
     Retracted,
+}
+
+impl Outcome {
+    /// Whether it is the source of a wildcard receive.
+    pub(crate) fn is_source(&self) -> bool {
+        matches!(self, Self::Source(_))
+    }
 }
 
 /// What a leader asked for when it decided an outcome.

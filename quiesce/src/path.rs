@@ -142,9 +142,10 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// What it says of an outcome.
+    /// What it says of an outcome. Sources of receives are not taken in the order of their indices.
     pub(crate) fn of(&self, key: DecisionKey) -> Option<Claim> {
-        if self.key.stream != key.stream || self.key.index < key.index {
+        let is_later = self.key.index > key.index && !matches!(key.stream, StreamId::Match(_));
+        if self.key.stream != key.stream || self.key.index != key.index && !is_later {
             return None;
         }
         Some(if self.key.index == key.index { self.claim } else { Claim::Taken })

@@ -242,11 +242,9 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         Arrived::Queued
     }
 
-    /// How many wildcard receives have a source by a decision that came before they were posted.
-    #[must_use]
-    #[inline]
-    pub fn early_count(&self) -> usize {
-        self.decided_early.len()
+    /// The index of a wildcard receive that waits and has no source.
+    pub fn undecided_index(&self, receive: R) -> Option<u64> {
+        self.posted.get(self.posted.find(receive)?).undecided
     }
 
     /// Takes a receive back; `false` when it is not waiting. In a follower this can free messages that an undecided

@@ -26,6 +26,7 @@ mod scale;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod wildcards;
 
 use crate::channel::{Inbox, Outbox, Released};
 use crate::decision::Decisions;
@@ -37,7 +38,7 @@ use crate::outcome::{DecisionKey, Outcome, Question, StreamId};
 use crate::view::{Protocol, Service, service};
 pub use paths::MAJORITY_DEGREE;
 use paths::Paths;
-use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -354,6 +355,7 @@ impl Replica {
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
         };
+        self.note_sources();
         self.transmit_stable();
         self.check_ends();
         outcome
@@ -384,21 +386,6 @@ impl Replica {
     /// with threads need not make the same.
     pub fn go_ahead(&mut self, sibling: ReplicaIndex, stream: StreamId) {
         self.decisions.go_ahead(sibling, stream);
-    }
-
-    /// Whether this follower has told its leader that it has yet to come to many outcomes of some stream.
-    #[must_use]
-    #[inline]
-    pub fn is_behind(&self) -> bool {
-        self.decisions.is_behind()
-    }
-
-    /// A follower knows the sources of `count` wildcard receives of this context that its program has not posted yet
-    /// ([`MatchQueues::early_count`](crate::matching::MatchQueues::early_count)). It is called when it learns of one,
-    /// and, while [`is_behind`](Self::is_behind), when one is posted: the leader is told when they are many, and few
-    /// again.
-    pub fn note_early(&mut self, context: ContextId, count: u64) {
-        self.decisions.note_early(StreamId::Match(context), count, &mut self.outputs);
     }
 
     /// Decisions that some live sibling may not hold yet.
@@ -511,6 +498,7 @@ impl Replica {
         self.mutation = Some(mutation);
         self.decisions.sync_skipped = mutation == Mutation::SyncSkipped;
         self.decisions.sync_from_stable = mutation == Mutation::SyncFromStable;
+        self.decisions.leader_trusted = mutation == Mutation::LeaderTrusted;
         if mutation == Mutation::FreePlaceServed {
             let live = self.live(self.me.rank);
             let served = |client: ReplicaId| service(&self.world, live, self.protocol, self.me, client.index);

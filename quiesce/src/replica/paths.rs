@@ -46,7 +46,7 @@ pub(super) struct Paths {
 
 /// Replicas have said different things of one outcome.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Dispute {
+pub(super) struct Dispute {
     key: DecisionKey,
     /// What it was decided for, if it was.
     decided: Option<Decided>,
@@ -93,7 +93,7 @@ impl Paths {
     }
 
     /// The dispute about an outcome, if need be a new one. `others` are live, and not this process.
-    fn open(&mut self, key: DecisionKey, decided: Option<Decided>, others: ReplicaSet) -> &mut Dispute {
+    pub(super) fn open(&mut self, key: DecisionKey, decided: Option<Decided>, others: ReplicaSet) -> &mut Dispute {
         let place = self.disputes.iter().position(|dispute| dispute.key == key).unwrap_or_else(|| {
             self.disputes.push(Dispute { key, decided: None, author_is_gone: false, verdict: None });
             self.disputes.len() - 1
@@ -104,6 +104,12 @@ impl Paths {
             dispute.author_is_gone = !others.contains(decided.by);
         }
         dispute
+    }
+
+    /// The source of a receive is decided by this replica: a dispute about what another decided is over.
+    pub(super) fn decided_anew(&mut self, key: DecisionKey, by: ReplicaIndex) {
+        let is_other = |dispute: &Dispute| dispute.decided.is_some_and(|decided| decided.by != by);
+        self.disputes.retain(|dispute| dispute.key != key || !is_other(dispute));
     }
 
     /// In a copy: what its source has said is not its own.
@@ -119,7 +125,7 @@ impl Replica {
     /// until it is decided and not again. An outcome that was decided for another question is not handed out: then the
     /// paths of this process and its leader have parted, and the answer is `Wait` until it is known who is wrong.
     ///
-    /// Wildcard receives do not ask: their decisions come as [`Output::WildcardDecided`].
+    /// Wildcard receives do not ask so: see [`Replica::post_wildcard`].
     pub fn lookup(&mut self, key: DecisionKey, question: Question) -> Lookup {
         if self.has(Mutation::LeaderTrusted) {
             let outcome = self.decisions.take(key, &mut self.outputs);
@@ -219,12 +225,13 @@ impl Replica {
         !self.paths.heard.is_empty() && self.questions().next().is_some()
     }
 
-    /// The threads that siblings ask about.
+    /// The threads that siblings ask about: whether they have passed a place, or have sent a message by now.
     pub fn questions(&self) -> impl Iterator<Item = u64> {
         let open = self.paths.heard.iter().filter(|statement| {
             let key = statement.key;
             let has_answered = self.paths.said.iter().any(|(said, _)| said.of(key).is_some());
-            self.passed(key.stream) <= key.index && self.paths.asks(key).is_none() && !has_answered
+            let is_ahead = self.passed(key.stream) <= key.index && self.asks(key).is_none();
+            (is_ahead || self.sent(key).is_some()) && !has_answered
         });
         open.filter_map(|statement| statement.asks_about(statement.key.stream)).map(|place| place.thread)
     }
@@ -237,8 +244,12 @@ impl Replica {
             let Some(place) = statement.asks_about(key.stream).filter(|place| place.thread == here.thread) else {
                 continue;
             };
+            if let Some(question) = self.sent(key).filter(|_| self.said(key).is_none()) {
+                self.claim_sent(key, question);
+                continue;
+            }
             let has_passed = here.is_past(&place) && self.passed(key.stream) <= key.index;
-            if has_passed && self.paths.asks(key).is_none() && self.said(key).is_none() {
+            if has_passed && self.asks(key).is_none() && self.said(key).is_none() {
                 self.say(key, Claim::At(here), None);
                 self.judge_path(key);
             }
@@ -253,6 +264,10 @@ impl Replica {
                 self.say(key, Claim::Asks(question), None);
                 self.judge_path(key);
             }
+        }
+        for (key, question) in self.decisions.first_posted() {
+            self.claim_posted(key, question, None);
+            self.judge_path(key);
         }
     }
 
@@ -286,8 +301,22 @@ impl Replica {
         }
     }
 
+    /// What this process asks for at this position of a stream, and has no answer to.
+    fn asks(&self, key: DecisionKey) -> Option<Question> {
+        self.paths.asks(key).or_else(|| self.decisions.posted(key))
+    }
+
+    /// Says which wildcard receive this process has posted at an index, if it has said so of none before that: siblings
+    /// come to agree on the first that differs.
+    pub(super) fn claim_posted(&mut self, key: DecisionKey, question: Question, decided: Option<Decided>) {
+        let has_said = |said: &Statement| said.key.stream == key.stream && said.key.index <= key.index;
+        if !self.paths.said.iter().any(|(said, _)| has_said(said)) {
+            self.say(key, Claim::Asks(question), decided);
+        }
+    }
+
     /// The other live replicas of the own rank.
-    fn siblings(&self) -> ReplicaSet {
+    pub(super) fn siblings(&self) -> ReplicaSet {
         self.live(self.me.rank).without(ReplicaSet::only(self.me.index))
     }
 
@@ -375,7 +404,11 @@ impl Replica {
             self.judge_path(key);
         }
         let is_disputed = |paths: &Paths, of: DecisionKey| paths.disputes.iter().any(|dispute| dispute.key == of);
-        let past = |of: DecisionKey| of.stream == key.stream && of.index <= key.index;
+        let is_in_order = !matches!(key.stream, StreamId::Match(_));
+        let (decisions, passed) = (&self.decisions, self.passed(key.stream));
+        let has_source = |of: DecisionKey| of.index < passed && decisions.posted(of).is_none();
+        let is_past = |of: DecisionKey| if is_in_order { of.index <= key.index } else { has_source(of) };
+        let past = |of: DecisionKey| of.stream == key.stream && is_past(of);
         let paths = &self.paths;
         let kept = paths.heard.iter().filter(|heard| !past(heard.key) || is_disputed(paths, heard.key));
         self.paths.heard = kept.copied().collect();
@@ -406,14 +439,19 @@ impl Replica {
         }
         self.paths.heard.retain(|heard| (heard.by, heard.key.stream) != (from, key.stream));
         self.paths.heard.push(Statement { by: from, key, claim });
-        let has_passed = self.passed(key.stream) > key.index;
-        if let Some(decided) = decided {
+        let has_passed = self.passed(key.stream) > key.index && self.decisions.posted(key).is_none();
+        // A source that this process has taken may have been decided anew.
+        let is_of_lost = |decided: &Decided| has_passed && !self.live(self.me.rank).contains(decided.by);
+        let is_over = matches!(key.stream, StreamId::Match(_)) && decided.as_ref().is_some_and(is_of_lost);
+        if let Some(decided) = decided.filter(|_| !is_over) {
             self.paths.open(key, Some(decided), self.siblings());
             if has_passed && self.said(key) != Some(Claim::Taken) {
                 self.say(key, Claim::Taken, None);
             }
         }
-        if let Some(question) = self.paths.asks(key).or_else(|| self.sent(key))
+        if let Some(question) = self.decisions.posted(key) {
+            self.claim_posted(key, question, None);
+        } else if let Some(question) = self.paths.asks(key).or_else(|| self.sent(key))
             && (claim != Claim::Asks(question) || decided.is_some())
             && self.said(key) != Some(Claim::Asks(question))
         {
@@ -431,6 +469,8 @@ impl Replica {
             let heard = self.paths.heard.iter().filter(|heard| heard.by == index);
             heard.filter_map(|heard| heard.of(key)).next()
         } else if let Some(question) = self.sent(key) {
+            Some(Claim::Asks(question))
+        } else if let Some(question) = self.decisions.posted(key) {
             Some(Claim::Asks(question))
         } else if self.passed(key.stream) > key.index {
             Some(Claim::Taken)
@@ -465,7 +505,7 @@ impl Replica {
     }
 
     /// Looks whether the claims on an outcome differ, and who is wrong.
-    fn judge_path(&mut self, key: DecisionKey) {
+    pub(super) fn judge_path(&mut self, key: DecisionKey) {
         let known = self.decisions.decided(key);
         let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided).or(known);
         let Judged::Differ { finding, others, parted } = self.judge_claims(key, decided) else { return };

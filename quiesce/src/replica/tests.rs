@@ -278,6 +278,11 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
     assert!(!heir.is_far_ahead(stream));
 }
 
+/// What all wildcard receives are posted for here.
+fn receive() -> Question {
+    Question { call: Call::Receive, arguments: 1, ..Question::default() }
+}
+
 #[test]
 fn leader_that_goes_ahead_of_one_sibling_waits_for_another_and_for_what_is_said_anew() {
     let stream = StreamId::Thread(0);
@@ -320,13 +325,24 @@ fn leader_does_not_wait_for_a_thread_of_its_follower_that_has_ended() {
 fn leader_is_far_ahead_until_its_follower_has_posted_most_of_the_receives_that_are_decided() {
     let (context, other) = (ContextId(7), ContextId(8));
     let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));
-    for (early, told) in [(200, 0), (256, 0), (257, 1), (300, 1), (65, 1), (64, 0), (0, 0)] {
-        follower.note_early(context, early);
+    let (mut decided, mut posted) = (0, 0);
+    for (early, is_behind) in
+        [(200, false), (256, false), (257, true), (300, true), (65, true), (64, false), (0, false)]
+    {
+        while decided < posted + early {
+            assert_eq!(leader.post_wildcard(context, decided, receive()), None);
+            leader.decide_source(context, decided, 1);
+            decided += 1;
+        }
+        follow(&mut leader, &mut follower);
+        while posted + early < decided {
+            assert_eq!(follower.post_wildcard(context, posted, receive()), Some(1));
+            posted += 1;
+        }
         for frame in behind(&mut follower) {
             leader.handle(ReplicaId::new(0, 1), frame).unwrap();
         }
-        assert_eq!(follower.is_behind(), told == 1);
-        assert_eq!(leader.is_far_ahead(StreamId::Match(context)), told == 1, "{early}");
+        assert_eq!(leader.is_far_ahead(StreamId::Match(context)), is_behind, "{early}");
         assert!(!leader.is_far_ahead(StreamId::Match(other)));
     }
 }

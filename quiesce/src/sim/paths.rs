@@ -10,6 +10,7 @@ use super::program::{Instruction, LARGE_BYTES, To};
 use super::random::Random;
 use super::world::Simulation;
 use crate::frame::Finding;
+use crate::matching::Pattern;
 use crate::outcome::StreamId;
 use crate::path::{PathFinding, PathReport};
 use redrt_types::{ContextId, ReplicaId, Tag, VirtualRank};
@@ -25,6 +26,8 @@ pub enum Departure {
     Other(Instruction),
     /// It goes on with other data: what it writes and sends is wrong, what it does is not.
     Data,
+    /// It ends.
+    End,
 }
 
 impl Departure {
@@ -36,12 +39,16 @@ impl Departure {
             tag: Tag(9_999),
             length_bytes: random.pick(&[8, LARGE_BYTES]),
         };
-        let calls = [Instruction::Read, Instruction::Write, Instruction::PollOnce { context: ContextId(2) }, send];
-        match random.below(7) {
+        let tag = random.pick(&[None, Some(Tag(9_998))]);
+        let receive = Instruction::Post { context: ContextId(1), pattern: Pattern { source: None, tag } };
+        let poll = Instruction::PollOnce { context: ContextId(2) };
+        let calls = [Instruction::Read, Instruction::Write, poll, send, receive];
+        match random.below(8) {
             0..3 => Self::More(random.pick(&calls)),
             3 | 4 => Self::Less,
             5 => Self::Other(random.pick(&calls)),
-            _ => Self::Data,
+            6 => Self::Data,
+            _ => Self::End,
         }
     }
 }
@@ -77,6 +84,10 @@ impl Process {
                 self.app.program[next] = instruction;
             }
             (Departure::Data, _) => self.app.data ^= 1 << 17,
+            (Departure::End, _) => {
+                self.app.program.clear();
+                self.end_path();
+            }
             _ => self.is_tainted = false,
         }
     }
@@ -95,7 +106,7 @@ impl Process {
         self.drain();
     }
 
-    fn state_waits(&mut self) {
+    pub(super) fn state_waits(&mut self) {
         self.replica.state_waits();
         self.replica.ask_overdue();
         self.drain();
@@ -152,6 +163,16 @@ impl Simulation {
         true
     }
 
+    /// Whether two replicas that are the only ones of their rank wait at different places: nobody knows which is right,
+    /// and the job is ended with what each waits for.
+    fn is_torn(&self) -> bool {
+        (0..self.world.rank_count()).map(VirtualRank).any(|rank| {
+            let live: Vec<_> = self.survivors(rank).filter(|process| process.alive).collect();
+            let [one, other] = live[..] else { return false };
+            (one.is_tainted || other.is_tainted) && one.app.waits_for() != other.app.waits_for()
+        })
+    }
+
     /// Whether the run has shown what it can: replicas have parted, and nobody could say which of them were right; or
     /// the only one that is left of its rank has left its path, and nobody contradicts it.
     pub(super) fn is_path_open(&self) -> bool {
@@ -167,7 +188,7 @@ impl Simulation {
     /// What must hold at the end of such a run.
     pub(super) fn check_paths(&self) -> Result<(), Broken> {
         let Some(watch) = &self.paths else { return Ok(()) };
-        if self.is_path_open() {
+        if self.is_path_open() || self.is_torn() {
             return Ok(());
         }
         let tainted = |replica: ReplicaId| self.processes[self.world.process(replica).0 as usize].is_tainted;

@@ -361,7 +361,16 @@ impl Process {
     pub(super) fn post(&mut self, context: ContextId, pattern: Pattern) -> usize {
         let request = self.requests.len();
         self.requests.push(Request::default());
-        let posted = self.queues.get_mut(&context).expect("all contexts exist").post(pattern, request);
+        let queues = self.queues.get_mut(&context).expect("all contexts exist");
+        if pattern.source.is_none() {
+            let index = queues.wildcard_count();
+            let arguments = pattern.tag.map_or(0, |tag| 1 + u64::from(tag.0.cast_unsigned()));
+            let question = Question { call: Call::Receive, arguments, data: 0, place: self.app.place() };
+            if let Some(source) = self.replica.post_wildcard(context, index, question) {
+                queues.apply_decision(index, source, &mut Vec::new());
+            }
+        }
+        let posted = queues.post(pattern, request);
         if let Posted::Matched(taken) = posted {
             self.pair(context, request, taken);
         }
@@ -395,7 +404,10 @@ impl Process {
 
     pub(super) fn cancel(&mut self, context: ContextId, request: usize) -> bool {
         let mut matched = Vec::new();
-        let done = self.queues.get_mut(&context).expect("all contexts exist").cancel(request, &mut matched);
+        let queues = self.queues.get_mut(&context).expect("all contexts exist");
+        let undecided = queues.undecided_index(request);
+        let done = queues.cancel(request, &mut matched);
+        undecided.into_iter().for_each(|index| self.replica.withdraw_wildcard(context, index));
         self.pair_all(context, matched);
         self.drain();
         done
@@ -441,9 +453,7 @@ impl Process {
     fn pair(&mut self, context: ContextId, request: usize, taken: Taken<usize>) {
         self.requests[request].incoming = Some(taken.message);
         if let Some(index) = taken.decided {
-            let key = DecisionKey { stream: StreamId::Match(context), index };
-            let question = Question { call: Call::Receive, ..Question::default() };
-            self.replica.decide(key, question, Outcome::Source(taken.source));
+            self.replica.decide_source(context, index, taken.source);
         }
         let incoming = &mut self.incoming[taken.message];
         incoming.matched = true;

@@ -134,23 +134,31 @@ impl Simulation {
         self.step - rest.stands.1 > STALL
     }
 
+    /// Where a replica waits: what is left of its program, and how it came there, where that is compared.
+    fn stands_at(&self, replica: ReplicaId) -> (usize, u64) {
+        let app = &self.process(replica).app;
+        (app.waits_for(), if self.paths.is_some() { app.calls } else { 0 })
+    }
+
     /// Nothing can happen any more. A replica that has left the path of two siblings, which have no image in common,
     /// goes: the others may go on without it. Whether there was one.
     pub(super) fn retire_stray(&mut self) -> bool {
-        if self.rest.is_none() {
+        if self.rest.is_none() && self.paths.is_none() {
             return false;
         }
         let is_stray = |simulation: &Self, replica: ReplicaId| {
             let live = simulation.view.live(replica.rank);
-            let waits: Vec<_> = live.map(|other| (other.index, simulation.process(other).app.waits_for())).collect();
+            let waits: Vec<_> = live.map(|other| (other.index, simulation.stands_at(other))).collect();
             let kinship = simulation.view.kinship(replica.rank);
             let most = sdc_detect::agreed(&waits, kinship);
-            most.is_some_and(|most| *most != simulation.process(replica).app.waits_for())
+            most.is_some_and(|most| *most != simulation.stands_at(replica))
         };
         let live = |rank| self.view.live(VirtualRank(rank)).collect::<Vec<_>>();
         let live: Vec<_> = (0..self.world.rank_count()).flat_map(live).collect();
         let stray = live.into_iter().find(|replica| is_stray(self, *replica));
         let place = stray.map(|stray| self.world.process(stray).0 as usize).filter(|place| self.may_lose(*place));
+        // If one is sound that stands apart, the run hangs, which is said.
+        let place = place.filter(|place| self.rest.is_some() || self.processes[*place].is_tainted);
         if let Some(place) = place {
             self.summary.retired += 1;
             self.lose(place, false);

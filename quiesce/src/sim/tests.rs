@@ -135,6 +135,13 @@ fn found_seeds_end_right() {
             panic!("seed {seed} of clones: {reason}");
         }
     }
+    // A replica was asked for its word on a message before it had sent it, and did not give it then.
+    let path = Options { faults: Some(Faults::Path), ..Options::default() };
+    for seed in [4_276] {
+        if let Err(reason) = outcome(seed, &path) {
+            panic!("seed {seed} of paths: {reason}");
+        }
+    }
     // A cancellation was agreed while a copy was made that matched the receive.
     for seed in [42_742] {
         if let Err(reason) = outcome(seed, &Options::default()) {

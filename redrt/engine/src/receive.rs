@@ -252,15 +252,15 @@ impl Engine {
         let context = self.contexts.index(context);
         let request = self.requests.insert(Operation::Receive { target, context });
         let pattern = Pattern { source, tag: tag.map(Tag) };
+        if source.is_none() {
+            self.prepare_wildcard(context, tag);
+        }
         match self.contexts.get(context).queues.post(pattern, request) {
             Posted::Queued => {}
             Posted::Matched(taken) => {
                 self.record_match(context, taken.decided, taken.source);
                 self.deliver(taken.message, request);
             }
-        }
-        if source.is_none() {
-            self.wildcard_posted(context);
         }
         request
     }
@@ -295,9 +295,12 @@ impl Engine {
             return false;
         }
         let mut freed = Vec::new();
-        if !self.contexts.get(context).queues.cancel(id, &mut freed) {
+        let queues = &mut self.contexts.get(context).queues;
+        let undecided = queues.undecided_index(id);
+        if !queues.cancel(id, &mut freed) {
             return false;
         }
+        self.withdraw_wildcard(context, undecided);
         self.requests.complete(id, Status { cancelled: true, ..Status::EMPTY });
         self.deliver_all(freed);
         true

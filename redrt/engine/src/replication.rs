@@ -394,7 +394,6 @@ impl Engine {
                 let mut matched = std::mem::take(&mut self.replication().matched);
                 self.contexts.get(context).queues.apply_decision(index, source, &mut matched);
                 self.deliver_all(matched);
-                self.note_early(context);
             }
             Output::Decided { key } => {
                 self.signals.is_told |= key.stream == StreamId::Signals;

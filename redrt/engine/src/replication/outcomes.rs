@@ -3,8 +3,9 @@
 use super::super::{Engine, tasks};
 use super::Replication;
 use crate::asked::{Ahead, Asked};
+use crate::matching::Context;
 use quiesce::{Call, DecisionKey, Lookup, MAJORITY_DEGREE, Outcome, Place, Question, StreamId};
-use redrt_types::{ReplicaId, ReplicaIndex};
+use redrt_types::{ContextId, ReplicaId, ReplicaIndex};
 use redrt_wire::control::{Determinism, FromAgent};
 use tracing::trace;
 
@@ -257,30 +258,42 @@ impl Engine {
     /// A wildcard receive was matched here: a decision for the followers.
     pub(crate) fn record_match(&mut self, context: u32, decided: Option<u64>, source: u32) {
         let (Some(index), Some(replication)) = (decided, &mut self.replication) else { return };
+        let context = self.contexts.get(context).id;
         if !replication.has_siblings {
-            return;
+            return replication.replica.withdraw_wildcard(context, index);
         }
         replication.decisions += 1;
-        let key = DecisionKey { stream: StreamId::Match(self.contexts.get(context).id), index };
-        let question = Question { call: Call::Receive, ..Question::default() };
-        replication.replica.decide(key, question, Outcome::Source(source));
+        replication.replica.decide_source(context, index, source);
         self.carry_out();
     }
 
-    /// A follower tells its leader how many wildcard receives of a context are decided before they are posted.
-    pub(crate) fn note_early(&mut self, context: u32) {
-        let contexts = self.contexts.get(context);
-        let (id, count) = (contexts.id, contexts.queues.early_count());
-        self.replication().replica.note_early(id, count as u64);
+    /// A wildcard receive is about to be posted: takes the source that was decided for it, if one was.
+    pub(crate) fn prepare_wildcard(&mut self, context: u32, tag: Option<i32>) {
+        if !self.is_replicated() {
+            return;
+        }
+        let arguments = tag.map_or(0, |tag| 1 + u64::from(tag.cast_unsigned()));
+        let question = Question { call: Call::Receive, arguments, data: 0, place: self.program_place() };
+        let Context { id, queues } = self.contexts.get(context);
+        let index = queues.wildcard_count();
+        let Some(replication) = &mut self.replication else { return };
+        if let Some(source) = replication.replica.post_wildcard(*id, index, question) {
+            // Nothing is matched by it: the receive is not posted yet.
+            queues.apply_decision(index, source, &mut Vec::new());
+        }
+        self.carry_out();
     }
 
-    /// A follower has posted a wildcard receive.
-    #[inline]
-    pub(crate) fn wildcard_posted(&mut self, context: u32) {
-        if self.replication.as_ref().is_some_and(|replication| replication.replica.is_behind()) {
-            self.note_early(context);
-            self.carry_out();
+    /// A wildcard receive that had no source was cancelled.
+    pub(crate) fn withdraw_wildcard(&mut self, context: u32, undecided: Option<u64>) {
+        if let (Some(index), Some(replication)) = (undecided, &mut self.replication) {
+            replication.replica.withdraw_wildcard(self.contexts.get(context).id, index);
         }
+    }
+
+    /// How many wildcard receives of a context have a source that are not posted yet.
+    pub(crate) fn early_count(&mut self, context: u64) -> usize {
+        self.replication().replica.early_count(ContextId(context))
     }
 
     /// Whether a wildcard receive of this context should not be posted yet: this process would decide its source, and
@@ -294,11 +307,9 @@ impl Engine {
         if !self.replication.as_ref().is_some_and(|replication| replication.has_siblings && replication.is_deciding()) {
             return false;
         }
-        let context = self.contexts.index(context);
-        let contexts = self.contexts.get(context);
-        let (id, early) = (contexts.id, contexts.queues.early_count());
+        let early = self.early_count(context);
         let replication = self.replication();
-        let is_crowded = early == 0 && replication.is_far_ahead(StreamId::Match(id));
+        let is_crowded = early == 0 && replication.is_far_ahead(StreamId::Match(ContextId(context)));
         replication.is_crowded |= is_crowded;
         is_crowded
     }

@@ -32,8 +32,7 @@ fn talk(engine: &mut Engine) {
 }
 
 fn early_count(engine: &mut Engine) -> usize {
-    let context = engine.contexts.index(CONTEXT);
-    engine.contexts.get(context).queues.early_count()
+    engine.early_count(CONTEXT)
 }
 
 /// Lets the first replica go on until it is crowded; how often it has talked.

@@ -1,0 +1,203 @@
+//! Receives from any source: whose sources the leader decides, and for which receive it did.
+//!
+//! A receive does not wait for its source when it is posted, so this is no question that a thread asks
+//! ([`Replica::lookup`]). But a source is of use only for the receive that the leader had posted at that index: where
+//! the leader posts one more, or another, its later ones are of other places in the program. So the receive is
+//! compared as questions are, by its tag and by the place where it was posted. A source that was decided for another
+//! receive is not taken: replicas claim what they have posted there, and vote. If the leader that decided it is gone,
+//! the next one decides anew.
+
+use super::Replica;
+use crate::outcome::{Decided, DecisionKey, Outcome, Question, StreamId};
+use redrt_types::ContextId;
+
+fn key_of(context: ContextId, index: u64) -> DecisionKey {
+    DecisionKey { stream: StreamId::Match(context), index }
+}
+
+impl Replica {
+    /// The program posts the wildcard receive with this index, in their order. Its source, if that was decided before;
+    /// else it comes as [`Output::WildcardDecided`](crate::Output::WildcardDecided), or this process decides.
+    pub fn post_wildcard(&mut self, context: ContextId, index: u64, question: Question) -> Option<u32> {
+        let source = self.decisions.post(key_of(context, index), question, &mut self.outputs);
+        self.note_sources();
+        source
+    }
+
+    /// A wildcard receive was cancelled before it had a source.
+    pub fn withdraw_wildcard(&mut self, context: ContextId, index: u64) {
+        self.decisions.withdraw(key_of(context, index));
+    }
+
+    /// A wildcard receive was matched in this process, which decides.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn decide_source(&mut self, context: ContextId, index: u64, source: u32) {
+        let key = key_of(context, index);
+        let question = self.decisions.posted(key).unwrap_or_default();
+        self.paths.decided_anew(key, self.me.index);
+        self.decide(key, question, Outcome::Source(source));
+    }
+
+    /// How many wildcard receives of a context have a source that are not posted yet.
+    #[must_use]
+    pub fn early_count(&self, context: ContextId) -> usize {
+        self.decisions.known_count(StreamId::Match(context))
+    }
+
+    /// What follows from sources that were taken, or were decided for other receives.
+    pub(super) fn note_sources(&mut self) {
+        for (key, taken_from) in self.decisions.news_of_sources() {
+            if let Some(by) = taken_from {
+                self.paths.decided_anew(key, by);
+                self.outcome_passed(key);
+            } else if let (Some(question), Some(decided)) = (self.decisions.posted(key), self.decisions.decided(key)) {
+                self.contradict_source(key, question, decided);
+            }
+        }
+    }
+
+    fn contradict_source(&mut self, key: DecisionKey, question: Question, decided: Decided) {
+        self.paths.open(key, Some(decided), self.siblings());
+        self.claim_posted(key, question, Some(decided));
+        self.judge_path(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Call, Place};
+    use crate::path::PathFinding;
+    use crate::{Config, Lookup, Output, Protocol, Verification};
+    use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, View, World};
+
+    const CONTEXT: ContextId = ContextId(7);
+
+    fn trio() -> Vec<Replica> {
+        let world = World::uniform(1, 3);
+        let start = |index| {
+            let (protocol, verification) = (Protocol::Hash, Verification::Strict);
+            let (me, view) = (ReplicaId::new(0, index), View::initial(&world));
+            Replica::new(Config { me, view, world: world.clone(), protocol, verification })
+        };
+        (0..3).map(start).collect()
+    }
+
+    fn at(calls: u64) -> Question {
+        let place = Place { thread: 0, calls, kind: 2 };
+        Question { call: Call::Receive, arguments: 1, place, ..Question::default() }
+    }
+
+    /// Lets replicas speak until they have nothing to say. Who is outvoted in their words, and the sources that they
+    /// have learned.
+    fn speak(replicas: &mut [Replica]) -> (ReplicaSet, Vec<(u16, u32)>) {
+        let (mut outvoted, mut sources) = (ReplicaSet::EMPTY, Vec::new());
+        loop {
+            let mut frames = Vec::new();
+            for replica in replicas.iter_mut() {
+                replica.flush();
+                let me = replica.me();
+                while let Some(output) = replica.poll_output() {
+                    match output {
+                        Output::Transmit { to, frame, .. } => frames.push((me, to, frame)),
+                        Output::Parted(report) => match report.finding {
+                            PathFinding::Outvoted(culprits) => outvoted = outvoted.union(culprits),
+                            PathFinding::Undecidable => panic!("two of three agree"),
+                        },
+                        Output::WildcardDecided { source, .. } => sources.push((me.index.0, source)),
+                        _ => {}
+                    }
+                }
+            }
+            if frames.is_empty() {
+                return (outvoted, sources);
+            }
+            for (from, to, frame) in frames {
+                if let Some(replica) = replicas.iter_mut().find(|replica| replica.me() == to) {
+                    replica.handle(from, frame).unwrap();
+                }
+            }
+        }
+    }
+
+    /// The others go on without the leader.
+    fn lose_leader(replicas: &mut Vec<Replica>) {
+        let view = replicas[0].view().without(&[replicas[0].me()]);
+        replicas.remove(0);
+        for replica in replicas {
+            replica.apply_view(view.clone()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_leader_that_has_posted_another_receive_is_outvoted_and_its_choice_decided_anew() {
+        let mut all = trio();
+        for (replica, calls) in all.iter_mut().zip([8, 7, 7]) {
+            assert_eq!(replica.post_wildcard(CONTEXT, 0, at(calls)), None);
+        }
+        all[0].decide_source(CONTEXT, 0, 5);
+        assert_eq!(speak(&mut all), (ReplicaSet::only(ReplicaIndex(0)), vec![]));
+        lose_leader(&mut all);
+        speak(&mut all);
+        all[0].decide_source(CONTEXT, 0, 3);
+        assert_eq!(speak(&mut all), (ReplicaSet::EMPTY, vec![(2, 3)]));
+    }
+
+    #[test]
+    fn a_follower_that_has_posted_another_receive_is_outvoted_whenever_it_posts() {
+        for posts_first in [true, false] {
+            let mut all = trio();
+            all[0].post_wildcard(CONTEXT, 0, at(8));
+            let post = |all: &mut [Replica]| {
+                assert!(all[1].post_wildcard(CONTEXT, 0, at(8)).is_none_or(|source| source == 5));
+                assert_eq!(all[2].post_wildcard(CONTEXT, 0, at(9)), None);
+            };
+            if posts_first {
+                post(&mut all);
+            }
+            all[0].decide_source(CONTEXT, 0, 5);
+            let (early, _) = speak(&mut all);
+            if !posts_first {
+                post(&mut all);
+            }
+            assert_eq!(early.union(speak(&mut all).0), ReplicaSet::only(ReplicaIndex(2)), "{posts_first}");
+        }
+    }
+
+    #[test]
+    fn a_leader_that_has_ended_is_outvoted_by_those_that_wait_for_a_source() {
+        let mut all = trio();
+        all[1..].iter_mut().for_each(|replica| _ = replica.post_wildcard(CONTEXT, 0, at(8)));
+        all[1..].iter_mut().for_each(Replica::state_waits);
+        assert_eq!(speak(&mut all), (ReplicaSet::EMPTY, vec![]));
+        assert_eq!(all[0].questions().collect::<Vec<_>>(), [0, 0]);
+        all[0].note_place(Place { thread: 0, calls: u64::MAX, kind: 9 });
+        assert_eq!(speak(&mut all).0, ReplicaSet::only(ReplicaIndex(0)));
+    }
+
+    #[test]
+    fn sources_of_receives_behind_a_place_where_a_lost_leader_has_left_the_path_are_void() {
+        let mut all = trio();
+        let key = DecisionKey { stream: StreamId::Thread(0), index: 0 };
+        all[0].decide(key, Question { call: Call::Clock, ..at(8) }, Outcome::Clock { clock: 0, ns: 1 });
+        for (index, calls) in [(0, 6), (1, 12)] {
+            all[0].post_wildcard(CONTEXT, index, at(calls));
+            all[0].decide_source(CONTEXT, index, 5);
+        }
+        speak(&mut all);
+        for replica in &mut all[1..] {
+            assert_eq!(replica.post_wildcard(CONTEXT, 0, at(6)), Some(5), "that was before");
+            assert_eq!(replica.lookup(key, Question { call: Call::Observe, ..at(8) }), Lookup::Wait);
+        }
+        assert_eq!(speak(&mut all).0, ReplicaSet::only(ReplicaIndex(0)));
+        lose_leader(&mut all);
+        speak(&mut all);
+        assert_eq!(all[0].lookup(key, Question { call: Call::Observe, ..at(8) }), Lookup::MustDecide);
+        speak(&mut all);
+        for replica in &mut all {
+            assert_eq!(replica.post_wildcard(CONTEXT, 1, at(12)), None);
+        }
+    }
+}
