@@ -6,13 +6,16 @@
 use super::app::Progress;
 use super::broken::Broken;
 use super::check;
+use super::paths::Departure;
 use super::process::{Control, Packet, Process};
 use super::program::{Instruction, To};
+use crate::frame::{Finding, MessageId, MismatchReport};
 use crate::matching::Pattern;
 use crate::mutation::Mutation;
+use crate::path::{PathFinding, PathReport};
 use crate::replica::{Config, Verification};
 use crate::view::Protocol;
-use redrt_types::{Admission, ContextId, CutNumber, Incarnation, ReplicaId, Tag, View, World};
+use redrt_types::{Admission, ContextId, CutNumber, Incarnation, ReplicaId, Tag, View, VirtualRank, World};
 use rustc_hash::FxHasher;
 use stateright::{Checker, Model, Property};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +33,8 @@ struct Small {
     fenced: bool,
     /// A place that is free at the start. A copy is made for it, once, at any time.
     free: Option<ReplicaId>,
+    /// Whose program leaves the path of its siblings, at which call, and how.
+    departs: Option<(ReplicaId, u64, Departure)>,
     mutation: Option<Mutation>,
 }
 
@@ -58,6 +63,12 @@ struct State {
     resets_left: usize,
     join: Join,
     panicked: bool,
+    /// How often all have been asked what they wait for since anything else could happen.
+    asked_count: u32,
+    /// What ranks have changed in their files: where, and what is there.
+    files: BTreeMap<(VirtualRank, u64), u64>,
+    /// A sound replica was outvoted, or nobody said who is right where two of three are.
+    is_misjudged: bool,
 }
 
 /// The checker tells states apart by their hash; so does this.
@@ -97,7 +108,12 @@ enum Action {
     Advance,
     /// The join is given up.
     Abandon,
+    /// Nothing else can happen: all say what they wait for.
+    Ask,
 }
+
+/// How often what is missing is asked for: it is said when it is missing twice.
+const ASKED_MAX: u32 = 2;
 
 impl Small {
     fn events(&self, state: &State, actions: &mut Vec<Action>) {
@@ -122,6 +138,9 @@ impl Small {
             Join::Joining if !is_live(self.newcomer()) => actions.push(Action::Abandon),
             Join::Joining if state.processes[self.newcomer()].replica.is_in_step() => actions.push(Action::Advance),
             _ => {}
+        }
+        if self.departs.is_some() && actions.is_empty() && state.asked_count < ASKED_MAX {
+            actions.push(Action::Ask);
         }
     }
 
@@ -184,7 +203,9 @@ impl Small {
     fn run(state: &mut State, place: usize, world: &World) {
         let process = &mut state.processes[place];
         while process.alive {
-            match process.step() {
+            let progress = process.step();
+            process.answer_questions();
+            match progress {
                 Progress::Went => {}
                 Progress::Polled => panic!("polling programs have no end of states"),
                 Progress::Blocked | Progress::Finished => {
@@ -198,9 +219,74 @@ impl Small {
         }
     }
 
+    /// Takes note of what processes have changed and said, and ends those that have left the path of their siblings.
+    fn watch(&self, state: &mut State) {
+        let mut named = Vec::new();
+        for process in &mut state.processes {
+            let rank = process.me().rank;
+            state.files.extend(process.changes.drain(..).map(|(at, value)| ((rank, at), value)));
+            for PathReport { finding, .. } in process.partings.drain(..) {
+                match finding {
+                    PathFinding::Outvoted(culprits) => {
+                        named.extend(culprits.iter().map(|index| ReplicaId { rank, index }));
+                    }
+                    PathFinding::Undecidable => state.is_misjudged = true,
+                }
+            }
+            let is_named = |report: &MismatchReport| report.finding == Finding::ReplicaCorrupt;
+            named.extend(process.reports.iter().filter(|it| is_named(it)).filter_map(|report| report.culprit));
+        }
+        for replica in named {
+            let place = self.world.process(replica).0 as usize;
+            state.is_misjudged |= !state.processes[place].is_tainted;
+            if state.view.is_live(replica) {
+                Self::lose(state, place, self.fenced);
+            }
+        }
+    }
+
+    fn lose(state: &mut State, place: usize, fenced: bool) {
+        state.view = state.view.without(&[state.processes[place].me()]);
+        state.processes[place].alive = fenced;
+        Self::tell(state, &Control::View(state.view.clone()));
+    }
+
+    /// Messages that a process has not taken, and that nobody sound has sent.
+    fn strays(state: &State, process: &Process) -> Vec<MessageId> {
+        let has_sent = |sender: &Process, message: &MessageId| {
+            let key = (process.me().rank, message.context, message.sequence.0);
+            sender.sent.iter().any(|(to, context, number, _)| (*to, *context, *number) == key)
+        };
+        let is_sent = |message: &MessageId| {
+            let mut sound = state.processes.iter().filter(|it| it.me().rank == message.sender && !it.is_tainted);
+            sound.any(|sender| has_sent(sender, message))
+        };
+        let unread = process.incoming.iter().filter(|incoming| !check::is_read(incoming));
+        unread.map(|incoming| incoming.message).filter(|message| !is_sent(message)).collect()
+    }
+
+    /// What is in the files is what the sound have wanted there, and all of it.
+    fn check_files(&self, state: &State) -> Result<(), Broken> {
+        for process in state.processes.iter().filter(|process| state.view.is_live(process.me()) && !process.is_tainted)
+        {
+            let rank = process.me().rank;
+            let wanted = (0..).zip(process.app.written.iter().copied());
+            let has = state.files.range((rank, 0)..=(rank, u64::MAX)).map(|((_, at), value)| (*at, *value));
+            if !has.eq(wanted) {
+                return Err(Broken::Written { rank, at: process.app.written.len() as u64 });
+            }
+        }
+        Ok(())
+    }
+
     fn end(&self, state: &State) -> Result<(), Broken> {
-        let live = || state.processes.iter().filter(|process| state.view.is_live(process.me()));
-        live().try_for_each(check::finished)?;
+        let live = || state.processes.iter().filter(|process| state.view.is_live(process.me()) && !process.is_tainted);
+        if self.departs.is_some() {
+            live().try_for_each(|process| check::ended(process, &Self::strays(state, process)))?;
+            self.check_files(state)?;
+        } else {
+            live().try_for_each(check::finished)?;
+        }
         for process in live() {
             let same = |other: &&Process| other.me().rank == process.me().rank;
             if let Some(other) = live().filter(same).find(|other| other.app.history != process.app.history) {
@@ -211,10 +297,14 @@ impl Small {
     }
 
     fn is_right(&self, state: &State) -> bool {
-        let sane = |process: &Process| process.failure.is_none() && process.reports.is_empty();
+        let is_said = |process: &Process| process.reports.is_empty() || self.departs.is_some();
+        let sane = |process: &Process| process.failure.is_none() && is_said(process);
         let mut actions = Vec::new();
         self.events(state, &mut actions);
-        !state.panicked && state.processes.iter().all(sane) && (!actions.is_empty() || self.end(state).is_ok())
+        !state.panicked
+            && !state.is_misjudged
+            && state.processes.iter().all(sane)
+            && (!actions.is_empty() || self.end(state).is_ok())
     }
 
     fn check(self) -> (bool, usize) {
@@ -240,6 +330,8 @@ impl Model for Small {
                 process.replica.mutate(mutation);
             }
             process.alive = Some(me) != self.free;
+            let departs = self.departs.filter(|(replica, ..)| *replica == me);
+            process.leaves_path = departs.map(|(_, call, departure)| (call, departure));
             process
         };
         let processes: Vec<_> = self.world.replicas().map(start).collect();
@@ -251,10 +343,14 @@ impl Model for Small {
             resets_left: self.resets,
             join: Join::None,
             panicked: false,
+            asked_count: 0,
+            files: BTreeMap::new(),
+            is_misjudged: false,
         };
         for place in 0..state.processes.len() {
             Self::run(&mut state, place, &self.world);
         }
+        self.watch(&mut state);
         vec![state]
     }
 
@@ -309,6 +405,7 @@ impl Model for Small {
 
 impl Small {
     fn happen(&self, state: &mut State, action: Action) {
+        state.asked_count = if action == Action::Ask { state.asked_count + 1 } else { 0 };
         match action {
             Action::Deliver(from, to) => {
                 let link = state.links.get_mut(&(from, to)).expect("it has a packet");
@@ -352,11 +449,18 @@ impl Small {
             }
             Action::Kill(place) => {
                 state.deaths_left -= 1;
-                state.view = state.view.without(&[state.processes[place].me()]);
-                state.processes[place].alive = self.fenced;
-                Self::tell(state, &Control::View(state.view.clone()));
+                Self::lose(state, place, self.fenced);
+            }
+            Action::Ask => {
+                for place in 0..state.processes.len() {
+                    if state.processes[place].alive {
+                        state.processes[place].state_waits();
+                        Self::run(state, place, &self.world);
+                    }
+                }
             }
         }
+        self.watch(state);
         state.links.retain(|(_, to), link| !link.is_empty() && state.processes[*to].alive);
     }
 }
@@ -385,6 +489,7 @@ fn dialogue(degrees: &[u16], protocol: Protocol, fenced: bool, mutation: Option<
         resets: 0,
         fenced,
         free: None,
+        departs: None,
         mutation,
     }
 }
@@ -401,6 +506,7 @@ fn service(degrees: &[u16], deaths: usize, fenced: bool, mutation: Option<Mutati
         resets: 0,
         fenced,
         free: None,
+        departs: None,
         mutation,
     }
 }
@@ -510,4 +616,56 @@ fn a_copy_joins_at_any_time_while_others_die() {
         "a server is copied",
         Small { free: Some(ReplicaId::new(2, 1)), ..service(&[1, 1, 2], 1, false, None) },
     );
+}
+
+/// Rank 0 has three replicas and runs this program, one of them another; rank 1 takes a message if there is one.
+fn work(first: Vec<Instruction>, departs: Option<(ReplicaId, u64, Departure)>, mutation: Option<Mutation>) -> Small {
+    let is_sent = first.iter().any(|it| matches!(it, Instruction::Send { .. }));
+    let (degrees, second) = if is_sent { (&[3, 1][..], vec![post(Some(0)), WaitNext]) } else { (&[3][..], Vec::new()) };
+    let programs = if is_sent { vec![first, second] } else { vec![first] };
+    Small { programs, departs, deaths: 0, ..dialogue(degrees, Protocol::Hash, false, mutation) }
+}
+
+/// Each way in which the leader and a follower may leave the path of their siblings, at each of two calls.
+fn departures(ways: &[Departure]) -> impl Iterator<Item = Option<(ReplicaId, u64, Departure)>> + '_ {
+    let places = (0..2).flat_map(|index| (0..2).map(move |call| (ReplicaId::new(0, index), call)));
+    let all = places.flat_map(move |(replica, call)| ways.iter().map(move |way| Some((replica, call, *way))));
+    std::iter::once(None).chain(all)
+}
+
+#[test]
+fn a_replica_that_asks_for_something_else_than_two_is_the_one_that_ends() {
+    use Instruction::{PollOnce, Read, Write};
+    let more = [Read, Write, PollOnce { context: CONTEXT }].map(Departure::More);
+    let other = [Read, Write].map(Departure::Other);
+    let ways = [&more[..], &other, &[Departure::Less, Departure::Data, Departure::End]].concat();
+    for departs in departures(&ways) {
+        assert_right(&format!("{departs:?}"), work(vec![Read, Write], departs, None));
+    }
+}
+
+#[test]
+fn a_replica_that_sends_more_or_less_than_two_is_the_one_that_ends() {
+    for departs in departures(&[Departure::More(send(To::Rank(1))), Departure::Less, Departure::End]) {
+        assert_right(&format!("{departs:?}"), work(vec![send(To::Rank(1))], departs, None));
+    }
+}
+
+#[test]
+fn bugs_in_votes_on_paths_are_found_exhaustively() {
+    use Instruction::{Read, Write};
+    let leader = ReplicaId::new(0, 0);
+    let outcomes = |departure, mutation| work(vec![Read, Write], Some((leader, 0, departure)), Some(mutation));
+    let planted = [
+        ("the leader is right", outcomes(Departure::More(Read), Mutation::LeaderTrusted)),
+        ("changes wait for nobody", outcomes(Departure::More(Write), Mutation::ChangeUnbacked)),
+        (
+            "what one has sent alone is not asked for",
+            work(vec![send(To::Rank(1))], Some((leader, 0, Departure::Less)), Some(Mutation::OverdueIgnored)),
+        ),
+    ];
+    for (name, model) in planted {
+        let (is_right, states) = model.check();
+        assert!(!is_right, "{name}: not found in {states} states");
+    }
 }
