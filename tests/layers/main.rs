@@ -1,5 +1,7 @@
 //! The structure that ARCHITECTURE.md shows is the one that the code has.
 
+mod ends;
+
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

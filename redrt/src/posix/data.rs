@@ -166,7 +166,7 @@ pub fn read(call: &Call) -> Outcome {
         scatter(&memory, from, &bytes);
         done += bytes.len();
         if explicit.is_none() {
-            open.set_position(at.cast_unsigned() + bytes.len() as u64);
+            open.set_position(at.cast_unsigned().wrapping_add(bytes.len() as u64));
         }
         if bytes.len() < length {
             break;
@@ -226,7 +226,7 @@ pub fn write(call: &Call) -> Outcome {
         let count = told_by(&told).ok_or(libc::EIO)?.min(length);
         done += count;
         if explicit.is_none() {
-            open.set_position(at.cast_unsigned() + count as u64);
+            open.set_position(at.cast_unsigned().wrapping_add(count as u64));
         }
         if count < length {
             break;
