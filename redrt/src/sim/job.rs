@@ -121,6 +121,8 @@ const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
 /// Longest time between two looks whether processes wait.
 const LOOK_NS_MAX: u64 = 5_000_000_000;
+/// After so many events there is a look all the same: for ranks that poll, time hardly goes on.
+const EVENTS_PER_LOOK: u64 = 100_000;
 
 /// A process of the job, as its daemon sees it.
 pub(super) struct Member {
@@ -336,6 +338,9 @@ impl SimulatedJob {
             self.world().say(|| format!("{event:?}"));
             if self.summary.events == EVENTS_LAGGING {
                 self.lose_laggards();
+            }
+            if self.summary.events.is_multiple_of(EVENTS_PER_LOOK) && self.is_looked_at() {
+                self.look();
             }
             self.happen(event)?;
             let told = std::mem::take(&mut self.world().told);
@@ -601,17 +606,26 @@ impl SimulatedJob {
 
     /// `redrun` asks all processes whether they wait, and goes on to while some do not hear each other.
     fn ask_all(&mut self) {
-        let victims: Vec<_> = self.world().parted.iter().map(|parted| parted.victim).collect();
-        if !self.may_leave() && victims.into_iter().all(|victim| self.member(victim).is_lost) {
+        if !self.is_looked_at() {
             return;
         }
+        self.look();
+        let mut world = self.world();
+        let at_ns = world.now_ns + world.random.number() % LOOK_NS_MAX;
+        world.plan(at_ns, Event::Asks);
+    }
+
+    /// Whether a look may find something: somebody may have left, or some do not hear each other.
+    fn is_looked_at(&mut self) -> bool {
+        let victims: Vec<_> = self.world().parted.iter().map(|parted| parted.victim).collect();
+        self.may_leave() || victims.into_iter().any(|victim| !self.member(victim).is_lost)
+    }
+
+    fn look(&mut self) {
         let wave = self.next_wave();
         for number in 0..self.members.len() {
             self.tell(ProcessIndex(number as u32), ToAgent::Ask { wave });
         }
-        let mut world = self.world();
-        let at_ns = world.now_ns + world.random.number() % LOOK_NS_MAX;
-        world.plan(at_ns, Event::Asks);
     }
 
     fn degree_was(&self, peer: ReplicaId) -> u16 {
