@@ -1,0 +1,77 @@
+#!/bin/sh
+# Seeds of the fault "path" in both simulators: scripts/path-seeds.sh [COUNT [FIRST]]
+#
+# One replica's program leaves the path of its siblings; at three replicas no result may be wrong, nobody sound may be
+# lost, and nothing may wait without end. Runs COUNT seeds (1000000 unless given) from FIRST (0) on in the simulator of
+# the protocol, with the degrees that each seed draws, and in that of the library at two and at three replicas; several
+# pieces of them at once, one for each processor. What was right is noted in target/path-seeds, for this build of the
+# simulator, so that a run that was interrupted goes on, and one with a greater COUNT runs only what is new. Prints the first seed of each simulator that
+# is wrong with the command that replays it, and ends with 1 then.
+#
+#   REDRT_SIM            the simulator that is run; built otherwise
+set -eu
+
+usage() {
+    echo "usage: $0 [COUNT [FIRST]]" >&2
+    exit 2
+}
+
+count=${1:-1000000}
+first=${2:-0}
+for number in "$count" "$first"; do
+    case $number in
+    '' | *[!0-9]*) usage ;;
+    esac
+done
+[ $# -le 2 ] || usage
+cd "$(dirname -- "$0")/.."
+if [ -z "${REDRT_SIM:-}" ]; then
+    cargo build --quiet --locked --workspace --bin redrt-sim
+    REDRT_SIM=${CARGO_TARGET_DIR:-target}/debug/redrt-sim
+fi
+export REDRT_SIM
+notes=${CARGO_TARGET_DIR:-target}/path-seeds/$(cksum <"$REDRT_SIM" | cut -d " " -f 1)
+mkdir -p "$notes"
+export notes
+
+# A piece: a name, the seeds, and the options of redrt-sim. Leaves NAME.right, or NAME.wrong with what is to be said.
+# shellcheck disable=SC2016
+piece='
+    name=$1 seed=$2 size=$3
+    shift 3
+    said=$notes/$name-$seed+$size
+    [ ! -e "$said.right" ] || exit 0
+    [ ! -e "$notes/$name.wrong" ] || exit 0
+    if "$REDRT_SIM" "$seed" --count "$size" --faults path "$@" >"$said.out" 2>&1; then
+        grep -c ": right" "$said.out" >"$said.right"
+        rm -f "$said.out"
+    else
+        wrong=$(tail -n 1 "$said.out")
+        at=$(printf "%s\n" "$wrong" | sed -n "s/^seed \([0-9]*\): .*/\1/p")
+        printf "%s: %s\n  replay: redrt-sim %s --faults path %s\n" "$name" "$wrong" "${at:-$seed}" "$*" >"$notes/$name.wrong"
+    fi'
+size=500
+rm -f "$notes"/*.wrong
+pieces() {
+    seed=$first
+    end=$((first + count))
+    while [ "$seed" -lt "$end" ]; do
+        left=$((end - seed))
+        part=$((left < size ? left : size))
+        echo "protocol $seed $part"
+        echo "library-2 $seed $part --library --degree 2"
+        echo "library-3 $seed $part --library --degree 3"
+        seed=$((seed + part))
+    done
+}
+pieces | xargs -L 1 -P "$(nproc)" sh -c "$piece" sh
+for name in protocol library-2 library-3; do
+    right=$(pieces | while read -r of seed part _; do
+        [ "$of" != "$name" ] || cat "$notes/$name-$seed+$part.right" 2>/dev/null || true
+    done | awk '{ sum += $1 } END { print sum + 0 }')
+    echo "$name: $right of $count seeds right"
+done
+if ls "$notes"/*.wrong >/dev/null 2>&1; then
+    cat "$notes"/*.wrong
+    exit 1
+fi
