@@ -10,9 +10,12 @@
 //! Who has a descriptor of the library's in hand has a passage too ([`inside`]): in what goes on from an image it has
 //! none, or its number is another's.
 //! A program that only appends makes one record of each file between two lines.
+//!
+//! Where each host has a log of its own, there is one more for file systems that other hosts see too ([`SharedLog`]):
+//! what is changed there is still there when this host is lost.
 
 use crate::runtime::{job, workers};
-use file_undo::{Change, Directory, Disk, Files, Means, Recorder, Subject};
+use file_undo::{Change, Directory, Disk, Files, Means, Recorder, SharedLog, Sharing, Subject};
 use redrt_process::{apart, lock};
 use redrt_transport::descriptors;
 use redrt_wire::line::UndoPlace;
@@ -48,12 +51,19 @@ const STILL_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 
 struct State {
+    place: UndoPlace,
+    own: Log,
+    /// That of all hosts, and what belongs to it.
+    shared: Option<(Log, Sharing)>,
+}
+
+/// One of the logs that this process writes.
+struct Log {
     directory: Directory,
-    since: u64,
     disk: Disk,
     recorder: Recorder,
-    /// Nobody puts files back while this is open.
-    presence: Option<Presence>,
+    /// Nobody puts files back while this is open. Who has no descriptor left is not waited for.
+    _presence: Option<Presence>,
 }
 
 /// A descriptor of the library's. Its number is the same in all replicas, and in no program's way.
@@ -131,7 +141,10 @@ pub fn before(change: Change<'_>) -> Passage {
         return Passage(None);
     }
     let passage = inside();
-    write_down(|state| state.recorder.before(&mut state.disk, change));
+    write_down(|state| {
+        let log = state.log_of(subject_of(&change))?;
+        log.recorder.before(&mut log.disk, change)
+    });
     passage
 }
 
@@ -150,10 +163,24 @@ fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
 
 /// A change has made this file, by a name that was written down. Called with a passage.
 pub fn note_made(fd: RawFd) {
-    write_down(|state| match state.disk.look(Subject::Open(fd))? {
-        Some(seen) => state.recorder.note_made(&state.disk, seen.key),
-        None => Ok(()),
+    write_down(|state| {
+        let log = state.log_of(Subject::Open(fd))?;
+        match log.disk.look(Subject::Open(fd))? {
+            Some(seen) => log.recorder.note_made(&log.disk, seen.key),
+            None => Ok(()),
+        }
     });
+}
+
+/// What is changed, or of two names one: both are on one file system, or the change fails.
+fn subject_of<'a>(change: &Change<'a>) -> Subject<'a> {
+    match *change {
+        Change::Write(subject, ..)
+        | Change::Resize(subject, _)
+        | Change::Describe(subject)
+        | Change::Attribute(subject, _) => subject,
+        Change::Name(path) | Change::Rename(path, _) | Change::Exchange(path, _) => Subject::Named(path),
+    }
 }
 
 /// The job goes on; who goes back to the line is told that files are not as they were.
@@ -161,13 +188,14 @@ pub fn note_made(fd: RawFd) {
 fn give_up(state: &State, error: &io::Error) {
     // Others may have done so before.
     if RECORDS.swap(false, Ordering::AcqRel) {
-        state.directory.note_incomplete(state.since);
+        let since = state.place.since;
+        state.logs().for_each(|log| log.directory.note_incomplete(since.0));
         let me = job().map(|job| job.welcome.me.to_string()).unwrap_or_default();
         redrt_process::say(format_args!(
             "redrt: {me}: what it changes in files cannot be written down in {}: {error}; a job that goes back to \
              checkpoint {} finds them changed",
-            state.directory.path().display(),
-            state.since
+            state.own.directory.path().display(),
+            since
         ));
     }
 }
@@ -219,13 +247,49 @@ fn lend(fd: RawFd) -> Option<ManuallyDrop<File>> {
         .then(|| ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }))
 }
 
-impl State {
+impl Log {
     fn new(directory: Directory, since: u64, recorder: Recorder) -> Self {
         let me = job().map(|job| format!("{}-{}", job.welcome.me, job.welcome.incarnation.0)).unwrap_or_default();
         let disk = directory.disk(since, &format!("{me}-{}", descriptors::epoch()), MEANS);
-        // Who has no descriptor left is not waited for.
-        let presence = Presence::new(&directory).ok();
-        Self { directory, since, disk, recorder, presence }
+        let _presence = Presence::new(&directory).ok();
+        Self { directory, disk, recorder, _presence }
+    }
+}
+
+impl State {
+    /// In the logs that this place has, with what was written down already, by the own log and that of all hosts.
+    fn new(place: UndoPlace, (own, shared): (Recorder, Recorder)) -> Self {
+        let since = place.since.0;
+        let own = Log::new(Directory::at(place.directory.clone()), since, own);
+        let shared = place.shared.as_ref().map(|place| {
+            let log = SharedLog::at(place.directory.clone());
+            (Log::new(log.directory(), since, shared), Sharing::new(log, place.host))
+        });
+        Self { place, own, shared }
+    }
+
+    /// Which log has what becomes of this.
+    fn log_of(&mut self, subject: Subject<'_>) -> io::Result<&mut Log> {
+        let Some((log, sharing)) = &mut self.shared else { return Ok(&mut self.own) };
+        let device = file_undo::device_of(subject)?;
+        Ok(if device.is_some_and(|device| sharing.has(device)) { log } else { &mut self.own })
+    }
+
+    fn logs(&self) -> impl Iterator<Item = &Log> {
+        std::iter::once(&self.own).chain(self.shared.iter().map(|(log, _)| log))
+    }
+}
+
+/// Recorders of a process that has written nothing down yet.
+fn new_recorders(is_of_host: bool) -> (Recorder, Recorder) {
+    (Recorder::new(if is_of_host { 1 } else { file_undo::BLOCK_BYTES }), Recorder::default())
+}
+
+/// Makes room for what is changed. What fails is told when something is to be written down.
+fn make_room(place: &UndoPlace) {
+    let _ = Directory::at(place.directory.clone()).begin(place.since.0);
+    if let Some(shared) = &place.shared {
+        let _ = Directory::at(shared.directory.clone()).begin(place.since.0);
     }
 }
 
@@ -235,8 +299,8 @@ pub fn begin_here(place: &UndoPlace) {
     if is_simulated(place) {
         return;
     }
-    // Nobody of this host may have been saved. What fails is told when something is to be written down.
-    let _ = Directory::at(place.directory.clone()).begin(place.since.0);
+    // Nobody of this host may have been saved.
+    make_room(place);
     begin(place);
 }
 
@@ -247,14 +311,13 @@ pub fn begin(place: &UndoPlace) {
         return;
     }
     let mut state = lock(&STATE);
-    if state.as_ref().is_some_and(|state| state.since > place.since.0) {
+    if state.as_ref().is_some_and(|state| state.place.since > place.since) {
         // What this process was to hear as a sibling, before it was saved itself.
         return;
     }
     // In a process that goes on from a line nothing else has its number yet.
     drop(state.take());
-    let recorder = Recorder::new(if place.is_of_host { 1 } else { file_undo::BLOCK_BYTES });
-    *state = Some(State::new(Directory::at(place.directory.clone()), place.since.0, recorder));
+    *state = Some(State::new(place.clone(), new_recorders(place.is_of_host)));
     RECORDS.store(true, Ordering::Release);
 }
 
@@ -262,13 +325,12 @@ pub fn begin(place: &UndoPlace) {
 /// own, in the place of its host if that has one.
 pub fn become_copy(place: Option<&UndoPlace>) {
     let mut state = lock(&STATE);
-    let Some(State { directory, since, recorder, presence, .. }) = state.take() else { return };
-    drop(presence);
-    let (directory, since) =
-        place.map_or((directory, since), |place| (Directory::at(place.directory.clone()), place.since.0));
-    // As in `begin_here`.
-    let _ = directory.begin(since);
-    *state = Some(State::new(directory, since, recorder));
+    let Some(before) = state.take() else { return };
+    let State { place: of_source, own, shared } = before;
+    let (own, shared) = (own.recorder, shared.map_or_else(Recorder::default, |(log, _)| log.recorder));
+    let place = place.cloned().unwrap_or(of_source);
+    make_room(&place);
+    *state = Some(State::new(place, (own, shared)));
 }
 
 #[cfg(test)]
@@ -303,7 +365,8 @@ mod tests {
         directory.begin(1).unwrap();
         let (path, cut) = (files.path().join("file"), directory.cut().unwrap());
         std::fs::write(&path, "before").unwrap();
-        let place = UndoPlace { directory: directory.path().to_owned(), since: Generation(1), is_of_host: false };
+        let place =
+            UndoPlace { directory: directory.path().to_owned(), since: Generation(1), is_of_host: false, shared: None };
         let change = || {
             begin(&place);
             for readable in [false, true] {

@@ -9,10 +9,11 @@ use redrt_wire::line::{Generation, SavedText};
 use redrt_wire::object::Stored;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use twox_hash::XxHash3_128;
 
 /// Grows with each change of what is written.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// The process of a rank that has its image in a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,6 +75,8 @@ pub struct Manifest {
     pub chain: Vec<Generation>,
     /// How far away it is kept.
     pub level: Level,
+    /// What is changed in files that hosts share is written down in one log, where hosts have logs of their own.
+    pub has_shared_log: bool,
     /// Which host has a copy of the part of each host, where [`Level::has_copies`].
     pub copies: Vec<Option<u32>>,
     /// What of it is in the object store besides the manifest, where [`Level::is_fetched`]; by names below that of the
@@ -119,6 +122,13 @@ fn digest(line: &serde_json::Value) -> String {
 }
 
 impl Manifest {
+    /// Where the log of changed files is that the hosts share.
+    #[must_use]
+    pub fn shared_log(&self) -> Option<PathBuf> {
+        let directory = &self.applications.first()?.directory;
+        self.has_shared_log.then(|| redrt_wire::line::shared_log(directory, self.job))
+    }
+
     /// As it is written.
     ///
     /// # Errors

@@ -99,10 +99,10 @@ impl Job {
         self.options(&["--inject", fault])
     }
 
-    /// Started on this host of a lab.
+    /// Started on this host of a lab, in its directory, which goes with it.
     #[must_use]
     pub fn on(mut self, lab: &Lab, host: &str) -> Self {
-        let command = lab.on(host);
+        let command = lab.on_in(host, &lab.path(""));
         let words = [command.get_program()].into_iter().chain(command.get_args());
         self.place = words.map(|word| word.to_string_lossy().into_owned()).collect();
         self

@@ -220,9 +220,13 @@ impl Lab {
     /// A command that runs its further arguments on a host, in the present directory.
     #[must_use]
     pub fn on(&self, name: &str) -> Command {
+        self.on_in(name, &std::env::current_dir().expect("there is a current directory"))
+    }
+
+    /// The same in this directory.
+    pub(crate) fn on_in(&self, name: &str, directory: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.init(name).to_string(), "-n", "-u", "-i", "-m", "-p", "env"]);
-        let directory = std::env::current_dir().expect("there is a current directory");
         command.arg(format!("--chdir={}", directory.display()));
         command.arg(format!("SLURM_CONF={}", self.path("slurm.conf").display()));
         command

@@ -230,6 +230,35 @@ fn files_are_as_they_were_where_hosts_keep_checkpoints() {
     }
 }
 
+/// What the processes of a lost host have changed on a file system that others see is taken back as well, in one order
+/// with what others have changed in the same files.
+#[test]
+fn files_that_a_lost_host_has_changed_are_taken_back_where_others_see_them() {
+    let Some(lab) = lab(3) else { return };
+    let undisturbed = Undisturbed::new(3);
+    let (store, files) = (lab.path("store"), lab.path("files"));
+    std::fs::create_dir(&files).expect("it can be made");
+    let job = undisturbed
+        .job(&files)
+        .options(&["--checkpoint", "asked", "--checkpoint-level", "partner"])
+        .options(&["--checkpoint-dir", &store.display().to_string()])
+        .on_hosts(&lab, "h1,h2,h3")
+        .limit(Duration::from_secs(180))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    for (returns, lost) in [(1, "h2"), (2, "h3")] {
+        checkpoint(&job);
+        goes_on(&job, &files, 20);
+        lab.cut_power(lost);
+        job.wait_for("went-back", returns);
+        goes_on(&job, &files, 5);
+    }
+    let ended = job.wait().ended_well().said("changes were taken back");
+    assert!(!ended.err.contains("not taken back"), "{ended}");
+    undisturbed.check(&ended, &files, "after the loss of two hosts");
+    nothing_left(&lab, &ended);
+}
+
 /// A partner that cannot write: one line, the job goes on, and the checkpoint counts as far as it goes.
 #[test]
 fn a_partner_that_cannot_keep_its_copy_is_told_of_and_the_job_goes_on() {

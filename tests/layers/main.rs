@@ -409,7 +409,7 @@ const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("redrt/types/src/path_bytes.rs", 1, "a path that is text is shown as text, another as its bytes"),
     ("store/src/place.rs", 2, "names of lines: redrt's own"),
     ("store/src/store.rs", 5, "names of jobs, lines and their files: redrt's own"),
-    ("store/undo/src/directory.rs", 1, "names of logs: redrt's own"),
+    ("store/undo/src/directory.rs", 2, "names of logs, and of lengths of logs: redrt's own"),
     ("store/undo/src/model.rs", 1, "of tests alone"),
     ("tools/src/cli/arguments.rs", 2, "whether a word is an option; the word itself stays as it is"),
     ("tools/src/cli/checkpoint.rs", 3, "numbers of jobs; a program that is named in an error"),

@@ -114,10 +114,12 @@ pub fn places(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Path) -
     (0..manifest.hosts.len() as u32).map(place).collect()
 }
 
-/// The hosts that had processes and are not there any more.
-pub fn gone<'a>(manifest: &'a Manifest, plan: &'a HostPlan) -> impl Iterator<Item = &'a str> {
+/// The hosts that had processes and are not there any more: their numbers, and names.
+pub fn gone<'a>(manifest: &'a Manifest, plan: &'a HostPlan) -> impl Iterator<Item = (u32, &'a str)> {
     let hosts = manifest.hosts.iter().enumerate().filter(|(group, _)| group_size(manifest, *group) > 0);
-    hosts.filter(|(group, name)| !is_called(&plan.hosts[*group], name)).map(|(_, name)| name.as_str())
+    hosts
+        .filter(|(group, name)| !is_called(&plan.hosts[*group], name))
+        .map(|(group, name)| (group as u32, name.as_str()))
 }
 
 /// Where a process goes on.
@@ -273,6 +275,7 @@ mod tests {
             chain: Vec::new(),
             level,
             objects: Vec::new(),
+            has_shared_log: false,
             copies: if level.is_of_hosts() { vec![None; 3] } else { Vec::new() },
         }
     }

@@ -1,8 +1,9 @@
-//! Files of the program, put back as they were at a line: by `redrun` where all hosts have one log, else by each
-//! daemon.
+//! Files of the program, put back as they were at a line: by `redrun` those in a log that all hosts share, by each
+//! daemon those in the log of its host.
 
 use anyhow::{Context, Result};
-use file_undo::{Cut, Directory, Undone};
+use file_undo::{Cut, Directory, SharedLog, Undone};
+use line_store::Manifest;
 use redrt_wire::line::{Generation, UndoPlace, cut_path};
 use std::fs;
 use std::io;
@@ -26,6 +27,22 @@ pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Resul
     let log = Directory::at(place.directory);
     let cut = cut_of(line, host).and_then(|cut| check(&log).map(|()| cut));
     match cut.and_then(|cut| log.go_back(generation.0, cut)) {
+        Ok(undone) => Ok(told(generation, &undone)),
+        Err(error) => not_put_back(&log, generation, error),
+    }
+}
+
+/// The same by the log that hosts share which have logs of their own besides.
+///
+/// # Errors
+/// As for [`put_back`].
+pub fn put_back_shared(shared: &SharedLog, line: &Manifest) -> Result<Told> {
+    let (log, generation) = (shared.directory(), line.generation);
+    if log.path().is_dir() && !log.has_log() {
+        // No host with processes sees it.
+        return Ok(Told::default());
+    }
+    match check(&log).and_then(|()| log.go_back(generation.0, cut_in(&log, line)?)) {
         Ok(undone) => Ok(told(generation, &undone)),
         Err(error) => not_put_back(&log, generation, error),
     }
@@ -62,6 +79,15 @@ pub fn verify(path: &Path) -> io::Result<()> {
     let log = Directory::at(line.with_file_name("undo"));
     // What was got from an object store has none: each host has its own.
     if is_beside_its_log && log.path().is_dir() { log.check(cut) } else { Ok(()) }
+}
+
+/// The same of the log that hosts share. It may not be seen from here.
+///
+/// # Errors
+/// When something is damaged.
+pub fn verify_shared(manifest: &Manifest) -> io::Result<()> {
+    let log = manifest.shared_log().map(Directory::at).filter(|log| log.path().is_dir());
+    log.map_or(Ok(()), |log| log.check(cut_in(&log, manifest)?))
 }
 
 /// What is to be put back was written by this user.
@@ -133,6 +159,18 @@ pub fn forget_before(line: &Path, generation: Generation, host: Option<u32>) {
     let _ = cut_of(line, host).and_then(|cut| {
         Directory::at(UndoPlace::beside(line, generation, host.is_some()).directory).forget_before(generation.0, cut)
     });
+}
+
+/// The same in the log that hosts share.
+pub fn forget_shared_before(oldest: &Manifest) {
+    let log = oldest.shared_log().map(Directory::at);
+    let number = oldest.generation.0;
+    let _ = log.map(|log| cut_in(&log, oldest).and_then(|cut| log.forget_before(number, cut)));
+}
+
+/// How long the log that hosts share was at a line.
+fn cut_in(log: &Directory, line: &Manifest) -> io::Result<Cut> {
+    log.cut_at(line.generation.0, line.hosts.len() as u32)
 }
 
 /// Removes all logs of a job that can be seen from here, whose lines are gone.

@@ -22,14 +22,14 @@ use crate::dynamic::{Answer, Origin};
 use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::foreign::Foreign;
-use crate::line::{Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
+use crate::line::{self, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
 use crate::slots::Slots;
 use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The ABI that a program was built for.
@@ -166,6 +166,15 @@ pub struct Launch {
     pub standard_input: bool,
     /// From which line processes are restored; the program is started where there is none.
     pub restore: Option<Restore>,
+}
+
+impl Launch {
+    /// Where the log of changed files is that hosts share, if they do.
+    #[must_use]
+    pub fn shared_log(&self) -> PathBuf {
+        let directory = self.applications.first().map(|application| application.directory.as_path());
+        line::shared_log(directory.unwrap_or(Path::new("/")), self.job)
+    }
 }
 
 /// Parts of a launch that do not fit each other.

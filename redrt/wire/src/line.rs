@@ -228,14 +228,33 @@ pub struct UndoPlace {
     pub since: Generation,
     /// Other hosts have logs of their own. Then nothing is saved but what this one changes.
     pub is_of_host: bool,
+    /// For what is changed on file systems of other hosts.
+    pub shared: Option<SharedPlace>,
+}
+
+/// A log that hosts share which have logs of their own besides.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SharedPlace {
+    /// Where it is, on all of them.
+    #[serde(with = "redrt_types::path_bytes")]
+    pub directory: PathBuf,
+    /// The number of the host whose processes are told.
+    pub host: u32,
 }
 
 impl UndoPlace {
     /// That of the time since a line whose images are in this directory: beside it.
     #[must_use]
     pub fn beside(line: &Path, since: Generation, is_of_host: bool) -> Self {
-        Self { directory: line.with_file_name("undo"), since, is_of_host }
+        Self { directory: line.with_file_name("undo"), since, is_of_host, shared: None }
     }
+}
+
+/// Where the log is that the hosts of a job share if each has one of its own: in the directory in which its program is
+/// started, which they are likely to share. Programs are not shown names that begin so.
+#[must_use]
+pub fn shared_log(directory: &Path, job: u64) -> PathBuf {
+    directory.join(format!(".redrt-undo-{job:016x}"))
 }
 
 /// From which line processes are started, in place of the program.
@@ -261,11 +280,13 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Where processes of a host write down what they change in files. A host that came later has no place.
+    /// Where processes of a host, which shares this log with others, write down what they change in files. A host that
+    /// came later has no place.
     #[must_use]
-    pub fn undo(&self, host: u32) -> Option<UndoPlace> {
+    pub fn undo(&self, host: u32, shared: Option<SharedPlace>) -> Option<UndoPlace> {
         let directory = &self.places.get(host as usize)?.directory;
-        Some(UndoPlace::beside(directory, self.generation, self.has_logs_of_hosts))
+        let shared = shared.filter(|_| self.has_logs_of_hosts);
+        Some(UndoPlace { shared, ..UndoPlace::beside(directory, self.generation, self.has_logs_of_hosts) })
     }
 }
 

@@ -50,6 +50,7 @@ fn manifest(generation: u64) -> Manifest {
         chain: Vec::new(),
         level: Level::Shared,
         objects: Vec::new(),
+        has_shared_log: false,
         copies: Vec::new(),
     }
 }

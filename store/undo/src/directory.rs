@@ -3,10 +3,11 @@
 //! ```text
 //!   log               records of all processes
 //!   present           locked by each process that changes files, as long as it lives
+//!   cut-4-2           how long the log was at checkpoint 4, as host 2 has found; of a log that hosts share
 //!   since-4/          of the time since checkpoint 4:
 //!     begun             how long the log was when this was made
 //!     complete          is there unless something was not written down
-//!     f-801-1a2b        links to files, by number
+//!     f-0-1a2b          links to files, by number
 //!     d-0.1-3           bytes that a process has saved
 //! ```
 
@@ -21,11 +22,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_128;
 
-const DIRECTORY_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+pub(crate) const DIRECTORY_MODE: u32 = 0o700;
+pub(crate) const FILE_MODE: u32 = 0o600;
 const PREFIX: &str = "since-";
 const COMPLETE: &str = "complete";
 const BEGUN: &str = "begun";
+const CUT_PREFIX: &str = "cut-";
 const PRESENT: &str = "present";
 /// Processes that were killed are waited for so long. Those of a host that cannot be reached may stay for ever.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -146,6 +148,12 @@ impl Directory {
         }
     }
 
+    /// Whether somebody was ever to write to it.
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        Disk::log_path(&self.0).exists()
+    }
+
     /// The length of the log when the time since this checkpoint began here; none where nobody was told of it.
     ///
     /// # Errors
@@ -155,6 +163,53 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             found => found.map(Some),
         }
+    }
+
+    /// Notes how long the log was at a checkpoint, by a host that has saved processes. All hosts find the same: nobody
+    /// changes anything then.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn note_cut(&self, number: u64, host: u32, cut: Cut) -> io::Result<()> {
+        cut.write(&self.noted_cut(number, host))
+    }
+
+    fn noted_cut(&self, number: u64, host: u32) -> PathBuf {
+        self.0.join(format!("{CUT_PREFIX}{number}-{host}"))
+    }
+
+    /// How long it was, as so many hosts have noted, or some of them. Each is asked for by its name: a list of what a
+    /// network's directory has may be older.
+    ///
+    /// # Errors
+    /// When nobody has, or what was noted is damaged.
+    pub fn cut_at(&self, number: u64, host_count: u32) -> io::Result<Cut> {
+        let mut least = Err(io::Error::new(io::ErrorKind::NotFound, "it is not noted how long the log of changes was"));
+        for host in 0..host_count {
+            match Cut::read(&self.noted_cut(number, host)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // All are the same. Were they not, more would be taken back by the least.
+                found => {
+                    let found = found?;
+                    least = Ok(least.map_or(found, |least: Cut| least.min(found)));
+                }
+            }
+        }
+        least
+    }
+
+    /// The cuts that were noted: of which checkpoint, and where.
+    fn noted(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let noted = |entry: fs::DirEntry| {
+            let name = entry.file_name();
+            let (number, _) = name.to_str()?.strip_prefix(CUT_PREFIX)?.split_once('-')?;
+            Some((number.parse().ok()?, entry.path()))
+        };
+        Ok(fs::read_dir(&self.0)?.flatten().filter_map(noted).collect())
+    }
+
+    fn forget_cuts(&self, is_old: impl Fn(u64) -> bool) -> io::Result<()> {
+        self.noted()?.into_iter().filter(|(number, _)| is_old(*number)).try_for_each(|(_, path)| fs::remove_file(path))
     }
 
     /// Says that a process is there, until it ends or all descriptors of the file are closed. Where the file system has
@@ -267,6 +322,7 @@ impl Directory {
         for period in later {
             fs::remove_dir_all(self.period(period))?;
         }
+        self.forget_cuts(|noted| noted > number)?;
         self.begin(number)?;
         Ok(Undone { count: records.len(), failures, is_incomplete, is_disturbed })
     }
@@ -280,7 +336,7 @@ impl Directory {
         for period in self.numbers()?.into_iter().filter(|period| *period < number) {
             fs::remove_dir_all(self.period(period))?;
         }
-        Ok(())
+        self.forget_cuts(|noted| noted < number)
     }
 
     /// Removes all of it. None that is there is no error.

@@ -3,11 +3,14 @@
 use crate::attributes;
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
 use crate::frame;
+use crate::mounts::Mounts;
 use crate::record::{About, Attribute, Data, FileKey, Record};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FallocateFlags, FcntlArg};
 use nix::sys::stat::UtimensatFlags;
 use nix::sys::time::TimeSpec;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom};
 use std::mem::ManuallyDrop;
@@ -59,6 +62,24 @@ pub struct Disk {
     /// The name of whoever writes there.
     author: String,
     means: Means,
+    /// By device number of this host: that of [`FileKey::device`].
+    devices: RefCell<HashMap<u64, u64>>,
+}
+
+/// The device number of the file system that has what is there, or in which a name that is not there would be made.
+///
+/// # Errors
+/// When that cannot be found out.
+pub fn device_of(subject: Subject<'_>) -> io::Result<Option<u64>> {
+    let parent = match subject {
+        Subject::Open(_) => None,
+        Subject::Named(path) => path.parent(),
+    };
+    let found = match (status_of(subject)?, parent) {
+        (None, Some(parent)) => status_of(Subject::Named(parent))?,
+        (found, _) => found,
+    };
+    Ok(found.map(|status| status.dev()))
 }
 
 fn descriptor_path(fd: i32) -> PathBuf {
@@ -79,12 +100,6 @@ fn status_of(subject: Subject<'_>) -> io::Result<Option<Metadata>> {
 
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn key_of(status: &Metadata) -> FileKey {
-    let birth = status.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
-    let birth = birth.map_or((0, 0), |birth| (birth.as_secs() as i64, birth.subsec_nanos().into()));
-    FileKey { device: status.dev(), inode: status.ino(), birth }
 }
 
 fn about_of(status: &Metadata) -> About {
@@ -122,7 +137,23 @@ fn changed() -> io::Error {
 
 impl Disk {
     pub(crate) fn new(directory: PathBuf, period: String, author: String, means: Means) -> Self {
-        Self { directory, period, author, means }
+        Self { directory, period, author, means, devices: RefCell::default() }
+    }
+
+    fn key_of(&self, status: &Metadata) -> FileKey {
+        let birth = status.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
+        let birth = birth.map_or((0, 0), |birth| (birth.as_secs() as i64, birth.subsec_nanos().into()));
+        FileKey { device: self.device(status.dev()), inode: status.ino(), birth }
+    }
+
+    /// The number of a file system on all hosts that have this log: the kernels of two hosts number one that they share
+    /// as they like.
+    fn device(&self, device: u64) -> u64 {
+        let mut devices = self.devices.borrow_mut();
+        *devices.entry(device).or_insert_with(|| match fs::metadata(&self.directory) {
+            Ok(own) if own.dev() == device => 0,
+            _ => Mounts::own().ok().and_then(|mounts| mounts.identity(device)).unwrap_or(device),
+        })
     }
 
     /// Whether saved bytes are as they were written.
@@ -187,7 +218,7 @@ impl Disk {
 
     /// Saves what there is of a range of a file.
     fn save_from(&self, file: &File, key: FileKey, offset: u64, length: u64) -> io::Result<Data> {
-        if key_of(&file.metadata()?) != key {
+        if self.key_of(&file.metadata()?) != key {
             return Err(changed());
         }
         let name = format!("{}/d-{}", self.period, self.author);
@@ -281,7 +312,7 @@ impl Files for Disk {
                 Kind::Other
             }
         };
-        Ok(Some(Seen { key: key_of(&status), kind, about: about_of(&status) }))
+        Ok(Some(Seen { key: self.key_of(&status), kind, about: about_of(&status) }))
     }
 
     fn name_of(&self, subject: Subject<'_>) -> Vec<u8> {
@@ -316,7 +347,7 @@ impl Files for Disk {
             Err(Errno::EXDEV | Errno::EPERM | Errno::EACCES | Errno::EMLINK | Errno::EOPNOTSUPP) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        let is_it = fs::symlink_metadata(&own).is_ok_and(|status| key_of(&status) == key);
+        let is_it = fs::symlink_metadata(&own).is_ok_and(|status| self.key_of(&status) == key);
         if is_it {
             fs::rename(&own, self.path(&name))?;
         }

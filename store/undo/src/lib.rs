@@ -23,6 +23,8 @@
 //! its inode's number is not given to another. Where there are no such links, as in another file system, it is found by
 //! its name and number, and what is removed is copied.
 //!
+//! Where hosts have logs of their own, they have one more for the file systems that they share: [`SharedLog`].
+//!
 //! This crate knows nothing of MPI. Who is asked to record, and when files are to be put back, is others' business.
 
 #![forbid(unsafe_code)]
@@ -33,8 +35,10 @@ mod disk;
 mod files;
 mod frame;
 mod known;
+mod mounts;
 mod record;
 mod recorder;
+mod shared;
 mod undo;
 
 #[cfg(test)]
@@ -43,8 +47,9 @@ mod model;
 mod tests;
 
 pub use directory::{Cut, Directory, Undone};
-pub use disk::{Disk, Means};
+pub use disk::{Disk, Means, device_of};
 pub use files::{Files, Kind, Seen, Subject};
 pub use known::BLOCK_BYTES;
 pub use record::{About, FileKey};
 pub use recorder::{Change, Recorder};
+pub use shared::{SharedLog, Sharing};

@@ -253,6 +253,7 @@ pub fn work(work: &Work) -> Result<()> {
             let all = store.generations()?;
             let meant: Vec<_> = all.into_iter().filter(|one| number.is_none_or(|number| one.0 == number)).collect();
             anyhow::ensure!(!meant.is_empty(), "{} has no such checkpoint", place_of(&store, remote.as_ref()));
+            let shared_log = manifests(&store, &meant).into_iter().find_map(|manifest| manifest.shared_log());
             for generation in meant.iter().copied() {
                 store.check_unneeded(generation)?;
                 if on_hosts.is_wanted {
@@ -263,6 +264,9 @@ pub fn work(work: &Work) -> Result<()> {
                     }
                 }
                 store.delete(generation)?;
+            }
+            if let Some(log) = shared_log.filter(|_| store.generations().is_ok_and(|left| left.is_empty())) {
+                file_undo::Directory::at(log).remove()?;
             }
             if let Some(remote) = remote {
                 let of_job = remote.of_job(&store);
@@ -367,6 +371,7 @@ fn verify(
     if let Some(wrong) = elsewhere.as_ref().filter(|wrong| !wrong.is_empty()) {
         bail!("{}", wrong.join("; "));
     }
+    undo::verify_shared(&kept.manifest)?;
     if let Some(link) = kept.manifest.chain.iter().find(|link| damaged.contains(link)) {
         bail!("it is built on checkpoint {link}, which is damaged");
     }

@@ -273,6 +273,7 @@ impl Daemon {
         let Some(job) = &self.job else { return };
         let host_number = self.post.host();
         let alive = self.children.iter().filter(|child| child.exit.is_none()).count() as u32;
+        let shared_log = self.shared_log();
         let child = &mut self.children[number];
         let place = CopyPlace {
             me: child.replica,
@@ -284,7 +285,7 @@ impl Daemon {
             is_restored,
             leads: is_restored && job.launch.view.leader(child.replica.rank) == Some(child.replica),
             undo: match (&job.launch.restore, is_restored) {
-                (Some(restore), true) => restore.undo(host_number),
+                (Some(restore), true) => restore.undo(host_number, shared_log),
                 _ => self.undo.clone(),
             },
         };

@@ -10,7 +10,7 @@ use line_store::Store;
 use redrt_types::ReplicaId;
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::FromDaemon;
-use redrt_wire::line::{Generation, LineOrder, LineStep, UndoPlace, cut_path, image_path, memory_path};
+use redrt_wire::line::{Generation, LineOrder, LineStep, SharedPlace, UndoPlace, cut_path, image_path, memory_path};
 use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,9 @@ impl Daemon {
     pub(super) fn take_part_in_line(&mut self, generation: Generation, order: LineOrder) {
         match order {
             LineOrder::Begin { sources, directory, own_beside, building, compression, sealed_key } => {
-                self.undo = Some(UndoPlace::beside(&directory, generation, own_beside.is_some()));
+                let place = UndoPlace::beside(&directory, generation, own_beside.is_some());
+                let shared = self.shared_log().filter(|_| place.is_of_host);
+                self.undo = Some(UndoPlace { shared, ..place });
                 self.sources.clone_from(&sources);
                 let key = sealed_key.map(|sealed| line_store::sealed::carried(&sealed, self.post.secret())).transpose();
                 self.begin_line(generation, (&sources, &directory), &move |pid, image, of_host| match &key {
@@ -111,6 +113,12 @@ impl Daemon {
             self.saver_turns.ended(number);
             self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) });
         }
+    }
+
+    /// The log that this host shares with others, if it sees that.
+    pub(super) fn shared_log(&self) -> Option<SharedPlace> {
+        let directory = self.job.as_ref()?.prepared.shared_log()?.to_owned();
+        Some(SharedPlace { directory, host: self.post.host() })
     }
 
     /// Removes what this host has of the job's lines, if it was told to.

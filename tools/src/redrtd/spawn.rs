@@ -17,6 +17,7 @@ use crate::undo;
 use anyhow::{Context, Result};
 use cloner::shared::SharedMemory;
 use control_network::link::Link;
+use file_undo::SharedLog;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -64,6 +65,8 @@ pub struct Prepared {
     /// Processors that this host's processes may use.
     places: BTreeMap<ReplicaId, Place>,
     gpus: Gpus,
+    /// The log of changed files that hosts share, if this one sees it.
+    shared_log: Option<PathBuf>,
     /// Who is started on this host, in order.
     own: Vec<ReplicaId>,
 }
@@ -107,6 +110,8 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         };
         notes.extend(told.wrong);
     }
+    let shared_log = launch.shared_log();
+    let shared_log = SharedLog::at(shared_log.clone()).join(host).unwrap_or_default().then_some(shared_log);
     // Where nothing has to be agreed it sees what the program changes in files.
     let preload = if replicated || launch.cloneable { find_library(PRELOAD) } else { None };
     if replicated && preload.is_none() {
@@ -132,6 +137,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         library_directory,
         preload,
         line_key,
+        shared_log,
         places: places_of(&Topology::of_this_host(), binding_of(launch), &launch.slots, own, thread_count(launch))
             .context("--rankfile")?,
         gpus,
@@ -171,6 +177,11 @@ fn told_thread_count(application: &Application) -> Option<usize> {
 }
 
 impl Prepared {
+    /// The log of changed files that hosts share, if this one sees it.
+    pub fn shared_log(&self) -> Option<&Path> {
+        self.shared_log.as_deref()
+    }
+
     /// The processors that a process of this host may use, as the kernel writes them.
     pub fn processors(&self, replica: ReplicaId) -> String {
         self.places.get(&replica).map_or_else(String::new, |place| list(&place.processors))

@@ -27,6 +27,7 @@ impl Shell<'_> {
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         self.abandon_newer_lines();
         let restore = self.restore()?;
+        self.make_shared_log();
         // An image has the processors of its process with it, and its host may be another, which has not what was said.
         let slots = if restore.is_none() { self.slots() } else { Vec::new() };
         let launch = Launch {

@@ -12,6 +12,7 @@ use crate::undo;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, RESUME_CODE, Report, STORE_TIME_MAX, StoreFailure, StoreNews, TakenLine};
+use file_undo::SharedLog;
 use job_root::{Input, Output, ShownTexts};
 use line_store::{Kept, Level, Manifest, Member, Store, objects, place};
 use redrt_types::{ReplicaId, View, VirtualRank};
@@ -97,6 +98,8 @@ pub struct Lines {
     uncommitted: Option<Box<Manifest>>,
     /// They go with the job.
     are_forgotten: bool,
+    /// The log of changed files that hosts share, where each has one of its own.
+    shared_log: Option<SharedLog>,
 }
 
 impl Lines {
@@ -129,6 +132,9 @@ impl Lines {
             // A host that was lost may be taken to have it for a while, by a server of files.
             lock = store.lock().or_else(|error| if is_elsewhere { Ok(None) } else { Err(error) })?;
         }
+        let directory = job.applications.first().map(|application| &application.directory);
+        let directory = directory.filter(|_| checkpoint.level.is_of_hosts());
+        let shared_log = directory.map(|directory| SharedLog::at(redrt_wire::line::shared_log(directory, job_number)));
         let (of_thread, chain_length) = ((store.clone(), remote.clone()), checkpoint.chain_length);
         let mut life = checkpoint.life;
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
@@ -155,6 +161,7 @@ impl Lines {
             basis: None,
             uncommitted: None,
             are_forgotten: false,
+            shared_log,
         }))
     }
 
@@ -205,6 +212,7 @@ fn forget_old_changes(store: &Store) {
     let oldest = store.generations().ok().and_then(|all| all.last().copied());
     if let Some(kept) = oldest.and_then(|oldest| store.open(oldest).ok()) {
         undo::forget_before(&kept.directory, kept.manifest.generation, None);
+        undo::forget_shared_before(&kept.manifest);
     }
 }
 
@@ -302,7 +310,12 @@ impl Shell<'_> {
 
     /// Nobody writes to lines any more but the thread that works with the store.
     pub(super) fn remove_forgotten_lines(&mut self) {
-        let Some(lines) = self.lines.as_ref().filter(|lines| lines.are_forgotten) else { return };
+        let Some(lines) = self.lines.as_ref() else { return };
+        if let Some(log) = lines.shared_log.as_ref().filter(|_| lines.are_forgotten || lines.newest.is_none()) {
+            // There is nothing to go back to. What stays takes room, and has the number of this job.
+            let _ = log.directory().remove();
+        }
+        let Some(lines) = Some(lines).filter(|lines| lines.are_forgotten) else { return };
         lines.worker.close();
         if lines.worker.wait_for_end(STORE_TIME_MAX)
             && let Err(error) = lines.store.remove_all()
@@ -505,6 +518,7 @@ impl Shell<'_> {
             image_bytes: bytes,
             chain: chain.copied().collect(),
             level,
+            has_shared_log: self.shared_log().is_some_and(|log| log.has_host(host_count as u32)),
             copies,
             objects: Vec::new(),
         }
@@ -679,18 +693,40 @@ impl Shell<'_> {
         let images = replicas.zip(seats).map(image).collect();
         let places = homes::places(manifest, self.fleet.plan(), of_all.parent().unwrap_or(of_all), of_all);
         if has_logs_of_hosts {
-            for name in homes::gone(manifest, self.fleet.plan()) {
-                self.console.warning(&format!(
-                    "what processes on {name} changed in files since checkpoint {generation} is not taken back"
-                ));
+            let shared = manifest.shared_log().map(SharedLog::at);
+            for (host, name) in homes::gone(manifest, self.fleet.plan()) {
+                // What was on its own disks is gone with it, or is changed no more.
+                if !shared.as_ref().is_some_and(|log| log.has_all_of(host)) {
+                    self.console.warning(&format!(
+                        "what processes on {name} changed in files since checkpoint {generation} is not taken back: it \
+                         does not see the directory of the job's log of changed files, that in which the program is \
+                         started, or redrun's host does not see its files"
+                    ));
+                }
+            }
+            if let Some(log) = shared {
+                self.tell_of_files(&undo::put_back_shared(&log, manifest)?);
             }
         } else {
-            let told = undo::put_back(of_all, generation, None)?;
-            told.done.iter().for_each(|line| self.console.plain(line));
-            told.wrong.iter().for_each(|line| self.console.warning(line));
+            self.tell_of_files(&undo::put_back(of_all, generation, None)?);
         }
         let (objects, sealed_key) = (self.objects()?, self.sealed_key()?);
         Ok(Some(Restore { generation, places, has_logs_of_hosts, memories, objects, sealed_key, images }))
+    }
+
+    fn tell_of_files(&self, told: &undo::Told) {
+        told.done.iter().for_each(|line| self.console.plain(line));
+        told.wrong.iter().for_each(|line| self.console.warning(line));
+    }
+
+    /// The log of changed files that hosts share, where each has one of its own.
+    fn shared_log(&self) -> Option<SharedLog> {
+        self.lines.as_ref().and_then(|lines| lines.shared_log.clone())
+    }
+
+    /// Makes it. If that fails it is told when it is needed.
+    pub(super) fn make_shared_log(&self) {
+        let _ = self.shared_log().map(|log| log.make(self.fleet.plan().hosts.len() == 1));
     }
 
     /// How the object store is reached, where there is one, as daemons are sent it.

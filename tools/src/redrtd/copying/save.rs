@@ -8,6 +8,7 @@ use cloner::image::digests::{Base, Contents};
 use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
 use cloner::source::{self, Chain, Event, Options, Sink};
+use file_undo::Cut;
 use line_store::names;
 use redrt_wire::line::{Building, Compression, Generation, Step, UndoPlace, pages_path};
 use redrt_wire::secret::Secret;
@@ -73,7 +74,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
             Event::Small => daemon.say(&Reply::Ready).and_then(|()| daemon.wait_for(Word::Round)),
             Event::Copied => {
                 copied = memory.as_ref().map(|(_, _, fd)| SharedMemory::copy(fd));
-                length = undo.as_ref().map(|undo| undo.log.cut());
+                length = undo.as_ref().map(Undo::lengths);
                 daemon.say(&Reply::Copied).and_then(|()| daemon.wait_for(Word::Release))
             }
             event => tell(&event, daemon),
@@ -89,9 +90,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         written.with_context(|| format!("Failed to write {}", path.display()))?;
     }
     if let (Some(undo), Some(length)) = (&undo, length) {
-        length
-            .and_then(|length| length.write(undo.cut))
-            .with_context(|| format!("Failed to write {}", undo.cut.display()))?;
+        undo.note(length.context("Failed to look how long the log of changed files is")?)?;
     }
     // The image was flushed with its last frame.
     image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
@@ -114,20 +113,43 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
 /// The log of changed files: it is begun before processes hear of it.
 struct Undo<'a> {
     log: file_undo::Directory,
+    /// That of all hosts, and the number of this one.
+    shared: Option<(file_undo::Directory, u32)>,
+    since: Generation,
+    /// The file for the length of the first.
     cut: &'a Path,
 }
 
 impl<'a> Undo<'a> {
     fn begin(place: &UndoPlace, cut: &'a Path) -> Result<Self> {
-        let log = file_undo::Directory::at(place.directory.clone());
-        log.begin(place.since.0).with_context(|| format!("Failed to make {}", place.directory.display()))?;
-        Ok(Self { log, cut })
+        let begin = |directory: &Path| {
+            let log = file_undo::Directory::at(directory.to_owned());
+            log.begin(place.since.0).with_context(|| format!("Failed to make {}", directory.display()))?;
+            anyhow::Ok(log)
+        };
+        let shared = place.shared.as_ref().map(|shared| anyhow::Ok((begin(&shared.directory)?, shared.host)));
+        Ok(Self { log: begin(&place.directory)?, shared: shared.transpose()?, since: place.since, cut })
+    }
+
+    /// How long the logs are now: that of this host, and that which it shares.
+    fn lengths(&self) -> io::Result<(Cut, Option<Cut>)> {
+        Ok((self.log.cut()?, self.shared.as_ref().map(|(log, _)| log.cut()).transpose()?))
+    }
+
+    /// Writes down how long they were.
+    fn note(&self, (own, shared): (Cut, Option<Cut>)) -> Result<()> {
+        own.write(self.cut).with_context(|| format!("Failed to write {}", self.cut.display()))?;
+        if let (Some((log, host)), Some(cut)) = (&self.shared, shared) {
+            let written = log.note_cut(self.since.0, *host, cut);
+            written.with_context(|| format!("Failed to write to {}", log.path().display()))?;
+        }
+        Ok(())
     }
 
     /// Nobody goes back further than to the oldest line that this host keeps.
     fn forget_before(&self, oldest: Generation) {
         let cut = names::of_line(self.cut, oldest);
-        let _ = file_undo::Cut::read(&cut).and_then(|cut| self.log.forget_before(oldest.0, cut));
+        let _ = Cut::read(&cut).and_then(|cut| self.log.forget_before(oldest.0, cut));
     }
 }
 
