@@ -47,8 +47,7 @@ fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
 }
 
 #[test]
-#[ignore = "scripts/test.sh --all: one in forty fails: a checkpoint that is asked for as soon as the job is back is not \
-            taken, since a process has ended"]
+#[ignore = "scripts/test.sh --all: a table of the daemon's turns shows what comes first"]
 fn a_job_that_has_just_gone_back_is_saved_at_once() {
     goes_on_without_hosts(|_, _| ());
 }

@@ -168,6 +168,7 @@ impl Daemon {
                             self.tell(&FromDaemon::Clone { id, step: CloneStep::Running { pid } });
                         }
                     }
+                    self.saver_may_begin(number);
                 }
                 (Reply::Listening(address), Some(Copy { id, .. })) => {
                     self.tell(&FromDaemon::Clone { id, step: CloneStep::Listening(address) });

@@ -22,7 +22,7 @@ pub struct Saver {
 }
 
 /// The task of saving a process to a file.
-type TaskOf = dyn Fn(i32, PathBuf, OfHost) -> Result<Task, NoImage>;
+type TaskOf = dyn Fn(PathBuf, OfHost) -> Result<Task, NoImage>;
 
 /// What one helper of a host does besides.
 #[derive(Default)]
@@ -42,10 +42,12 @@ impl Daemon {
                 self.undo = Some(UndoPlace { shared, ..place });
                 self.sources.clone_from(&sources);
                 let key = sealed_key.map(|sealed| line_store::sealed::carried(&sealed, self.post.secret())).transpose();
-                self.begin_line(generation, (&sources, &directory), &move |pid, image, of_host| match &key {
+                self.begin_line(generation, (&sources, &directory), &move |image, of_host| match &key {
                     Ok(key) => {
                         let (own_beside, key) = (own_beside.clone(), key.clone());
                         let OfHost { memory, undo } = of_host;
+                        // It is known when the helper is started.
+                        let pid = 0;
                         Ok(Task::Save { pid, image, memory, undo, own_beside, building, compression, key })
                     }
                     Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
@@ -92,22 +94,24 @@ impl Daemon {
         let mut of_host = OfHost { memory, undo };
         for replica in sources.iter().copied() {
             let Some(number) = self.number_of.get(&replica).copied() else { continue };
-            let pid = self.children[number].program.map_or(0, nix::unistd::Pid::as_raw);
-            match task(pid, image_path(directory, replica.rank), std::mem::take(&mut of_host)) {
+            match task(image_path(directory, replica.rank), std::mem::take(&mut of_host)) {
                 Ok(task) => self.begin_saver(number, generation, task),
                 Err(why) => self.tell(&FromDaemon::Line { generation, replica, step: LineStep::Failed(why) }),
             }
         }
     }
 
-    /// Starts the helper of a process, or lets it wait until the one before has ended.
+    /// Starts the helper of a process, or lets it wait until the one before has ended, or the process is known.
     fn begin_saver(&mut self, number: usize, generation: Generation, task: Task) {
-        let Some(task) = self.saver_turns.begin(number, generation, task) else { return };
         let child = &self.children[number];
-        let replica = child.replica;
-        let started = match child.exit {
-            Some(_) => Err(NoImage::SourceEnded(replica)),
-            None => self.start_saver(number, &task),
+        let (replica, program, has_ended) = (child.replica, child.program, child.exit.is_some());
+        if program.is_none() && !has_ended {
+            return self.saver_turns.begin_later(number, generation, task);
+        }
+        let Some(task) = self.saver_turns.begin(number, generation, task) else { return };
+        let started = match program.filter(|_| !has_ended) {
+            None => Err(NoImage::SourceEnded(replica)),
+            Some(program) => self.start_saver(number, task, program.as_raw()),
         };
         if let Err(why) = started {
             self.saver_turns.ended(number);
@@ -134,8 +138,18 @@ impl Daemon {
         self.job.as_ref().is_some_and(|job| job.shared_memory.is_some() && !job.launch.world.is_replicated())
     }
 
-    fn start_saver(&mut self, number: usize, task: &Task) -> Result<(), NoImage> {
-        let (helper, link) = self.job()?.prepared.send(task).map_err(no_helper)?;
+    /// It is known which process a child is: a line may wait for that.
+    pub(super) fn saver_may_begin(&mut self, number: usize) {
+        if let Some((generation, task)) = self.saver_turns.ended(number).next {
+            self.begin_saver(number, generation, task);
+        }
+    }
+
+    fn start_saver(&mut self, number: usize, mut task: Task, program: i32) -> Result<(), NoImage> {
+        if let Task::Save { pid, .. } = &mut task {
+            *pid = program;
+        }
+        let (helper, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
         self.watch_helper(Kind::Saver, number, &link).map_err(|error| no_helper(error.into()))?;
         self.savers.insert(number, Saver { helper, link });
         Ok(())

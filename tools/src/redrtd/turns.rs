@@ -1,5 +1,6 @@
 //! Which line each process is being saved for. An agent serves one helper after the other, so a line waits until the
-//! helper of the one before has ended: it may have been killed, or have said its last word, and live yet.
+//! helper of the one before has ended: it may have been killed, or have said its last word, and live yet. A process
+//! that has just been loaded may take part in a line before its loader has said which process it is: the line waits.
 //!
 //! ```text
 //!  (nobody) ──begin──▶ Awaited ──done, abandoned──▶ Done ──ended──▶ (nobody), or the line that has come meanwhile
@@ -55,6 +56,12 @@ impl<T> Turns<T> {
                 Some(task)
             }
         }
+    }
+
+    /// The same of a process that is not known yet: it is the turn of the line when that has ended ([`Self::ended`]).
+    pub fn begin_later(&mut self, number: usize, generation: Generation, task: T) {
+        let turn = self.0.entry(number).or_insert(Turn { generation, is_done: true, next: None });
+        turn.next = Some((generation, task));
     }
 
     /// The helper has said its last word.
@@ -114,6 +121,18 @@ mod tests {
         assert_eq!(turns.begin(4, Generation(2), ()), None);
         assert!(turns.abandon(Generation(1)).is_empty());
         assert_eq!(turns.ended(4), Ended { awaited: None, next: Some((Generation(2), ())) });
+    }
+
+    #[test]
+    fn a_line_waits_for_a_process_that_is_not_known_yet() {
+        let mut turns = Turns::new();
+        assert_eq!(turns.ended(0), Ended { awaited: None, next: None }, "known before it is to be saved");
+        turns.begin_later(0, Generation(1), "first");
+        assert_eq!((turns.awaited(0), turns.at_work(Generation(1)).count()), (None, 0));
+        assert!(turns.abandon(Generation(1)).is_empty());
+        turns.begin_later(0, Generation(2), "second");
+        assert_eq!(turns.ended(0), Ended { awaited: None, next: Some((Generation(2), "second")) });
+        assert_eq!(turns.begin(0, Generation(2), "second"), Some("second"));
     }
 
     proptest! {
