@@ -23,9 +23,13 @@ fn on(lab: &Lab, host: &str, directory: &str, program: &str) -> Command {
     command
 }
 
-fn redctl(lab: &Lab, host: &str, directory: &str, word: &str) -> String {
-    let (_, shown, said) = end_of(on(lab, host, directory, "redctl").arg(word));
-    shown + &said
+/// What is said of one job: others may run on this machine.
+fn redctl(lab: &Lab, host: &str, directory: &str, job: &str, word: &str) -> String {
+    let (_, shown, said) = end_of(on(lab, host, directory, "redctl").args(["--job", job, word]));
+    match word {
+        "list" => shown.lines().filter(|line| line.contains(job)).fold(String::new(), |rows, row| rows + row + "\n"),
+        _ => shown + &said,
+    }
 }
 
 fn attach(lab: &Lab, host: &str, directory: &str, job: &str) -> (Option<i32>, String) {
@@ -45,7 +49,9 @@ fn users_are_told_on_each_host_where_the_root_is() {
         let where_to_attach = if host == root { "detachable\n".into() } else { format!("detachable on {root}\n") };
         // A daemon has heard of another root before it writes that down.
         for (word, answer) in [("status", format!("root on {root}")), ("list", where_to_attach)] {
-            job.wait_until(&format!("{answer:?} on {host}"), |_| redctl(&lab, host, directory, word).contains(&answer));
+            job.wait_until(&format!("{answer:?} on {host}"), |_| {
+                redctl(&lab, host, directory, number, word).contains(&answer)
+            });
         }
         if host != root {
             let (code, said) = attach(&lab, host, directory, number);
