@@ -233,7 +233,8 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let CopyPlace { me, incarnation, host, host_number, core_sharers, listen, is_restored, leads, undo } = place;
+    let CopyPlace { me, incarnation, host, host_number, core_sharers, listen, link_secret, is_restored, leads, undo } =
+        place;
     let welcome = Welcome {
         me,
         incarnation,
@@ -241,6 +242,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         host_number,
         core_sharers,
         listen,
+        link_secret,
         faults: Vec::new(),
         ..before.welcome.clone()
     };

@@ -264,6 +264,9 @@ pub struct CopyPlace {
     pub core_sharers: u32,
     /// Address on which data connections are to be accepted (port 0).
     pub listen: SocketAddr,
+    /// What proves to others of the job that it is one of them. A job that goes on from a line has another than its
+    /// processes had when they were saved: of two that go on from one line each has its own.
+    pub link_secret: Secret,
     /// Whether it goes on as the process that its image is of, with the whole job: `me` is who it was.
     pub is_restored: bool,
     /// It will be the leader of its rank then, and has to have its locks of files before others go on.

@@ -178,6 +178,7 @@ fn place() -> CopyPlace {
         host_number: 2,
         core_sharers: 3,
         listen: ([127, 0, 0, 1], 0).into(),
+        link_secret: Secret::new([6; 32]),
         is_restored: true,
         leads: true,
         undo: Some(UndoPlace::beside("/store/line-7".as_ref(), Generation(7), true)),

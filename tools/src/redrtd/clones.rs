@@ -283,6 +283,7 @@ impl Daemon {
             host_number,
             core_sharers: alive.max(job.launch.replicas_on(host_number).count() as u32),
             listen: SocketAddr::from((self.post.address(), 0)),
+            link_secret: self.post.secret().of_links(),
             is_restored,
             leads: is_restored && job.launch.view.leader(child.replica.rank) == Some(child.replica),
             undo: match (&job.launch.restore, is_restored) {
