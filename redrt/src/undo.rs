@@ -13,6 +13,10 @@
 //!
 //! Where each host has a log of its own, there is one more for file systems that other hosts see too ([`SharedLog`]):
 //! what is changed there is still there when this host is lost.
+//!
+//! What children of the program change is written down as well (`children.rs`).
+
+pub mod children;
 
 use crate::runtime::{job, workers};
 use file_undo::{Change, Directory, Disk, Files, Means, Recorder, SharedLog, Sharing, Subject};
@@ -26,7 +30,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 process_local! {
     /// Whether there is a line to go back to.
@@ -131,7 +135,7 @@ pub fn is_inside() -> bool {
 
 /// No image is taken until this is dropped.
 pub fn inside() -> Passage {
-    if is_inside() { Passage(None) } else { Passage::new() }
+    if is_inside() || children::is_child() { Passage(None) } else { Passage::new() }
 }
 
 /// Writes down what has to be before a change, which is made before the passage is dropped. One that is made within
@@ -191,8 +195,9 @@ fn give_up(state: &State, error: &io::Error) {
         let since = state.place.since;
         state.logs().for_each(|log| log.directory.note_incomplete(since.0));
         let me = job().map(|job| job.welcome.me.to_string()).unwrap_or_default();
+        let who = if children::is_child() { "a child of the program" } else { &me };
         redrt_process::say(format_args!(
-            "redrt: {me}: what it changes in files cannot be written down in {}: {error}; a job that goes back to \
+            "redrt: {who}: what it changes in files cannot be written down in {}: {error}; a job that goes back to \
              checkpoint {} finds them changed",
             state.own.directory.path().display(),
             since
@@ -247,10 +252,20 @@ fn lend(fd: RawFd) -> Option<ManuallyDrop<File>> {
         .then(|| ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }))
 }
 
+/// A name that no other process writes under.
+fn author() -> String {
+    if children::is_child() {
+        // Children of several ranks have the same numbers in their namespaces.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        return format!("child-{}-{}", std::process::id(), now.as_nanos());
+    }
+    let me = job().map(|job| format!("{}-{}", job.welcome.me, job.welcome.incarnation.0)).unwrap_or_default();
+    format!("{me}-{}", descriptors::epoch())
+}
+
 impl Log {
     fn new(directory: Directory, since: u64, recorder: Recorder) -> Self {
-        let me = job().map(|job| format!("{}-{}", job.welcome.me, job.welcome.incarnation.0)).unwrap_or_default();
-        let disk = directory.disk(since, &format!("{me}-{}", descriptors::epoch()), MEANS);
+        let disk = directory.disk(since, &author(), MEANS);
         let _presence = Presence::new(&directory).ok();
         Self { directory, disk, recorder, _presence }
     }
@@ -259,6 +274,9 @@ impl Log {
 impl State {
     /// In the logs that this place has, with what was written down already, by the own log and that of all hosts.
     fn new(place: UndoPlace, (own, shared): (Recorder, Recorder)) -> Self {
+        if let Some(job) = job().filter(|_| !children::is_child()) {
+            children::tell(job.welcome.job, &author(), &place);
+        }
         let since = place.since.0;
         let own = Log::new(Directory::at(place.directory.clone()), since, own);
         let shared = place.shared.as_ref().map(|place| {

@@ -3,7 +3,7 @@
 use crate::checkpoints::{LIMIT, checkpoint, resume, saved, store};
 use crate::saving::of_job;
 use redrt_tests::changing::{Undisturbed, goes_on};
-use redrt_tests::{Disk, Running};
+use redrt_tests::{Disk, Job, Running, compile_case};
 
 fn kill_rank_1(job: &Running) {
     let running = job.replicas();
@@ -109,6 +109,35 @@ fn files_are_as_they_were_when_checkpoints_are_in_another_file_system() {
     kill_rank_1(&job);
     let ended = job.wait().ended_well().said("changes were taken back");
     undisturbed.check(&ended, directory.path(), "r = 1");
+}
+
+/// What the shell of a child appends and what its filters write, files that it makes and renames, what a forked process
+/// writes: all of it comes once.
+#[test]
+fn what_children_have_changed_in_files_is_taken_back() {
+    const STEPS: usize = 10;
+    let (store, directory) = (store(), store());
+    let path = |name: &str| directory.path().join(name);
+    let program = compile_case("children");
+    let arguments = [directory.path().display().to_string(), STEPS.to_string()];
+    let job = Job::new(2, &program).arguments(&arguments.each_ref().map(String::as_str)).limit(LIMIT);
+    let job = saved(job, "asked", &store).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    checkpoint(&job);
+    std::fs::write(path("run"), "").expect("the directory is there");
+    let text = |name: &str| std::fs::read_to_string(path(name)).unwrap_or_default();
+    job.wait_until("some steps", |_| text("forked.1").lines().count() > 3);
+    kill_rank_1(&job);
+    let ended = job.wait().ended_well().said("changes were taken back");
+    assert_eq!(ended.number("returns"), 1, "{ended}");
+    let numbers = |times: usize| (0..STEPS).flat_map(|step| vec![format!("{step}\n"); times]).collect::<String>();
+    for rank in 0..2 {
+        let of = |name: &str| text(&format!("{name}.{rank}"));
+        assert_eq!((of("shell"), of("filter"), of("forked")), (numbers(1), numbers(2), numbers(1)), "{ended}");
+        assert_eq!((of("new"), of("moved")), (String::new(), format!("{}\n", STEPS - 1)), "{ended}");
+        let made = |step: &usize| path(&format!("made.{rank}.{step}")).exists();
+        assert_eq!((0..STEPS).filter(made).collect::<Vec<_>>(), [STEPS - 1], "{ended}");
+    }
 }
 
 #[test]

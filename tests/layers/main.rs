@@ -411,6 +411,7 @@ const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("store/src/store.rs", 5, "names of jobs, lines and their files: redrt's own"),
     ("store/undo/src/directory.rs", 2, "names of logs, and of lengths of logs: redrt's own"),
     ("store/undo/src/model.rs", 1, "of tests alone"),
+    ("store/undo/src/shared.rs", 1, "numbers of hosts"),
     ("tools/src/cli/arguments.rs", 2, "whether a word is an option; the word itself stays as it is"),
     ("tools/src/cli/checkpoint.rs", 3, "numbers of jobs; a program that is named in an error"),
     ("tools/src/cli/hosts.rs", 1, "whether a value begins with rankfile:file=; another is taken as it is"),

@@ -4,6 +4,7 @@
 use crate::installation::{FACADES, LOADER};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE};
 use redrt_wire::daemon::Abi;
+use redrt_wire::line::CHILDREN_VARIABLE;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,9 +17,10 @@ use std::process::Command;
 pub const PRELOAD: &str = "libredrt_preload.so";
 
 /// Variables that say which rank a process is.
-const OF_RANK: [&str; 16] = [
+const OF_RANK: [&str; 17] = [
     CONTROL_FD_VARIABLE,
     CLONER_FD_VARIABLE,
+    CHILDREN_VARIABLE,
     "REDRT_RANK",
     "REDRT_SIZE",
     "REDRT_SEED",

@@ -80,6 +80,7 @@ static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *co
             // other, before the program.
             unsafe { vdso::hide(environment) };
         }
+        files::begin();
         threads::adopt_main();
         forks::watch();
     }

@@ -21,6 +21,8 @@ static START_MONOTONIC_NS: AtomicI64 = AtomicI64::new(0);
 static HOST: AtomicPtr<libc::c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// The real id of the process that was set up, as opposed to its forked children.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
+/// That of the process whose calls about files are answered.
+static ANSWERED: AtomicI32 = AtomicI32::new(0);
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
@@ -75,14 +77,20 @@ pub fn job() -> Option<JobFacts> {
     Some(JobFacts)
 }
 
-/// Whether the caller is the application, in the process that was started; also in one whose clocks are left alone.
+/// Whether the caller is the application, in a process whose calls about files are answered; also in one whose clocks
+/// are left alone.
 pub fn is_program() -> bool {
-    !INTERNAL.get() && !IN_HOOK.get() && PROCESS.load(Ordering::Relaxed) == real::process_id()
+    !is_inside() && ANSWERED.load(Ordering::Relaxed) == real::process_id()
 }
 
-/// This is the process that was started, if that is not known yet.
+/// Whether the caller is the library, or called by it.
+pub fn is_inside() -> bool {
+    INTERNAL.get() || IN_HOOK.get()
+}
+
+/// Calls of this process about files are answered.
 pub fn know_process() {
-    let _ = PROCESS.compare_exchange(0, real::process_id(), Ordering::Relaxed, Ordering::Relaxed);
+    ANSWERED.store(real::process_id(), Ordering::Relaxed);
 }
 
 /// Whether this process belongs to a job. The first call finds out.
@@ -124,7 +132,7 @@ fn read_environment() -> bool {
 }
 
 /// The value of an environment variable. Not `getenv`, which the application may interpose.
-fn variable(name: &CStr) -> Option<&'static CStr> {
+pub fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: environ is a null-terminated array or null; it is read before the application can change it.
     let mut entry = unsafe { environ };
     while !entry.is_null() {

@@ -44,8 +44,9 @@ use crate::runtime::{self, preload, threads};
 use redrt_engine as engine;
 use redrt_engine::tasks;
 use redrt_wire::control::{CLONER_FD_VARIABLE, Files};
-use std::ffi::{CStr, c_char, c_int};
-use std::path::PathBuf;
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -106,6 +107,24 @@ pub fn begin() {
              replica (see docs/files.md)",
         );
     }
+}
+
+/// This process is a child of one that belongs to the job: from now on what it changes in files is written down, where
+/// the file of this name says. Whether it is. The preloaded library calls it, and no program: its name is not that of a
+/// call.
+///
+/// # Safety
+/// `path` is a zero-terminated string.
+#[unsafe(export_name = "redrt_record_child")]
+unsafe extern "C" fn record_child(path: *const c_char) -> bool {
+    // SAFETY: - the caller has promised a string.
+    let path = unsafe { CStr::from_ptr(path) };
+    let is_recorded = crate::undo::children::begin(Path::new(OsStr::from_bytes(path.to_bytes())));
+    if is_recorded {
+        PHASE.store(ALONE, Ordering::Release);
+        preload::install_files(Some(answer), true);
+    }
+    is_recorded
 }
 
 /// Nothing can be agreed any more: what streams still hold is written, and one replica is chosen to go on. Called in

@@ -257,6 +257,15 @@ pub fn shared_log(directory: &Path, job: u64) -> PathBuf {
     directory.join(format!(".redrt-undo-{job:016x}"))
 }
 
+/// The variable by which children of a process know the file in which it says where changes are written down.
+pub const CHILDREN_VARIABLE: &str = "REDRT_UNDO";
+
+/// That file of a user, on each host of a job. Its name is all that a process has of it which goes on on another host.
+#[must_use]
+pub fn told_to_children(job: u64, user: u32) -> PathBuf {
+    format!("/tmp/redrt-undo-{user}-{job:016x}").into()
+}
+
 /// From which line processes are started, in place of the program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restore {

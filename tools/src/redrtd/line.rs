@@ -10,7 +10,9 @@ use line_store::Store;
 use redrt_types::ReplicaId;
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::FromDaemon;
-use redrt_wire::line::{Generation, LineOrder, LineStep, SharedPlace, UndoPlace, cut_path, image_path, memory_path};
+use redrt_wire::line::{
+    Generation, LineOrder, LineStep, SharedPlace, UndoPlace, cut_path, image_path, memory_path, told_to_children,
+};
 use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -127,6 +129,9 @@ impl Daemon {
 
     /// Removes what this host has of the job's lines, if it was told to.
     pub(super) fn forget_lines(&self) {
+        if let Some(job) = &self.job {
+            let _ = std::fs::remove_file(told_to_children(job.launch.job, nix::unistd::geteuid().as_raw()));
+        }
         if let (Some(directory), Some(job)) = (&self.forgotten, &self.job) {
             // What stays can be removed by redctl.
             let _ = Store::of_job(directory, job.launch.job).remove_all();

@@ -28,6 +28,7 @@ use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
 use redrt_wire::daemon::{Abi, Application, BindTo, Binding, Launch};
+use redrt_wire::line::{CHILDREN_VARIABLE, told_to_children};
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -324,6 +325,7 @@ impl Prepared {
         set(CONTROL_FD_VARIABLE, CONTROL_FD.to_string());
         if launch.cloneable {
             set(CLONER_FD_VARIABLE, CLONER_FD.to_string());
+            set(CHILDREN_VARIABLE, told_to_children(launch.job, nix::unistd::geteuid().as_raw()).display().to_string());
         }
         set("REDRT_RANK", rank.clone());
         set("REDRT_SIZE", size.clone());

@@ -5,11 +5,13 @@
 //!      └── fprintf ──▶ the C library's streams ── their functions for reading and writing (streams.rs) ──▶ here
 //! ```
 //! A call is asked about when it is the program's own: not in a hook, in the library's threads, or in a child of the
-//! process, also one that still shares its memory (`vfork`). What the library does not answer goes to the C library as
-//! it came. `docs/files.md` lists the calls.
+//! process, also one that still shares its memory (`vfork`). Other children ask on their own, when what they change is
+//! to be recorded (children.rs). What the library does not answer goes to the C library as it came. `docs/files.md`
+//! lists the calls.
 
 mod attributes;
 pub mod call;
+mod children;
 mod descriptors;
 mod directories;
 mod paths;
@@ -47,14 +49,23 @@ pub unsafe extern "C" fn redrt_preload_install_files(answer: Option<Answer>, onl
     has_streams
 }
 
-/// In a forked child nobody answers.
+/// Its first instruction, as far as files go.
+pub fn begin() {
+    children::begin();
+}
+
+/// In a forked child nobody answers, until it changes a file.
 pub fn leave_alone() {
     ANSWER.store(std::ptr::null_mut(), Ordering::Release);
+    children::begin();
 }
 
 /// Has the call answered; `None` when it is the C library's.
 fn ask(call: &mut Call) -> Option<i64> {
-    let answer = ANSWER.load(Ordering::Acquire);
+    let mut answer = ANSWER.load(Ordering::Acquire);
+    if answer.is_null() && children::has_loaded(call) {
+        answer = ANSWER.load(Ordering::Acquire);
+    }
     if answer.is_null() || !state::is_program() {
         return None;
     }
