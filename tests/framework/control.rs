@@ -78,7 +78,7 @@ impl Running {
         let redctl = prefix().join("bin/redctl").display().to_string();
         let mut line = self.place.iter().cloned().chain([redctl, "--job".into(), job.to_owned()]);
         let mut command = Command::new(line.next().expect("redctl, at least"));
-        command.args(line).args(words).stdin(Stdio::null());
+        command.args(line).args(words).envs(self.records.iter().cloned()).stdin(Stdio::null());
         let output = command.output().expect("redctl can be run");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }

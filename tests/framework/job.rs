@@ -1,5 +1,6 @@
 //! One job: what to run, and what became of it.
 
+use crate::council::OWN;
 use crate::lab::{self, Lab};
 use crate::marked::{MARK, kill_marked, marked};
 use crate::memory::MemoryGroup;
@@ -106,6 +107,12 @@ impl Job {
         let words = [command.get_program()].into_iter().chain(command.get_args());
         self.place = words.map(|word| word.to_string_lossy().into_owned()).collect();
         self
+    }
+
+    /// Written down in this directory, where `redctl` looks for it: another job of the same number may run on this host.
+    #[must_use]
+    pub fn written_down_in(self, directory: &Path) -> Self {
+        self.environment(OWN.0, &directory.display().to_string())
     }
 
     /// Started in this control group.
@@ -252,6 +259,7 @@ impl Job {
         Running {
             command: self.command(),
             place: self.place,
+            records: self.environment.into_iter().find(|(name, _)| name == OWN.0),
             limit: self.limit,
             mark,
             files,
@@ -282,6 +290,8 @@ pub struct Running {
     command: String,
     /// The command that runs another where redrun is.
     pub(crate) place: Vec<String>,
+    /// The variable that says where jobs are written down, if the job was given its own.
+    pub(crate) records: Option<(String, String)>,
     limit: Duration,
     mark: String,
     files: TempDir,
