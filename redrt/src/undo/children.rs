@@ -32,9 +32,11 @@ pub fn tell(job: u64, author: &str, place: &UndoPlace) {
     let path = told_to_children(job, user());
     let mut new = path.clone().into_os_string();
     new.push(format!(".{author}"));
+    // One that was begun and not renamed is this process's own, or nobody's that is trusted.
+    let _ = fs::remove_file(&new);
     let write = || {
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        options.write(true).create_new(true).mode(0o600);
         options.open(&new)?.write_all(&encode_body(place))?;
         fs::rename(&new, &path)
     };

@@ -174,7 +174,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 8", "\"version\": 7", "it has version 7, this program 8"),
+        ("\"version\": 9", "\"version\": 8", "it has version 8, this program 9"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {

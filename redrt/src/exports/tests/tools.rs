@@ -61,7 +61,7 @@ fn enumerations_name_values() {
     call(|| unsafe_call!(MPI_T_enum_get_info(names, &mut count, text, int)));
     let (mut value, mut name, mut length) = (-1, [0; 8], 8);
     call(|| unsafe_call!(MPI_T_enum_get_item(names, 1, &mut value, name.as_mut_ptr(), &mut length)));
-    assert_eq!((count, value, length, &name[..4]), (2, 1, 4, &b"all\0".map(|byte| byte as c_char)[..]));
+    assert_eq!((count, value, length, &name[..4]), (3, 1, 4, &b"all\0".map(|byte| byte as c_char)[..]));
     let mut cvar = MPI_T_CVAR_HANDLE_NULL;
     call(|| unsafe_call!(MPI_T_cvar_handle_alloc(index, null_mut(), &mut cvar, &mut count)));
     call(|| unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())));
