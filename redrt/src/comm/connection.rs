@@ -11,7 +11,8 @@
 //! Two barriers of each communicator, as a task that begins when this process lets go. In the first a link that breaks
 //! is a death: nobody ends before everybody has come to the second. In the second everybody knows that all are parting.
 //! So a link that breaks then says that the other end has passed it, or has died with nothing left to do; either way
-//! all have come, and it need not be waited for any longer.
+//! all have come, and it need not be waited for any longer. The trap: others may have no link with that one, and wait
+//! for what this process still has to tell them. So that is sent in any case.
 //!
 //! Only the waits differ. `MPI_Comm_free` waits for nothing, `MPI_Comm_disconnect` until its communicator is apart, and
 //! `MPI_Finalize`, which is collective over all that are connected, until all communicators are. It begins all barriers
@@ -27,6 +28,7 @@ use crate::runtime;
 use crate::runtime::progress::{self, Helped};
 use redrt_engine as engine;
 use redrt_engine::contact::{self, ForeignNumber, Identity};
+use redrt_transport::memory::Region;
 use redrt_types::{ProcessIndex, VirtualRank};
 use rustc_hash::FxHashMap;
 use std::future::{Future, poll_fn};
@@ -126,12 +128,11 @@ fn let_go(key: u64, help: impl FnOnce() -> Option<Helped>) {
     let rank = members.iter().position(|member| *member == me).expect("a member has the communicator");
     let helped = help();
     let request = coll::start(async move {
-        let barrier =
-            |tag| barrier(Peers { context: key, tag, rank, members: members.clone(), across: None, table: None });
+        let peers = |tag| Peers { context: key, tag, rank, members: members.clone(), across: None, table: None };
         // Neither can fail: their messages are empty.
-        let _ = barrier(0).await;
+        let _ = barrier(peers(0)).await;
         set_parting(key);
-        until_over(barrier(1), key).await;
+        part(peers(1), key).await;
         connections().remove(&key);
         drop(helped);
         Ok(())
@@ -142,6 +143,20 @@ fn let_go(key: u64, help: impl FnOnce() -> Option<Helped>) {
 fn set_parting(key: u64) {
     if let Some(connection) = connections().get_mut(&key) {
         connection.stage = Stage::Parting;
+    }
+}
+
+/// The second barrier. It disseminates as any other does, but a link that breaks says as much as all messages.
+async fn part(peers: Peers, key: u64) {
+    let size = peers.size();
+    let mut distance = 1;
+    while distance < size {
+        let to = (peers.rank + distance) % size;
+        let from = (peers.rank + size - distance) % size;
+        let sent = peers.start_send(to, Region::empty());
+        until_over(peers.receive(from, Region::empty()), key).await;
+        until_over(sent, key).await;
+        distance *= 2;
     }
 }
 
