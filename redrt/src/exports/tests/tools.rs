@@ -66,7 +66,7 @@ fn enumerations_name_values() {
     call(|| unsafe_call!(MPI_T_cvar_handle_alloc(index, null_mut(), &mut cvar, &mut count)));
     call(|| unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())));
     assert_eq!(value, 0);
-    assert_eq!(unsafe_call!(MPI_T_enum_get_item(names, 2, &mut value, text, int)), MPI_T_ERR_INVALID_INDEX);
+    assert_eq!(unsafe_call!(MPI_T_enum_get_item(names, 3, &mut value, text, int)), MPI_T_ERR_INVALID_INDEX);
     assert_eq!(unsafe_call!(MPI_T_enum_get_info(ToolHandle(7), &mut value, text, int)), MPI_T_ERR_INVALID_HANDLE);
 }
 
