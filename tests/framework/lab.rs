@@ -224,7 +224,7 @@ impl Lab {
     }
 
     /// The same in this directory.
-    pub(crate) fn on_in(&self, name: &str, directory: &Path) -> Command {
+    pub fn on_in(&self, name: &str, directory: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.init(name).to_string(), "-n", "-u", "-i", "-m", "-p", "env"]);
         command.arg(format!("--chdir={}", directory.display()));

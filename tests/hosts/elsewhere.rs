@@ -292,7 +292,7 @@ fn what_was_only_on_the_lost_host_does_not_keep_a_root_from_coming_back() {
     let hosts = "--hostfile /run/hostfile --audit /run/audit/log --profile /run/profile/ --metrics 127.0.0.1:0";
     let program = compile("until").display().to_string();
     let line = format!("{redrun} {words} {hosts} {checkpoints} -r 2 -n 4 {program} {stop} > /run/output");
-    let mut command = lab.on("h1");
+    let mut command = lab.on_in("h1", &lab.path(""));
     command.args([&format!("{}={}", OWN.0, OWN.1), &format!("{MARK}={mark}")]).args(["sh", "-c", &line]);
     let mut console = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("redrun is there");
     let shown = || std::fs::read_to_string(on_h1("output")).unwrap_or_default();
