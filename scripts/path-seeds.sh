@@ -5,8 +5,8 @@
 # lost, and nothing may wait without end. Runs COUNT seeds (1000000 unless given) from FIRST (0) on in the simulator of
 # the protocol, with the degrees that each seed draws, and in that of the library at two and at three replicas; several
 # pieces of them at once, one for each processor. What was right is noted in target/path-seeds, for this build of the
-# simulator, so that a run that was interrupted goes on, and one with a greater COUNT runs only what is new. Prints the first seed of each simulator that
-# is wrong with the command that replays it, and ends with 1 then.
+# simulator, so that a run that was interrupted goes on, and one with a greater COUNT runs only what is new. Prints the
+# first seed of each simulator that is wrong with the command that replays it, and ends with 1 then.
 #
 #   REDRT_SIM            the simulator that is run; built otherwise
 set -eu
@@ -48,7 +48,8 @@ piece='
     else
         wrong=$(tail -n 1 "$said.out")
         at=$(printf "%s\n" "$wrong" | sed -n "s/^seed \([0-9]*\): .*/\1/p")
-        printf "%s: %s\n  replay: redrt-sim %s --faults path %s\n" "$name" "$wrong" "${at:-$seed}" "$*" >"$notes/$name.wrong"
+        replay="redrt-sim ${at:-$seed} --faults path $*"
+        printf "%s: %s\n  replay: %s\n" "$name" "$wrong" "$replay" >"$notes/$name.wrong"
     fi'
 size=500
 rm -f "$notes"/*.wrong

@@ -55,9 +55,11 @@ impl Lag {
     /// One was asked for, and `waiting` outcomes are left. Whether that is news for the leader.
     #[inline]
     pub(crate) fn asked(&mut self, stream: StreamId, waiting: u64) -> bool {
-        if self.own.is_empty() || waiting > CAUGHT_UP {
-            return false;
-        }
+        !self.own.is_empty() && waiting <= CAUGHT_UP && self.catch_up(stream)
+    }
+
+    /// This process is not behind on a stream any more. Whether it was.
+    fn catch_up(&mut self, stream: StreamId) -> bool {
         let before = self.own.len();
         self.own.retain(|behind| *behind != stream);
         self.own.len() < before
@@ -66,9 +68,7 @@ impl Lag {
     /// This process asks for no more outcomes of a stream. Whether that is news for the leader.
     pub(crate) fn end(&mut self, stream: StreamId) -> bool {
         self.ended.insert(stream, ());
-        let before = self.own.len();
-        self.own.retain(|behind| *behind != stream);
-        self.own.len() < before
+        self.catch_up(stream)
     }
 
     /// A sibling says on which streams it is behind.

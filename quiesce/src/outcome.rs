@@ -134,7 +134,7 @@ pub struct Question {
 
 impl Place {
     /// A place that no thread passes as long as it lives: of what is asked by no thread in particular, and in programs
-    /// whose replicas need not make the same calls. Whoever is asked about it can say only that a thread has ended.
+    /// whose replicas need not make the same calls. A replica that is asked about it can say only that a thread ended.
     pub const NOWHERE: Self = Self { thread: u64::MAX, calls: u64::MAX - 1, kind: 0 };
 
     /// Whether a thread that is at this place now will not come to the other any more.

@@ -35,7 +35,8 @@ int main(int argc, char **argv) {
         snprintf(command, sizeof command, "echo %d | sed p >> %s/filter.%d", step, argv[1], rank);
         run(command);
         // It makes files, removes and renames them.
-        snprintf(command, sizeof command, "cd %s && echo %d > new.%d && mv new.%d moved.%d && rm -f made.%d.%d && mkdir made.%d.%d",
+        snprintf(command, sizeof command,
+                 "cd %s && echo %d > new.%d && mv new.%d moved.%d && rm -f made.%d.%d && mkdir made.%d.%d",
                  argv[1], step, rank, rank, rank, rank, step - 1, rank, step);
         if (step > 0) {
             char before[9000];

@@ -1,4 +1,4 @@
-//! No replica ends by an internal error for what another has sent or asked: whatever may end one is listed here, with the
+//! No replica ends by an internal error for what another has sent or asked: what may end one is listed here, with the
 //! reason why another replica's word cannot reach it.
 
 use super::{root, sources};

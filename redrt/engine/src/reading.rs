@@ -179,7 +179,7 @@ impl Patience {
 }
 
 impl Readings {
-    /// What has come as the answer about a thread since it was asked for.
+    /// The answer about a thread, if one came since it was asked for.
     fn take_answer(&mut self, thread: u64) -> Option<Whereabouts> {
         self.answers.get_mut(&thread).and_then(Option::take)
     }

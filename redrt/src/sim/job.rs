@@ -121,7 +121,7 @@ const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
 /// Longest time between two looks whether processes wait.
 const LOOK_NS_MAX: u64 = 5_000_000_000;
-/// After so many events there is a look all the same: for ranks that poll, time hardly goes on.
+/// A look comes after this number of events at the latest: for ranks that poll, time hardly goes on.
 const EVENTS_PER_LOOK: u64 = 100_000;
 
 /// A process of the job, as its daemon sees it.

@@ -178,8 +178,8 @@ impl Directory {
         self.0.join(format!("{CUT_PREFIX}{number}-{host}"))
     }
 
-    /// How long it was, as so many hosts have noted, or some of them. Each is asked for by its name: a list of what a
-    /// network's directory has may be older.
+    /// How long it was, as any of the first `host_count` hosts have noted. Each is asked for by its name: a list of
+    /// what a network's directory has may be older.
     ///
     /// # Errors
     /// When nobody has, or what was noted is damaged.

@@ -8,7 +8,7 @@
 //! ```
 //! Where hosts keep checkpoints on disks of their own, each has a log of its own, and a host that is lost takes its log
 //! along. What its processes have changed on a file system of other hosts is still there, and has to be taken back. So
-//! records of such a file system are kept on one: whoever sees the change sees the record, and no host has to be there
+//! records of such a file system are kept on one: a host that sees the change sees the record, and none has to be there
 //! to hand it on. There is one log for all hosts, so records of one file are in one order whichever host it is changed
 //! by. The root puts back what is in it, once, before any process is started.
 //!
@@ -87,7 +87,7 @@ impl SharedLog {
         self.hosts().join(format!("{host}.{APART}"))
     }
 
-    /// Whether any of so many hosts sees it.
+    /// Whether any of the first `host_count` hosts sees it.
     #[must_use]
     pub fn has_host(&self, host_count: u32) -> bool {
         (0..host_count).any(|host| self.hosts().join(host.to_string()).exists())
