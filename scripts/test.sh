@@ -22,6 +22,8 @@ target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
 export CARGO_TARGET_DIR=$target CARGO_TERM_PROGRESS_WHEN=never REDRT_SEED=${REDRT_SEED:-1}
 # Nothing is built twice here, and what incremental builds keep takes as much space as all else.
 export CARGO_INCREMENTAL=0
+# A failed test says first what failed, and what follows should not push that out of sight.
+export RUST_BACKTRACE=0
 # Where the process tests and the Python part find the installation.
 export REDRT_PREFIX=$target/development-prefix
 [ -z "$all" ] || REDRT_PREFIX=$target/test-prefix

@@ -10,7 +10,7 @@ use crate::mutation::{self, Mutation};
 use crate::runtime::{self, threads};
 use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_engine::asked::{Ahead, Asked};
-use redrt_engine::reading::{Patience, Reading};
+use redrt_engine::reading::{Awaited, Patience, Reading};
 use redrt_engine::request::{Operation, RequestId};
 use redrt_engine::tasks;
 use redrt_engine::{self as engine, Cell, Engine};
@@ -533,10 +533,14 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
                 engine.answer_reading(stream, clock, ns, monotonic_ns());
                 Some(ns)
             }
-            Reading::Wait if !patience.is_over(engine, stream) => None,
             Reading::Crowded => None,
-            Reading::Missing | Reading::Wait => {
-                engine.report_divergence(Parting::ClockAlone);
+            Reading::Wait | Reading::Missing => {
+                let is_missing = matches!(reading, Reading::Missing);
+                match if is_missing { Awaited::Never } else { patience.awaited(engine, stream) } {
+                    Awaited::Perhaps => return None,
+                    Awaited::Never => engine.report_divergence(Parting::ClockAlone),
+                    Awaited::Ended => {}
+                }
                 Some(here())
             }
         }

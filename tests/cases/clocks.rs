@@ -110,6 +110,14 @@ fn a_thread_that_leaves_a_loop_of_readings_before_its_sibling_hangs_nobody() {
     let _ = diverging(2, 2, &["loop"]);
 }
 
+/// Threads that race see at different readings that they should end.
+#[test]
+fn a_thread_that_reads_more_often_before_it_ends_is_no_divergence() {
+    for degree in [2, 3] {
+        let _ = diverging(2, degree, &["end"]).ended_well();
+    }
+}
+
 #[test]
 fn a_thread_that_only_one_replica_has_hangs_nobody() {
     // Whether it is the leader's, which reads in vain, or a follower's, which waits for a while, is not known here.

@@ -1,7 +1,7 @@
 /* One replica of each rank reads clocks that the others do not read, which no program may do: the job must neither
  * hang nor go on in silence. Which replica that is depends on who makes the file first (with --files=all).
  *
- *   diverging DIRECTORY [thread|lock|loop] */
+ *   diverging DIRECTORY [thread|lock|loop|end] */
 #include "../programs/check.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,6 +17,20 @@ static void *read_clocks(void *unused)
     for (int i = 0; i < 3; i++)
         clock_gettime(CLOCK_MONOTONIC, &now);
     return NULL;
+}
+
+/* A thread that reads clocks before it ends, more often in one replica: as if it saw later that it should end. */
+static void *read_until_the_end(void *is_first)
+{
+    read_clocks(NULL);
+    return is_first ? read_clocks(NULL) : NULL;
+}
+
+static void end_later(void *is_first)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, read_until_the_end, is_first);
+    pthread_join(thread, NULL);
 }
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -102,6 +116,8 @@ int main(int argc, char **argv)
             exchange_locked(rank, is_first ? argv : NULL);
         else if (argc > 2 && strcmp(argv[2], "loop") == 0)
             leave_loop(is_first ? argv : NULL);
+        else if (argc > 2 && strcmp(argv[2], "end") == 0)
+            end_later(is_first ? argv : NULL);
         else if (is_first) {
             pthread_t thread;
             if (argc > 2) {

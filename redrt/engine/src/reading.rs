@@ -22,6 +22,10 @@
 //! One that answers while the thread in question stands still outside of MPI for long may never read: that thread waits
 //! for a lock, for one, whose owner waits for a message that depends on this follower.
 //!
+//! One that has ended never reads: the follower goes on alone, which is no divergence. Threads that race may make more
+//! readings in one replica before they see that they should end, and what they read there is compared where it matters,
+//! in messages.
+//!
 //! A leader that reads in a loop waits for a follower that is far behind, which is flow control. There too the other
 //! thread may never make these readings: the program's threads race, and it has left the loop. So the leader asks where
 //! that thread is, and goes ahead when it has begun its next call or stands still.
@@ -60,6 +64,9 @@ process_local! {
     static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
 }
 
+/// What is said of the calls of a thread that has ended.
+pub const CALLS_OF_ENDED: u64 = u64::MAX;
+
 /// Readings closer together than this are a loop, and told to the followers in batches.
 const LOOP_DISTANCE_NS: u64 = 20_000;
 
@@ -75,6 +82,8 @@ pub struct Readings {
     /// Threads that do not read clocks as their leader's do: Python's, for one, when they contend for its lock. They
     /// take the leader's readings where these are at hand and wait for none.
     diverged: FxHashSet<StreamId>,
+    /// Threads that have ended in the leader, and go on here.
+    longer: FxHashSet<StreamId>,
     /// Answers of the leader, by thread, as far as it was asked.
     answers: FxHashMap<u64, Option<Whereabouts>>,
 }
@@ -93,6 +102,16 @@ pub enum Reading {
     Crowded,
 }
 
+/// What a follower knows of a reading that it waits for.
+pub enum Awaited {
+    /// The leader may make it yet.
+    Perhaps,
+    /// The leader's thread has gone another way.
+    Never,
+    /// The leader's thread has ended.
+    Ended,
+}
+
 /// How long a replica has waited for one reading.
 #[derive(Default)]
 pub struct Patience {
@@ -106,13 +125,16 @@ pub struct Patience {
 
 impl Patience {
     /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
-    pub fn is_over(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
-        let StreamId::Thread(thread) = stream else { return true };
+    pub fn awaited(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
+        let StreamId::Thread(thread) = stream else { return Awaited::Never };
         if *self.is_voted.get_or_insert_with(|| engine.votes_on_readings(stream)) {
-            return false;
+            return Awaited::Perhaps;
+        }
+        if engine.readings.longer.contains(&stream) {
+            return Awaited::Ended;
         }
         if engine.readings.diverged.contains(&stream) {
-            return true;
+            return Awaited::Never;
         }
         let now = monotonic_ns();
         if self.began_ns == 0 {
@@ -122,13 +144,18 @@ impl Patience {
         if let Some(answer) = engine.readings.take_answer(thread) {
             let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
             let passed = engine.replication().passed(stream);
-            let went_past = answer.calls > engine.runtime.call_count() && answer.outcomes <= passed;
+            let is_all = answer.outcomes <= passed;
+            if is_all && answer.calls == CALLS_OF_ENDED {
+                engine.readings.longer.insert(stream);
+                return Awaited::Ended;
+            }
+            let went_past = answer.calls > engine.runtime.call_count() && is_all;
             let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
             let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
             let stands_still = self.stood_ns(answer, now) > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
             if went_past || (is_unknown && has_waited) || stands_still {
                 engine.readings.diverged.insert(stream);
-                return true;
+                return Awaited::Never;
             }
         }
         if self.is_time_to_ask(engine, now) {
@@ -138,7 +165,7 @@ impl Patience {
                 engine.ask_whereabouts(sibling, thread);
             }
         }
-        false
+        Awaited::Perhaps
     }
 
     /// Whether the leader may read on although a follower is far behind, since that may never make these readings.
