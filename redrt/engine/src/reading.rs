@@ -240,6 +240,8 @@ impl Engine {
             }
             Some(false) => return Reading::Missing,
             None if self.is_deciding() && self.is_far_ahead(stream) => return Reading::Crowded,
+            // A reading that the leader may never make is not held against it, nor against this process.
+            None if !self.is_deciding() && !self.votes_on_readings(stream) => return Reading::Wait,
             None => {}
         }
         match self.ask_any(stream, question) {

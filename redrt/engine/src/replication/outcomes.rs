@@ -80,6 +80,12 @@ impl Replication {
         })
     }
 
+    /// Whether siblings want to know how far threads of this process have come; see `quiesce::Replica::has_questions`.
+    #[inline]
+    pub(crate) fn has_questions(&self) -> bool {
+        self.replica.has_questions()
+    }
+
     /// Asks for the next outcome of a stream.
     pub(crate) fn ask(&mut self, stream: StreamId, question: Question) -> Asked {
         match self.replica.lookup(self.next(stream), question) {
@@ -155,7 +161,7 @@ impl Engine {
     /// Tells siblings whether threads have passed the places that they have asked about.
     pub(crate) fn answer_siblings(&mut self) {
         let Some(replication) = &mut self.replication else { return };
-        if !replication.replica.has_questions() {
+        if !replication.has_questions() {
             return;
         }
         let threads: Vec<_> = replication.replica.questions().collect();
