@@ -56,6 +56,29 @@ fn a_program_that_can_be_copied_gets_more_arguments_than_a_socket_takes_at_once(
     assert_eq!(job.run().ended_well().out, "3 120000 120000\n");
 }
 
+/// Each replica would get a part of a pipe, and of a file what the other has left.
+#[test]
+fn what_the_shell_has_opened_for_redrun_is_not_for_replicas() {
+    let redrun = prefix().join("bin/redrun").display().to_string();
+    let says = |options: &str, program: &str| {
+        let line = format!("exec 7<<<'one' && {redrun} -q {options} -n 1 {program}");
+        let output = Command::new("bash").arg("-c").arg(line).output().expect("bash can be run");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let is_open = "sh -c 'test -e /proc/self/fd/7 && cat <&7 || echo closed'";
+    for options in ["-r 2", "-r 1 --spares 1"] {
+        let (code, _, error) = says(options, "cat --number=/dev/fd/7");
+        assert!(code == Some(2) && error.contains("descriptor 7 is open in redrun alone"), "{code:?} {error}");
+        let (code, out, error) = says(options, "cat --number=/dev/fd/77");
+        assert!(code == Some(1) && error.contains("--number"), "its own business: {code:?} {out} {error}");
+        let (code, out, error) = says(options, &is_open.replace("/7", "/$((3 + 4))"));
+        assert_eq!((code, out.as_str()), (Some(0), "closed\n"), "{error}");
+    }
+    let (code, out, error) = says("-r 1", "cat /dev/fd/7");
+    assert_eq!((code, out.as_str()), (Some(0), "one\n"), "{error}");
+}
+
 #[test]
 fn what_a_file_says_is_in_force_unless_the_command_line_says_otherwise() {
     let directory = tempfile::tempdir().unwrap();

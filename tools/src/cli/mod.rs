@@ -358,6 +358,9 @@ fn assemble_with(
     make_directory("--audit", arguments.audit.as_deref())?;
     make_directory("--profile", arguments.profile.as_deref())?;
     let is_new = arguments.come_back.is_none();
+    if is_new && (world.is_replicated() || is_cloneable || checkpoint.is_some()) {
+        applications.iter().try_for_each(program::check_arguments)?;
+    }
     if is_new {
         // In a directory it has a file of its own.
         let own = |path: &PathBuf| match path.is_dir() {

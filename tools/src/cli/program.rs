@@ -33,6 +33,33 @@ pub fn application(
     Ok(Application { program, arguments: local.program.clone(), environment, directory, abi })
 }
 
+/// How an argument names a descriptor that this process has: what a shell makes of `<(command)`.
+const DESCRIPTORS: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
+
+/// Refuses arguments that name what the shell has opened. Processes that are replicated, or may be copied, do not have
+/// it: of a pipe each would get a part, and a file would have one position for all.
+pub fn check_arguments(application: &Application) -> Result<(), UsageError> {
+    let named = application.arguments.iter().find_map(|argument| Some((argument, descriptor_in(argument)?)));
+    let Some((argument, descriptor)) = named else { return Ok(()) };
+    Err(UsageError(format!(
+        "argument {}: descriptor {descriptor} is open in redrun alone, as '<(command)' makes it; processes that are \
+         replicated, or saved, do not share it. Write what it has to a file first, and name that",
+        argument.display()
+    )))
+}
+
+/// The open descriptor, no standard one, that an argument names.
+fn descriptor_in(argument: &OsStr) -> Option<u32> {
+    let bytes = argument.as_bytes();
+    let behind = |at: usize| DESCRIPTORS.iter().find_map(|name| bytes[at..].strip_prefix(*name));
+    let number = |rest: &[u8]| {
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).copied().collect();
+        String::from_utf8(digits).ok()?.parse::<u32>().ok()
+    };
+    let is_open = |number: &u32| Path::new("/proc/self/fd").join(number.to_string()).symlink_metadata().is_ok();
+    (0..bytes.len()).filter_map(behind).filter_map(number).filter(|number| *number > 2).find(is_open)
+}
+
 /// All hosts of a job have the processor of this one.
 fn check_architecture(wanted: Option<&str>) -> Result<(), UsageError> {
     let own = std::env::consts::ARCH;

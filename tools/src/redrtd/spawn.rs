@@ -58,6 +58,9 @@ pub struct Prepared {
     _reserved: [File; 4],
     /// Where the agents of processes that can be cloned have their sockets.
     sockets: Option<Sockets>,
+    /// What the user's shell has left open to redrun is not for the processes: replicas would take turns in it, and a
+    /// copy could not carry it.
+    closes_others: bool,
     open_files: (u64, u64),
     library_directory: Option<PathBuf>,
     preload: Option<PathBuf>,
@@ -134,6 +137,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         shared_memory,
         _reserved: reserved,
         sockets,
+        closes_others: replicated || launch.cloneable,
         open_files,
         library_directory,
         preload,
@@ -239,7 +243,7 @@ impl Prepared {
         if matches!(task, Task::Save { memory: Some(_), .. }) {
             places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
         }
-        inherit(&mut command, places, self.open_files, None);
+        inherit(&mut command, places, self.open_files, None, true);
         let child = command.spawn().context("Failed to start a helper")?;
         Ok((child, greet(ours, task)?))
     }
@@ -278,7 +282,8 @@ impl Prepared {
         let mut places = vec![(control.as_raw_fd(), CONTROL_FD)];
         places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
         places.extend(helper.iter().map(|(_, theirs)| (theirs.as_raw_fd(), HELPER_FD)));
-        inherit(&mut command, places, self.open_files, place.map(|place| set_of(&place.processors)));
+        let processors = place.map(|place| set_of(&place.processors));
+        inherit(&mut command, places, self.open_files, processors, self.closes_others);
         let pid = Pid::from_raw(command.spawn()?.id() as i32);
         let helper = helper.zip(task).map(|((ours, _), task)| greet(ours, task)).transpose()?;
         Ok(Child {
@@ -380,13 +385,20 @@ pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream
     let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
     let mut command = Command::new(own_program()?);
     command.arg(HELPER_FLAG).env_clear().stdin(Stdio::null());
-    inherit(&mut command, vec![(theirs.as_raw_fd(), HELPER_FD)], getrlimit(Resource::RLIMIT_NOFILE)?, None);
+    inherit(&mut command, vec![(theirs.as_raw_fd(), HELPER_FD)], getrlimit(Resource::RLIMIT_NOFILE)?, None, true);
     let child = command.spawn().context("Failed to start a helper")?;
     Ok((child, greet(ours, task)?))
 }
 
-/// What happens in the child between fork and exec: descriptors get the numbers that go with them.
-fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u64, u64), processors: Option<CpuSet>) {
+/// What happens in the child between fork and exec: descriptors get the numbers that go with them. `closes_others`: what
+/// this process was started with is not for the child.
+fn inherit(
+    command: &mut Command,
+    places: Vec<(RawFd, RawFd)>,
+    (soft, hard): (u64, u64),
+    processors: Option<CpuSet>,
+    closes_others: bool,
+) {
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
         // The daemon waits for signals by descriptor and has them blocked, and its parent ignores SIGHUP; its children
@@ -394,6 +406,9 @@ fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u6
         default_signals();
         SigSet::empty().thread_set_mask()?;
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+        if closes_others {
+            close_others();
+        }
         for (from, to) in &places {
             place(*from, *to)?;
         }
@@ -453,6 +468,12 @@ fn prepend(environment: &mut BTreeMap<OsString, OsString>, name: &str, value: &O
         longer.push(&*list);
     }
     *list = longer;
+}
+
+/// No descriptor but the standard ones outlives exec, if the kernel can do that (Linux 5.11).
+fn close_others() {
+    // SAFETY: sets flags of descriptors.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 fn place(from: RawFd, to: RawFd) -> io::Result<()> {
