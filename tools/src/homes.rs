@@ -2,7 +2,7 @@
 
 use crate::plan::{HostPlan, PlannedHost};
 use line_store::{Homeless, Manifest, objects, place};
-use redrt_types::{View, VirtualRank};
+use redrt_types::{View, VirtualRank, is_same_host};
 use redrt_wire::line::{Place, image_path, memory_path};
 use redrt_wire::object::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ pub enum NoHome {
 /// Whether this is the machine that was called so when a line was taken.
 fn is_called(host: &PlannedHost, name: &str) -> bool {
     // One that has no name is that of redrun, and the only one.
-    host.name.as_ref().map_or(host.local, |own| own.name == name)
+    host.name.as_ref().map_or(host.local, |own| is_same_host(&own.name, name))
 }
 
 fn group_size(manifest: &Manifest, group: usize) -> usize {
@@ -87,7 +87,9 @@ pub fn resumed(manifest: &Manifest, plan: &HostPlan) -> Result<HostPlan, Homeles
     let find = |name: &str| (0..plan.hosts.len()).find(|host| is_called(&plan.hosts[*host], name));
     let homes = manifest.homes(&|name| find(name).is_some())?;
     let used: Vec<_> = (0..plan.hosts.len()).filter(|host| !plan.hosts[*host].spare).collect();
-    let named = |name: &str| plan.hosts.iter().position(|host| host.name.as_ref().is_some_and(|own| own.name == name));
+    let named = |name: &str| {
+        plan.hosts.iter().position(|host| host.name.as_ref().is_some_and(|own| is_same_host(&own.name, name)))
+    };
     let hosts = manifest.hosts.iter().zip(homes).enumerate().map(|(group, (name, home))| {
         let home = home.and_then(|holder| find(&manifest.hosts[holder as usize]));
         // A plan has a host that is no spare.

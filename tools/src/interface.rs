@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use nix::ifaddrs::getifaddrs;
+use redrt_types::is_same_host;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// Any port: nothing is sent there.
@@ -67,7 +68,9 @@ pub fn resolve(host: &str) -> Result<Vec<IpAddr>> {
 /// Whether a host of this name is this one.
 pub fn is_here(name: &str) -> bool {
     let own = nix::unistd::gethostname().ok().and_then(|own| own.into_string().ok());
-    name == "localhost" || own.is_some_and(|own| own == name) || resolve(name).is_ok_and(|addresses| is_own(&addresses))
+    name == "localhost"
+        || own.is_some_and(|own| is_same_host(&own, name))
+        || resolve(name).is_ok_and(|addresses| is_own(&addresses))
 }
 
 /// Whether one of these is this host's.

@@ -4,12 +4,14 @@
 //! *means* (who supplies whom, who leads) is decided in `quiesce`.
 #![forbid(unsafe_code)]
 
+mod host_name;
 mod kinship;
 pub mod path_bytes;
 mod replica;
 mod replica_set;
 mod view;
 
+pub use host_name::is_same_host;
 pub use kinship::{Clade, CutNumber, Kinship};
 pub use replica::{
     Incarnation, ParseReplicaError, ProcessIndex, ReplicaId, ReplicaIndex, VirtualRank, World, WorldError,

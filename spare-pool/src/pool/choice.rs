@@ -3,6 +3,7 @@
 use super::entry::Entry;
 use crate::host::{Admission, Facts, Unseen};
 use crate::lease::{JobId, Request};
+use redrt_types::is_same_host;
 use std::time::Duration;
 
 /// Why a host cannot be given for a request.
@@ -79,7 +80,7 @@ pub(crate) fn unfit(entry: &Entry, request: &Request, now: Duration) -> Option<U
         _ if entry.leases.len() as u64 >= u64::from(entry.spare.slot_count) => return Some(Unfit::Full),
         _ => {}
     }
-    if request.excluded.contains(&entry.spare.name) {
+    if request.excluded.iter().any(|name| is_same_host(name, &entry.spare.name)) {
         return Some(Unfit::Excluded);
     }
     if entry.health.is_resting(now) {

@@ -16,6 +16,7 @@ use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use file::HostLine;
 use host_watch::shape::FAN_OUT;
 pub use rankfile::Rankfile;
+use redrt_types::is_same_host;
 use redrt_wire::daemon::{BindTo, Binding, HostName, Within};
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -272,7 +273,9 @@ fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, Usa
             let same = if other == name.name { String::new() } else { format!(" (also as {other})") };
             wrong(format!("host {} is named twice{same}: write {}:2 for two slots", name.name, name.name))
         };
-        if let Some(other) = hosts.iter().filter_map(|host| host.name.as_ref()).find(|other| other.name == name.name) {
+        if let Some(other) =
+            hosts.iter().filter_map(|host| host.name.as_ref()).find(|other| is_same_host(&other.name, &name.name))
+        {
             return Err(twice(&other.name));
         }
         let mut local = false;

@@ -267,6 +267,7 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-H localhost:0 true", "'0' is not a number of slots"),
         ("-H localhost:x true", "'x' is not a number of slots"),
         ("-H h1,h1 true", "named twice"),
+        ("-H h1,H1.cluster.example true", "host H1.cluster.example is named twice (also as h1)"),
         ("--launcher slurm true", "not inside a Slurm allocation"),
         ("--launcher fork -H h1 true", "this host only"),
         ("--spares -1 true", "invalid value '-1' for '--spares <N>'"),

@@ -5,7 +5,7 @@ use crate::cli::Fault;
 use crate::plan::Launcher;
 use anyhow::{Context, Result};
 use job_root::Input;
-use redrt_types::ReplicaId;
+use redrt_types::{ReplicaId, is_same_host};
 use redrt_wire::daemon::{Application, Launch, ToDaemon};
 use redrt_wire::fault::ProcessFault;
 use redrt_wire::slots::Slots;
@@ -125,7 +125,7 @@ impl Shell<'_> {
                 Fault::Process(replica, fault) => faults.push((*replica, *fault)),
                 Fault::Sick { host, period } => {
                     let mut numbers = 0..self.fleet.plan().hosts.len() as u32;
-                    let found = numbers.find(|number| self.fleet.name(*number) == host);
+                    let found = numbers.find(|number| is_same_host(self.fleet.name(*number), host));
                     let host = found.with_context(|| format!("--inject sick:{host}: the job has no host {host}"))?;
                     let all = self.job.world.replicas().filter(|replica| self.root.host(*replica).is_some());
                     faults.extend(all.map(|replica| (replica, ProcessFault::Sick { host, period: *period })));

@@ -118,7 +118,9 @@ fn tell(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
 
 /// By name alone: asking a name server takes long when it does not answer.
 fn is_here(name: &str) -> bool {
-    name == "localhost" || nix::unistd::gethostname().is_ok_and(|own| own == name)
+    name == "localhost"
+        || nix::unistd::gethostname()
+            .is_ok_and(|own| own.to_str().is_some_and(|own| redrt_types::is_same_host(own, name)))
 }
 
 /// Runs the command; what it printed.

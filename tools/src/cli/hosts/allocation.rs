@@ -2,6 +2,7 @@
 
 use super::super::UsageError;
 use super::file::HostLine;
+use redrt_types::is_same_host;
 use redrt_wire::daemon::HostName;
 
 /// What a batch system has given to the job.
@@ -92,7 +93,7 @@ fn line(name: &str, slot_count: Option<u32>) -> HostLine {
 fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<HostLine> {
     let mut lines: Vec<HostLine> = Vec::new();
     for name in names {
-        match lines.iter_mut().find(|line| line.name.name == name) {
+        match lines.iter_mut().find(|line| is_same_host(&line.name.name, name)) {
             Some(line) => line.slot_count = line.slot_count.map(|count| count + 1),
             None => lines.push(line(name, Some(1))),
         }

@@ -8,7 +8,7 @@ use crate::interface;
 use crate::places::{self, NotThere};
 use crate::plan::{HostPlan, PlannedHost, RankPlace};
 use crate::topology::Topology;
-use redrt_types::{ReplicaId, World};
+use redrt_types::{ReplicaId, World, is_same_host};
 use redrt_wire::daemon::HostName;
 use redrt_wire::slots::{Slots, SlotsError};
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ impl Rankfile {
         let mut hosts: Vec<HostLine> = Vec::new();
         for line in &self.lines {
             if let Named::Name(name) = &line.host
-                && !hosts.iter().any(|host| host.name == *name)
+                && !hosts.iter().any(|host| host.name.user == name.user && is_same_host(&host.name.name, &name.name))
             {
                 hosts.push(HostLine { name: name.clone(), slot_count: None, spare: false });
             }
@@ -137,7 +137,8 @@ fn host(named: &Named, plan: &HostPlan) -> Result<u32, LineError> {
         }
         Named::Name(name) => {
             let all = || (0..).zip(&plan.hosts);
-            let has_name = |host: &PlannedHost| host.name.as_ref().is_some_and(|other| other.name == name.name);
+            let has_name =
+                |host: &PlannedHost| host.name.as_ref().is_some_and(|other| is_same_host(&other.name, &name.name));
             let is_same = |host: &PlannedHost| host.local && interface::is_here(&name.name);
             let found = all().find(|(_, host)| has_name(host)).or_else(|| all().find(|(_, host)| is_same(host)));
             match found {

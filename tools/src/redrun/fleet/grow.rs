@@ -5,6 +5,7 @@ use crate::plan::{Launcher, PlannedHost};
 use anyhow::{Context, Result, ensure};
 use control_network::launcher;
 use control_network::launchers;
+use redrt_types::is_same_host;
 use redrt_wire::daemon::{HostName, Remote, ToDaemon};
 use spare_pool::Spare;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
 impl Fleet {
     /// The number of a host that is part of the job.
     pub fn find(&self, name: &str) -> Option<u32> {
-        (0..self.members.len() as u32).find(|host| !self.members[*host as usize].dead && self.name(*host) == name)
+        let is_it = |host: &u32| !self.members[*host as usize].dead && is_same_host(self.name(*host), name);
+        (0..self.members.len() as u32).find(is_it)
     }
 
     /// Starts a daemon on one more host. [`News::Joined`] or [`News::NotJoined`] follows.
