@@ -230,7 +230,6 @@ fn a_checkpoint_that_is_being_committed_when_the_job_is_lost_is_whole_or_none_be
 
 /// On hosts of which neither sees the other's working directory.
 #[test]
-#[ignore = "scripts/test.sh --all: one in three fails: the audit log of a job that was resumed elsewhere has no end"]
 fn of_two_that_resume_a_job_from_an_object_store_one_goes_on() {
     let place = Place::of_lost();
     fs::remove_file(place.path("stop")).expect("it is there");

@@ -365,6 +365,12 @@ impl<'a> Shell<'a> {
         self.job.chosen.iter().for_each(|line| self.console.plain(line));
         self.console.allow_status(!self.is_quiet());
         let outcome = self.serve();
+        if outcome.is_err() && self.exit_code.is_none() {
+            // The root does not know that this is the end.
+            let fields = serde_json::json!({ "exit_code": FAILED_CODE });
+            self.record(audit_log::JOB_END, &fields);
+            self.notify(audit_log::JOB_END, &fields, "");
+        }
         if !matches!(outcome, Ok(0)) && self.outputs.is_empty() && self.lost_output.is_none() {
             self.write_down_shown();
         }
