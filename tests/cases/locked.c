@@ -1,6 +1,6 @@
-/* Counts in a file under a lock: locked FILE WHICH COUNT. Each rank reads a number, adds one and writes it back, COUNT
-   times, under fcntl, lockf, flock, or a lock of the open file (ofd). Before each it is in an allreduce. The last line
-   is what is in the file. */
+/* Counts in a file under a lock: locked FILE WHICH COUNT [GATE]. Each rank reads a number, adds one and writes it back,
+   COUNT times, and on until there is a file GATE, under fcntl, lockf, flock, or a lock of the open file (ofd). Before
+   each it is in an allreduce. The last line is what is in the file, without what was counted after COUNT. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -36,10 +36,13 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     int file = open(argv[1], O_RDWR | O_CREAT, 0644);
     check(file >= 0, argv[1]);
-    for (int step = 0; step < count; step++) {
-        int sum = 0;
+    int step = 0;
+    for (int goes_on = 1;; step++) {
         char text[16] = "0";
-        MPI_Allreduce(&step, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        int waits = rank == 0 && argc > 4 && access(argv[4], F_OK) != 0;
+        MPI_Allreduce(&waits, &goes_on, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        if (step >= count && !goes_on)
+            break;
         if (step == 10 && rank == 0) {
             printf("counting\n");
             fflush(stdout);
@@ -54,7 +57,7 @@ int main(int argc, char **argv) {
     if (rank == 0) {
         char text[16] = "";
         check(pread(file, text, sizeof text, 0) > 0, "pread");
-        printf("%s\n", text);
+        printf("%d\n", atoi(text) - 2 * (step - count));
     }
     MPI_Finalize();
     return 0;

@@ -50,6 +50,7 @@ mod scrub;
 mod sealed;
 mod secret;
 mod sends;
+mod shared_files;
 mod shortages;
 mod signals;
 mod single_copies;
