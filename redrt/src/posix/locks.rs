@@ -279,7 +279,7 @@ impl<'a> Subject<'a> {
         Some(made)
     }
 
-    /// The leader's part: asks the kernel. `None` when that is to be tried again.
+    /// The leader's part: asks the kernel, and takes note of what it has. `None` when that is to be tried again.
     fn attempt(&self, change: Change, waits: bool) -> Option<Found> {
         with_owners(|owners| {
             let owner = self.owner(owners);
@@ -289,15 +289,26 @@ impl<'a> Subject<'a> {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            // Nothing was locked.
-            let Some(fd) = owner.fd() else { return Some(Ok((0, Vec::new()))) };
+            let Some(fd) = owner.fd() else {
+                // Nothing was locked, in the kernel.
+                owner.note(change);
+                return Some(Ok((0, Vec::new())));
+            };
             match change.make(fd) {
                 Err(libc::EINTR) => return None,
-                Err(libc::EAGAIN | libc::EACCES) if waits => return None,
-                Err(libc::EACCES) => return Some(Err(libc::EAGAIN)),
+                Err(libc::EAGAIN | libc::EACCES) => {
+                    if matches!(change, Change::Whole(_)) {
+                        // Another kind of lock was given back for the one that is not to be had: flock(2).
+                        owner.note(Change::Whole(None));
+                    }
+                    return (!waits).then_some(Err(libc::EAGAIN));
+                }
                 Err(error) => return Some(Err(error)),
-                Ok(_) if !change.locks() => return Some(Ok((0, Vec::new()))),
-                Ok(_) => {}
+                // At once: an image that is taken next has what the kernel has.
+                Ok(_) => owner.note(change),
+            }
+            if !change.locks() {
+                return Some(Ok((0, Vec::new())));
             }
             owner.locker = match std::mem::replace(&mut owner.locker, Locker::None) {
                 Locker::Own(loan) => match lend::lend(loan) {
@@ -321,23 +332,25 @@ impl<'a> Subject<'a> {
         if is_silent() {
             return Ok(Done::Answered(0));
         }
-        // A copy that is made meanwhile has not locked it.
+        // Who has asked the kernel has taken note. A copy that is made meanwhile has not locked it.
         let locked_by = Cell::new(None);
         let found = agree::perform_once_possible(change.digest(), || {
+            let found = self.attempt(change, waits)?;
             locked_by.set(Some(descriptors::copy_number()));
-            self.attempt(change, waits)
+            Some(found)
         });
+        if locked_by.get() == Some(descriptors::copy_number()) {
+            return found.map(|(result, _)| Done::Answered(result));
+        }
         with_owners(|owners| {
             let owner = self.owner(owners);
             match &found {
                 Ok((_, token)) => {
                     owner.note(change);
-                    // One that has followed keeps what came with it.
-                    if change.locks() && locked_by.get() != Some(descriptors::copy_number()) {
+                    if change.locks() {
                         owner.follow(token);
                     }
                 }
-                // Another kind of lock was given back for the one that is not to be had: flock(2).
                 Err(libc::EAGAIN) if matches!(change, Change::Whole(_)) => owner.note(Change::Whole(None)),
                 Err(_) => {}
             }

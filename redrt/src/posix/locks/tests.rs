@@ -31,23 +31,24 @@ impl Rank {
     fn set(&self, is_of_process: bool, change: Change, waits: bool) -> Option<Result<(), c_int>> {
         self.enter(|| {
             let subject = Subject::new(&self.shared, self.file.as_raw_fd(), is_of_process);
-            let found = subject.attempt(change, waits)?.map(drop);
-            with_owners(|owners| {
-                if found.is_ok() {
-                    subject.owner(owners).note(change);
-                }
-            });
-            Some(found)
+            Some(subject.attempt(change, waits)?.map(drop))
         })
+    }
+
+    /// In a process that goes on from an image that is taken now, where this one is gone.
+    fn go_on_from_image(&self) {
+        self.forget_kernel();
+        assert!(self.is_in_place());
     }
 
     /// In another process that is to be this rank's leader, when the first is gone.
     fn forget_kernel(&self) {
         self.enter(|| {
             with_owners(|owners| {
-                for owner in owners.iter_mut().filter(|owner| !owner.is_idle()) {
+                for owner in owners.iter_mut() {
+                    let Some(fd) = owner.fd() else { continue };
                     for change in [Change::Unlock(0, END), Change::Whole(None)] {
-                        change.make(owner.fd().unwrap()).unwrap();
+                        change.make(fd).unwrap();
                     }
                     owner.put(Locker::None);
                 }
@@ -125,4 +126,25 @@ fn descriptors_of_one_process_share_its_locks_and_those_of_open_files_do_not() {
         found.map(|found| found.map(drop))
     });
     assert_eq!((first, second), (Some(Ok(())), Some(Err(libc::EAGAIN))));
+}
+
+/// The calls of the program have not returned yet.
+#[test]
+fn what_goes_on_from_an_image_has_what_the_kernel_had_however_soon_that_was_taken() {
+    let (_directory, [one, other]) = ranks();
+    for (is_of_process, lock, unlock) in CONFLICTS {
+        assert_eq!(one.set(is_of_process, lock, true), Some(Ok(())));
+        one.go_on_from_image();
+        assert_eq!(other.set(is_of_process, lock, false), Some(Err(libc::EAGAIN)));
+        assert_eq!(one.set(is_of_process, unlock, true), Some(Ok(())));
+        one.go_on_from_image();
+        assert_eq!(other.set(is_of_process, lock, false), Some(Ok(())));
+        assert_eq!(other.set(is_of_process, unlock, false), Some(Ok(())));
+    }
+    let (shared, alone) = (Change::Whole(Some(false)), Change::Whole(Some(true)));
+    assert_eq!([&one, &other].map(|rank| rank.set(false, shared, true)), [Some(Ok(())); 2]);
+    // What it had is given back for what it waits for.
+    assert_eq!(one.set(false, alone, true), None);
+    one.go_on_from_image();
+    assert_eq!(other.set(false, alone, false), Some(Ok(())));
 }
