@@ -12,6 +12,7 @@ use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use crate::decide;
 use crate::exports::call_iprobe;
 use crate::handle::CommHandle;
+use crate::phase;
 use crate::runtime::job;
 use quiesce::sim::random::{Random, mix};
 use redrt_types::{ProcessIndex, ReplicaId};
@@ -110,8 +111,11 @@ fn note_departure(departure: Departure) {
     });
 }
 
-/// A call of the program has ended: it may make another one now.
+/// A call of the program has ended: it may make another one now. After `MPI_Finalize` nothing is agreed any more.
 pub(super) fn after_call() {
+    if !phase::is_active() {
+        return;
+    }
     let departure = {
         let mut planned = planned();
         let Some((calls, departure)) = &mut *planned else { return };
