@@ -1,4 +1,4 @@
-//! Generates the constants and the exported functions from the tables in `table/`, and names the shared library.
+//! Generates the constants and the exported functions from the tables in `table/`.
 
 use mpi_table::{Bound, Table, render_constants, render_core_table, render_exports};
 use std::path::Path;
@@ -6,13 +6,6 @@ use std::path::Path;
 fn main() {
     println!("cargo::rerun-if-changed=table");
     println!("cargo::rerun-if-changed=build.rs");
-    // The name that programs built against the MPI standard ABI look for (MPI-5.0 chapter 20).
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
-    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
-    // interposed.
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
-    // The heap's memory lies apart from the program's (src/abi/allocator.rs).
-    println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=mmap");
     let table = Table::standard();
     let bound = std::fs::read_to_string("table/bound").expect("redrt/table/bound is readable");
     let bound = Bound::parse(&bound, &table).unwrap_or_else(|error| panic!("redrt/table/bound: {error}"));

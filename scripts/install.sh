@@ -37,7 +37,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 built=$target/release
 libraries=$target/library
 simulator=$target/simulation/redrt-sim
-library_crates="-p redrt -p redrt-preload -p redrt-fortran -p cloner-preload -p facade-mpich -p facade-mpich-fortran
+library_crates="-p mpi-abi -p redrt-preload -p redrt-fortran -p cloner-preload -p facade-mpich -p facade-mpich-fortran
     -p facade-openmpi -p facade-openmpi-fortran -p facade-loader"
 
 cd "$root"
@@ -50,13 +50,12 @@ case ${2-} in
     ;;
 --no-build) ;;
 --development)
-    # Apart, since the tests build the library with the simulation in it, under the same name.
-    # shellcheck disable=SC2086
-    cargo build --locked --target-dir "$target/libraries" $library_crates --lib
+    # Who builds the simulator together with it gets a library with a simulation, under the same name.
+    rm -f -- "$target/debug/deps/libmpi_abi.so"
     # The whole workspace, so that crates have the features that the tests build them with and are built once.
-    cargo build --locked --workspace --exclude redrt-sim --bins
+    cargo build --locked --workspace --exclude redrt-sim
     built=$target/debug
-    libraries=$target/libraries/debug
+    libraries=$target/debug
     simulator=
     ;;
 *)

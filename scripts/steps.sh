@@ -10,8 +10,11 @@ begin=$SECONDS
 number=0
 # Of steps by name: process, log and beginning while they run, and both times after.
 declare -A pid_of log_of begin_of wall_of processor_of
+# What begins when a step has ended, as words of the shell, and the names of what has not begun.
+declare -A next_of queued
 ended_steps=()
 followed=
+follower=
 
 minutes() {
     printf '%d:%02d' $(($1 / 60)) $(($1 % 60))
@@ -110,12 +113,22 @@ begin_step() {
     pid_of[$name]=$!
     log_of[$name]=$log
     begin_of[$name]=$SECONDS
+    unset "queued[$name]"
 }
 
 # start SECONDS NAME COMMAND...: begins a step, beside those that run.
 start() {
     begin_step "$@"
     printf '\n==== %s: begun, beside what follows\n' "$2"
+}
+
+# follow NAME SECONDS NEXT COMMAND...: begins NEXT as soon as NAME has ended, beside those that run.
+follow() {
+    local name=$1
+    shift
+    printf '\n==== %s: begins when %s has ended, beside what follows\n' "$2" "$name"
+    next_of[$name]=$(printf '%q ' "$@")
+    queued[$2]=yes
 }
 
 # note_end NAME: its times. Those of its children are in the second line of `times`, as 1m2.3s 0m4.5s.
@@ -125,6 +138,15 @@ note_end() {
     processor_of[$1]=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 + 0.5 }' "${log_of[$1]}.times" || true)
     processor_of[$1]=${processor_of[$1]:-0}
     ended_steps+=("$1")
+}
+
+# begin_next NAME: what was to follow it.
+begin_next() {
+    local next=${next_of[$1]-}
+    if [ -n "$next" ]; then
+        unset "next_of[$1]"
+        eval "begin_step $next"
+    fi
 }
 
 # fail NAME CODE: shows the end of its log, unless all of it was just shown, and ends with 1.
@@ -140,28 +162,37 @@ fail() {
     exit 1
 }
 
-# finish NAME: waits for a step that was begun, and shows its log. If another one fails meanwhile, that is the end.
+# await_one: waits until a step ends. If it has failed, that is the end of all.
+await_one() {
+    local ended name code=0
+    wait -n -p ended "${pid_of[@]}" || code=$?
+    for name in "${!pid_of[@]}"; do
+        [ "${pid_of[$name]}" = "$ended" ] || continue
+        note_end "$name"
+        [ "$name" != "$followed" ] || wait "$follower" || true
+        [ $code = 0 ] || fail "$name" $code
+        begin_next "$name"
+    done
+}
+
+# finish NAME: waits for a step that was begun, or is to follow another, and shows its log.
 finish() {
-    local name=$1 ended other code follower
+    local name=$1
     printf '\n==== %s\n' "$name"
-    followed=$name
+    while [ -n "${queued[$name]-}" ]; do
+        await_one
+    done
     if [ -z "${pid_of[$name]-}" ]; then
         cat "${log_of[$name]}"
     else
+        followed=$name
         tail --pid="${pid_of[$name]}" --sleep-interval=0.2 --lines=+1 --follow "${log_of[$name]}" &
         follower=$!
         while [ -n "${pid_of[$name]-}" ]; do
-            code=0
-            wait -n -p ended "${pid_of[@]}" || code=$?
-            for other in "${!pid_of[@]}"; do
-                [ "${pid_of[$other]}" = "$ended" ] || continue
-                note_end "$other"
-                [ "$other" != "$name" ] || wait "$follower" || true
-                [ $code = 0 ] || fail "$other" $code
-            done
+            await_one
         done
+        followed=
     fi
-    followed=
     echo "---- $(minutes "${wall_of[$name]}")"
 }
 

@@ -49,12 +49,11 @@ step 900 "build of the tests with processes" scripts/run-tests.py build "$logs/j
     --test hosts --test clones --test processes
 jobs=(scripts/run-tests.py run "$logs/jobs.json" --only)
 
-# Jobs wait much of the time, so they have the processors with what computes. That comes second.
+# Jobs wait much of the time, so they have the processors with what compiles and computes. That comes second.
 start 1800 "jobs over several hosts" "${jobs[@]}" hosts -- --test-threads=3 $ignored
+follow "jobs over several hosts" 1800 "jobs of real processes" "${jobs[@]}" processes -- --test-threads=2 $ignored
+follow "jobs of real processes" 1800 "clones of real processes" "${jobs[@]}" clones -- --test-threads=1 $ignored
 step 1800 "build of the other tests" nice scripts/run-tests.py build "$logs/tests.json"
-finish "jobs over several hosts"
-
-start 1800 "jobs of real processes" "${jobs[@]}" processes -- --test-threads=2 $ignored
 step 1200 "clippy" nice cargo clippy --workspace --all-targets --locked -- -D warnings
 if [ -n "$all" ]; then
     step 600 "documentation" nice env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -63,8 +62,9 @@ fi
 step 1800 "unit tests, simulators, model checkers" nice scripts/run-tests.py run "$logs/tests.json" \
     --except hosts --except processes --except clones -- $ignored
 step 600 "locks and barriers, all schedules" nice scripts/loom.sh
-step 1800 "clones of real processes" "${jobs[@]}" clones -- --test-threads=1 $ignored
+finish "jobs over several hosts"
 finish "jobs of real processes"
+finish "clones of real processes"
 
 if [ -n "$all" ]; then
     step 600 "a minute of fuzzing" scripts/fuzz.sh 400 --quick

@@ -1,14 +1,12 @@
 //! The shared library as a program sees it: every name, both as `MPI_` and `PMPI_`, under the standard's library name.
 
+use redrt_tests::prefix;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The shared library that cargo built together with this test.
+/// The shared library of the installation that is tested.
 fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let library = test.parent().unwrap().join("libmpi_abi.so");
-    assert!(library.exists(), "{} is missing", library.display());
-    library
+    prefix().join("lib/libmpi_abi.so.1")
 }
 
 /// Compiles a C program against the header and the library, and runs it. Returns its output and exit code.
@@ -82,8 +80,8 @@ fn what_the_standard_allows_before_init_works_before_init() {
 
 #[test]
 fn predefined_types_have_the_sizes_and_extents_of_the_compiler() {
-    use mpi_abi::datatype::resolve;
-    use mpi_abi::handle::DatatypeHandle as H;
+    use redrt::datatype::resolve;
+    use redrt::handle::DatatypeHandle as H;
     let types = [
         (H::CHAR, "char"),
         (H::WCHAR, "wchar_t"),

@@ -67,10 +67,13 @@ pub fn resolve(host: &str) -> Result<Vec<IpAddr>> {
 
 /// Whether a host of this name is this one.
 pub fn is_here(name: &str) -> bool {
+    is_own_name(name) || resolve(name).is_ok_and(|addresses| is_own(&addresses))
+}
+
+/// The same by the name alone: asking a name server takes long when it does not answer.
+pub fn is_own_name(name: &str) -> bool {
     let own = nix::unistd::gethostname().ok().and_then(|own| own.into_string().ok());
-    name == "localhost"
-        || own.is_some_and(|own| is_same_host(&own, name))
-        || resolve(name).is_ok_and(|addresses| is_own(&addresses))
+    name == "localhost" || own.is_some_and(|own| is_same_host(&own, name))
 }
 
 /// Whether one of these is this host's.

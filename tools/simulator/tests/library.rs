@@ -1,6 +1,6 @@
 //! Whole jobs of the real library, from seeds: `cargo test -p redrt-sim`.
 
-use mpi_abi::sim::{Kind, Mutation, Options, Summary, run};
+use redrt::sim::{Kind, Mutation, Options, Summary, run};
 
 /// What the runs of these seeds did together; all of them are right.
 fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {

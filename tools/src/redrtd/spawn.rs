@@ -390,8 +390,8 @@ pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream
     Ok((child, greet(ours, task)?))
 }
 
-/// What happens in the child between fork and exec: descriptors get the numbers that go with them. `closes_others`: what
-/// this process was started with is not for the child.
+/// What happens in the child between fork and exec: descriptors get the numbers that go with them. With `closes_others`
+/// it has no others: not what this process was started with.
 fn inherit(
     command: &mut Command,
     places: Vec<(RawFd, RawFd)>,

@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn calls_have_the_names_that_programs_use() {
         for (function, call) in [
-            ("mpi_abi::abi::exports::call_send", "MPI_Send"),
+            ("redrt::abi::exports::call_send", "MPI_Send"),
             ("call_reduce_scatter_block_c", "MPI_Reduce_scatter_block_c"),
             ("PMPI_Bcast", "MPI_Bcast"),
             ("MPI_Put", "MPI_Put"),

@@ -1,6 +1,7 @@
 //! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a
 //! few at a time; what it found comes back through a descriptor that can be waited on.
 
+use crate::interface::is_own_name;
 use anyhow::{Context, Result, bail};
 use control_network::launcher::{dies_with_this, shell_on};
 use control_network::launchers;
@@ -98,7 +99,7 @@ impl Looks {
 
     fn command(&self, spare: &Spare) -> Result<Command> {
         let words = [self.daemon.clone().into(), OsString::from("--probe")];
-        if spare.launcher.is_none() && spare.user.is_none() && is_here(&spare.name) {
+        if spare.launcher.is_none() && spare.user.is_none() && is_own_name(&spare.name) {
             let mut command = Command::new(&words[0]);
             command.arg(&words[1]);
             return Ok(command);
@@ -114,13 +115,6 @@ fn tell(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
     if sender.send(look).is_ok() {
         let _ = waker.write(&[0]);
     }
-}
-
-/// By name alone: asking a name server takes long when it does not answer.
-fn is_here(name: &str) -> bool {
-    name == "localhost"
-        || nix::unistd::gethostname()
-            .is_ok_and(|own| own.to_str().is_some_and(|own| redrt_types::is_same_host(own, name)))
 }
 
 /// Runs the command; what it printed.
