@@ -131,3 +131,43 @@ fn nothing_is_left_when_redrun_is_killed_while_guard_and_daemon_stand_still() {
         let _ = job.wait().ended_with(128 + libc::SIGKILL);
     }
 }
+
+/// A service that a program has started for others, say. When the job fails it goes, too.
+#[test]
+fn what_is_in_a_session_of_its_own_goes_on_when_a_job_has_ended_well() {
+    let source = r#"
+        #include <mpi.h>
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            int begun[2];
+            char byte = 0;
+            MPI_Init(&argc, &argv);
+            if (pipe(begun) == 0 && fork() == 0) {
+                char *const words[] = {"sleep", "1000", NULL};
+                int null = open("/dev/null", O_RDWR);
+                setsid();
+                for (int fd = 0; fd < 3; fd++)
+                    dup2(null, fd);
+                byte = write(begun[1], &byte, 1) == 1;
+                fcntl(begun[1], F_SETFD, FD_CLOEXEC);
+                execv("/bin/sleep", words);
+                _exit(1);
+            }
+            if (read(begun[0], &byte, 1) != 1)
+                printf("it has not begun\n");
+            MPI_Finalize();
+            return atoi(argv[1]);
+        }"#;
+    let (_directory, program) = compile_source(source);
+    for (degree, code) in [(1, 0), (2, 0), (1, 3)] {
+        let job = Job::new(1, &program).degree(degree).options(&["--files", "all"]).arguments(&[&code.to_string()]);
+        let ended = job.run();
+        let going_on = ended.left.iter().filter(|left| left.contains("sleep")).count();
+        assert_eq!(ended.code, Some(code), "{ended}");
+        assert_eq!(going_on, if code == 0 { usize::from(degree) } else { 0 }, "{ended}");
+        assert_eq!((ended.left.len(), ended.out.as_str()), (going_on, ""), "{ended}");
+    }
+}

@@ -434,7 +434,10 @@ pub enum ToDaemon {
     /// which has those of all jobs, of this one.
     Forget(#[serde(with = "redrt_types::path_bytes")] PathBuf),
     /// Kill what is left and leave.
-    Shutdown,
+    Shutdown {
+        /// The job has ended well: what processes have started in sessions of their own goes on.
+        keeps_sessions: bool,
+    },
 }
 
 impl FromDaemon {

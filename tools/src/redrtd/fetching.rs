@@ -59,7 +59,7 @@ impl Daemon {
     pub(super) fn put_aside(&mut self, message: ToDaemon) -> Option<ToDaemon> {
         let Some(fetching) = &mut self.fetching else { return Some(message) };
         match message {
-            ToDaemon::Forget(_) | ToDaemon::Shutdown | ToDaemon::Councillor(_) | ToDaemon::Launchers(_) => {
+            ToDaemon::Forget(_) | ToDaemon::Shutdown { .. } | ToDaemon::Councillor(_) | ToDaemon::Launchers(_) => {
                 Some(message)
             }
             message => {

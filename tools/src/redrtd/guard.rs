@@ -5,7 +5,8 @@
 //! ```
 //! Each of the three ends everything below it when it ends, and is told of the end of the one above: the guard by
 //! SIGTERM, the daemon by SIGTERM and by its connection. So nothing is left when any two of them are killed, or when
-//! one is killed while another is stopped.
+//! one is killed while another is stopped. When the job has ended well, what its processes have started in sessions of
+//! their own goes on.
 
 use super::sweep;
 use anyhow::{Context, Result};
@@ -52,7 +53,8 @@ pub fn guard(arguments: impl Iterator<Item = OsString>) -> Result<i32> {
     unsafe { command.pre_exec(set_up) };
     let mut daemon = command.spawn().context("Failed to run the daemon")?;
     let ended = wait(&mut daemon, &signals, above).context("Failed to wait for the daemon");
-    sweep::kill_descendants();
+    // A daemon that has ended by itself has left what may go on.
+    sweep::kill_descendants(matches!(&ended, Ok(Some(status)) if status.success()));
     Ok(ended?.map_or(KILLED_CODE, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())))
 }
 

@@ -84,7 +84,7 @@ pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     daemon.children.iter().for_each(Child::kill_group);
     daemon.post.end();
     daemon.launchers.iter().for_each(|launcher| launcher.terminate());
-    sweep::kill_descendants();
+    sweep::kill_descendants(daemon.keeps_sessions && outcome.is_ok());
     // Nobody writes there any more.
     daemon.forget_lines();
     guard.wake();
@@ -126,6 +126,8 @@ struct Daemon {
     /// Whether `redrun` asked not to be sent output.
     held: bool,
     leaving: bool,
+    /// What processes have started in sessions of their own goes on.
+    keeps_sessions: bool,
 }
 
 /// What is asked of this daemon, but for the program's data and what processes say to each other.
@@ -136,7 +138,9 @@ fn tell_developers(message: &ToDaemon) {
         ToDaemon::Clone { id, order } => debug!(target: "redrtd", clone = id.0, ?order, "an order for a clone"),
         ToDaemon::Pins(pins) => debug!(target: "redrtd", ?pins, "others are awaited"),
         ToDaemon::Kill(replica) => debug!(target: "redrtd", %replica, "a process is to be ended"),
-        ToDaemon::Release | ToDaemon::KillAll | ToDaemon::Shutdown => debug!(target: "redrtd", ?message, "the end"),
+        ToDaemon::Release | ToDaemon::KillAll | ToDaemon::Shutdown { .. } => {
+            debug!(target: "redrtd", ?message, "the end")
+        }
         _ => {}
     }
 }
@@ -191,6 +195,7 @@ impl Daemon {
             launchers: Vec::new(),
             held: false,
             leaving: false,
+            keeps_sessions: false,
         })
     }
 
@@ -349,7 +354,10 @@ impl Daemon {
             ToDaemon::Launchers(all) => {
                 self.launchers = decode_body(&all).context("redrun sent what cannot be read of launchers")?;
             }
-            ToDaemon::Shutdown => self.leaving = true,
+            ToDaemon::Shutdown { keeps_sessions } => {
+                self.leaving = true;
+                self.keeps_sessions = keeps_sessions;
+            }
             // The post has seen to these.
             ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots(_) => {}
         }

@@ -17,12 +17,13 @@ pub fn become_subreaper() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
 }
 
-/// Kills all descendants and waits until they are gone. Returns early when one cannot die.
-pub fn kill_descendants() {
+/// Kills all descendants and waits until they are gone. Returns early when one cannot die. With `keeps_sessions` those go
+/// on that are in a session of their own, as a service that a program has started, and what is below them.
+pub fn kill_descendants(keeps_sessions: bool) {
     let give_up_at = Instant::now() + SWEEP_TIME_MAX;
     loop {
         // Those above come last: should this process be killed meanwhile, a guard among them ends what is left.
-        let found = descendants();
+        let found = descendants(keeps_sessions);
         for pid in found.iter().rev() {
             let _ = kill(*pid, Signal::SIGKILL);
         }
@@ -41,14 +42,20 @@ pub fn kill_descendants() {
 }
 
 /// Each after its parent.
-fn descendants() -> Vec<Pid> {
+fn descendants(keeps_sessions: bool) -> Vec<Pid> {
+    let own_session = nix::unistd::getsid(None).map_or(0, Pid::as_raw);
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        // The name in parentheses may hold anything; the parent is the second field after it.
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
-        children.entry(parent.unwrap_or(0)).or_default().push(pid);
+        // The name in parentheses may hold anything; the parent is the second field after it, the session the fourth.
+        let Some((_, fields)) = stat.rsplit_once(')') else { continue };
+        let number =
+            |field: usize| fields.split_whitespace().nth(field).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let (parent, session) = (number(1), number(3));
+        if !keeps_sessions || session == own_session {
+            children.entry(parent).or_default().push(pid);
+        }
     }
     let mut found = Vec::new();
     let mut open = vec![std::process::id() as i32];

@@ -585,10 +585,10 @@ impl Fleet {
         }
     }
 
-    /// Waits for the daemons to leave, and helps them.
-    pub fn end(&mut self) {
+    /// Waits for the daemons to leave, and helps them. `keeps_sessions`: as in [`ToDaemon::Shutdown`].
+    pub fn end(&mut self, keeps_sessions: bool) {
         // Those that have been told already are leaving. Others may have a lease, and would wait for another root.
-        self.send_all(&ToDaemon::Shutdown);
+        self.send_all(&ToDaemon::Shutdown { keeps_sessions });
         let members = &self.members;
         let is_dead = |starting: &Starting| starting.host.is_some_and(|host| members[host as usize].dead);
         // The launcher of a dead host may wait for it for ever.

@@ -531,9 +531,8 @@ impl Shell<'_> {
         if due.to_older {
             self.take_older_line()?;
         }
-        self.fleet.send_all(&ToDaemon::Shutdown);
-        self.fleet.end();
-        crate::redrtd::kill_descendants();
+        self.fleet.end(false);
+        crate::redrtd::kill_descendants(false);
         self.entry = None;
         let (kept, plan) = loop {
             let kept = self.lines.as_ref().and_then(|lines| lines.newest.clone());

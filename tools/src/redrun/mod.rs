@@ -376,8 +376,9 @@ impl<'a> Shell<'a> {
         }
         self.let_notices_end();
         self.console.show_status(Vec::new());
-        self.fleet.end();
-        crate::redrtd::kill_descendants();
+        let keeps_sessions = matches!(outcome, Ok(0));
+        self.fleet.end(keeps_sessions);
+        crate::redrtd::kill_descendants(keeps_sessions);
         self.remove_forgotten_lines();
         self.entry = None;
         self.site.leave();
@@ -629,7 +630,7 @@ impl<'a> Shell<'a> {
                         self.spawned.terminate();
                     }
                     self.forget_lines(code == 0 && !will_go_on);
-                    self.relay(None, &ToDaemon::Shutdown);
+                    self.relay(None, &ToDaemon::Shutdown { keeps_sessions: code == 0 });
                 }
             }
         }

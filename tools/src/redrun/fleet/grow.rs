@@ -81,7 +81,7 @@ impl Fleet {
 
     /// A host has nothing to do with the job any more: its daemon leaves.
     pub fn dismiss(&mut self, host: u32) {
-        self.send(host, &ToDaemon::Shutdown);
+        self.send(host, &ToDaemon::Shutdown { keeps_sessions: false });
         self.members[host as usize].dead = true;
         self.arbiter.remove(host);
         self.rewatch();
