@@ -345,13 +345,9 @@ impl Decisions {
     /// The thread at this place goes another way than the leader went that decided these sources: they are void. No
     /// receive has taken one of them, since the thread has not come to where they were posted.
     fn forget_receives_after(&mut self, place: Place) {
-        // One that asks in no call of its program says nothing of where that is.
         let is_void = |item: &DecisionItem| {
             let posted_at = item.question.place;
-            place.calls > 0
-                && item.outcome.is_source()
-                && posted_at.thread == place.thread
-                && posted_at.calls > place.calls
+            item.outcome.is_source() && posted_at.thread == place.thread && posted_at.calls > place.calls
         };
         for waiting in self.streams.values_mut() {
             waiting.retain(|item| !is_void(item));
