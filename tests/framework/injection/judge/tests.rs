@@ -68,6 +68,20 @@ fn an_end_aloud_is_no_miss() {
 }
 
 #[test]
+fn a_sound_replica_that_is_lost_with_the_struck_one_is_lost() {
+    let three = trial(FlipSite::Thread, 3, "thread:1.0@#2", &[]);
+    let flip = injected("bit 3 of rax flipped 17 instructions after send 2, at app+0x10");
+    let judged = |lost: &[&str]| {
+        let mut summary = sums(5, Some(5));
+        summary["lost"] = json!(lost);
+        fate(&three, &ended("right\n", 0, summary, std::slice::from_ref(&flip))).0
+    };
+    assert_eq!(judged(&[]), Fate::Masked);
+    assert_eq!(judged(&["1.0"]), Fate::Ended);
+    assert_eq!(judged(&["1.0", "2.1"]), Fate::Lost);
+}
+
+#[test]
 fn the_right_replica_must_be_named_and_no_other() {
     let three = trial(FlipSite::Received, 3, "recv:1.0@#2", &[]);
     let flip = injected("bit 3 of received message 2 flipped in its buffer");
