@@ -208,6 +208,10 @@ impl Facts<'_> {
                 record["finding"] == "transport-corrupt" && record["supplier"] == culprit
             }
             _ if record["culprit"] == culprit => true,
+            // It may damage a payload behind its digest, or one that it receives.
+            FlipSite::Thread if record["finding"] == "transport-corrupt" => {
+                record["supplier"] == culprit || record["receiver"] == culprit
+            }
             _ if self.trial.degree == 2 => record["finding"] == "undecidable" && votes(record),
             _ => false,
         };
