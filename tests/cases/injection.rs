@@ -1,15 +1,20 @@
 //! A bit flips anywhere: a small part of what `scripts/injection-campaign.sh` runs.
 
 use redrt_tests::injection::{Campaign, Fate, FlipSite};
-use redrt_tests::{Program, Random};
+use redrt_tests::{Job, Program, Random};
 use std::time::Duration;
+
+/// All but one: what a flip in a thread does at two replicas is not known beforehand.
+fn places() -> Vec<FlipSite> {
+    FlipSite::ALL.into_iter().filter(|place| *place != FlipSite::Thread).collect()
+}
 
 #[test]
 fn a_flip_anywhere_that_reaches_a_message_is_reported() {
     let campaign = Campaign {
         programs: Program::ALL.to_vec(),
         degrees: vec![2, 3],
-        places: FlipSite::ALL.to_vec(),
+        places: places(),
         arbitrates: false,
         fault_count: 16,
         seed: Random::from_environment().draw() >> 32,
@@ -34,7 +39,7 @@ fn a_flip_at_two_replicas_is_judged_rightly_or_stays_open() {
     let campaign = Campaign {
         programs: Program::ALL.to_vec(),
         degrees: vec![2],
-        places: FlipSite::ALL.to_vec(),
+        places: places(),
         arbitrates: true,
         fault_count: 8,
         seed: Random::from_environment().draw() >> 32,
@@ -43,4 +48,20 @@ fn a_flip_at_two_replicas_is_judged_rightly_or_stays_open() {
         records: None,
     };
     campaign.run(&|_, _| {}).assert_right();
+}
+
+/// In a thread that runs, from outside: once in the program's code, once in the library's.
+#[test]
+fn a_flip_in_a_register_or_on_the_stack_of_a_thread_is_survived_at_three_replicas() {
+    let program = Program::named("heat").expect("a test program");
+    let alone = Job::of(&program).run().ended_well();
+    for (seed, place) in [("1", "heat+"), ("3", "libmpi_abi.so.1+")] {
+        let job = Job::of(&program).degree(3).inject("thread:1.1@#9").options(&["--seed", seed, "--inject-required"]);
+        let ended = job.run().ended_with(0).printed(&alone.out);
+        let struck = ended.events("injected").any(|record| {
+            let fault = record["fault"].as_str().unwrap_or_default();
+            record["replica"] == "1.1" && fault.contains("instructions after send 9") && fault.contains(place)
+        });
+        assert!(struck, "{ended}");
+    }
 }

@@ -51,7 +51,7 @@ impl Agent {
             ToAgent::View(view) => self.view = view.number.0,
             ToAgent::Release => self.released = true,
             ToAgent::Place(_) | ToAgent::Pins(_) | ToAgent::LineGoes(_) => panic!("this program cannot be cloned"),
-            ToAgent::ChangesSince(_) => {}
+            ToAgent::ChangesSince(_) | ToAgent::NoFlip => {}
             // It has no memory that others have, and asks nothing about other jobs.
             ToAgent::Scrub(_) | ToAgent::Dynamic(..) => {}
             // It makes no MPI calls at which a signal could come.

@@ -236,6 +236,23 @@ impl Replica {
         open.filter_map(|statement| statement.asks_about(statement.key.stream)).map(|place| place.thread)
     }
 
+    /// Forgets what was said of messages that this process has sent and that all receivers have accepted. A program may
+    /// use any number of channels, and looks at all claims are made with every frame.
+    pub fn forget_settled_claims(&mut self) {
+        let Paths { heard, said, .. } = &self.paths;
+        if heard.is_empty() && said.is_empty() {
+            return;
+        }
+        let is_open = |key: DecisionKey| {
+            let is_channel = matches!(key.stream, StreamId::Channel(..));
+            let has_gone = is_channel && self.passed(key.stream) > key.index && self.sent(key).is_none();
+            !has_gone || self.paths.dispute(key).is_some()
+        };
+        let heard = heard.iter().filter(|heard| is_open(heard.key)).copied().collect();
+        let said = said.iter().filter(|(said, _)| is_open(said.key)).copied().collect();
+        (self.paths.heard, self.paths.said) = (heard, said);
+    }
+
     /// A thread of this process is here, and not in the midst of asking for an outcome.
     pub fn note_place(&mut self, here: Place) {
         let asked = self.paths.heard.clone();
@@ -424,6 +441,7 @@ impl Replica {
         claim: Claim,
         decided: Option<Decided>,
     ) -> Result<(), ProtocolError> {
+        self.forget_settled_claims();
         let blame = |breach| ProtocolError { by: ReplicaId { rank: self.me.rank, index: from }, breach };
         let degree = self.world.degree(self.me.rank);
         if let Some(Decided { by: ReplicaIndex(by), .. }) = decided

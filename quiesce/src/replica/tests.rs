@@ -4,6 +4,7 @@ use super::*;
 use crate::decision::Lookup;
 use crate::frame::{Action, Finding, MessageId, Outbound, PayloadKey};
 use crate::outcome::{Call, DecisionItem, Place, StreamId};
+use crate::path::Claim;
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, Tag};
 
 const CONTEXT: ContextId = ContextId(9);
@@ -525,4 +526,23 @@ fn a_copy_keeps_for_a_newcomer_what_only_one_that_has_left_could_want_at_the_cut
         _ => None,
     });
     assert_eq!(offered.collect::<Vec<_>>(), [(new, 0), (new, 1), (new, 2)]);
+}
+
+#[test]
+fn a_sibling_may_speak_of_any_number_of_channels_in_the_course_of_a_job() {
+    let mut sender = replica((0, 1), 3);
+    let sibling = ReplicaId::new(0, 0);
+    for number in 0..6000 {
+        let context = ContextId(number);
+        sender.send(VirtualRank(1), context, envelope(8), GOOD, (PayloadKey(number), Place::default()));
+        let key = DecisionKey { stream: StreamId::Channel(VirtualRank(1), context), index: 0 };
+        let claim = Claim::Asks(Question { data: GOOD.0 as u64, ..asks(Call::Send) });
+        sender.handle(sibling, Frame::Claim { key, claim, decided: None }).unwrap();
+        for index in 0..3 {
+            sender.handle(ReplicaId::new(1, index), Frame::Ack { context, upto: SeqNum(1) }).unwrap();
+        }
+        outputs(&mut sender);
+    }
+    sender.forget_settled_claims();
+    assert!(!sender.has_questions());
 }

@@ -1,6 +1,10 @@
 //! Faults that `--inject` asks for, carried out at the n-th send of this process, the n-th message it receives, or its
 //! n-th change of a file.
 
+mod standstill;
+
+pub use standstill::end as end_standstill;
+
 use crate::runtime::threads;
 use crate::{program_memory, runtime};
 use quiesce::Place;
@@ -101,6 +105,7 @@ fn carry_out(payload: &[u8]) {
                     report(*fault, format!("reset of the connections with {peer} at send {number}"));
                 }
             }
+            ProcessFault::FlipThread { send, .. } if send <= number => standstill::once(*fault, at, number),
             _ => {}
         }
     }

@@ -1,6 +1,7 @@
 //! The agent: a thread that sleeps until the daemon says something.
 
 use crate::dynamic::{checkpoint, redrun as dynamic};
+use crate::faults;
 use crate::links::listening;
 use crate::mutation::{self, Mutation};
 use crate::posix;
@@ -158,6 +159,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
         // A line that was given up before this process had heard of it.
         ToAgent::LineGoes(_) => {}
         ToAgent::ChangesSince(place) => undo::begin_here(&place),
+        ToAgent::NoFlip => faults::end_standstill(),
         ToAgent::Welcome(_) | ToAgent::Place(_) => {}
     }
 }

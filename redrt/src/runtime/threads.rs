@@ -217,7 +217,8 @@ thread_local! {
     static END: End = const { End(Cell::new(None)) };
 }
 
-fn task() -> u32 {
+/// The id of the calling thread, as the kernel knows it in the process's namespace.
+pub fn task() -> u32 {
     // SAFETY: - asks the kernel for a number, and changes nothing.
     unsafe { libc::gettid() }.cast_unsigned()
 }

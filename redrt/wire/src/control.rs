@@ -316,6 +316,8 @@ pub enum ToAgent {
     /// To a process that is held for a line and has said `Quiet`: all are, and it writes down there what it changes in
     /// files from now on; or nothing comes of the line.
     LineGoes(Option<UndoPlace>),
+    /// The thread that waits for a flip (`AwaitsFlip`) goes on without one.
+    NoFlip,
     /// To a process whose sibling is being saved: it writes down there what it changes in files, once it has to. Comes
     /// before a `View` in which it may have to.
     ChangesSince(UndoPlace),
@@ -404,6 +406,18 @@ pub enum FromAgent {
     InStep,
     /// This process cannot go on while copies of its rank stand ready.
     Hindered,
+    /// A thread of this process is to be hit by a fault (`ProcessFault::FlipThread`), and waits until its word is not 0:
+    /// the daemon's helper writes it when it holds the thread. Goes no farther than the daemon.
+    AwaitsFlip {
+        /// The fault.
+        asked: ProcessFault,
+        /// The number of the send at which it waits.
+        send: u64,
+        /// The thread's id, as the process knows it.
+        thread: i32,
+        /// The address of the word, of 4 bytes.
+        word: u64,
+    },
     /// A data connection to this process broke, and cannot be opened again.
     Suspect {
         /// The process.

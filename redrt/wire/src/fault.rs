@@ -52,6 +52,14 @@ pub enum ProcessFault {
         /// Which bit.
         bit: u64,
     },
+    /// Flip a bit of the registers or the stack of the thread that makes send number `send`, some instructions after
+    /// that; carried out by its daemon's helper. The first send from there on that a thread of the program makes.
+    FlipThread {
+        /// Number of the send.
+        send: u64,
+        /// Which bit, and after how many instructions: both are drawn from this.
+        bit: u64,
+    },
     /// Flip a bit, drawn from `bit`, of the program's heap or static data before send number `send`.
     FlipHeap {
         /// Number of the send.

@@ -308,6 +308,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToAgent::Place(Box::new(place())),
         ToAgent::Pins(pins()),
         ToAgent::Held(true),
+        ToAgent::NoFlip,
         ToAgent::LineGoes(place().undo),
         ToAgent::ChangesSince(UndoPlace::beside("/store/line-7".as_ref(), Generation(7), true)),
         ToAgent::Ask { wave: 4 },
@@ -350,6 +351,12 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromAgent::Answer { wave: 4, passive: Some(passive()), statistics: Statistics::default() },
         FromAgent::Pinned(vec![replica; 2]),
         FromAgent::Quiet,
+        FromAgent::AwaitsFlip {
+            asked: ProcessFault::FlipThread { send: 3, bit: 1 << 60 },
+            send: 4,
+            thread: 9,
+            word: 1 << 40,
+        },
         refused.clone(),
     ];
     let to_daemon = [

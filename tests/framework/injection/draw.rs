@@ -46,6 +46,7 @@ fn trial(degree: u16, place: FlipSite, program: Program, known: &Alone, random: 
     let fault = match place {
         FlipSite::Payload => format!("flip:{target}"),
         FlipSite::Heap => format!("heap:{target}"),
+        FlipSite::Thread => format!("thread:{target}"),
         FlipSite::Flight => format!("wire:{target}"),
         FlipSite::Received => format!("recv:{target}"),
         FlipSite::Output => format!("stdout:{target}"),

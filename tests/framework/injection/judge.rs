@@ -20,7 +20,7 @@ pub enum Fate {
     Missed,
     /// Another replica was accused, or something was reported though nothing was injected.
     False,
-    /// Two sound replicas of three did not save the job, or its output.
+    /// Two sound replicas of three did not save the job, or its output, or one of them was lost.
     Lost,
     /// The job did not end, or left something behind.
     Hung,
@@ -127,7 +127,7 @@ pub(super) fn judge(trial: &Trial, seed: u64, ended: &Ended, out: &str) -> Recor
         if facts.has_verdict() { Fate::False } else { Fate::NotInjected }
     } else if facts.accuses_another() {
         Fate::False
-    } else if facts.is_saved_by_majority() && !is_right_output {
+    } else if facts.is_saved_by_majority() && (!is_right_output || facts.has_lost_another()) {
         Fate::Lost
     } else if detected {
         Fate::Detected
@@ -159,6 +159,7 @@ impl Facts<'_> {
             let is_flip = record["fault"].as_str().is_some_and(|fault| match self.trial.place {
                 FlipSite::Payload => fault.contains("flipped in memory"),
                 FlipSite::Heap => fault.contains("flipped before"),
+                FlipSite::Thread => fault.contains("instructions after send"),
                 FlipSite::Flight => fault.contains("flipped in flight"),
                 FlipSite::Received => fault.contains("flipped in its buffer"),
                 FlipSite::Log => fault.contains("retention log"),
@@ -207,6 +208,10 @@ impl Facts<'_> {
                 record["finding"] == "transport-corrupt" && record["supplier"] == culprit
             }
             _ if record["culprit"] == culprit => true,
+            // It may damage a payload behind its digest, or one that it receives.
+            FlipSite::Thread if record["finding"] == "transport-corrupt" => {
+                record["supplier"] == culprit || record["receiver"] == culprit
+            }
             _ if self.trial.degree == 2 => record["finding"] == "undecidable" && votes(record),
             _ => false,
         };
@@ -251,6 +256,11 @@ impl Facts<'_> {
     /// One replica of three was wrong, and no other was touched.
     fn is_saved_by_majority(&self) -> bool {
         self.trial.degree > 2 && !self.trial.is_deferred() && !self.trial.fault.contains(',')
+    }
+
+    /// A replica was lost in which nothing was injected.
+    fn has_lost_another(&self) -> bool {
+        names(&self.ended.summary["lost"]).any(|name| name != self.culprit)
     }
 
     /// A replica ended though nobody meant it to, or the job did not end well.

@@ -35,6 +35,8 @@ pub enum FlipSite {
     Payload,
     /// In the program's heap or static data.
     Heap,
+    /// In a register or on the stack of a thread of the program.
+    Thread,
     /// In a payload on its way.
     Flight,
     /// In a buffer that was received and verified.
@@ -49,8 +51,8 @@ pub enum FlipSite {
 
 impl FlipSite {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Payload, Self::Heap, Self::Flight, Self::Received, Self::Log, Self::Output, Self::Path];
+    pub const ALL: [Self; 8] =
+        [Self::Payload, Self::Heap, Self::Thread, Self::Flight, Self::Received, Self::Log, Self::Output, Self::Path];
 
     /// Its name in records and tables.
     #[must_use]
@@ -58,6 +60,7 @@ impl FlipSite {
         match self {
             Self::Payload => "payload before send",
             Self::Heap => "heap and static data",
+            Self::Thread => "registers and stack",
             Self::Flight => "in flight",
             Self::Received => "received buffer",
             Self::Log => "retention log",

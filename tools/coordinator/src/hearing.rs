@@ -97,6 +97,8 @@ impl Coordinator {
             FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
             // The shell sees to it: no decision of the job's depends on it.
             FromAgent::Dynamic(..) => {}
+            // The daemon sees to it, and tells when the bit has flipped.
+            FromAgent::AwaitsFlip { .. } => {}
             FromAgent::Suspect { peer, host_is_silent } => self.suspected(now, peer, replica, host_is_silent),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }

@@ -82,6 +82,7 @@ impl Coordinator {
             | FromAgent::Dynamic(..)
             | FromAgent::Answer { .. }
             | FromAgent::Pace { .. }
+            | FromAgent::AwaitsFlip { .. }
             | FromAgent::Scrubbed { .. } => Vec::new(),
         };
         if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err(Implausible::NoSuchReplica) }

@@ -378,13 +378,14 @@ pub struct Arguments {
     pub json_summary: Option<PathBuf>,
 
     /// Inject faults: kill:V.I@#K, kill:V.I@file#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K,
-    /// recv:V.I@#K, log:V.I@#K, decision:V.I@#K, read:V.I@#K, path:V.I@#K, clone:V.I@#K, stdout:V.I@#K,
+    /// thread:V.I@#K, recv:V.I@#K, log:V.I@#K, decision:V.I@#K, read:V.I@#K, path:V.I@#K, clone:V.I@#K, stdout:V.I@#K,
     /// reset:V.I-W.J@#K, sick:HOST:N, random:mtbf=SECONDSs,seed=S,count=C. V.I is replica I of rank V, #K its K-th
     /// send, file#K the moment after its K-th change of a file. A bit flips in the payload before it is sent (flip), on
-    /// its way (wire), in the heap or static data (heap), in the K-th message it has received (recv), in what is kept
+    /// its way (wire), in the heap or static data (heap), in the registers or on the stack of the thread that sends,
+    /// some thousand instructions later at most (thread), in the K-th message it has received (recv), in what is kept
     /// to be sent again (log), or in the K-th line it prints (stdout); a sick host flips one in one of N messages. From
-    /// the K-th MPI call on, one outcome is falsified for the program: a test, a probe, a clock, what is read of a
-    /// file (path). May be repeated, or several separated by commas
+    /// the K-th MPI call on, one outcome is falsified for the program: a test, a probe, a clock, what is read of a file
+    /// (path). May be repeated, or several separated by commas
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
     pub inject: Vec<String>,
 

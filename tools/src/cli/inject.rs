@@ -41,6 +41,7 @@ impl std::fmt::Display for Fault {
                 ProcessFault::FlipPayload { send, .. } => at_send(f, "flip", replica, send),
                 ProcessFault::FlipWire { send, .. } => at_send(f, "wire", replica, send),
                 ProcessFault::FlipHeap { send, .. } => at_send(f, "heap", replica, send),
+                ProcessFault::FlipThread { send, .. } => at_send(f, "thread", replica, send),
                 ProcessFault::FlipReceived { message, .. } => at_send(f, "recv", replica, message),
                 ProcessFault::FlipDecision { frame, .. } => at_send(f, "decision", replica, frame),
                 ProcessFault::FlipClone { clone, .. } => at_send(f, "clone", replica, clone),
@@ -60,7 +61,7 @@ impl std::fmt::Display for Fault {
 pub enum FaultError {
     /// No such fault.
     #[error(
-        "unknown fault: expected kill, flip, wire, heap, recv, log, decision, read, path, clone, stdout, reset, sick or random"
+        "unknown fault: expected kill, flip, wire, heap, thread, recv, log, decision, read, path, clone, stdout, reset, sick or random"
     )]
     Kind,
     /// Not of the right form.
@@ -75,7 +76,7 @@ pub enum FaultError {
 }
 
 const KILL_FORM: &str = "kill:V.I@#K, kill:V.I@file#K or kill:V.I@SECONDSs";
-const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv, log, decision, read, path or clone in its place";
+const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, thread, recv, log, decision, read, path or clone in its place";
 const STDOUT_FORM: &str = "stdout:V.I@#K, K being the number of a line";
 const RESET_FORM: &str = "reset:V.I-W.J@#K";
 const SICK_FORM: &str = "sick:HOST:N, for one message in N";
@@ -113,7 +114,7 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
     let (kind, rest) = text.split_once(':').ok_or(FaultError::Kind)?;
     let form = match kind {
         "kill" => KILL_FORM,
-        "flip" | "wire" | "heap" | "recv" | "log" | "decision" | "read" | "path" | "clone" => FLIP_FORM,
+        "flip" | "wire" | "heap" | "thread" | "recv" | "log" | "decision" | "read" | "path" | "clone" => FLIP_FORM,
         "stdout" => STDOUT_FORM,
         "reset" => return parse_reset(rest, world),
         "random" => return parse_random(rest).map(Fault::Random),
@@ -147,6 +148,7 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
         "flip" => ProcessFault::FlipPayload { send, bit },
         "wire" => ProcessFault::FlipWire { send, bit },
         "heap" => ProcessFault::FlipHeap { send, bit },
+        "thread" => ProcessFault::FlipThread { send, bit },
         "decision" => ProcessFault::FlipDecision { frame: send, bit },
         "clone" => ProcessFault::FlipClone { clone: send, bit },
         "read" => ProcessFault::FlipRead { read: send, bit },
@@ -224,6 +226,7 @@ mod tests {
             ("kill:1.2@#1", "no replica 1.2"),
             ("flip:1.0@2s", "flip:V.I@#K"),
             ("heap:1.0", "heap"),
+            ("thread:1.0@2s", "thread"),
             ("recv:1.0@#0", "recv"),
             ("log:1.5@#3", "no replica 1.5"),
             ("decision:1.0@2s", "decision"),

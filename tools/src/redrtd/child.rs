@@ -43,9 +43,11 @@ pub enum Kind {
     Carrier,
     /// The socket of the helper that gets files from an object store.
     Fetcher,
+    /// The socket of a helper that flips a bit; the number is its own.
+    Flipper,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Death,
     Kind::Agent,
     Kind::Output,
@@ -56,6 +58,7 @@ const KINDS: [Kind; 10] = [
     Kind::Saver,
     Kind::Carrier,
     Kind::Fetcher,
+    Kind::Flipper,
 ];
 const KIND_BITS: u32 = 4;
 

@@ -29,6 +29,7 @@ impl Daemon {
             Kind::Sender => self.senders.get_mut(&CloneId(number as u64)).map(|sender| &mut sender.link),
             Kind::Saver => self.savers.get_mut(&number).map(|saver| &mut saver.link),
             Kind::Carrier => self.carriers.get_mut(&number).map(|carrier| &mut carrier.link),
+            Kind::Flipper => self.flippers.get_mut(&number).map(|flipper| &mut flipper.link),
             Kind::Fetcher => self.fetching.as_mut().map(|fetching| &mut fetching.link),
             Kind::Death | Kind::Agent | Kind::Output | Kind::Error | Kind::Input => None,
         };

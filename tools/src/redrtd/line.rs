@@ -194,7 +194,8 @@ impl Daemon {
                 | Reply::Kept(_)
                 | Reply::Moved(_)
                 | Reply::Stored(_)
-                | Reply::Fetched => continue,
+                | Reply::Fetched
+                | Reply::Flipped { .. } => continue,
             };
             self.tell(&FromDaemon::Line { generation, replica, step });
         }

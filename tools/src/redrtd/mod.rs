@@ -9,6 +9,7 @@ mod child;
 mod clones;
 mod copying;
 mod fetching;
+mod flips;
 mod gpus;
 mod guard;
 mod helpers;
@@ -117,6 +118,9 @@ struct Daemon {
     next_carrier: usize,
     /// What processes go on from is being fetched.
     fetching: Option<fetching::Fetching>,
+    /// Helpers that flip bits, by numbers of their own.
+    flippers: HashMap<usize, flips::Flipper>,
+    next_flipper: usize,
     /// Clones made of each replica here.
     clone_counts: HashMap<ReplicaId, u64>,
     /// The lines below this directory are of no more use when the job has ended.
@@ -190,6 +194,8 @@ impl Daemon {
             carriers: HashMap::new(),
             next_carrier: 0,
             fetching: None,
+            flippers: HashMap::new(),
+            next_flipper: 0,
             clone_counts: HashMap::new(),
             forgotten: None,
             launchers: Vec::new(),
@@ -255,6 +261,7 @@ impl Daemon {
             Kind::Sender => self.sender_ready(number),
             Kind::Saver => self.saver_ready(number),
             Kind::Carrier => self.carrier_ready(number),
+            Kind::Flipper => self.flipper_ready(number),
             Kind::Fetcher => self.fetcher_ready()?,
         }
         Ok(())
@@ -522,6 +529,10 @@ impl Daemon {
                         // Replicas see an id that is no process's (see docs/determinism.md); the others need the real
                         // one.
                         FromAgent::Ready(card) if card.pid > PID_MAX => card.pid = self.children[number].pid.as_raw(),
+                        FromAgent::AwaitsFlip { asked, send, thread, word } => {
+                            self.start_flipper(number, (*asked, *send), *thread, *word);
+                            continue;
+                        }
                         _ => {}
                     }
                     self.tell(&FromDaemon::Agent { replica, message });
@@ -630,6 +641,9 @@ impl Daemon {
         }
         let child = &mut self.children[number];
         let Some(mut exit) = child.reap()? else { return Ok(()) };
+        let replica = child.replica;
+        self.hear_flippers(replica);
+        let child = &mut self.children[number];
         let counts = child.kills.as_deref().filter(|_| exit.is_killed());
         if counts.is_some_and(|path| self.kills.explain(path, Instant::now())) {
             exit = Exit::OutOfMemory;

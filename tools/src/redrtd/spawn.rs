@@ -380,7 +380,7 @@ impl Prepared {
     }
 }
 
-/// Starts a helper that has nothing to do with processes, before there are any.
+/// Starts a helper that needs nothing of the job: before there is one, and where processes cannot be cloned.
 pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
     let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
     let mut command = Command::new(own_program()?);

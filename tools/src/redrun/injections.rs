@@ -67,10 +67,12 @@ impl Injections {
 /// Why a fault that was asked for has not happened. `sent`: how many messages its replica has sent, where that is
 /// known.
 fn why_missing(fault: &Fault, sent: impl Fn(ReplicaId) -> Option<u64>) -> String {
-    use ProcessFault::{FlipHeap, FlipLogged, FlipPayload, FlipWire, Kill, Reset};
+    use ProcessFault::{FlipHeap, FlipLogged, FlipPayload, FlipThread, FlipWire, Kill, Reset};
     let (send, needs_bytes) = match fault {
         Fault::Process(_, FlipPayload { send, .. } | FlipWire { send, .. } | FlipLogged { send, .. }) => (*send, true),
-        Fault::Process(_, Kill { send } | FlipHeap { send, .. } | Reset { send, .. }) => (*send, false),
+        Fault::Process(_, Kill { send } | FlipHeap { send, .. } | FlipThread { send, .. } | Reset { send, .. }) => {
+            (*send, false)
+        }
         _ => return "what it waited for did not happen".into(),
     };
     let Fault::Process(replica, _) = fault else { return String::new() };

@@ -7,6 +7,7 @@ use crate::matching::Context;
 use quiesce::{Call, DecisionKey, Lookup, MAJORITY_DEGREE, Outcome, Place, Question, StreamId};
 use redrt_types::{ContextId, ReplicaId, ReplicaIndex};
 use redrt_wire::control::{Determinism, FromAgent};
+use std::collections::BTreeSet;
 use tracing::trace;
 
 /// How many empty polls a follower takes over in a row without making progress.
@@ -164,7 +165,9 @@ impl Engine {
         if !replication.has_questions() {
             return;
         }
-        let threads: Vec<_> = replication.replica.questions().collect();
+        replication.replica.forget_settled_claims();
+        // One thread may be asked about many places, and answers for all of them at once.
+        let threads: BTreeSet<_> = replication.replica.questions().collect();
         for thread in threads {
             let here = self.runtime.place_of(thread);
             self.replication().replica.note_place(here);

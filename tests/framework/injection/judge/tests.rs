@@ -68,6 +68,35 @@ fn an_end_aloud_is_no_miss() {
 }
 
 #[test]
+fn a_sound_replica_that_is_lost_with_the_struck_one_is_lost() {
+    let three = trial(FlipSite::Thread, 3, "thread:1.0@#2", &[]);
+    let flip = injected("bit 3 of rax flipped 17 instructions after send 2, at app+0x10");
+    let judged = |lost: &[&str]| {
+        let mut summary = sums(5, Some(5));
+        summary["lost"] = json!(lost);
+        fate(&three, &ended("right\n", 0, summary, std::slice::from_ref(&flip))).0
+    };
+    assert_eq!(judged(&[]), Fate::Masked);
+    assert_eq!(judged(&["1.0"]), Fate::Ended);
+    assert_eq!(judged(&["1.0", "2.1"]), Fate::Lost);
+}
+
+#[test]
+fn a_payload_that_the_struck_replica_damages_on_its_way_is_detected() {
+    let three = trial(FlipSite::Thread, 3, "thread:1.0@#2", &[]);
+    let flip = injected("bit 3 of rax flipped 17 instructions after send 2, at app+0x10");
+    let of = |supplier: &str, receiver: &str| {
+        let damaged = json!({
+            "event": "mismatch", "finding": "transport-corrupt", "supplier": supplier, "receiver": receiver, "sender": 1
+        });
+        fate(&three, &ended("right\n", 0, sums(5, Some(5)), &[flip.clone(), damaged])).0
+    };
+    assert_eq!(of("1.0", "2.0"), Fate::Detected);
+    assert_eq!(of("2.0", "1.0"), Fate::Detected);
+    assert_eq!(of("2.0", "2.1"), Fate::False);
+}
+
+#[test]
 fn the_right_replica_must_be_named_and_no_other() {
     let three = trial(FlipSite::Received, 3, "recv:1.0@#2", &[]);
     let flip = injected("bit 3 of received message 2 flipped in its buffer");

@@ -1,6 +1,6 @@
 //! What daemons and their helpers say to each other, damaged.
 
-use super::{Reply, Task, Word};
+use super::{Reply, Task, Victim, Word};
 use damage::damage;
 use proptest::prelude::*;
 use redrt_wire::clone::{Cost, Progress};
@@ -31,6 +31,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
             verifies: true,
             flipped_bit: None,
         },
+        Task::Flip { victim: Victim { pid: 7, thread: 8, word: 1 << 40 }, drawn: 1 << 60 },
     ];
     let replies = [
         Reply::Running { pid: 7 },
@@ -43,6 +44,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         Reply::Moved(7),
         Reply::Stored(vec![Stored { key: "0.image".into(), facts: Facts { bytes: 7, digest: "ab".into() } }]),
         Reply::Fetched,
+        Reply::Flipped { what: "bit 3 of rax".into(), steps: 4, place: "app+0x10".into() },
         Reply::Failed(Told { sentence: "why".into(), is_lasting: true }),
     ];
     [

@@ -7,12 +7,14 @@
 //!        ├─ redrtd --helper (save)    ═══ memory ═══▶ file
 //!        ├─ redrtd --helper (give)    ═══ files ═══▶ redrtd --helper (keep) of another host
 //!        ├─ redrtd --helper (store)   ── redstore ═══ files ═══▶ object store
+//!        ├─ redrtd --helper (flip)    ── ptrace ──▶ a thread of a process of this host
 //!        ├─ redrtd --helper (fetch)   ── redstore ◀═══ files ═══ object store
 //!        └─ redrtd --helper (load)    ── first process of a namespace ── receiver, which becomes what the file has
 //! ```
 //! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only.
 //! It talks to the daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
 
+mod flip;
 #[cfg(test)]
 mod fuzz;
 mod hold;
@@ -22,6 +24,8 @@ mod part;
 mod receive;
 mod save;
 mod send;
+
+pub use flip::Victim;
 
 use crate::remote::Access;
 use anyhow::{Context, Result, bail};
@@ -149,6 +153,13 @@ pub enum Task {
         /// Which, and where they go.
         wanted: Vec<Entry>,
     },
+    /// Flip a bit of the registers or the stack of a thread.
+    Flip {
+        /// The thread.
+        victim: Victim,
+        /// Which bit, and when.
+        drawn: u64,
+    },
     /// Become the parent of the process that a file has, and end as it ends.
     Load {
         /// The file.
@@ -220,6 +231,15 @@ pub enum Reply {
     Stored(Vec<Stored>),
     /// They are here.
     Fetched,
+    /// The bit has flipped.
+    Flipped {
+        /// Which one.
+        what: String,
+        /// How many instructions the thread had made.
+        steps: u64,
+        /// Where it was then.
+        place: String,
+    },
     /// Nothing came of it.
     Failed(Told),
 }
@@ -372,6 +392,7 @@ pub fn help() -> Result<i32> {
         Task::Store { access, directory, files, prefix } => {
             objects::store(&access, &directory, &files, &prefix, &mut daemon)
         }
+        Task::Flip { victim, drawn } => flip::flip(victim, drawn, &mut daemon),
         Task::Fetch { access, wanted } => objects::fetch(&access, &wanted, &mut daemon),
         Task::Load { image, key, locks } => {
             load::load(&image, key.as_ref(), locks, &mut daemon).map(|never| match never {})
