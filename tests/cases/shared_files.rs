@@ -99,7 +99,7 @@ fn a_database_loses_nothing() {
     let mut random = Random::from_environment();
     let count = breadth(12, 60);
     let mut moment = || random.from_one_to(u64::from(count));
-    counted_in_a_database(20 * count, |job, directory| saved(job, directory));
+    counted_in_a_database(20 * count, saved);
     let kill = format!("kill:0.0@file#{},kill:2.1@#{}", moment(), moment());
     counted_in_a_database(count, |job, _| job.degree(2).options(&["--spares", "2"]).inject(&kill));
     let kill = format!("kill:1.0@#{},kill:1.1@#{}", moment(), moment());
