@@ -182,7 +182,8 @@ pub struct PathMismatch {
     pub finding: Finding,
     /// The replicas that were outvoted.
     pub culprits: Vec<ReplicaId>,
-    /// The replicas that cannot go on beside their leader; empty where only the bytes differ that they write.
+    /// The replicas that cannot go on beside their leader; empty where only the bytes differ that they write, and where
+    /// copies are to judge first.
     pub parted: Vec<ReplicaId>,
     /// What was done.
     pub action: Action,
@@ -192,7 +193,11 @@ pub struct PathMismatch {
 
 impl fmt::Display for PathMismatch {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let what = if self.parted.is_empty() { "would write different bytes" } else { "took different paths" };
+        let what = match self.action {
+            Action::Disputed => "ask for different things",
+            _ if self.parted.is_empty() => "would write different bytes",
+            _ => "took different paths",
+        };
         write!(f, "replicas of rank {} {what}:", self.rank)?;
         for (number, step) in self.steps.iter().enumerate() {
             write!(f, "{} {step}", if number > 0 { "," } else { "" })?;

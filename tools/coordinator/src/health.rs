@@ -30,9 +30,17 @@ use std::time::Duration;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Strikes(BTreeMap<u32, u32>);
 
-/// Outcomes about which it was told that replicas have parted there, and whether one was outvoted: by rank, thread and
-/// number.
-type PathsTold = BTreeSet<(VirtualRank, u64, u64, bool)>;
+/// Outcomes about which it was told that replicas have parted there, and what: by rank, thread and number.
+type PathsTold = BTreeSet<(VirtualRank, u64, u64, PathTold)>;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+enum PathTold {
+    /// Copies are asked.
+    Disputed,
+    /// Nobody can say who is right.
+    Open,
+    Outvoted,
+}
 
 /// Ranks of which a replica has computed with a message that nobody could judge; and what was told of paths.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -125,11 +133,15 @@ impl Coordinator {
     /// outvoted goes, as after a message; so does one that cannot go on beside its leader, whatever the policy is.
     pub(super) fn paths_parted(&mut self, now: Duration, by: ReplicaId, mut path: PathMismatch) {
         self.have_differed = true;
+        if self.has_yet_to_be_judged(&path) {
+            return self.path_disputed(now, by, path);
+        }
         if self.doubts.ranks.contains(&path.rank) && path.finding == Finding::ReplicaCorrupt {
             (path.finding, path.parted) = (Finding::Undecidable, std::mem::take(&mut path.culprits));
         }
         let is_outvoted = path.finding == Finding::ReplicaCorrupt;
-        if !self.doubts.paths.insert((path.rank, path.thread, path.outcome, is_outvoted)) {
+        let told = if is_outvoted { PathTold::Outvoted } else { PathTold::Open };
+        if !self.doubts.paths.insert((path.rank, path.thread, path.outcome, told)) {
             return;
         }
         if let Some(check) = &mut self.check {
@@ -140,12 +152,9 @@ impl Coordinator {
         let is_its = |replica: &ReplicaId| self.view.member(*replica).is_none_or(|member| path.view >= member.joined);
         let culprits: Vec<_> = path.culprits.iter().copied().filter(is_its).collect();
         let parted: Vec<_> = path.parted.iter().copied().filter(is_its).collect();
-        for culprit in culprits {
-            let goes = self.ends_corrupt() || parted.contains(&culprit);
-            let was_retired = !self.process(culprit).counts();
-            if goes && self.retire(culprit, RetireReason::Outvoted, SIBLINGS_BELIEVED) && !was_retired {
-                self.strike(now, culprit);
-            }
+        let judged = self.judged_path(now, path.rank, &culprits, &parted);
+        for culprit in culprits.into_iter().filter(|culprit| Some(*culprit) != judged) {
+            self.end_outvoted(now, culprit, parted.contains(&culprit));
         }
         for replica in parted.into_iter().filter(|_| !is_outvoted) {
             self.retire(replica, RetireReason::LeftPath, 1);
@@ -155,10 +164,25 @@ impl Coordinator {
         }
     }
 
+    /// Replicas of a rank differ in their paths, and copies of them are asked.
+    fn path_disputed(&mut self, now: Duration, by: ReplicaId, mut path: PathMismatch) {
+        self.dispute(now, path.rank, by);
+        if self.doubts.paths.insert((path.rank, path.thread, path.outcome, PathTold::Disputed)) {
+            (path.action, path.parted) = (Action::Disputed, Vec::new());
+            self.report(Report::DisputedPath(Box::new(path)));
+        }
+    }
+
     /// A replica's siblings contradict it.
     pub(super) fn evict(&mut self, now: Duration, replica: ReplicaId) {
+        self.end_outvoted(now, replica, false);
+    }
+
+    /// The same; `has_parted`: they do not go its way, so that it goes whatever the policy is.
+    pub(super) fn end_outvoted(&mut self, now: Duration, replica: ReplicaId, has_parted: bool) {
+        let goes = self.ends_corrupt() || has_parted;
         let was_retired = !self.process(replica).counts();
-        if self.ends_corrupt() && self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED) && !was_retired {
+        if goes && self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED) && !was_retired {
             self.strike(now, replica);
         }
     }

@@ -53,7 +53,7 @@ impl Coordinator {
             FromAgent::Unable(lack) => self.unable(now, replica, lack),
             FromAgent::Event(Event::Mismatch(mismatch)) if mismatch.action == Action::Disputed => {
                 self.have_differed = true;
-                self.dispute(now, &mismatch);
+                self.dispute(now, mismatch.sender, mismatch.receiver);
                 self.report(Report::Disputed(mismatch));
             }
             FromAgent::Event(Event::Path(path)) => self.paths_parted(now, replica, *path),

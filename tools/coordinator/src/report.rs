@@ -6,7 +6,7 @@ use super::stall::Stall;
 use super::{CloneFailure, Laggard, LineFailure, NotHeld, OutputFailure, SlowHost, StayReason};
 use attribution::Conclusion;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
-use redrt_wire::event::{Action, Event, Mismatch};
+use redrt_wire::event::{Action, Event, Mismatch, PathMismatch};
 use redrt_wire::exit::Exit;
 use redrt_wire::foreign::Foreign;
 use redrt_wire::lack::Lack;
@@ -345,6 +345,8 @@ pub enum Report {
     },
     /// Two replicas differ, and those that stand ready are asked.
     Disputed(Box<Mismatch>),
+    /// The same, where they differ in their paths.
+    DisputedPath(Box<PathMismatch>),
     /// They have judged.
     Arbitrated(Arbitration),
     /// A whole daemon was lost.

@@ -70,6 +70,7 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
             (Severity::Note, format!("rank {rank}: {what}, for now: {why}"))
         }
         Report::Disputed(mismatch) => (Severity::Warning, mismatch_line(mismatch, host)),
+        Report::DisputedPath(path) => (Severity::Warning, path::line(path, host)),
         Report::Arbitrated(arbitration) => (Severity::Warning, arbitration_line(arbitration, host)),
         Report::Leaving { replica, to } => {
             let to = to.as_ref().map_or_else(String::new, |to| format!(" to {to}"));

@@ -14,6 +14,7 @@ pub(crate) fn line(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) -> S
         Finding::ReplicaCorrupt => {
             format!("replica {} is corrupt, outvoted by its siblings", names(&path.culprits))
         }
+        _ if path.action == Action::Disputed => "there is no majority".to_owned(),
         Finding::TransportCorrupt | Finding::Undecidable => {
             "there is no majority, and nobody can say who is right".to_owned()
         }
@@ -21,6 +22,7 @@ pub(crate) fn line(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) -> S
     let action = match path.action {
         Action::Aborted => "ending the job",
         Action::Outvoted => "the majority goes on",
+        Action::Disputed => "copies that were made before are asked",
         _ if path.parted.is_empty() => "written as the rank's leader has it",
         _ => "the rank's leader goes on",
     };

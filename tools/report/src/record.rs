@@ -28,6 +28,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         }
         Report::NotHeld { rank, why } => ("not-held", json!({ "rank": rank.0, "why": why.to_string() })),
         Report::Disputed(mismatch) => ("dispute", mismatch_record(mismatch, host)),
+        Report::DisputedPath(path) => ("dispute", path::record(path, host)),
         Report::Arbitrated(arbitration) => ("arbitration", arbitration_record(arbitration, host)),
         Report::CopyRuns { replica, pid } => {
             ("copy-runs", json!({ "replica": replica.to_string(), "host": host(*replica), "pid": pid }))

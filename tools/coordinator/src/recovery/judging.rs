@@ -1,18 +1,18 @@
 //! What becomes of two replicas that differ, where copies of them stand ready.
 //!
 //! ```text
-//!  a receiver waits ─▶ case: a held copy is let in ─▶ a receiver's verdict ─▶ all in step ─▶ surplus ones go
+//!  somebody waits ──▶ case: a held copy is let in ──▶ a verdict of theirs ──▶ all in step ──▶ surplus ones go
 //!                        └── nobody is left to judge or to ask, or they do not come to it ──▶ open
 //! ```
-//! Who judges is not decided here: the receivers compare votes (`quiesce`, arbitration). Here is decided who is asked,
-//! and who goes.
+//! Who is wrong is not decided here: receivers compare what two have sent, and the replicas of a rank what each of them
+//! asks for (`quiesce`, arbitration). Here is decided who is asked, and who goes.
 
 use super::attempt::{Attempt, Stage};
 use super::holding::Holding;
 use super::leaving::Move;
 use crate::{Coordinator, NotHeld, Report, RetireReason};
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::event::{Finding, Mismatch};
+use redrt_wire::event::{Action, Finding, Mismatch, PathMismatch};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -52,14 +52,16 @@ pub struct Arbitration {
 pub(super) struct Case {
     pub begun_at: Duration,
     arbiters: Vec<Arbiter>,
-    /// Those who asked.
-    receivers: BTreeSet<ReplicaId>,
+    /// Those who asked: receivers that wait, or replicas that differ in their paths.
+    askers: BTreeSet<ReplicaId>,
     verdict: Option<Verdict>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Verdict {
     culprit: Option<ReplicaId>,
+    /// Its siblings do not go its way: it goes, whatever is done about corrupt data.
+    has_parted: bool,
     found_at: Duration,
 }
 
@@ -69,17 +71,25 @@ impl Holding {
     }
 }
 
+impl Case {
+    /// What is open for one message may be plain for the next.
+    fn note(&mut self, new: Verdict) {
+        if self.verdict.is_none_or(|verdict| verdict.culprit.is_none()) {
+            self.verdict = Some(new);
+        }
+    }
+}
+
 impl Coordinator {
-    /// Two replicas differ and a receiver waits: copies that stand ready are let in. If none does, the receivers know
-    /// it, or are about to.
-    pub(crate) fn dispute(&mut self, now: Duration, mismatch: &Mismatch) {
+    /// Two replicas of a rank differ and `asker` waits: copies that stand ready are let in. If none does, those that wait
+    /// know it, or are about to.
+    pub(crate) fn dispute(&mut self, now: Duration, rank: VirtualRank, asker: ReplicaId) {
         self.stall.reset(now);
-        let rank = mismatch.sender;
-        let (view, receiver) = (&self.view, mismatch.receiver);
+        let view = &self.view;
         let Some(recovery) = &mut self.recovery else { return };
         let Some(holding) = &mut recovery.holding else { return };
         if let Some(case) = holding.cases.get_mut(&rank) {
-            case.receivers.insert(receiver);
+            case.askers.insert(asker);
             return;
         }
         let is_fit = |attempt: &Attempt| {
@@ -98,9 +108,40 @@ impl Coordinator {
         if ids.is_empty() {
             return;
         }
-        let receivers = BTreeSet::from([receiver]);
-        holding.cases.insert(rank, Case { begun_at: now, arbiters, receivers, verdict: None });
+        let askers = BTreeSet::from([asker]);
+        holding.cases.insert(rank, Case { begun_at: now, arbiters, askers, verdict: None });
         self.let_in(now, &ids);
+    }
+
+    /// Whether copies have yet to judge where two paths differ: who says that nobody can may not have heard of copies
+    /// that stand ready, or have joined since.
+    pub(crate) fn has_yet_to_be_judged(&self, path: &PathMismatch) -> bool {
+        let has_joined = |replica| {
+            let member = self.view.member(replica);
+            member.is_some_and(|member| member.origin.is_some() && member.joined > path.view)
+        };
+        let is_fit = |(copy, source): (ReplicaId, ReplicaId)| copy.rank == path.rank && self.view.is_live(source);
+        let is_open = path.finding == Finding::Undecidable && path.action != Action::Aborted;
+        path.action == Action::Disputed
+            || is_open && (self.view.live(path.rank).any(has_joined) || self.held().any(is_fit))
+    }
+
+    /// Replicas of a rank have compared what they ask for: if that was in dispute, this is the verdict. The one that is
+    /// named by it, if any: it goes when somebody can take its part.
+    pub(crate) fn judged_path(
+        &mut self,
+        now: Duration,
+        rank: VirtualRank,
+        culprits: &[ReplicaId],
+        parted: &[ReplicaId],
+    ) -> Option<ReplicaId> {
+        let is_original = |replica: &&ReplicaId| self.view.member(**replica).is_some_and(|it| it.origin.is_none());
+        let culprit = culprits.iter().find(is_original).or(culprits.first()).copied();
+        let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
+        let case = holding.and_then(|holding| holding.cases.get_mut(&rank))?;
+        let has_parted = culprit.is_some_and(|culprit| parted.contains(&culprit));
+        case.note(Verdict { culprit, has_parted, found_at: now });
+        culprit
     }
 
     /// A receiver has compared votes: if that was in dispute, this is the verdict.
@@ -133,9 +174,8 @@ impl Coordinator {
         let Some(case) = holding.and_then(|holding| holding.cases.get_mut(&mismatch.sender)) else { return };
         let culprit = mismatch.culprit.filter(|_| mismatch.finding == Finding::ReplicaCorrupt);
         let is_verdict = culprit.is_some() || mismatch.finding == Finding::Undecidable;
-        // What is open for one message may be plain for the next.
-        if is_verdict && case.verdict.is_none_or(|verdict| verdict.culprit.is_none()) {
-            case.verdict = Some(Verdict { culprit, found_at: now });
+        if is_verdict {
+            case.note(Verdict { culprit, has_parted: false, found_at: now });
         }
     }
 
@@ -154,7 +194,7 @@ impl Coordinator {
         let cases = holding.into_iter().flat_map(|holding| holding.cases.values_mut());
         let mut strays = Vec::new();
         for case in cases.filter(|case| case.verdict.is_none() && which(case.begun_at)) {
-            case.verdict = Some(Verdict { culprit: None, found_at: now });
+            case.verdict = Some(Verdict { culprit: None, has_parted: false, found_at: now });
             strays.extend(case.arbiters.iter().map(|arbiter| arbiter.replica));
         }
         strays.into_iter().filter(|stray| self.retire(*stray, RetireReason::Strayed, 1)).count() > 0
@@ -167,9 +207,9 @@ impl Coordinator {
         let is_live = |replica: ReplicaId| self.view.is_live(replica);
         let judging = case.arbiters.iter().filter(|arbiter| is_live(arbiter.replica));
         let is_over = judging.clone().next().is_none()
-            || !case.receivers.iter().any(|receiver| is_live(*receiver))
+            || !case.askers.iter().any(|asker| is_live(*asker))
             || !case.arbiters.iter().all(|arbiter| is_live(arbiter.source));
-        let open = Verdict { culprit: None, found_at: now };
+        let open = Verdict { culprit: None, has_parted: false, found_at: now };
         let Some(verdict) = case.verdict.or(is_over.then_some(open)) else { return };
         // Before that none of them can take another's part.
         let counts = |replica: ReplicaId| self.processes[self.world().process(replica).0 as usize].counts();
@@ -177,7 +217,7 @@ impl Coordinator {
             return;
         }
         if let Some(culprit) = verdict.culprit {
-            self.evict(now, culprit);
+            self.end_outvoted(now, culprit, verdict.has_parted);
         }
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
         let Some(case) = holding.and_then(|holding| holding.cases.remove(&rank)) else { return };

@@ -2,7 +2,7 @@
 
 use super::health::mismatch;
 use super::*;
-use redrt_wire::event::Finding;
+use redrt_wire::event::{Finding, PathMismatch};
 
 /// Rank 0 with two replicas on hosts a and b, rank 1 with one; host c has `place_count` places. Copies are made anew
 /// every 100 s.
@@ -167,4 +167,59 @@ fn without_places_nothing_is_held_and_that_is_said_once() {
     assert_eq!(table.coordinator.held().count(), 0);
     assert!(!table.step("wait 5").contains("nothing held"));
     assert_eq!(table.disputed("1.0"), "");
+}
+
+/// `by` says so of the paths of 0.0 and 0.1.
+fn parted(by: &str, culprit: Option<&str>, action: Action, view: u64) -> Input {
+    let named: Vec<ReplicaId> = culprit.iter().map(|culprit| culprit.parse().unwrap()).collect();
+    let others = if action == Action::Delivered { vec!["0.1".parse().unwrap()] } else { named.clone() };
+    let path = PathMismatch {
+        rank: VirtualRank(0),
+        thread: 0,
+        outcome: 7,
+        steps: Vec::new(),
+        finding: if named.is_empty() { Finding::Undecidable } else { Finding::ReplicaCorrupt },
+        culprits: named,
+        parted: others,
+        action,
+        view: ViewNumber(view),
+    };
+    Input::Agent(by.parse().unwrap(), FromAgent::Event(Event::Path(Box::new(path))))
+}
+
+impl StepTable {
+    fn parted(&mut self, by: &str, culprit: Option<&str>, action: Action, view: u64) -> String {
+        self.coordinator.handle(self.now, parted(by, culprit, action, view));
+        self.said().join(", ")
+    }
+}
+
+#[test]
+fn copies_are_let_in_where_two_go_different_ways_and_who_is_named_goes_whatever_the_policy_is() {
+    for (on_sdc, strike) in [(OnSdc::Heal, "strike 1 of 3 for 0.0, "), (OnSdc::Report, "strike 1 of 3 for 0.0, ")] {
+        let mut table = held();
+        table.coordinator.settings.on_sdc = on_sdc;
+        let words = table.parted("0.1", None, Action::Disputed, 0);
+        assert!(words.contains("2 cards, view 1, pins 0.2+0.3"), "{words}");
+        let again = table.parted("0.0", None, Action::Disputed, 0);
+        assert!(!again.contains("view"), "they have been asked: {again}");
+        let early = table.parted("0.1", Some("0.0"), Action::Outvoted, 1);
+        assert!(!early.contains("kill"), "nobody can take its part yet: {early}");
+        table.step("0.2 in-step");
+        let words = table.step("0.3 in-step");
+        assert!(words.contains(&format!("kill 0.0, {strike}0.0 is wrong, kill 0.3")), "{words}");
+    }
+}
+
+#[test]
+fn who_has_not_heard_of_copies_that_stand_ready_ends_nobody() {
+    let mut table = held();
+    let words = table.parted("0.0", None, Action::Delivered, 0);
+    assert!(words.contains("view 1") && !words.contains("kill"), "{words}");
+    let words = table.parted("0.0", None, Action::Delivered, 0);
+    assert!(!words.contains("kill"), "they have been asked: {words}");
+    table.step("0.2 in-step");
+    table.step("0.3 in-step");
+    let words = table.parted("0.0", None, Action::Delivered, 1);
+    assert!(words.contains("kill 0.1") && words.contains("rank 0 is open"), "they cannot say: {words}");
 }
