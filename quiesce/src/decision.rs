@@ -107,6 +107,8 @@ pub(crate) struct Decisions {
     streams: HashableMap<StreamId, VecDeque<DecisionItem>>,
     /// How many outcomes each stream has taken or decided; of wildcard receives, how many are posted.
     passed: HashableMap<StreamId, u64>,
+    /// By stream, the first outcome from which on what an earlier leader had decided was void.
+    retracted: HashableMap<StreamId, u64>,
     /// Wildcard receives that are posted and have no source.
     posted: HashableMap<DecisionKey, Question>,
     /// Those of which a source was decided since the machine looked, with the leader whose word was taken, if it was.
@@ -157,6 +159,7 @@ impl Decisions {
             lag: Lag::default(),
             streams: HashableMap::default(),
             passed: HashableMap::default(),
+            retracted: HashableMap::default(),
             posted: HashableMap::default(),
             news_of_sources: Vec::new(),
         }
@@ -426,7 +429,14 @@ impl Decisions {
         self.decide(key, question, Outcome::Retracted, outputs);
     }
 
+    /// Whether an outcome was decided anew, or will be, because its first leader had left the path.
+    pub(crate) fn is_retracted(&self, key: DecisionKey) -> bool {
+        self.retracted.get(&key.stream).is_some_and(|first| key.index >= *first)
+    }
+
     fn forget_from(&mut self, key: DecisionKey) {
+        let first = self.retracted.get(&key.stream).map_or(key.index, |first| key.index.min(*first));
+        self.retracted.insert(key.stream, first);
         if let Some(waiting) = self.streams.get_mut(&key.stream) {
             while waiting.back_mut().is_some_and(|item| !item.truncate(key.index)) {
                 waiting.pop_back();

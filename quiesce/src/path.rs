@@ -39,6 +39,8 @@ pub enum PathFinding {
     Outvoted(ReplicaSet),
     /// There is no majority.
     Undecidable,
+    /// There is none yet: copies that stand ready are to judge.
+    Disputed,
 }
 
 /// Replicas of this process's rank have parted.
@@ -51,7 +53,7 @@ pub struct PathReport {
     /// The conclusion.
     pub finding: PathFinding,
     /// Replicas that cannot go on with the outcome as it was, or will be, decided. Empty where only what they write
-    /// differs.
+    /// differs, and in a dispute.
     pub parted: ReplicaSet,
     /// The view it happened in.
     pub view: ViewNumber,

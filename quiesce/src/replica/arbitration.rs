@@ -8,10 +8,13 @@
 //!   │   verdict, by three lineages or more   │
 //!   └── or open, and delivered as it came ◀──┴─ pins without them: there are none, or none any more
 //! ```
+//! Where the two ask for different outcomes, they are the ones that wait, and report the dispute (`paths`); arbiters
+//! come to that outcome, from what the leader has decided since they were made, and claim what they ask for there.
+//!
 //! An arbiter is a join whose view waits until it is needed: its pins, cut and restore are those of any other (`join`).
 //! What is special is that its vote is worth less than another's. Memory that was wrong before the cut is wrong in the
-//! copy, too, and an original with its copy would outvote a sound sibling. So a vote that repeats its original's makes
-//! no majority (`sdc_detect`'s `judge`).
+//! copy, too, and an original with its copy would outvote a sound sibling. So a vote, or a claim, that repeats its
+//! original's makes no majority (`sdc_detect`'s `agreed`).
 //!
 //! A dispute ends in any case: while somebody is ready the coordinator knows of it, and once nobody is ready and no
 //! arbiter is live the verdict is open, as it is where no copies are held.
@@ -25,12 +28,14 @@ use redrt_types::{Digest, Origin, ReplicaId, ReplicaIndex, ReplicaSet, View, Vir
 impl Replica {
     /// Whether a message that nobody can judge waits for arbiters.
     pub(super) fn is_left_to_arbiters(&mut self, message: MessageId) -> bool {
-        let sender = message.sender;
-        let ready = self.ready(sender);
         let is_kept = self.has(Mutation::DisputeKept) && self.slot(message).is_disputed;
-        let have_joined = self.has_arbiters && self.view.live(sender).any(|replica| is_arbiter(&self.view, replica));
-        let waits = !ready.is_empty() && !have_joined || is_kept;
-        waits && self.verification == Verification::Strict && !self.slot(message).verified
+        (self.asks_arbiters(message.sender) || is_kept) && !self.slot(message).verified
+    }
+
+    /// Whether copies of a rank are to judge where its replicas differ: they stand ready, and none of them has joined.
+    pub(super) fn asks_arbiters(&self, rank: VirtualRank) -> bool {
+        let have_joined = || self.has_arbiters && self.view.live(rank).any(|replica| is_arbiter(&self.view, replica));
+        self.verification == Verification::Strict && !self.ready(rank).is_empty() && !have_joined()
     }
 
     /// Whether this is an arbiter whose original is there to be judged. If it took a message that its rank's replicas
@@ -56,6 +61,7 @@ impl Replica {
         if self.joining {
             return;
         }
+        self.judge_disputed_paths();
         for sender in (0..self.world.rank_count()).map(VirtualRank) {
             for channel in self.inboxes.of(sender) {
                 for sequence in self.inbox(channel).window() {
@@ -94,4 +100,117 @@ impl Replica {
 /// Whether a place has an arbiter.
 pub(super) fn is_arbiter(view: &View, replica: ReplicaId) -> bool {
     view.member(replica).is_some_and(|member| member.origin.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Call, Outcome, Place, Question, StreamId};
+    use crate::path::PathFinding;
+    use crate::view::Protocol;
+    use crate::{Config, Lookup, Output};
+    use redrt_types::{Admission, CutNumber, Incarnation, World};
+
+    const KEY: DecisionKey = DecisionKey { stream: StreamId::Thread(0), index: 0 };
+
+    /// Rank 0 with two replicas, and places for two more.
+    fn pair() -> Vec<Replica> {
+        let world = World::new(vec![4]);
+        let view = View::with_degrees(&world, &[2]);
+        let start = |index| {
+            let (me, protocol, verification) = (ReplicaId::new(0, index), Protocol::Hash, Verification::Strict);
+            Replica::new(Config { me, view: view.clone(), world: world.clone(), protocol, verification })
+        };
+        (0..2).map(start).collect()
+    }
+
+    fn asks(call: Call) -> Question {
+        Question { call, place: Place { thread: 0, calls: 8, kind: 2 }, ..Question::default() }
+    }
+
+    /// Lets replicas speak until they have nothing to say; what they find.
+    fn speak(replicas: &mut [Replica]) -> Vec<PathFinding> {
+        let mut findings = Vec::new();
+        loop {
+            let mut frames = Vec::new();
+            for replica in replicas.iter_mut() {
+                replica.flush();
+                let me = replica.me();
+                while let Some(output) = replica.poll_output() {
+                    match output {
+                        Output::Transmit { to, frame, .. } => frames.push((me, to, frame)),
+                        Output::Parted(report) => findings.push(report.finding),
+                        _ => {}
+                    }
+                }
+            }
+            if frames.is_empty() {
+                return findings;
+            }
+            for (from, to, frame) in frames {
+                if let Some(replica) = replicas.iter_mut().find(|replica| replica.me() == to) {
+                    replica.handle(from, frame).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Both hear that copies are awaited in these places, and stand ready in those.
+    fn pin(replicas: &mut [Replica], awaited: &[ReplicaId], ready: &[ReplicaId]) {
+        replicas.iter_mut().for_each(|replica| replica.set_pins(awaited, ready));
+    }
+
+    const fn place(index: u16) -> ReplicaId {
+        ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(index) }
+    }
+
+    const COPIES: [ReplicaId; 2] = [place(2), place(3)];
+
+    /// A pair with a copy of each, which stands ready, in which the leader has read a clock. Its sibling did not.
+    fn disputing() -> (Vec<Replica>, Vec<Replica>) {
+        let mut pair = pair();
+        pin(&mut pair, &COPIES, &[]);
+        let copies = pair.iter().zip(COPIES).map(|(source, place)| {
+            let mut copy = source.clone();
+            copy.take_place(place);
+            copy
+        });
+        let copies = copies.collect();
+        pin(&mut pair, &[], &COPIES);
+        pair[0].decide(KEY, asks(Call::Clock), Outcome::Clock { clock: 0, ns: 1 });
+        speak(&mut pair);
+        assert_eq!(pair[1].lookup(KEY, asks(Call::Observe)), Lookup::Wait);
+        (pair, copies)
+    }
+
+    #[test]
+    fn replicas_that_go_different_ways_report_a_dispute_once_and_conclude_nothing_while_copies_stand_ready() {
+        let (mut pair, _) = disputing();
+        assert_eq!(speak(&mut pair), [PathFinding::Disputed, PathFinding::Disputed]);
+        assert_eq!(pair[1].lookup(KEY, asks(Call::Observe)), Lookup::Wait);
+        assert_eq!(speak(&mut pair), []);
+        pin(&mut pair, &[], &[]);
+        assert_eq!(speak(&mut pair), [PathFinding::Undecidable, PathFinding::Undecidable]);
+    }
+
+    #[test]
+    fn arbiters_outvote_the_leader_or_its_sibling_by_what_they_ask_for() {
+        for (call, wrong) in [(Call::Observe, 0), (Call::Clock, 1)] {
+            let (mut all, copies) = disputing();
+            speak(&mut all);
+            let admission = |(source, replica)| {
+                let (incarnation, cut) = (Incarnation(1), CutNumber(u64::from(source) + 1));
+                Admission { replica, incarnation, source: ReplicaIndex(source), cut }
+            };
+            let arbiters: Vec<_> = (0..).zip(COPIES).map(admission).collect();
+            let view = all[0].view().with_arbiters(&arbiters);
+            all.extend(copies);
+            all.iter_mut().for_each(|replica| replica.apply_view(view.clone()).unwrap());
+            assert_eq!(speak(&mut all), [], "they have not come to it");
+            all[2..].iter_mut().for_each(|arbiter| _ = arbiter.lookup(KEY, asks(call)));
+            let outvoted = PathFinding::Outvoted(ReplicaSet::only(ReplicaIndex(wrong)));
+            let findings = speak(&mut all);
+            assert!(!findings.is_empty() && findings.iter().all(|finding| *finding == outvoted), "{findings:?}");
+        }
+    }
 }

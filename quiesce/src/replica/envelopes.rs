@@ -10,8 +10,8 @@
 //!   Digest from v.1, the same ──▶ Agreed: matching       fetched from v.1 ──▶ Again(tag 5) ──▶ Agreed
 //! ```
 //! Delivery waits for the claims of all live replicas anyway, so what comes later is the pull of a long payload and the
-//! answer of a probe. With fewer than three live replicas of the sender there is no majority, and a message is agreed
-//! when it arrives; so it is where the verdict may follow the delivery.
+//! answer of a probe. With fewer than three live replicas of the sender there is no majority, unless copies stand ready
+//! to judge, and a message is agreed when it arrives; so it is where the verdict may follow the delivery.
 
 use super::{Replica, Verification};
 use crate::channel::Phase;
@@ -34,6 +34,8 @@ enum Judged {
     Outvoted(ReplicaIndex),
     /// This replica's is to be taken, though nobody can judge.
     Other(ReplicaIndex),
+    /// Arbiters are to judge.
+    Disputed(Digest),
 }
 
 impl Replica {
@@ -42,7 +44,7 @@ impl Replica {
     pub(super) fn awaits_majority(&self, sender: VirtualRank) -> bool {
         self.corrects
             && self.verification == Verification::Strict
-            && self.live(sender).len() >= MAJORITY_DEGREE
+            && (self.live(sender).len() >= MAJORITY_DEGREE || self.asks_arbiters(sender))
             && !self.has(Mutation::EnvelopeBelieved)
     }
 
@@ -75,6 +77,7 @@ impl Replica {
         match judged {
             Judged::Open => {}
             Judged::Agreed => self.match_agreed(message),
+            Judged::Disputed(claim) => self.dispute(message, supplier, claim),
             Judged::Outvoted(other) | Judged::Other(other) => {
                 if let Judged::Outvoted(_) = judged {
                     self.report_outvoted(message);
@@ -111,10 +114,8 @@ impl Replica {
     /// Nobody can judge. The leader's side, where all replicas of the own rank are to take the same; `None` when that
     /// is the supplier's, or each replica takes what it was sent.
     pub(super) fn shared_side(&mut self, message: MessageId, supplier: ReplicaIndex) -> Option<ReplicaIndex> {
-        let is_shared = self.corrects
-            && self.live(self.me.rank).len() >= MAJORITY_DEGREE
-            && !self.has(Mutation::SidesTaken)
-            && !self.is_left_to_arbiters(message);
+        let is_shared =
+            self.corrects && self.live(self.me.rank).len() >= MAJORITY_DEGREE && !self.has(Mutation::SidesTaken);
         let leader = self.view.leader(message.sender).filter(|_| is_shared)?.index;
         let tally = &self.slot(message).tally;
         (tally.claim(leader)? != tally.claim(supplier)?).then_some(leader)
@@ -132,6 +133,7 @@ impl Replica {
             Claimants::Open => Judged::Open,
             Claimants::Most(most) if most.contains(supplier) => Judged::Agreed,
             Claimants::Most(most) => most.iter().next().map_or(Judged::Open, Judged::Outvoted),
+            Claimants::Tied if self.is_left_to_arbiters(message) => Judged::Disputed(claim),
             Claimants::Tied => self.shared_side(message, supplier).map_or(Judged::Agreed, Judged::Other),
         }
     }

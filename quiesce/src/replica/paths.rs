@@ -52,10 +52,17 @@ pub(super) struct Dispute {
     decided: Option<Decided>,
     /// The leader that decided it is not live any more.
     author_is_gone: bool,
+    /// It was left to arbiters, and that was reported.
+    is_left: bool,
     verdict: Option<Verdict>,
 }
 
 impl Dispute {
+    /// Nobody could say who is right.
+    fn is_open(&self) -> bool {
+        self.verdict.as_ref().is_some_and(|verdict| verdict.finding == PathFinding::Undecidable)
+    }
+
     /// What was decided has been retracted, or will be.
     fn is_over(&self) -> bool {
         let is_wrong = |decided: Decided| {
@@ -95,7 +102,7 @@ impl Paths {
     /// The dispute about an outcome, if need be a new one. `others` are live, and not this process.
     pub(super) fn open(&mut self, key: DecisionKey, decided: Option<Decided>, others: ReplicaSet) -> &mut Dispute {
         let place = self.disputes.iter().position(|dispute| dispute.key == key).unwrap_or_else(|| {
-            self.disputes.push(Dispute { key, decided: None, author_is_gone: false, verdict: None });
+            self.disputes.push(Dispute { key, decided: None, author_is_gone: false, is_left: false, verdict: None });
             self.disputes.len() - 1
         });
         let dispute = &mut self.disputes[place];
@@ -197,11 +204,11 @@ impl Replica {
         match self.judge_claims(key, None) {
             Judged::Open => false,
             Judged::Agreed => true,
-            Judged::Differ { finding: PathFinding::Undecidable, .. } => true,
             Judged::Differ { finding: PathFinding::Outvoted(wrong), parted, .. } => {
                 let is_wrong = wrong.contains(self.me.index);
                 !is_wrong || (!self.corrects && !parted.contains(self.me.index))
             }
+            Judged::Differ { .. } => !self.is_path_left(key),
         }
     }
 
@@ -265,12 +272,48 @@ impl Replica {
                 self.claim_sent(key, question);
                 continue;
             }
+            if self.is_before(key) {
+                self.note_decided(key.stream, here);
+                continue;
+            }
             let has_passed = here.is_past(&place) && self.passed(key.stream) <= key.index;
             if has_passed && self.asks(key).is_none() && self.said(key).is_none() {
                 self.say(key, Claim::At(here), None);
                 self.judge_path(key);
             }
         }
+    }
+
+    /// Whether this process has yet to come to an outcome, or a message, before this one: it speaks of that first, since
+    /// one that speaks of a later one has taken those before.
+    fn is_before(&self, key: DecisionKey) -> bool {
+        !matches!(key.stream, StreamId::Match(_)) && self.passed(key.stream) < key.index
+    }
+
+    /// A thread of this process is here, perhaps past the place where the leader asked for the outcome that is the next
+    /// one of this process.
+    fn note_decided(&mut self, stream: StreamId, here: Place) {
+        let key = DecisionKey { stream, index: self.passed(stream) };
+        if self.said(key).is_none()
+            && self.asks(key).is_none()
+            && let Some(decided) = self.decisions.decided(key).filter(|it| here.is_past(&it.question.place))
+        {
+            self.contradict_at(key, here, decided);
+        }
+    }
+
+    /// This process is here, and does not ask for what the leader has decided.
+    fn contradict_at(&mut self, key: DecisionKey, here: Place, decided: Decided) {
+        self.paths.open(key, Some(decided), self.siblings());
+        self.say(key, Claim::At(here), Some(decided));
+        self.judge_path(key);
+    }
+
+    /// Whether this process has taken an outcome, or decided it. A receive that was withdrawn has no source; one that
+    /// was decided is for another.
+    fn has_taken(&self, key: DecisionKey) -> bool {
+        let is_withdrawn = matches!(key.stream, StreamId::Match(_)) && self.decisions.decided(key).is_some();
+        self.passed(key.stream) > key.index && self.decisions.posted(key).is_none() && !is_withdrawn
     }
 
     /// This process has waited: tells its siblings for which outcomes, since one of them may have passed the place
@@ -310,10 +353,8 @@ impl Replica {
             if self.said(key).is_none()
                 && let Some(decided) = self.decisions.decided(key)
             {
-                self.paths.open(key, Some(decided), self.siblings());
                 let end = Place { calls: u64::MAX, ..decided.question.place };
-                self.say(key, Claim::At(end), Some(decided));
-                self.judge_path(key);
+                self.contradict_at(key, end, decided);
             }
         }
     }
@@ -399,6 +440,7 @@ impl Replica {
         let is_void = match finding {
             PathFinding::Outvoted(_) => author_is_wrong && author_is_gone,
             PathFinding::Undecidable => true,
+            PathFinding::Disputed => false,
         };
         if !is_void || !self.decisions.is_deciding() {
             return Lookup::Wait;
@@ -406,6 +448,13 @@ impl Replica {
         self.decisions.retract(key, &question, &mut self.outputs);
         self.paths.disputes.retain(|dispute| dispute.key.stream != key.stream);
         self.unknown()
+    }
+
+    /// Whether this process has said that it asks for something else. It may have to take what was decided, where nobody
+    /// can say who is right: that is no vote.
+    fn differs_from(&self, key: DecisionKey, decided: Decided) -> bool {
+        matches!(self.said(key), Some(Claim::Asks(question)) if question != decided.question)
+            && !decided.question.is_in_vain()
     }
 
     /// This process has taken or decided an outcome: siblings in dispute about it hear that.
@@ -416,7 +465,8 @@ impl Replica {
         self.paths.asking.retain(|(asked, _)| asked.stream != key.stream || asked.index > key.index);
         // One whose author was outvoted, and is gone, was decided anew.
         self.paths.disputes.retain(|dispute| dispute.key != key || !dispute.is_over());
-        if self.paths.dispute(key).is_some_and(|dispute| dispute.decided.is_some()) {
+        let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided);
+        if decided.is_some_and(|decided| !self.differs_from(key, decided)) {
             self.say(key, Claim::Taken, None);
             self.judge_path(key);
         }
@@ -457,10 +507,11 @@ impl Replica {
         }
         self.paths.heard.retain(|heard| (heard.by, heard.key.stream) != (from, key.stream));
         self.paths.heard.push(Statement { by: from, key, claim });
-        let has_passed = self.passed(key.stream) > key.index && self.decisions.posted(key).is_none();
-        // A source that this process has taken may have been decided anew.
+        let has_passed = self.has_taken(key);
+        // What this process has taken may have been decided anew.
+        let may_be_new = matches!(key.stream, StreamId::Match(_)) || self.decisions.is_retracted(key);
         let is_of_lost = |decided: &Decided| has_passed && !self.live(self.me.rank).contains(decided.by);
-        let is_over = matches!(key.stream, StreamId::Match(_)) && decided.as_ref().is_some_and(is_of_lost);
+        let is_over = may_be_new && decided.as_ref().is_some_and(is_of_lost);
         if let Some(decided) = decided.filter(|_| !is_over) {
             self.paths.open(key, Some(decided), self.siblings());
             if has_passed && self.said(key) != Some(Claim::Taken) {
@@ -490,13 +541,20 @@ impl Replica {
             Some(Claim::Asks(question))
         } else if let Some(question) = self.decisions.posted(key) {
             Some(Claim::Asks(question))
-        } else if self.passed(key.stream) > key.index {
+        } else if let Some(decided) = decided
+            && self.differs_from(key, decided)
+        {
+            self.said(key)
+        } else if self.has_taken(key) {
             Some(Claim::Taken)
         } else {
             self.paths.asks(key).map(Claim::Asks).or_else(|| self.said(key))
         };
         let own = decided.filter(|decided| decided.by == index && index != self.me.index);
+        // What it has taken may have been decided anew by then.
+        let is_void = own.is_none() && self.paths.dispute(key).is_some_and(Dispute::is_over);
         match claim {
+            Some(Claim::Taken) if is_void => None,
             Some(Claim::Taken) | None if own.is_some() => own.map(|decided| Claim::Asks(decided.question)),
             Some(Claim::Taken) => decided.map(|decided| Claim::Asks(decided.question)),
             Some(Claim::Asks(question)) => {
@@ -527,17 +585,45 @@ impl Replica {
         let known = self.decisions.decided(key);
         let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided).or(known);
         let Judged::Differ { finding, others, parted } = self.judge_claims(key, decided) else { return };
-        let live = self.live(self.me.rank);
-        let verdict = Some(Verdict { finding: finding.clone(), others });
+        let is_left = finding == PathFinding::Undecidable && self.is_path_left(key);
         let dispute = self.paths.open(key, decided, self.siblings());
+        if dispute.is_open() {
+            // Some of them have taken the leader's side since, and no newcomer has spoken.
+            return;
+        }
+        if is_left {
+            if !std::mem::replace(&mut dispute.is_left, true) {
+                self.report_path(key, decided, PathFinding::Disputed, ReplicaSet::EMPTY);
+            }
+            return;
+        }
+        let verdict = Some(Verdict { finding: finding.clone(), others });
         if dispute.verdict == verdict {
             return;
         }
         dispute.verdict = verdict;
+        self.report_path(key, decided, finding, parted);
+        self.outputs.push_back(Output::Decided { key });
+    }
+
+    fn report_path(&mut self, key: DecisionKey, decided: Option<Decided>, finding: PathFinding, parted: ReplicaSet) {
+        let live = self.live(self.me.rank);
         let claims = live.iter().filter_map(|index| Some((index, self.claim_of(index, key, decided)?))).collect();
         let report = PathReport { key, claims, finding, parted: parted.intersection(live), view: self.view.number };
         self.outputs.push_back(Output::Parted(Box::new(report)));
-        self.outputs.push_back(Output::Decided { key });
+    }
+
+    /// Whether a difference that nobody can judge waits for arbiters.
+    fn is_path_left(&self, key: DecisionKey) -> bool {
+        let dispute = self.paths.dispute(key);
+        let is_kept = self.has(Mutation::DisputeKept) && dispute.is_some_and(|dispute| dispute.is_left);
+        (self.asks_arbiters(self.me.rank) || is_kept) && dispute.is_none_or(|dispute| dispute.verdict.is_none())
+    }
+
+    /// Looks again at what is left to arbiters: there may be nobody any more who could judge.
+    pub(super) fn judge_disputed_paths(&mut self) {
+        let left: Vec<_> = self.paths.disputes.iter().filter(|it| it.is_left).map(|dispute| dispute.key).collect();
+        left.into_iter().for_each(|key| self.judge_path(key));
     }
 
     /// The membership of the sphere has changed: the lost say nothing any more, and newcomers hear what is in dispute.
@@ -555,8 +641,17 @@ impl Replica {
             let verdict = dispute.verdict.as_ref();
             verdict.is_some_and(|verdict| verdict.others.intersection(live).is_empty())
         };
-        let asking = &paths.asking;
-        paths.disputes.retain(|dispute| !is_settled(dispute) || asking.iter().any(|(key, _)| *key == dispute.key));
+        let (asking, decisions) = (&paths.asking, &self.decisions);
+        // This process asks for it, or will.
+        let matters = |of: DecisionKey| asking.iter().any(|(key, _)| *key == of) || decisions.decided(of).is_some();
+        paths.disputes.retain(|dispute| !is_settled(dispute) || matters(dispute.key));
+        for dispute in &mut self.paths.disputes {
+            if dispute.is_open() {
+                dispute.verdict = None;
+            }
+            // Copies that stand ready later are asked anew.
+            dispute.is_left &= newcomers.is_empty();
+        }
         newcomers.without(ReplicaSet::only(self.me.index)).iter().for_each(|index| self.repeat_claims(index));
         let keys: Vec<_> = self.paths.disputes.iter().map(|dispute| dispute.key).collect();
         let asked: Vec<_> = self.paths.asking.iter().map(|(key, _)| *key).collect();

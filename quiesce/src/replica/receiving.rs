@@ -215,7 +215,6 @@ impl Replica {
             }
             Verdict::Undecidable if self.is_left_to_arbiters(message) => {
                 self.dispute(message, supplier, computed);
-                self.agree(message);
             }
             Verdict::Undecidable if self.judges_a_sibling() => {
                 self.report(message, supplier, computed, Finding::Undecidable, None, Action::Withheld);

@@ -14,6 +14,7 @@ use super::process::{Control, Process};
 use super::random::Random;
 use super::world::Simulation;
 use crate::frame::{Action, Finding};
+use crate::path::{PathFinding, PathReport};
 use redrt_types::{ReplicaId, VirtualRank, World};
 use std::collections::BTreeSet;
 
@@ -28,6 +29,8 @@ pub(super) struct Arbitration {
     holds_left: usize,
     /// By process: reports that the coordinator has heard.
     heard: Vec<usize>,
+    /// Of paths: reports that the coordinator has yet to hear.
+    unheard_paths: Vec<(ReplicaId, PathReport)>,
     /// Replicas that were outvoted.
     condemned: BTreeSet<ReplicaId>,
     /// Ranks whose disputes have found a verdict.
@@ -45,6 +48,7 @@ impl Arbitration {
             // Some find nobody ready.
             holds_left: random.pick(&[0, 2, 8, 16, 16]) * world.rank_count() as usize / 2,
             heard: vec![0; world.process_count() as usize],
+            unheard_paths: Vec::new(),
             condemned: BTreeSet::new(),
             judged: BTreeSet::new(),
             losers: BTreeSet::new(),
@@ -58,6 +62,16 @@ impl Arbitration {
         let corrupt = &mut processes[random.pick(&live)];
         (corrupt.corrupt_send, corrupt.is_latent) = (Some(random.below(60)), self.is_latent);
         Some(corrupt.me())
+    }
+
+    /// Whether what is corrupt is in memory from the beginning.
+    pub(super) fn is_latent(&self) -> bool {
+        self.is_latent
+    }
+
+    /// A replica says that it differs from its sibling in its path.
+    pub(super) fn told(&mut self, by: ReplicaId, report: PathReport) {
+        self.unheard_paths.push((by, report));
     }
 
     pub(super) fn is_condemned(&self, replica: ReplicaId) -> bool {
@@ -102,7 +116,8 @@ impl Simulation {
         let newcomer = self.processes[place].me();
         let is_taken = self.joins.iter().any(|join| join.newcomer == newcomer);
         // What a corrupt one has sent is looked at in the end.
-        let is_free = !self.processes[place].alive && !self.view.is_live(newcomer) && Some(newcomer) != self.corrupt;
+        let is_looked_at = Some(newcomer) == self.corrupt || self.processes[place].is_tainted;
+        let is_free = !self.processes[place].alive && !self.view.is_live(newcomer) && !is_looked_at;
         if self.state().holds_left == 0 || is_taken || !is_free {
             return;
         }
@@ -129,21 +144,93 @@ impl Simulation {
                     (Finding::Undecidable, Action::Disputed) => self.let_in(rank),
                     (Finding::ReplicaCorrupt, _) => {
                         let culprit = report.culprit.expect("it was named");
-                        self.state().condemned.insert(culprit);
-                        self.state().judged.insert(rank);
-                        self.state().has_named = true;
+                        self.condemn(culprit);
                     }
                     _ => {}
                 }
             }
         }
+        self.hear_paths();
+    }
+
+    /// Hears what was said of paths. Whether there was anything.
+    pub(super) fn hear_paths(&mut self) -> bool {
+        let Some(arbitration) = &mut self.arbitration else { return false };
+        let reports = std::mem::take(&mut arbitration.unheard_paths);
+        let is_new = !reports.is_empty();
+        for (by, report) in reports.into_iter().filter(|(by, _)| self.view.is_live(*by)).collect::<Vec<_>>() {
+            self.hear_path(by, report);
+        }
+        is_new
+    }
+
+    fn condemn(&mut self, culprit: ReplicaId) {
+        self.note_named(culprit);
+        let state = self.state();
+        state.condemned.insert(culprit);
+        state.judged.insert(culprit.rank);
+        state.has_named = true;
+    }
+
+    fn hear_path(&mut self, by: ReplicaId, report: PathReport) {
+        let rank = by.rank;
+        let is_in = |replica: ReplicaId| {
+            let member = self.view.member(replica);
+            member.is_some_and(|member| member.origin.is_some() && member.joined > report.view)
+        };
+        let have_joined = self.view.live(rank).any(is_in);
+        let is_fit = |join: &Join| self.is_fit(join, rank);
+        match &report.finding {
+            PathFinding::Disputed => self.let_in(rank),
+            PathFinding::Outvoted(culprits) => {
+                let is_its =
+                    |replica: &ReplicaId| self.view.member(*replica).is_some_and(|member| member.joined <= report.view);
+                let culprits = culprits.iter().map(|index| ReplicaId { rank, index });
+                let culprits: Vec<_> = culprits.filter(is_its).collect();
+                culprits.into_iter().for_each(|culprit| self.condemn(culprit));
+            }
+            // Who says so had not heard of copies that stand ready: they have been asked, or are.
+            PathFinding::Undecidable if have_joined => {}
+            PathFinding::Undecidable if self.joins.iter().any(is_fit) => self.let_in(rank),
+            PathFinding::Undecidable => self.note_open_path(),
+        }
+    }
+
+    fn is_fit(&self, join: &Join, rank: VirtualRank) -> bool {
+        join.newcomer.rank == rank && join.stage == Stage::Ready && self.view.is_live(join.source)
+    }
+
+    /// The replica that may be corrupt or leave its path.
+    pub(super) fn suspect(&self) -> Option<ReplicaId> {
+        self.corrupt.or(self.paths.as_ref().map(|watch| watch.departing()))
+    }
+
+    /// Whether nothing is under way but that copies wait, where paths are judged: processes are asked for their waits.
+    pub(super) fn is_waiting_with_ready(&self) -> bool {
+        self.arbitration.is_some() && self.joins.iter().all(|join| join.stage == Stage::Ready)
+    }
+
+    /// Nothing can happen any more: arbiters have not come to what is in dispute, and go. Whether there were any.
+    pub(super) fn give_up_arbiters(&mut self) -> bool {
+        if self.arbitration.is_none() || self.paths.is_none() {
+            return false;
+        }
+        let is_arbiter = |process: &Process| {
+            let origin = self.view.member(process.me()).and_then(|member| member.origin);
+            let original = origin.map(|origin| ReplicaId { rank: process.me().rank, index: origin.index });
+            original.is_some_and(|original| self.view.is_live(original))
+        };
+        let place = self.processes.iter().position(is_arbiter).filter(|place| self.may_lose(*place));
+        if let Some(place) = place {
+            self.summary.retired += 1;
+            self.lose(place, false);
+        }
+        place.is_some()
     }
 
     /// Two differ: copies that stand ready join.
     fn let_in(&mut self, rank: VirtualRank) {
-        let is_fit =
-            |join: &Join| join.newcomer.rank == rank && join.stage == Stage::Ready && self.view.is_live(join.source);
-        let joins: Vec<_> = self.joins.iter().filter(|join| is_fit(join)).copied().collect();
+        let joins: Vec<_> = self.joins.iter().filter(|join| self.is_fit(join, rank)).copied().collect();
         if joins.is_empty() {
             return;
         }
@@ -209,7 +296,9 @@ impl Simulation {
             return Ok(false);
         }
         let live = self.processes.iter().filter(|process| self.view.is_live(process.me()));
-        let mut live = live.filter(|process| !process.fenced && !check::is_believed(self));
+        // One that has left its path may owe what nobody receives.
+        let is_exempt = check::is_believed(self) || self.paths.is_some();
+        let mut live = live.filter(|process| !process.fenced && !is_exempt);
         if let Some(process) = live.find(|process| process.replica.is_owing()) {
             return Err(Broken::CannotLeave(process.me()));
         }
@@ -221,6 +310,9 @@ impl Simulation {
     fn has_unheard(&mut self) -> bool {
         let counts: Vec<_> = self.processes.iter().map(|process| process.reports.len()).collect();
         let is_live: Vec<_> = self.processes.iter().map(|process| self.view.is_live(process.me())).collect();
+        if !self.state().unheard_paths.is_empty() {
+            return true;
+        }
         let heard = &self.state().heard;
         counts.iter().zip(heard).zip(is_live).any(|((count, heard), is_live)| is_live && count > heard)
     }

@@ -52,6 +52,9 @@ pub enum Broken {
         /// The sound one.
         replica: ReplicaId,
     },
+    /// Two lineages have stayed on their path, and one has left it.
+    #[error("{0} does not say who has left the path, and two lineages agree")]
+    PathLeftOpen(ReplicaId),
     /// A file is not as sound replicas write it.
     #[error("the file of rank {} is wrong at {at}", .rank.0)]
     Written {

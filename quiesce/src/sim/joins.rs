@@ -200,7 +200,7 @@ impl Simulation {
         let is_taken = self.joins.iter().any(|join| join.newcomer == newcomer);
         // A copy of a replica that may be corrupt would count like any other.
         let is_suspect =
-            self.arbitration.is_some() && self.corrupt.is_some_and(|corrupt| corrupt.rank == newcomer.rank);
+            self.arbitration.is_some() && self.suspect().is_some_and(|suspect| suspect.rank == newcomer.rank);
         if self.processes[place].alive || self.view.is_live(newcomer) || is_taken || is_suspect {
             return;
         }

@@ -230,7 +230,7 @@ impl Small {
                     PathFinding::Outvoted(culprits) => {
                         named.extend(culprits.iter().map(|index| ReplicaId { rank, index }));
                     }
-                    PathFinding::Undecidable => state.is_misjudged = true,
+                    PathFinding::Undecidable | PathFinding::Disputed => state.is_misjudged = true,
                 }
             }
             let is_named = |report: &MismatchReport| report.finding == Finding::ReplicaCorrupt;

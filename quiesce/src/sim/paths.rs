@@ -13,7 +13,7 @@ use crate::frame::Finding;
 use crate::matching::Pattern;
 use crate::outcome::StreamId;
 use crate::path::{PathFinding, PathReport};
-use redrt_types::{ContextId, ReplicaId, Tag, VirtualRank};
+use redrt_types::{ContextId, ReplicaId, ReplicaSet, Tag, VirtualRank};
 
 /// How a program leaves the path of its siblings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -54,14 +54,39 @@ impl Departure {
 }
 
 /// What is known of paths that have parted.
-#[derive(Default)]
 pub(super) struct PathWatch {
+    /// The replica whose program leaves its path.
+    departing: ReplicaId,
+    /// Nobody could say who has.
+    is_open: bool,
+    /// Somebody has said so at some time, and may have written what arbiters would have contradicted.
+    was_open: bool,
+    /// A difference was left to copies that stand ready.
+    was_disputed: bool,
+    /// What is wrong with a verdict.
+    wrong: Option<Broken>,
     /// All changes of files: by whose rank, where, what.
     changes: Vec<(VirtualRank, u64, u64)>,
-    /// All reports.
-    reports: Vec<(ReplicaId, PathReport)>,
     /// How often all processes have been asked what they wait for since anything happened.
     asked_count: u32,
+}
+
+impl PathWatch {
+    pub(super) fn new(departing: ReplicaId) -> Self {
+        Self {
+            departing,
+            is_open: false,
+            was_open: false,
+            was_disputed: false,
+            wrong: None,
+            changes: Vec::new(),
+            asked_count: 0,
+        }
+    }
+
+    pub(super) fn departing(&self) -> ReplicaId {
+        self.departing
+    }
 }
 
 impl Process {
@@ -123,17 +148,26 @@ impl Simulation {
         let reports = std::mem::take(&mut process.partings);
         let is_corrupt = |report: &&crate::frame::MismatchReport| report.finding == Finding::ReplicaCorrupt;
         let named: Vec<_> = process.reports.iter().filter(is_corrupt).filter_map(|report| report.culprit).collect();
+        let named = if self.arbitration.is_some() { Vec::new() } else { named };
         let Some(watch) = &mut self.paths else { return };
         watch.asked_count = 0;
         watch.changes.extend(changes.into_iter().map(|(at, value)| (me.rank, at, value)));
-        watch.reports.extend(reports.iter().cloned().map(|report| (me, report)));
         let mut wrong: Vec<_> = named.into_iter().map(|culprit| (culprit, None)).collect();
         for report in reports {
+            self.say(|| format!("{me}  parted  {report:?}"));
+            self.check_finding(me, &report);
+            if let Some(arbitration) = &mut self.arbitration {
+                arbitration.told(me, report);
+                continue;
+            }
             let ended = match &report.finding {
                 PathFinding::Outvoted(culprits) => *culprits,
-                PathFinding::Undecidable => report.parted,
+                PathFinding::Undecidable => {
+                    self.note_open_path();
+                    report.parted
+                }
+                PathFinding::Disputed => ReplicaSet::EMPTY,
             };
-            self.say(|| format!("{me}  parted  {report:?}"));
             wrong.extend(ended.iter().map(|index| (ReplicaId { rank: me.rank, index }, Some(report.view))));
         }
         for (replica, view) in wrong {
@@ -144,6 +178,46 @@ impl Simulation {
                 self.lose(place, false);
             }
         }
+    }
+
+    /// Looks whether who is named has left its path, and whether nobody is though two lineages have stayed on it.
+    fn check_finding(&mut self, by: ReplicaId, report: &PathReport) {
+        let is_tainted = |index| self.process(ReplicaId { rank: by.rank, index }).is_tainted;
+        let wrong = match &report.finding {
+            PathFinding::Outvoted(culprits) => {
+                let sound = culprits.iter().find(|index| !is_tainted(*index));
+                sound.map(|index| Broken::SoundOutvoted { by, replica: ReplicaId { rank: by.rank, index } })
+            }
+            PathFinding::Undecidable => {
+                self.paths.iter_mut().for_each(|watch| watch.was_open = true);
+                let is_tainted = |index| self.process(ReplicaId { rank: by.rank, index }).is_tainted;
+                let votes: Vec<_> = report.claims.iter().map(|(index, _)| (*index, is_tainted(*index))).collect();
+                // Else they contradict one that is lost.
+                let is_live = votes.iter().any(|(_, is_tainted)| *is_tainted);
+                let kinship = self.processes[self.world.process(by).0 as usize].replica.view().kinship(by.rank);
+                (is_live && sdc_detect::agreed(&votes, kinship) == Some(&false)).then_some(Broken::PathLeftOpen(by))
+            }
+            PathFinding::Disputed => {
+                self.paths.iter_mut().for_each(|watch| watch.was_disputed = true);
+                None
+            }
+        };
+        if let (Some(wrong), Some(watch)) = (wrong, &mut self.paths) {
+            watch.wrong.get_or_insert(wrong);
+        }
+    }
+
+    /// A replica was named, of its messages or of its path, and goes.
+    pub(super) fn note_named(&mut self, culprit: ReplicaId) {
+        let is_sound = !self.process(culprit).is_tainted;
+        if let Some(watch) = self.paths.as_mut().filter(|_| is_sound) {
+            watch.wrong.get_or_insert(Broken::SoundOutvoted { by: culprit, replica: culprit });
+        }
+    }
+
+    /// Nobody can say which replicas have left their path: the run has shown what it can.
+    pub(super) fn note_open_path(&mut self) {
+        self.paths.iter_mut().for_each(|watch| watch.is_open = true);
     }
 
     /// Nothing can happen any more: all say what they wait for. Whether that is new.
@@ -169,35 +243,40 @@ impl Simulation {
         (0..self.world.rank_count()).map(VirtualRank).any(|rank| {
             let live: Vec<_> = self.survivors(rank).filter(|process| process.alive).collect();
             let [one, other] = live[..] else { return false };
-            (one.is_tainted || other.is_tainted) && one.app.waits_for() != other.app.waits_for()
+            let is_apart = one.app.waits_for() != other.app.waits_for();
+            // Where copies wait, it also ends where the two have sent a message that nobody takes.
+            let has_sent = self.arbitration.is_some() && one.is_tainted != other.is_tainted && !self.has_disputed();
+            (one.is_tainted || other.is_tainted) && is_apart || has_sent
         })
+    }
+
+    /// Whether a difference was left to copies that stand ready.
+    fn has_disputed(&self) -> bool {
+        self.paths.as_ref().is_some_and(|watch| watch.was_disputed)
     }
 
     /// Whether the run has shown what it can: replicas have parted, and nobody could say which of them were right; or
     /// the only one that is left of its rank has left its path, and nobody contradicts it.
     pub(super) fn is_path_open(&self) -> bool {
         let Some(watch) = &self.paths else { return false };
-        let is_undecided = |(_, report): &(_, PathReport)| report.finding == PathFinding::Undecidable;
         let is_wrong = |rank| {
             let mut live = self.survivors(VirtualRank(rank)).filter(|process| process.alive);
             live.all(|process| process.is_tainted)
         };
-        watch.reports.iter().any(is_undecided) || check::has_open(self) || (0..self.world.rank_count()).any(is_wrong)
+        watch.is_open || check::has_open(self) || (0..self.world.rank_count()).any(is_wrong)
     }
 
     /// What must hold at the end of such a run.
     pub(super) fn check_paths(&self) -> Result<(), Broken> {
         let Some(watch) = &self.paths else { return Ok(()) };
+        if let (Some(wrong), true) = (&watch.wrong, self.arbitration.is_some()) {
+            return Err(wrong.clone());
+        }
         if self.is_path_open() || self.is_torn() {
             return Ok(());
         }
-        let tainted = |replica: ReplicaId| self.processes[self.world.process(replica).0 as usize].is_tainted;
-        for (by, report) in &watch.reports {
-            if let PathFinding::Outvoted(culprits) = report.finding
-                && let Some(index) = culprits.iter().find(|index| !tainted(ReplicaId { rank: by.rank, index: *index }))
-            {
-                return Err(Broken::SoundOutvoted { by: *by, replica: ReplicaId { rank: by.rank, index } });
-            }
+        if let Some(wrong) = &watch.wrong {
+            return Err(wrong.clone());
         }
         for process in self.processes.iter().filter(|process| self.view.is_live(process.me()) && !process.is_tainted) {
             check::ended(process, &check::rest::strays(self, process))?;
@@ -209,7 +288,7 @@ impl Simulation {
             let is_last = !watch.changes[number + 1..].iter().any(|(of, there, _)| (of, there) == (rank, at));
             // What it wrote and did not tell stays where that was too much.
             let has_lost = self.view.live(*rank).count() < 2;
-            let counts = is_last && !has_lost || self.world.degree(*rank) > 2;
+            let counts = (is_last && !has_lost || self.world.degree(*rank) > 2) && !watch.was_open;
             if counts && witness.app.written.get(*at as usize) != Some(value) {
                 return Err(Broken::Written { rank: *rank, at: *at });
             }

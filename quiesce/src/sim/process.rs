@@ -322,7 +322,7 @@ impl Process {
         copy.reports.clear();
         copy.partings.clear();
         copy.corrupt_at_rest = None;
-        copy.leaves_path = None;
+        copy.leaves_path = copy.leaves_path.filter(|_| copy.is_latent);
         copy.clock = u64::from(place.index.0) + 100;
         copy.corrupt_send = copy.corrupt_send.filter(|_| copy.is_latent);
         (copy.runnable, copy.is_hindered) = (false, false);

@@ -25,8 +25,6 @@ pub(super) struct Rest {
     open: BTreeSet<VirtualRank>,
     /// Who was named.
     named: BTreeSet<ReplicaId>,
-    /// How far each process is, and since which event it has not changed.
-    stands: (Vec<usize>, u64),
 }
 
 impl Simulation {
@@ -126,12 +124,14 @@ impl Simulation {
 
     /// Whether no process has come further for a while: some poll, and the others wait.
     pub(super) fn stands_still(&mut self) -> bool {
-        let Some(rest) = &mut self.rest else { return false };
-        let stands = self.processes.iter().map(|process| process.app.waits_for()).collect();
-        if rest.stands.0 != stands {
-            rest.stands = (stands, self.step);
+        if self.rest.is_none() && (self.paths.is_none() || self.arbitration.is_none()) {
+            return false;
         }
-        self.step - rest.stands.1 > STALL
+        let stands = self.processes.iter().map(|process| process.app.waits_for()).collect();
+        if self.stands.0 != stands {
+            self.stands = (stands, self.step);
+        }
+        self.step - self.stands.1 > STALL
     }
 
     /// Where a replica waits: what is left of its program, and how it came there, where that is compared.
@@ -162,7 +162,7 @@ impl Simulation {
         if let Some(place) = place {
             self.summary.retired += 1;
             self.lose(place, false);
-            self.rest.iter_mut().for_each(|rest| rest.stands.1 = self.step);
+            self.stands.1 = self.step;
         }
         place.is_some()
     }

@@ -55,6 +55,8 @@ pub(super) struct Simulation {
     pub(super) arbitration: Option<Arbitration>,
     /// Present where lines are taken.
     pub(super) lines: Option<Lines>,
+    /// How far each process is, and since which event it has not changed, where that is watched.
+    pub(super) stands: (Vec<usize>, u64),
     /// Present where memory is corrupted at rest.
     pub(super) rest: Option<Rest>,
     /// Present where a program leaves the path of its siblings.
@@ -84,7 +86,8 @@ impl Simulation {
         let mut random = Random::new(seed);
         let rank_count = options.rank_count.unwrap_or_else(|| 1 + random.below(4) as u32);
         let faults = options.faults.unwrap_or_else(|| Breaks::perhaps(seed, random.pick(&Faults::ALL)));
-        let is_arbitrated = faults == Faults::Arbitration;
+        let is_arbitrated = matches!(faults, Faults::Arbitration | Faults::PathArbitration);
+        let has_departure = matches!(faults, Faults::Path | Faults::PathArbitration);
         let mut degree = || options.degree.unwrap_or_else(|| degree(&mut random, faults));
         let degrees = (0..rank_count).map(|_| if is_arbitrated { PLACES } else { degree() }).collect();
         let world = World::new(degrees);
@@ -92,15 +95,15 @@ impl Simulation {
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
         // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
-        let strict =
-            random.chance(75) || matches!(faults, Faults::Memory | Faults::Arbitration | Faults::Rest | Faults::Path);
+        let needs_strict = is_arbitrated || has_departure || matches!(faults, Faults::Memory | Faults::Rest);
+        let strict = random.chance(75) || needs_strict;
         let verification = if strict { Verification::Strict } else { Verification::Deferred };
         // Copies take their time before they can judge anything.
         let phase_count =
             if is_arbitrated || faults == Faults::Rest { 4 + random.below(12) } else { 1 + random.below(6) };
         let kinds = match faults {
             Faults::Clones => PhaseKinds::WITH_COLLECTIVES,
-            Faults::Path => PhaseKinds::WITH_FILES,
+            Faults::Path | Faults::PathArbitration => PhaseKinds::WITH_FILES,
             _ => PhaseKinds::WITHOUT,
         };
         let programs = generate(&mut random, rank_count, phase_count, kinds);
@@ -109,7 +112,7 @@ impl Simulation {
         let full = View::initial(&world);
         let view = match faults {
             Faults::Clones => with_free_places(&full, &world, &mut random),
-            Faults::Arbitration => View::with_degrees(&world, &vec![2; rank_count as usize]),
+            _ if is_arbitrated => View::with_degrees(&world, &vec![2; rank_count as usize]),
             _ => full.clone(),
         };
         let start = |me: ReplicaId| {
@@ -131,8 +134,8 @@ impl Simulation {
         });
         let arbitration = is_arbitrated.then(|| Arbitration::new(&mut random, &world));
         let corrupt = match &arbitration {
-            Some(arbitration) => arbitration.corrupt_one(&mut random, &mut processes),
-            None => corrupt,
+            Some(arbitration) if !has_departure => arbitration.corrupt_one(&mut random, &mut processes),
+            _ => corrupt,
         };
         let corrupt = if faults == Faults::Rest {
             let place = random.below(processes.len());
@@ -142,11 +145,16 @@ impl Simulation {
         } else {
             corrupt
         };
-        if faults == Faults::Path {
-            let place = random.below(processes.len());
-            let leaves_path = (random.below(40) as u64, Departure::any(&mut random));
+        let departing = has_departure.then(|| {
+            let live: Vec<_> = (0..processes.len()).filter(|place| processes[*place].alive).collect();
+            let place = random.pick(&live);
+            // Copies are to be there by then.
+            let calls_max = if is_arbitrated { 160 } else { 40 };
+            let leaves_path = (random.below(calls_max) as u64, Departure::any(&mut random));
             processes[place].leaves_path = (!options.uncounted).then_some(leaves_path);
-        }
+            processes[place].is_latent = arbitration.as_ref().is_some_and(Arbitration::is_latent);
+            processes[place].me()
+        });
         for (number, process) in processes.iter_mut().enumerate() {
             process.clock = number as u64;
             process.app.counts_calls = !options.uncounted;
@@ -162,11 +170,12 @@ impl Simulation {
             Faults::Clones => random.below(6),
             Faults::Wire | Faults::Path => random.below(2),
             Faults::Log | Faults::Rest => 1 + random.below(3),
-            Faults::Arbitration => random.below(3),
+            Faults::Arbitration | Faults::PathArbitration => random.below(3),
             _ => 0,
         };
         let joins_left = match faults {
-            Faults::Deaths | Faults::Resets | Faults::Arbitration | Faults::Lines => random.below(4),
+            Faults::Deaths | Faults::Resets | Faults::Lines => random.below(4),
+            Faults::Arbitration | Faults::PathArbitration => random.below(4),
             Faults::Clones | Faults::Rest => 2 + random.below(6),
             _ => 0,
         };
@@ -190,8 +199,9 @@ impl Simulation {
             is_about_clones: faults == Faults::Clones,
             arbitration,
             lines: (faults == Faults::Lines).then(|| Lines::new(seed)),
+            stands: (Vec::new(), 0),
             rest: (faults == Faults::Rest).then(Rest::default),
-            paths: (faults == Faults::Path).then(PathWatch::default),
+            paths: departing.map(PathWatch::new),
             wire_flip_after,
             lives: vec![0; processes_count],
             speeds,
@@ -221,10 +231,13 @@ impl Simulation {
             let events = self.events();
             let ends = events.is_empty() && self.joins.is_empty() && !self.is_holding();
             if self.stands_still() || ends {
-                if self.ask_for_waits() || self.retire_stray() {
+                if self.hear_paths() || self.ask_for_waits() || self.retire_stray() || self.give_up_arbiters() {
                     continue;
                 }
                 break;
+            }
+            if events.is_empty() && self.is_waiting_with_ready() && self.ask_for_waits() {
+                continue;
             }
             if events.is_empty() && self.release_ready().map_err(|broken| self.failure(broken))? {
                 continue;
@@ -248,7 +261,7 @@ impl Simulation {
                 break;
             }
         }
-        self.count_verdicts(check::is_decided(&self));
+        self.count_verdicts(check::is_decided(&self) || self.is_path_open());
         self.summary.open += u64::from(self.rest.is_some() && check::has_open(&self));
         self.summary.misnamed = self.misnamed();
         let summary = &mut self.summary;

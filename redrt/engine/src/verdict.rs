@@ -77,9 +77,10 @@ impl Engine {
         };
         let (finding, culprits) = match &report.finding {
             PathFinding::Outvoted(culprits) => (Finding::ReplicaCorrupt, all(*culprits)),
-            PathFinding::Undecidable => (Finding::Undecidable, Vec::new()),
+            PathFinding::Undecidable | PathFinding::Disputed => (Finding::Undecidable, Vec::new()),
         };
-        let abort = finding == Finding::Undecidable && aborts_on_sdc;
+        let is_disputed = report.finding == PathFinding::Disputed;
+        let abort = finding == Finding::Undecidable && !is_disputed && aborts_on_sdc;
         let mismatch = PathMismatch {
             rank,
             thread: match report.key.stream {
@@ -93,6 +94,7 @@ impl Engine {
             parted: all(report.parted),
             action: match finding {
                 _ if abort => Action::Aborted,
+                _ if is_disputed => Action::Disputed,
                 Finding::ReplicaCorrupt => Action::Outvoted,
                 Finding::TransportCorrupt | Finding::Undecidable => Action::Delivered,
             },
