@@ -31,8 +31,8 @@ say() {
 target=${CARGO_TARGET_DIR:-target}
 [ -x "$target/debug/redrun" ] || about=", which takes about four minutes on two processors"
 say "Builds redrt${about:-}"
-cargo build --locked -p mpi-abi -p redrt-preload -p redrt-tools -p ppm2png --lib --bin redrun --bin redrtd --bin redctl \
-    --bin ppm2png
+CARGO_INCREMENTAL=0 cargo build --locked -p mpi-abi -p redrt-preload -p redrt-tools -p ppm2png --lib \
+    --bin redrun --bin redrtd --bin redctl --bin ppm2png
 prefix=$place/prefix
 mkdir -p "$prefix/bin" "$prefix/lib" "$prefix/include"
 for program in redrun redrtd redctl; do

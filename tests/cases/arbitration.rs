@@ -84,6 +84,19 @@ fn what_flips_in_memory_after_the_copies_were_made_is_named() {
     named(&ended.ended_with(0), "1.0", &out);
 }
 
+/// As leader of its rank, and as follower: it asks for an outcome that its sibling does not ask for.
+#[test]
+fn a_replica_that_goes_another_way_after_the_copies_were_made_is_named() {
+    let out = undisturbed();
+    for culprit in ["1.0", "1.1"] {
+        let ended = run(job(&["--arbitrate"]), |job| {
+            wait_until_held(job, 1, 1);
+            job.signal_replica(culprit, libc::SIGALRM);
+        });
+        named(&ended.ended_with(0), culprit, &out);
+    }
+}
+
 /// Half of the four have it then.
 #[test]
 fn what_flipped_before_they_were_made_stays_open() {

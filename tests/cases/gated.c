@@ -1,6 +1,6 @@
 /* Exchanges numbers in a ring, waits until a file is there, and goes on as before: gated FILE. Every tenth message is
-   long. SIGUSR1 flips a bit of what this process computes with, SIGUSR2 one of the tag that it sends with. At the end
-   rank 0 prints a sum over all that was received. */
+   long. SIGUSR1 flips a bit of what this process computes with, SIGUSR2 one of the tag that it sends with; after SIGALRM
+   it looks at the file once more than its siblings. At the end rank 0 prints a sum over all that was received. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 
 static volatile long own[SHORT];
 static volatile int tag = 1;
+static volatile sig_atomic_t strays;
 static long out[LONG], in[LONG];
 
 static void flip(int signal) {
@@ -23,6 +24,11 @@ static void flip(int signal) {
 static void flip_tag(int signal) {
     (void)signal;
     tag ^= 2;
+}
+
+static void stray(int signal) {
+    (void)signal;
+    strays = 1;
 }
 
 static void exchange(int rank, int size, long from) {
@@ -49,6 +55,7 @@ int main(int argc, char **argv) {
     }
     signal(SIGUSR1, flip);
     signal(SIGUSR2, flip_tag);
+    signal(SIGALRM, stray);
     for (int i = 0; i < SHORT; i++)
         own[i] = rank * 1000 + i;
     exchange(rank, size, 0);
@@ -61,6 +68,8 @@ int main(int argc, char **argv) {
             usleep(2000);
     }
     MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (strays && access(argv[1], F_OK) != 0)
+        printf("it was there\n");
     exchange(rank, size, STEPS);
     for (int i = 0; i < SHORT; i++)
         sum += own[i] % 1000003;
