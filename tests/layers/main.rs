@@ -426,6 +426,8 @@ const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("tools/src/redctl/checkpoint_objects.rs", 1, "the number of a job"),
     ("tools/src/redctl/checkpoint_parts.rs", 2, "names of lines and their files: redrt's own"),
     ("tools/src/redctl/checkpoints.rs", 2, "shown to people"),
+    ("tools/src/redrtd/copying/flip/code.rs", 1, "compared with a name that has lost the same, and shown to people"),
+    ("tools/src/redrtd/copying/flip/mod.rs", 1, "a number of a thread"),
     ("tools/src/redrtd/gpus.rs", 1, "devices of the kernel"),
     ("tools/src/redrtd/mod.rs", 2, "the name of this host"),
     ("tools/src/redrtd/sockets.rs", 1, "names of directories that daemons have made"),

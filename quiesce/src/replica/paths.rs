@@ -284,8 +284,8 @@ impl Replica {
         }
     }
 
-    /// Whether this process has yet to come to an outcome, or a message, before this one: it speaks of that first, since
-    /// one that speaks of a later one has taken those before.
+    /// Whether this process has yet to come to an outcome, or a message, before this one: it speaks of that first,
+    /// since one that speaks of a later one has taken those before.
     fn is_before(&self, key: DecisionKey) -> bool {
         !matches!(key.stream, StreamId::Match(_)) && self.passed(key.stream) < key.index
     }
@@ -450,8 +450,8 @@ impl Replica {
         self.unknown()
     }
 
-    /// Whether this process has said that it asks for something else. It may have to take what was decided, where nobody
-    /// can say who is right: that is no vote.
+    /// Whether this process has said that it asks for something else. It may have to take what was decided, where
+    /// nobody can say who is right: that is no vote.
     fn differs_from(&self, key: DecisionKey, decided: Decided) -> bool {
         matches!(self.said(key), Some(Claim::Asks(question)) if question != decided.question)
             && !decided.question.is_in_vain()

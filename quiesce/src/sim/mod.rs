@@ -50,8 +50,8 @@ pub enum Faults {
     Lines,
     /// One replica's program makes one call more, or less, or another, or goes on with other data; a replica may die.
     Path,
-    /// Ranks have two replicas, and copies of both that wait until the two differ; one replica's program leaves the path
-    /// of the other, or what makes it do so is in its memory already when it is copied; anybody dies at any time.
+    /// Ranks have two replicas, and copies of both that wait until the two differ. One replica's program leaves the
+    /// path of the other, or what makes it do so is in its memory when it is copied; anybody dies at any time.
     PathArbitration,
     /// Memory is corrupted at rest in one replica of three or more, which is copied before and after; replicas die, and
     /// who is named is replaced.
@@ -118,7 +118,8 @@ pub struct Summary {
     pub withheld: u64,
     /// Copies that were let in to judge.
     pub arbiters: u64,
-    /// Runs in which a corrupt replica of two, or one that had left its path, was named, and in which the verdict stayed open.
+    /// Runs in which a corrupt replica of two, or one that had left its path, was named, and in which the verdict
+    /// stayed open.
     pub named: u64,
     /// See above.
     pub open: u64,

@@ -1,5 +1,5 @@
-//! A thread that stands still until the daemon's helper holds it by ptrace: the helper lets it go on by single steps and
-//! flips a bit of its registers or its stack (`ProcessFault::FlipThread`).
+//! A thread that stands still until the daemon's helper holds it by ptrace: the helper lets it go on by single steps
+//! and flips a bit of its registers or its stack (`ProcessFault::FlipThread`).
 
 use crate::runtime::{self, threads};
 use quiesce::Place;

@@ -406,8 +406,8 @@ pub enum FromAgent {
     InStep,
     /// This process cannot go on while copies of its rank stand ready.
     Hindered,
-    /// A thread of this process is to be hit by a fault (`ProcessFault::FlipThread`), and waits until its word is not 0:
-    /// the daemon's helper writes it when it holds the thread. Goes no farther than the daemon.
+    /// A thread of this process is to be hit by a fault (`ProcessFault::FlipThread`), and waits until its word is not
+    /// 0: the daemon's helper writes it when it holds the thread. Goes no farther than the daemon.
     AwaitsFlip {
         /// The fault.
         asked: ProcessFault,

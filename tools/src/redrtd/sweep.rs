@@ -17,8 +17,8 @@ pub fn become_subreaper() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
 }
 
-/// Kills all descendants and waits until they are gone. Returns early when one cannot die. With `keeps_sessions` those go
-/// on that are in a session of their own, as a service that a program has started, and what is below them.
+/// Kills all descendants and waits until they are gone. Returns early when one cannot die. With `keeps_sessions` those
+/// go on that are in a session of their own, as a service that a program has started, and what is below them.
 pub fn kill_descendants(keeps_sessions: bool) {
     let give_up_at = Instant::now() + SWEEP_TIME_MAX;
     loop {

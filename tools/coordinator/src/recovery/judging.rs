@@ -81,8 +81,8 @@ impl Case {
 }
 
 impl Coordinator {
-    /// Two replicas of a rank differ and `asker` waits: copies that stand ready are let in. If none does, those that wait
-    /// know it, or are about to.
+    /// Two replicas of a rank differ and `asker` waits: copies that stand ready are let in. If none does, the replicas
+    /// that wait know it, or are about to.
     pub(crate) fn dispute(&mut self, now: Duration, rank: VirtualRank, asker: ReplicaId) {
         self.stall.reset(now);
         let view = &self.view;

@@ -22,8 +22,9 @@ impl Code {
     /// Of this process.
     pub fn of(pid: i32) -> Result<Self> {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).context("Failed to find its program")?;
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).context("Failed to read its mappings")?;
-        Ok(Self::read(&maps, &program.to_string_lossy()))
+        let maps = std::fs::read(format!("/proc/{pid}/maps")).context("Failed to read its mappings")?;
+        // Names that are no text lose the same in both.
+        Ok(Self::read(&String::from_utf8_lossy(&maps), &program.to_string_lossy()))
     }
 
     /// Out of the text of `/proc/PID/maps`, and the name of the program's file.
