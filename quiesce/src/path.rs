@@ -39,7 +39,7 @@ pub enum PathFinding {
     Outvoted(ReplicaSet),
     /// There is no majority.
     Undecidable,
-    /// There is none yet: copies that stand ready are to judge.
+    /// There is no majority, and copies that stand ready are to judge.
     Disputed,
 }
 

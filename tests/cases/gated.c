@@ -1,6 +1,6 @@
 /* Exchanges numbers in a ring, waits until a file is there, and goes on as before: gated FILE. Every tenth message is
-   long. SIGUSR1 flips a bit of what this process computes with, SIGUSR2 one of the tag that it sends with; after SIGALRM
-   it looks at the file once more than its siblings. At the end rank 0 prints a sum over all that was received. */
+   long. SIGUSR1 flips a bit of what this process computes with, SIGUSR2 one of the tag that it sends with; after
+   SIGALRM it looks at the file once more than its siblings. At the end rank 0 prints a sum over all that was received. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

@@ -180,7 +180,8 @@ fn a_file_without_a_name_gets_one_once() {
     }
 }
 
-/// A bit flips in what one replica of three is about to write. That one is blamed, leader or not, and the file is right.
+/// A bit flips in what one replica of three is about to write. That one is blamed, leader or not, and the file is
+/// right.
 #[test]
 fn who_would_write_something_else_is_outvoted() {
     let program = compile_case("written");

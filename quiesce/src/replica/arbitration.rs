@@ -104,6 +104,7 @@ pub(super) fn is_arbiter(view: &View, replica: ReplicaId) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::talk::talk;
     use super::*;
     use crate::outcome::{Call, Outcome, Place, Question, StreamId};
     use crate::path::PathFinding;
@@ -131,28 +132,12 @@ mod tests {
     /// Lets replicas speak until they have nothing to say; what they find.
     fn speak(replicas: &mut [Replica]) -> Vec<PathFinding> {
         let mut findings = Vec::new();
-        loop {
-            let mut frames = Vec::new();
-            for replica in replicas.iter_mut() {
-                replica.flush();
-                let me = replica.me();
-                while let Some(output) = replica.poll_output() {
-                    match output {
-                        Output::Transmit { to, frame, .. } => frames.push((me, to, frame)),
-                        Output::Parted(report) => findings.push(report.finding),
-                        _ => {}
-                    }
-                }
+        talk(replicas, |_, output| {
+            if let Output::Parted(report) = output {
+                findings.push(report.finding);
             }
-            if frames.is_empty() {
-                return findings;
-            }
-            for (from, to, frame) in frames {
-                if let Some(replica) = replicas.iter_mut().find(|replica| replica.me() == to) {
-                    replica.handle(from, frame).unwrap();
-                }
-            }
-        }
+        });
+        findings
     }
 
     /// Both hear that copies are awaited in these places, and stand ready in those.

@@ -25,6 +25,8 @@ mod reset;
 mod scale;
 mod sending;
 #[cfg(test)]
+mod talk;
+#[cfg(test)]
 mod tests;
 mod wildcards;
 

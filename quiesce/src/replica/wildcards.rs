@@ -67,6 +67,7 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
+    use super::super::talk::talk;
     use super::*;
     use crate::outcome::{Call, Place};
     use crate::path::PathFinding;
@@ -94,32 +95,15 @@ mod tests {
     /// have learned.
     fn speak(replicas: &mut [Replica]) -> (ReplicaSet, Vec<(u16, u32)>) {
         let (mut outvoted, mut sources) = (ReplicaSet::EMPTY, Vec::new());
-        loop {
-            let mut frames = Vec::new();
-            for replica in replicas.iter_mut() {
-                replica.flush();
-                let me = replica.me();
-                while let Some(output) = replica.poll_output() {
-                    match output {
-                        Output::Transmit { to, frame, .. } => frames.push((me, to, frame)),
-                        Output::Parted(report) => match report.finding {
-                            PathFinding::Outvoted(culprits) => outvoted = outvoted.union(culprits),
-                            _ => panic!("two of three agree"),
-                        },
-                        Output::WildcardDecided { source, .. } => sources.push((me.index.0, source)),
-                        _ => {}
-                    }
-                }
-            }
-            if frames.is_empty() {
-                return (outvoted, sources);
-            }
-            for (from, to, frame) in frames {
-                if let Some(replica) = replicas.iter_mut().find(|replica| replica.me() == to) {
-                    replica.handle(from, frame).unwrap();
-                }
-            }
-        }
+        talk(replicas, |me, output| match output {
+            Output::Parted(report) => match report.finding {
+                PathFinding::Outvoted(culprits) => outvoted = outvoted.union(culprits),
+                _ => panic!("two of three agree"),
+            },
+            Output::WildcardDecided { source, .. } => sources.push((me.index.0, source)),
+            _ => {}
+        });
+        (outvoted, sources)
     }
 
     /// The others go on without the leader.

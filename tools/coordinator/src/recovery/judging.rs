@@ -52,7 +52,7 @@ pub struct Arbitration {
 pub(super) struct Case {
     pub begun_at: Duration,
     arbiters: Vec<Arbiter>,
-    /// Those who asked: receivers that wait, or replicas that differ in their paths.
+    /// Processes that have asked: receivers that wait, or replicas that differ in their paths.
     askers: BTreeSet<ReplicaId>,
     verdict: Option<Verdict>,
 }

@@ -1,8 +1,8 @@
 //! Flips a bit of the registers or the stack of a thread (`--inject thread:`), from outside.
 //!
 //! The thread waits in the library for a word of its memory to change. Here it is stopped by ptrace, the word is
-//! written, and the thread goes on by single steps: after so many the bit flips, and it goes on by itself. The steps
-//! are counted from a place that is the same in every run, so nothing hangs on time.
+//! written, and the thread goes on by single steps: after a drawn number the bit flips, and it goes on by itself. The
+//! steps are counted from a place that is the same in every run, so nothing hangs on time.
 
 mod aim;
 mod code;

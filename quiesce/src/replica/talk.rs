@@ -1,0 +1,31 @@
+//! Replicas that speak to each other, in tests.
+
+use super::Replica;
+use crate::Output;
+use redrt_types::ReplicaId;
+
+/// Lets replicas speak until they have nothing to say. `hear` gets each output that is no frame, and whose it is. Frames
+/// for replicas that are not among them are lost.
+pub(super) fn talk(replicas: &mut [Replica], mut hear: impl FnMut(ReplicaId, Output)) {
+    loop {
+        let mut frames = Vec::new();
+        for replica in replicas.iter_mut() {
+            replica.flush();
+            let me = replica.me();
+            while let Some(output) = replica.poll_output() {
+                match output {
+                    Output::Transmit { to, frame, .. } => frames.push((me, to, frame)),
+                    other => hear(me, other),
+                }
+            }
+        }
+        if frames.is_empty() {
+            return;
+        }
+        for (from, to, frame) in frames {
+            if let Some(replica) = replicas.iter_mut().find(|replica| replica.me() == to) {
+                replica.handle(from, frame).unwrap();
+            }
+        }
+    }
+}
