@@ -526,24 +526,23 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
         if matches!(reading, Reading::Crowded) && patience.is_vain(engine, stream) {
             reading = engine.ask_reading(stream, clock);
         }
-        match reading {
-            Reading::Decided(ns) => Some(ns),
+        let awaited = match reading {
+            Reading::Decided(ns) => return Some(ns),
             Reading::Decide => {
                 let ns = here();
                 engine.answer_reading(stream, clock, ns, monotonic_ns());
-                Some(ns)
+                return Some(ns);
             }
-            Reading::Crowded => None,
-            Reading::Wait | Reading::Missing => {
-                let is_missing = matches!(reading, Reading::Missing);
-                match if is_missing { Awaited::Never } else { patience.awaited(engine, stream) } {
-                    Awaited::Perhaps => return None,
-                    Awaited::Never => engine.report_divergence(Parting::ClockAlone),
-                    Awaited::Ended => {}
-                }
-                Some(here())
-            }
+            Reading::Crowded => return None,
+            Reading::Missing => Awaited::Never,
+            Reading::Wait => patience.awaited(engine, stream),
+        };
+        match awaited {
+            Awaited::Perhaps => return None,
+            Awaited::Never => engine.report_divergence(Parting::ClockAlone),
+            Awaited::Ended => {}
         }
+        Some(here())
     })
 }
 
