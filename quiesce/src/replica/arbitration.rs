@@ -104,7 +104,7 @@ pub(super) fn is_arbiter(view: &View, replica: ReplicaId) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::talk::talk;
+    use super::super::tests::talk::talk;
     use super::*;
     use crate::outcome::{Call, Outcome, Place, Question, StreamId};
     use crate::path::PathFinding;

@@ -25,8 +25,6 @@ mod reset;
 mod scale;
 mod sending;
 #[cfg(test)]
-mod talk;
-#[cfg(test)]
 mod tests;
 mod wildcards;
 

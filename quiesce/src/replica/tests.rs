@@ -1,5 +1,7 @@
 //! One machine by itself, its partners played by the test: what a frame does.
 
+pub mod talk;
+
 use super::*;
 use crate::decision::Lookup;
 use crate::frame::{Action, Finding, MessageId, Outbound, PayloadKey};

@@ -67,7 +67,7 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
-    use super::super::talk::talk;
+    use super::super::tests::talk::talk;
     use super::*;
     use crate::outcome::{Call, Place};
     use crate::path::PathFinding;

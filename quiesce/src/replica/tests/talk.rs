@@ -1,12 +1,11 @@
 //! Replicas that speak to each other, in tests.
 
-use super::Replica;
-use crate::Output;
+use crate::{Output, Replica};
 use redrt_types::ReplicaId;
 
-/// Lets replicas speak until they have nothing to say. `hear` gets each output that is no frame, and whose it is. Frames
-/// for replicas that are not among them are lost.
-pub(super) fn talk(replicas: &mut [Replica], mut hear: impl FnMut(ReplicaId, Output)) {
+/// Lets replicas speak until they have nothing to say. `hear` gets each output that is no frame, and whose it is.
+/// Frames for replicas that are not among them are lost.
+pub fn talk(replicas: &mut [Replica], mut hear: impl FnMut(ReplicaId, Output)) {
     loop {
         let mut frames = Vec::new();
         for replica in replicas.iter_mut() {
