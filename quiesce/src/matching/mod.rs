@@ -242,6 +242,15 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         Arrived::Queued
     }
 
+    /// A message that waits has another envelope than the one it came with; it keeps its place among those that wait.
+    /// Pairs that this makes possible are appended to `matched`. Nothing happens when it waits no more: what has taken
+    /// it cannot be undone.
+    pub fn refile(&mut self, message: M, source: u32, tag: Tag, matched: &mut Vec<Match<R, M>>) {
+        if self.unexpected.refile(message, source, tag) {
+            self.match_again_from(0, matched);
+        }
+    }
+
     /// The index of a wildcard receive that waits and has no source.
     pub fn undecided_index(&self, receive: R) -> Option<u64> {
         self.posted.get(self.posted.find(receive)?).undecided

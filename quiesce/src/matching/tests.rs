@@ -43,6 +43,15 @@ impl Oracle {
         self.posted.len() < before
     }
 
+    /// It keeps its place unless a receive takes it now.
+    fn refile(&mut self, message: u32, source: u32, tag: Tag) -> Option<(u32, u32)> {
+        let place = self.unexpected.iter().position(|(.., token)| *token == message)?;
+        self.unexpected[place] = (source, tag, message);
+        let receive = self.posted.iter().position(|(pattern, ..)| pattern.accepts(source, tag))?;
+        self.unexpected.remove(place);
+        Some((self.posted.remove(receive).1, message))
+    }
+
     fn probe(&self, pattern: Pattern) -> Option<(u32, Tag, u32)> {
         self.unexpected.iter().copied().find(|(source, tag, _)| pattern.accepts(*source, *tag))
     }
@@ -59,6 +68,7 @@ enum Operation {
     Post(Pattern),
     Arrive(u32, Tag),
     Cancel(u32),
+    Refile(u32, u32, Tag),
     Probe(Pattern),
     Take(Pattern),
 }
@@ -77,6 +87,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => pattern().prop_map(Operation::Post),
         8 => (0..4_u32, tag()).prop_map(|(source, tag)| Operation::Arrive(source, tag)),
         1 => (0..300_u32).prop_map(Operation::Cancel),
+        1 => (0..300_u32, 0..4_u32, tag()).prop_map(|(token, source, tag)| Operation::Refile(token, source, tag)),
         1 => pattern().prop_map(Operation::Probe),
         1 => pattern().prop_map(Operation::Take),
     ]
@@ -109,6 +120,12 @@ proptest! {
                 }
                 Operation::Cancel(receive) => {
                     prop_assert_eq!(queues.cancel(receive, &mut Vec::new()), oracle.cancel(receive));
+                }
+                Operation::Refile(message, source, tag) => {
+                    let mut matched = Vec::new();
+                    queues.refile(message, source, tag, &mut matched);
+                    let pairs = matched.iter().map(|it: &Match<u32, u32>| (it.receive, it.taken.message));
+                    prop_assert!(pairs.eq(oracle.refile(message, source, tag)));
                 }
                 Operation::Probe(pattern) => prop_assert_eq!(queues.probe(pattern), oracle.probe(pattern)),
                 Operation::Take(pattern) => prop_assert_eq!(queues.take(pattern), oracle.take(pattern)),

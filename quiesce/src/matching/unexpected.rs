@@ -103,14 +103,40 @@ impl<M: Copy> UnexpectedQueue<M> {
 
     pub(super) fn remove(&mut self, key: u32) -> Waiting<M> {
         self.arena.unlink(ALL, &mut self.all, key);
-        let Waiting { source, tag, binned, .. } = *self.arena.get(key);
-        if binned {
-            unbin(&mut self.arena, BY_SOURCE, &mut self.by_source, source, key);
-            unbin(&mut self.arena, BY_TAG, &mut self.by_tag, tag, key);
-            unbin(&mut self.arena, BY_BOTH, &mut self.by_both, (source, tag), key);
+        if self.arena.get(key).binned {
+            self.unbin_all(key);
             self.binned = !self.all.is_empty();
         }
         self.arena.remove(key)
+    }
+
+    /// Changes the source and the tag of a message, which keeps its place; whether it is there with others. Rare: all
+    /// lists are made anew.
+    pub(super) fn refile(&mut self, message: M, source: u32, tag: Tag) -> bool
+    where
+        M: Eq,
+    {
+        let keys: Vec<_> = std::iter::successors(self.oldest(), |key| self.after(*key)).collect();
+        let found = keys.iter().copied().find(|key| self.get(*key).message == message);
+        let Some(key) = found.filter(|key| (self.get(*key).source, self.get(*key).tag) != (source, tag)) else {
+            return false;
+        };
+        if self.binned {
+            keys.iter().for_each(|key| self.unbin_all(*key));
+        }
+        let waiting = self.arena.get_mut(key);
+        (waiting.source, waiting.tag) = (source, tag);
+        if self.binned {
+            keys.iter().for_each(|key| self.bin(*key));
+        }
+        true
+    }
+
+    fn unbin_all(&mut self, key: u32) {
+        let Waiting { source, tag, .. } = *self.arena.get(key);
+        unbin(&mut self.arena, BY_SOURCE, &mut self.by_source, source, key);
+        unbin(&mut self.arena, BY_TAG, &mut self.by_tag, tag, key);
+        unbin(&mut self.arena, BY_BOTH, &mut self.by_both, (source, tag), key);
     }
 
     fn bin(&mut self, key: u32) {

@@ -510,6 +510,10 @@ impl Process {
                 incoming.payload = None;
                 incoming.announced = None;
                 self.payload_offered(message, envelope, brought, false);
+                let mut matched = Vec::new();
+                let queues = self.queues.get_mut(&message.context).expect("all contexts exist");
+                queues.refile(token, envelope.source, envelope.tag, &mut matched);
+                self.pair_all(message.context, matched);
             }
             Arrival::Shadow => self.payload_offered(message, envelope, brought, true),
         }

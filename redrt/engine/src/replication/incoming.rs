@@ -234,14 +234,21 @@ impl Engine {
 
     fn again(&mut self, id: MessageId, place: u32, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         let key = self.record_at(place, id).expect("it is not delivered");
-        // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told
-        // of it is put right.
-        (self.messages[key].tag, self.messages[key].length) = (envelope.tag.0, envelope.length_bytes);
+        // The first offer's envelope may have been what was corrupt. If a receive was matched by it, that stays; what the
+        // receive is told of it is put right.
+        let message = &mut self.messages[key];
+        (message.source, message.tag, message.length) = (envelope.source, envelope.tag.0, envelope.length_bytes);
         if let Some(pull) = self.messages[key].pull.take() {
             self.landings.remove(pull.landing);
         }
         self.messages[key].data = self.place_offered(self.messages[key].receive, from, offered);
+        let (context, waits) = (self.messages[key].context, self.messages[key].receive.is_none());
         self.payload_offered(id, key, envelope.tag.0, from, offered);
+        if waits {
+            let mut matched = Vec::new();
+            self.contexts.get(context).queues.refile(key, envelope.source, envelope.tag, &mut matched);
+            self.deliver_all(matched);
+        }
     }
 
     fn shadow(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
