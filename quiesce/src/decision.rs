@@ -109,6 +109,8 @@ pub(crate) struct Decisions {
     passed: HashableMap<StreamId, u64>,
     /// By stream, the first outcome from which on what an earlier leader had decided was void.
     retracted: HashableMap<StreamId, u64>,
+    /// By context, a digest of all wildcard receives that were posted.
+    chains: HashableMap<StreamId, u64>,
     /// Wildcard receives that are posted and have no source.
     posted: HashableMap<DecisionKey, Question>,
     /// Those of which a source was decided since the machine looked, with the leader whose word was taken, if it was.
@@ -160,6 +162,7 @@ impl Decisions {
             streams: HashableMap::default(),
             passed: HashableMap::default(),
             retracted: HashableMap::default(),
+            chains: HashableMap::default(),
             posted: HashableMap::default(),
             news_of_sources: Vec::new(),
         }
@@ -266,6 +269,11 @@ impl Decisions {
     /// A wildcard receive is posted: its source, if one was decided for it.
     pub(crate) fn post(&mut self, key: DecisionKey, question: Question, outputs: &mut VecDeque<Output>) -> Option<u32> {
         self.passed.insert(key.stream, key.index + 1);
+        // A replica that has posted one more, or less, posts the same as its siblings from then on, perhaps at the same
+        // places: the sources of those are not theirs either.
+        let before = if key.index == 0 { 0 } else { self.chains.get(&key.stream).copied().unwrap_or(0) };
+        let question = question.receive_after(before);
+        self.chains.insert(key.stream, question.arguments);
         self.posted.insert(key, question);
         self.take_source(key, outputs)
     }

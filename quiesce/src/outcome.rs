@@ -2,8 +2,10 @@
 //! which decisions are told.
 
 use redrt_types::{ContextId, ReplicaIndex, Tag, VirtualRank};
+use rustc_hash::FxHasher;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// A sequence of outcomes that the program asks for in a fixed order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -155,6 +157,16 @@ impl Question {
     /// Whether it is one of those.
     pub(crate) fn is_in_vain(&self) -> bool {
         self.call == Call::Test && self.in_vain() == *self
+    }
+
+    /// The question of a wildcard receive that is posted after others of its context, whose digest is given: the
+    /// arguments become one of all of them.
+    pub(crate) fn receive_after(mut self, others: u64) -> Self {
+        let place = Some(self.place).filter(|place| place.thread != Place::NOWHERE.thread);
+        let mut hasher = FxHasher::default();
+        (others, self.arguments, place).hash(&mut hasher);
+        self.arguments = hasher.finish();
+        self
     }
 
     /// Whether this is the same wildcard receive. One that no thread has posted at a place of its own may be any with

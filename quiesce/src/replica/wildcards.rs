@@ -3,7 +3,8 @@
 //! A receive does not wait for its source when it is posted, so this is no question that a thread asks
 //! ([`Replica::lookup`]). But a source is of use only for the receive that the leader had posted at that index: where
 //! the leader posts one more, or another, its later ones are of other places in the program. So the receive is
-//! compared as questions are, by its tag and by the place where it was posted. A source that was decided for another
+//! compared as questions are, by its tag and by the place where it was posted, together with all that were posted in
+//! its context before: a digest of them goes along (`Question::receive_after`). A source that was decided for another
 //! receive is not taken: replicas claim what they have posted there, and vote. If the leader that decided it is gone,
 //! the next one decides anew.
 
@@ -127,6 +128,18 @@ mod tests {
         speak(&mut all);
         all[0].decide_source(CONTEXT, 0, 3);
         assert_eq!(speak(&mut all), (ReplicaSet::EMPTY, vec![(2, 3)]));
+    }
+
+    /// Its places are the same as those of its siblings by then, and so are the receives.
+    #[test]
+    fn a_leader_that_has_posted_one_more_before_is_outvoted_at_the_first_of_which_it_decides() {
+        let mut all = trio();
+        for (replica, calls) in all.iter_mut().zip([3, 7, 7]) {
+            assert_eq!(replica.post_wildcard(CONTEXT, 0, at(calls)), None);
+            assert_eq!(replica.post_wildcard(CONTEXT, 1, at(8)), None);
+        }
+        all[0].decide_source(CONTEXT, 1, 5);
+        assert_eq!(speak(&mut all), (ReplicaSet::only(ReplicaIndex(0)), vec![]));
     }
 
     #[test]
