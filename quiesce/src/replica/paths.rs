@@ -417,9 +417,10 @@ impl Replica {
 
     /// The outcome was decided for something else than this process asks for.
     fn contradict(&mut self, key: DecisionKey, question: Question, decided: Decided) -> Lookup {
-        let is_new =
-            self.paths.note_asking(key, question) || self.paths.dispute(key).is_none_or(|it| it.decided.is_none());
-        if is_new {
+        let is_new = self.paths.note_asking(key, question);
+        // It may have asked before it knew of the decision, and have heard from a sibling that this is in dispute.
+        let has_said = self.said(key) == Some(Claim::Asks(question));
+        if is_new || !has_said || self.paths.dispute(key).is_none_or(|it| it.decided.is_none()) {
             self.paths.open(key, Some(decided), self.siblings());
             self.say(key, Claim::Asks(question), Some(decided));
             self.judge_path(key);
@@ -463,8 +464,10 @@ impl Replica {
             return;
         }
         self.paths.asking.retain(|(asked, _)| asked.stream != key.stream || asked.index > key.index);
-        // One whose author was outvoted, and is gone, was decided anew.
-        self.paths.disputes.retain(|dispute| dispute.key != key || !dispute.is_over());
+        // One whose author was outvoted, and is gone, was decided anew; so was one that the next leader has retracted.
+        let is_retracted = self.decisions.is_retracted(key);
+        let is_anew = |dispute: &Dispute| dispute.is_over() || is_retracted && dispute.author_is_gone;
+        self.paths.disputes.retain(|dispute| dispute.key != key || !is_anew(dispute));
         let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided);
         if decided.is_some_and(|decided| !self.differs_from(key, decided)) {
             self.say(key, Claim::Taken, None);
@@ -526,7 +529,10 @@ impl Replica {
         {
             self.say(key, Claim::Asks(question), None);
         }
-        self.judge_path(key);
+        // Who speaks of a later outcome has taken those before: that may be the word which was missing there.
+        let is_before = |it: &&Dispute| it.key.stream == key.stream && it.key.index < key.index && it.verdict.is_none();
+        let before: Vec<_> = self.paths.disputes.iter().filter(is_before).map(|dispute| dispute.key).collect();
+        before.into_iter().chain([key]).for_each(|key| self.judge_path(key));
         // What waits for the word of its siblings, or for a verdict, asks again.
         self.outputs.push_back(Output::Decided { key });
         Ok(())

@@ -1,5 +1,6 @@
 //! One machine by itself, its partners played by the test: what a frame does.
 
+mod paths;
 pub mod talk;
 
 use super::*;

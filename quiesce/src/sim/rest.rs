@@ -6,6 +6,7 @@
 
 use super::check;
 use super::process::Control;
+use super::program::Instruction;
 use super::world::Simulation;
 use crate::frame::{Finding, MismatchReport};
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaSet, View, ViewNumber, VirtualRank};
@@ -124,7 +125,7 @@ impl Simulation {
 
     /// Whether no process has come further for a while: some poll, and the others wait.
     pub(super) fn stands_still(&mut self) -> bool {
-        if self.rest.is_none() && (self.paths.is_none() || self.arbitration.is_none()) {
+        if self.rest.is_none() && self.paths.is_none() {
             return false;
         }
         let stands = self.processes.iter().map(|process| process.app.waits_for()).collect();
@@ -134,10 +135,12 @@ impl Simulation {
         self.step - self.stands.1 > STALL
     }
 
-    /// Where a replica waits: what is left of its program, and how it came there, where that is compared.
+    /// Where a replica waits: what is left of its program, and how it came there, where that is compared. A leader that
+    /// polls has made more calls than those who follow.
     fn stands_at(&self, replica: ReplicaId) -> (usize, u64) {
         let app = &self.process(replica).app;
-        (app.waits_for(), if self.paths.is_some() { app.calls } else { 0 })
+        let polls = matches!(app.current(), Some(Instruction::TestNext | Instruction::PollProbe { .. }));
+        (app.waits_for(), if self.paths.is_some() && !polls { app.calls } else { 0 })
     }
 
     /// Nothing can happen any more. A replica that has left the path of two siblings, which have no image in common,

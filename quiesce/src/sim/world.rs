@@ -495,6 +495,8 @@ impl Simulation {
         self.view = self.view.without(&[victim]);
         self.tell(&Control::View(self.view.clone()));
         if !fenced {
+            // What it has said and not posted yet comes after what is on its way.
+            self.post_outgoing(place);
             let number = self.world.process(victim);
             for (_, link) in self.links.iter_mut().filter(|((from, _), _)| *from == number) {
                 link.truncate(self.random.below(link.len() + 1));

@@ -1,0 +1,100 @@
+//! Claims that come in an unlucky order, each found by a seed of the simulator.
+
+use super::talk::talk;
+use super::{asks, replica, thread};
+use crate::decision::Lookup;
+use crate::outcome::{Call, Outcome, Place, Question};
+use crate::path::PathFinding;
+use crate::{Frame, Output, Replica};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet};
+
+fn at(call: Call, calls: u64) -> Question {
+    Question { place: Place { thread: 0, calls, kind: 4 }, ..asks(call) }
+}
+
+fn trio() -> [Replica; 3] {
+    [0, 1, 2].map(|index| replica((0, index), 3))
+}
+
+/// What this one has to say to another.
+fn frames_to(replica: &mut Replica, to: &Replica) -> Vec<Frame> {
+    replica.flush();
+    let outputs = std::iter::from_fn(|| replica.poll_output());
+    let frames = outputs.filter_map(|output| match output {
+        Output::Transmit { to: other, frame, .. } if other == to.me() => Some(frame),
+        _ => None,
+    });
+    frames.collect()
+}
+
+/// Tells one what another has to say to it.
+fn pass(from: &mut Replica, to: &mut Replica) {
+    let frames = frames_to(from, to);
+    hear(to, from.me(), frames);
+}
+
+fn hear(replica: &mut Replica, from: ReplicaId, frames: Vec<Frame>) {
+    frames.into_iter().for_each(|frame| _ = replica.handle(from, frame).unwrap());
+}
+
+/// Who is outvoted in their words, while they speak until they have nothing to say.
+fn outvoted(replicas: &mut [Replica]) -> ReplicaSet {
+    let mut outvoted = ReplicaSet::EMPTY;
+    talk(replicas, |_, output| {
+        if let Output::Parted(report) = output
+            && let PathFinding::Outvoted(culprits) = report.finding
+        {
+            outvoted = outvoted.union(culprits);
+        }
+    });
+    outvoted
+}
+
+fn only(index: u16) -> ReplicaSet {
+    ReplicaSet::only(ReplicaIndex(index))
+}
+
+/// Seed 28600: the successor of a leader that has left the path had asked before it heard of the decision, and knew of
+/// the dispute by then.
+#[test]
+fn a_new_leader_that_asked_before_it_knew_of_a_void_decision_decides_anew() {
+    let [mut leader, mut next, mut third] = trio();
+    assert_eq!(leader.lookup(thread(0), at(Call::Cancel, 10)), Lookup::MustDecide);
+    leader.decide(thread(0), at(Call::Cancel, 10), Outcome::Flag(false));
+    pass(&mut leader, &mut third);
+    assert_eq!(third.lookup(thread(0), at(Call::Cancel, 9)), Lookup::Wait);
+    pass(&mut third, &mut next);
+    assert_eq!(next.lookup(thread(0), at(Call::Cancel, 9)), Lookup::Wait);
+    let view = leader.view().without(&[leader.me()]);
+    let mut both = [next, third];
+    both.iter_mut().for_each(|replica| replica.apply_view(view.clone()).unwrap());
+    talk(&mut both, |_, _| {});
+    assert_eq!(both[0].lookup(thread(0), at(Call::Cancel, 9)), Lookup::MustDecide);
+    assert_eq!(outvoted(&mut both), only(0));
+}
+
+/// Seed 109734: one that waits for a later outcome has taken those before, and says so of none of them again.
+#[test]
+fn a_word_on_a_later_outcome_is_the_one_that_was_missing_on_those_before() {
+    let [mut leader, mut second, mut stray] = trio();
+    leader.decide(thread(0), at(Call::Test, 17), Outcome::NotReady);
+    pass(&mut leader, &mut second);
+    assert_eq!(second.lookup(thread(0), at(Call::Test, 17)), Lookup::Decided(Outcome::NotReady));
+    assert_eq!(second.lookup(thread(1), at(Call::Test, 18)), Lookup::Wait);
+    second.state_waits();
+    let later = frames_to(&mut second, &stray);
+    // The leader's own word, which the stray has by the decision, is not enough.
+    leader.flush();
+    let decision = Frame::Decisions { first: 0, items: vec![decided(17)] };
+    hear(&mut stray, leader.me(), vec![decision]);
+    let elsewhere = Question { place: Place { thread: 0, calls: 17, kind: 11 }, ..asks(Call::TestMessage) };
+    assert_eq!(stray.lookup(thread(0), elsewhere), Lookup::Wait);
+    pass(&mut stray, &mut second);
+    assert!(frames_to(&mut second, &stray).is_empty(), "it has said that it is past it");
+    hear(&mut stray, second.me(), later);
+    assert_eq!(outvoted(std::slice::from_mut(&mut stray)), only(2));
+}
+
+fn decided(calls: u64) -> crate::outcome::DecisionItem {
+    crate::outcome::DecisionItem::new(thread(0), at(Call::Test, calls).in_vain(), Outcome::NotReady, ReplicaIndex(0))
+}
