@@ -135,7 +135,8 @@ fn is_same_path(one: Said, other: Said) -> bool {
     }
 }
 
-/// What one replica has said last of one stream. One that speaks of a later outcome has taken those before.
+/// What one replica has said last of one stream, or of one message of a channel. One that speaks of a later outcome has
+/// taken those before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Statement {
     pub(crate) by: ReplicaIndex,
@@ -144,13 +145,21 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// What it says of an outcome. Sources of receives are not taken in the order of their indices.
+    /// What it says of an outcome. Sources of receives are not taken in the order of their indices, and of a message it
+    /// matters what it is.
     pub(crate) fn of(&self, key: DecisionKey) -> Option<Claim> {
-        let is_later = self.key.index > key.index && !matches!(key.stream, StreamId::Match(_));
+        let is_in_order = !matches!(key.stream, StreamId::Match(_) | StreamId::Channel(..));
+        let is_later = self.key.index > key.index && is_in_order;
         if self.key.stream != key.stream || self.key.index != key.index && !is_later {
             return None;
         }
         Some(if self.key.index == key.index { self.claim } else { Claim::Taken })
+    }
+
+    /// Whether a later one of the same replica, about this, is said instead of it. Several messages of a channel may be
+    /// asked about at one time.
+    pub(crate) fn is_replaced_by(&self, key: DecisionKey) -> bool {
+        self.key.stream == key.stream && (self.key.index == key.index || !matches!(key.stream, StreamId::Channel(..)))
     }
 
     /// The place that a sibling is to say whether it was there.

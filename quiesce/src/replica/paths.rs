@@ -35,9 +35,9 @@ const CLAIMS_MAX: usize = 1 << 12;
 pub(super) struct Paths {
     /// What threads of this process ask for and have no answer to, where that may have to be told.
     asking: Vec<(DecisionKey, Question)>,
-    /// What siblings have said last, one statement for each of them and each stream.
+    /// What siblings have said last, one statement for each of them and each stream, or message of a channel.
     heard: Vec<Statement>,
-    /// What this process has said last, one statement for each stream, and what it knew the outcome was decided for.
+    /// What this process has said last, likewise, and what it knew the outcome was decided for.
     said: Vec<(Statement, Option<Decided>)>,
     disputes: Vec<Dispute>,
     /// Streams that this process asks no more.
@@ -78,6 +78,11 @@ impl Dispute {
 struct Verdict {
     finding: PathFinding,
     others: ReplicaSet,
+}
+
+/// Whether a statement is kept though its replica speaks of a later outcome: nobody knows yet who is right about this one.
+fn is_kept(statement: &Statement, later: DecisionKey, disputes: &[Dispute]) -> bool {
+    statement.key.index < later.index && disputes.iter().any(|dispute| dispute.key == statement.key)
 }
 
 impl Paths {
@@ -384,8 +389,9 @@ impl Replica {
     }
 
     fn say(&mut self, key: DecisionKey, claim: Claim, decided: Option<Decided>) {
-        self.paths.said.retain(|(said, _)| said.key.stream != key.stream);
-        self.paths.said.push((Statement { by: self.me.index, key, claim }, decided));
+        let Paths { said, disputes, .. } = &mut self.paths;
+        said.retain(|(said, _)| !said.is_replaced_by(key) || is_kept(said, key, disputes));
+        said.push((Statement { by: self.me.index, key, claim }, decided));
         for index in self.siblings().iter() {
             self.transmit(ReplicaId { rank: self.me.rank, index }, Frame::Claim { key, claim, decided });
         }
@@ -469,8 +475,13 @@ impl Replica {
         let is_anew = |dispute: &Dispute| dispute.is_over() || is_retracted && dispute.author_is_gone;
         self.paths.disputes.retain(|dispute| dispute.key != key || !is_anew(dispute));
         let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided);
-        if decided.is_some_and(|decided| !self.differs_from(key, decided)) {
-            self.say(key, Claim::Taken, None);
+        match (decided, self.said(key)) {
+            // It takes what others write: who hears later that it has come further shall know that it differs.
+            (Some(decided), Some(said)) if self.differs_from(key, decided) => self.say(key, said, Some(decided)),
+            (Some(_), _) => self.say(key, Claim::Taken, None),
+            (None, _) => {}
+        }
+        if decided.is_some() {
             self.judge_path(key);
         }
         let is_disputed = |paths: &Paths, of: DecisionKey| paths.disputes.iter().any(|dispute| dispute.key == of);
@@ -508,8 +519,9 @@ impl Replica {
         {
             return Err(blame(Breach::TooManyClaims { max: CLAIMS_MAX }));
         }
-        self.paths.heard.retain(|heard| (heard.by, heard.key.stream) != (from, key.stream));
-        self.paths.heard.push(Statement { by: from, key, claim });
+        let Paths { heard, disputes, .. } = &mut self.paths;
+        heard.retain(|heard| heard.by != from || !heard.is_replaced_by(key) || is_kept(heard, key, disputes));
+        heard.push(Statement { by: from, key, claim });
         let has_passed = self.has_taken(key);
         // What this process has taken may have been decided anew.
         let may_be_new = matches!(key.stream, StreamId::Match(_)) || self.decisions.is_retracted(key);
@@ -517,7 +529,7 @@ impl Replica {
         let is_over = may_be_new && decided.as_ref().is_some_and(is_of_lost);
         if let Some(decided) = decided.filter(|_| !is_over) {
             self.paths.open(key, Some(decided), self.siblings());
-            if has_passed && self.said(key) != Some(Claim::Taken) {
+            if has_passed && self.said(key) != Some(Claim::Taken) && !self.differs_from(key, decided) {
                 self.say(key, Claim::Taken, None);
             }
         }

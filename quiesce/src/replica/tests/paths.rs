@@ -1,12 +1,12 @@
 //! Claims that come in an unlucky order, each found by a seed of the simulator.
 
 use super::talk::talk;
-use super::{asks, replica, thread};
+use super::{CONTEXT, asks, replica, send, thread};
 use crate::decision::Lookup;
-use crate::outcome::{Call, Outcome, Place, Question};
-use crate::path::PathFinding;
+use crate::outcome::{Call, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
+use crate::path::{Claim, PathFinding};
 use crate::{Frame, Output, Replica};
-use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 
 fn at(call: Call, calls: u64) -> Question {
     Question { place: Place { thread: 0, calls, kind: 4 }, ..asks(call) }
@@ -95,6 +95,25 @@ fn a_word_on_a_later_outcome_is_the_one_that_was_missing_on_those_before() {
     assert_eq!(outvoted(std::slice::from_mut(&mut stray)), only(2));
 }
 
-fn decided(calls: u64) -> crate::outcome::DecisionItem {
-    crate::outcome::DecisionItem::new(thread(0), at(Call::Test, calls).in_vain(), Outcome::NotReady, ReplicaIndex(0))
+fn decided(calls: u64) -> DecisionItem {
+    DecisionItem::new(thread(0), at(Call::Test, calls).in_vain(), Outcome::NotReady, ReplicaIndex(0))
+}
+
+/// Seed 41948 of path-arbitration: each of two siblings answered each word of the other, on two messages by turns.
+#[test]
+fn what_is_said_of_two_messages_of_a_channel_is_said_once() {
+    let [mut one, other, _] = trio();
+    let key = |index| DecisionKey { stream: StreamId::Channel(VirtualRank(1), CONTEXT), index };
+    for index in 0..2 {
+        send(&mut one, index);
+    }
+    for index in 0..2 {
+        let claim = Claim::Asks(at(Call::Send, 9 + index));
+        hear(&mut one, other.me(), vec![Frame::Claim { key: key(index), claim, decided: None }]);
+    }
+    let is_claim = |frame: &Frame| matches!(frame, Frame::Claim { .. });
+    let told = frames_to(&mut one, &other).into_iter().filter(is_claim).count();
+    assert_eq!(told, 2, "one word on each");
+    one.note_place(Place { thread: 0, calls: 30, kind: 4 });
+    assert!(!frames_to(&mut one, &other).iter().any(is_claim));
 }
