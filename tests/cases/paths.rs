@@ -68,3 +68,23 @@ fn of_two_replicas_that_take_different_paths_both_are_reported() {
     let (ended, _) = run(2, "other", "0.0", &["--on-sdc", "abort"]);
     let _ = ended.ended_with(1).said("took different paths: ");
 }
+
+/// Only a replica that is still in the call knows its stack, unless the latest of all calls are noted.
+#[test]
+fn where_two_replicas_parted_is_told_with_the_stacks_of_their_calls() {
+    let (ended, _) = run(2, "stat", "0.1", &[]);
+    let ended = ended.ended_with(0);
+    let stacks: Vec<_> = ended.events("path-stack").collect();
+    let [stack] = stacks[..] else { ended.fail(&format!("not one stack: {stacks:?}")) };
+    let files = stack["stack"].as_array().cloned().unwrap_or_default();
+    let is_program = |frame: &serde_json::Value| frame["file"].as_str().is_some_and(|file| file.ends_with("/parting"));
+    assert!(stack["replica"] == "0.1" && files.iter().any(is_program), "{stack:#}");
+
+    let (ended, _) = run(2, "stat", "0.0", &["--check-determinism"]);
+    let ended = ended.ended_with(1).said("0.0 asked here").said("0.1 asked here");
+    let stacks = &ended.summary["determinism"]["others"][0]["stacks"];
+    for replica in ["0.0", "0.1"] {
+        let callers = stacks[replica]["callers"].as_array().cloned().unwrap_or_default();
+        assert!(callers.last().is_some_and(|caller| caller["function"] == "main"), "{replica}: {stacks:#}");
+    }
+}

@@ -33,7 +33,7 @@
 use super::Engine;
 use super::asked::Asked;
 use super::refusal::Fault;
-use quiesce::{Call, Outcome, Question, StreamId};
+use quiesce::{Call, DecisionKey, Outcome, Question, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::{Header, Kind, Whereabouts};
 use redrt_types::{ProcessIndex, ReplicaId};
@@ -287,7 +287,11 @@ impl Engine {
 
     /// Asks for the next outcome of a stream, of a clock or not.
     pub(super) fn ask_any(&mut self, stream: StreamId, question: Question) -> Asked {
+        let index = self.replication().passed(stream);
         let asked = self.replication().ask(stream, question);
+        if let (Some(traces), Asked::Decided(_)) = (&mut self.traces, &asked) {
+            traces.note_outcome(DecisionKey { stream, index });
+        }
         self.carry_out();
         asked
     }

@@ -1,69 +1,129 @@
-//! Where in the program each message was sent, for `redrun --check-determinism`: a ring of the latest stacks, which
-//! `redrun` asks for when a message differs between replicas.
+//! Where in the program something was asked for or sent.
+//!
+//! With `redrun --check-determinism` a ring of the latest stacks is kept, which `redrun` asks for when a message or a
+//! path differs between replicas. Else only a call that is under way has a stack.
 
-use libc::c_int;
+use libc::{c_int, c_void};
+use quiesce::DecisionKey;
 use redrt_wire::trace::{Frame, Sending, Trace};
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Innermost frames that are kept, the library's own among them.
 const FRAMES_MAX: usize = 40;
-/// Number of messages that are remembered.
+/// Number of messages that are remembered, and of outcomes.
 const TRACES_MAX: usize = 8192;
 
-struct Noted {
-    sending: Sending,
+/// The addresses of a stack, innermost first.
+#[derive(Clone, Copy)]
+struct Stack {
     time_ns: u64,
     count: usize,
     addresses: [usize; FRAMES_MAX],
 }
 
-/// See the module.
-pub struct Traces(VecDeque<Noted>);
+// Of the Itanium C++ ABI: exception handling, level I. What throws exceptions in this library brings them along.
+unsafe extern "C" {
+    fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
+    fn _Unwind_GetIP(frame: *mut c_void) -> usize;
+}
 
-/// The stack of this thread.
-fn walk(addresses: &mut [usize; FRAMES_MAX]) -> usize {
-    // SAFETY: - addresses is valid for writes of as many pointers as it is said to have.
-    let count = unsafe { libc::backtrace(addresses.as_mut_ptr().cast(), FRAMES_MAX as c_int) };
-    usize::try_from(count).unwrap_or(0)
+/// `_URC_NO_REASON`: goes on with the caller; and `_URC_NORMAL_STOP`.
+const GO_ON: c_int = 0;
+const STOP: c_int = 4;
+
+extern "C" fn note_frame(frame: *mut c_void, stack: *mut c_void) -> c_int {
+    // SAFETY: - what Stack::here passes on, which nobody else refers to meanwhile.
+    let stack = unsafe { &mut *stack.cast::<Stack>() };
+    let Some(place) = stack.addresses.get_mut(stack.count) else { return STOP };
+    // SAFETY: - the frame is that of this call.
+    *place = unsafe { _Unwind_GetIP(frame) };
+    stack.count += 1;
+    GO_ON
+}
+
+impl Stack {
+    const NONE: Self = Self { time_ns: 0, count: 0, addresses: [0; FRAMES_MAX] };
+
+    /// The stack of this thread. Not by backtrace(3), which loads a library the first time it is called: in one replica
+    /// only, whose memory would lie elsewhere than that of its siblings from then on.
+    fn note_here(&mut self) {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.time_ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.count = 0;
+        // SAFETY: - the function is for this argument, which lives longer than the call.
+        let _ = unsafe { _Unwind_Backtrace(note_frame, std::ptr::from_mut(self).cast()) };
+    }
+
+    /// `maps` is the text of `/proc/self/maps`.
+    fn located(&self, maps: &str) -> Trace {
+        let frames = self.addresses[..self.count].iter().map(|address| place(*address as u64, maps)).collect();
+        Trace { time_ns: self.time_ns, frames }
+    }
+}
+
+/// The stacks of the latest of these.
+struct Ring<K>(VecDeque<(K, Stack)>);
+
+impl<K: PartialEq> Ring<K> {
+    fn note(&mut self, key: K) {
+        let mut noted = match self.0.len() {
+            TRACES_MAX => self.0.pop_front().expect("it is full").1,
+            _ => Stack::NONE,
+        };
+        noted.note_here();
+        self.0.push_back((key, noted));
+    }
+
+    fn find(&self, key: &K, maps: &str) -> Option<Trace> {
+        let (_, noted) = self.0.iter().rfind(|(noted, _)| noted == key)?;
+        Some(noted.located(maps))
+    }
+}
+
+/// See the module.
+pub struct Traces {
+    messages: Ring<Sending>,
+    outcomes: Ring<DecisionKey>,
 }
 
 impl Traces {
-    /// None yet. Walks a stack once: the first time, what walks it is loaded, which must not happen in the middle of
-    /// something.
+    /// None yet.
     pub fn begin() -> Self {
-        walk(&mut [0; FRAMES_MAX]);
-        Self(VecDeque::with_capacity(TRACES_MAX))
+        Self { messages: Ring(VecDeque::with_capacity(TRACES_MAX)), outcomes: Ring(VecDeque::new()) }
     }
 
     /// A message is being sent by this thread.
     pub fn note(&mut self, sending: Sending) {
-        let mut noted = match self.0.len() {
-            TRACES_MAX => self.0.pop_front().expect("it is full"),
-            _ => Noted { sending, time_ns: 0, count: 0, addresses: [0; FRAMES_MAX] },
-        };
-        noted.sending = sending;
-        let time = SystemTime::now().duration_since(UNIX_EPOCH);
-        noted.time_ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        noted.count = walk(&mut noted.addresses);
-        self.0.push_back(noted);
+        self.messages.note(sending);
+    }
+
+    /// This thread decides an outcome, or takes one.
+    pub fn note_outcome(&mut self, key: DecisionKey) {
+        self.outcomes.note(key);
     }
 
     /// Where this message was sent, if that is still known. `maps` is the text of `/proc/self/maps`.
     pub fn find(&self, sending: &Sending, maps: &str) -> Option<Trace> {
-        let noted = self.0.iter().rfind(|noted| noted.sending == *sending)?;
-        let frames = noted.addresses[..noted.count].iter().map(|address| place(*address as u64, maps)).collect();
-        Some(Trace { time_ns: noted.time_ns, frames })
+        self.messages.find(sending, maps)
+    }
+
+    /// Where this outcome was asked for, if that is still known.
+    pub fn find_outcome(&self, key: &DecisionKey, maps: &str) -> Option<Trace> {
+        self.outcomes.find(key, maps)
     }
 }
 
-/// Where the calling thread is. Not where nothing was walked yet ([`Traces::begin`]): what walks a stack would be
-/// loaded in this replica only, and its memory would lie elsewhere than its siblings' from then on.
-pub fn here(_: &Traces) -> Vec<Frame> {
-    let mut addresses = [0; FRAMES_MAX];
-    let count = walk(&mut addresses);
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    addresses[..count].iter().map(|address| place(*address as u64, &maps)).collect()
+/// What finds the files of addresses in this process.
+pub fn maps() -> String {
+    std::fs::read_to_string("/proc/self/maps").unwrap_or_default()
+}
+
+/// Where the calling thread is.
+pub fn here(maps: &str) -> Trace {
+    let mut stack = Stack::NONE;
+    stack.note_here();
+    stack.located(maps)
 }
 
 /// The file that an address is in, and the offset there.
@@ -87,6 +147,7 @@ fn place(address: u64, maps: &str) -> Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quiesce::StreamId;
     use redrt_types::{ContextId, SeqNum, VirtualRank};
 
     fn sending(number: u64) -> Sending {
@@ -108,11 +169,21 @@ mod tests {
         for number in 0..=TRACES_MAX as u64 {
             traces.note(sending(number));
         }
-        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
+        let maps = maps();
         assert_eq!(traces.find(&sending(0), &maps), None);
         let trace = traces.find(&sending(1), &maps).expect("it is among the latest");
         assert!(trace.time_ns > 0 && trace.frames.len() > 2);
         let own = std::env::current_exe().expect("this program is a file").display().to_string();
         assert!(trace.frames.iter().any(|frame| frame.file == own), "{trace:?}");
+    }
+    #[test]
+    fn outcomes_are_remembered_beside_messages_and_one_that_is_asked_for_now_has_a_stack() {
+        let mut traces = Traces::begin();
+        let key = |index| DecisionKey { stream: StreamId::Thread(0), index };
+        traces.note_outcome(key(3));
+        let maps = maps();
+        assert_eq!(traces.find_outcome(&key(4), &maps), None);
+        assert!(traces.find_outcome(&key(3), &maps).is_some_and(|trace| trace.frames.len() > 2));
+        assert!(here(&maps).frames.len() > 2);
     }
 }

@@ -1,10 +1,12 @@
 //! Reports of comparisons that were not unanimous.
 
 use super::{Engine, traces};
-use quiesce::{Claim, MismatchReport, PathFinding, PathReport, Place, StreamId};
-use redrt_types::{ReplicaId, ReplicaSet};
+use quiesce::{Claim, DecisionKey, MismatchReport, PathFinding, PathReport, Place, StreamId};
+use redrt_types::{ReplicaId, ReplicaSet, SeqNum};
 use redrt_wire::control::FromAgent;
-use redrt_wire::event::{Action, Event, Excerpt, Finding, Mismatch, PathMismatch, Step, Vote};
+use redrt_wire::event::{Action, Course, Event, Excerpt, Finding, Mismatch, OutcomeId};
+use redrt_wire::event::{PathMismatch, PathStack, Step, Vote};
+use redrt_wire::trace::{Sending, Trace};
 use sdc_detect::Element;
 use tracing::warn;
 
@@ -59,10 +61,9 @@ impl Engine {
     /// Tells that replicas of this rank ask for different things, and ends the job when nobody knows who is wrong and
     /// the policy asks for that.
     pub(super) fn report_path(&mut self, report: &PathReport) {
-        let (me, rank) = (self.me, self.me.rank);
+        let rank = self.me.rank;
         let aborts_on_sdc = self.replication().aborts_on_sdc();
         let all = |set: ReplicaSet| set.iter().map(|index| ReplicaId { rank, index }).collect::<Vec<_>>();
-        let stack = || self.traces.as_ref().map(traces::here).unwrap_or_default();
         let step = |(index, claim): &(_, Claim)| {
             let replica = ReplicaId { rank, index: *index };
             let (what, place) = match claim {
@@ -71,9 +72,7 @@ impl Engine {
                 Claim::Taken => ("has gone on".to_owned(), Place::NOWHERE),
             };
             let calls = if place.calls == Place::NOWHERE.calls { 0 } else { place.calls };
-            // Only the caller's own stack is known, and only while it is in that call.
-            let is_here = replica == me && matches!(claim, Claim::Asks(_));
-            Step { replica, what, calls, stack: if is_here { stack() } else { Vec::new() } }
+            Step { replica, what, calls }
         };
         let (finding, culprits) = match &report.finding {
             PathFinding::Outvoted(culprits) => (Finding::ReplicaCorrupt, all(*culprits)),
@@ -81,13 +80,9 @@ impl Engine {
         };
         let is_disputed = report.finding == PathFinding::Disputed;
         let abort = finding == Finding::Undecidable && !is_disputed && aborts_on_sdc;
+        let outcome = OutcomeId { rank, course: course(report.key.stream), index: report.key.index };
         let mismatch = PathMismatch {
-            rank,
-            thread: match report.key.stream {
-                StreamId::Thread(thread) => thread,
-                StreamId::Match(_) | StreamId::Signals | StreamId::Channel(..) => 0,
-            },
-            outcome: report.key.index,
+            outcome,
             steps: report.claims.iter().map(step).collect(),
             finding,
             culprits,
@@ -103,9 +98,45 @@ impl Engine {
         warn!(target: "engine", %mismatch, "paths have parted");
         let text = mismatch.to_string();
         self.runtime.tell(FromAgent::Event(Event::Path(Box::new(mismatch))));
+        // After that: the stack of a replica that is corrupt may end who walks it.
+        if let Some(trace) = self.stack_of(report) {
+            let stack = PathStack { replica: self.me, outcome, trace };
+            self.runtime.tell(FromAgent::Event(Event::PathStack(Box::new(stack))));
+        }
         if abort {
             self.runtime.abort(1, text);
         }
+    }
+
+    /// Where this process asked for the outcome that replicas differ in, or sent the message: known while the calling
+    /// thread is in that call, and of the latest while the program is being checked.
+    fn stack_of(&mut self, report: &PathReport) -> Option<Trace> {
+        let DecisionKey { stream, index } = report.key;
+        let own = report.claims.iter().find(|(by, _)| *by == self.me.index);
+        let Some((_, Claim::Asks(question))) = own else { return None };
+        let here = self.program_place();
+        let is_here = here == question.place && here != Place::NOWHERE;
+        if is_here && self.replication().passed(stream) <= index {
+            return Some(traces::here(&traces::maps()));
+        }
+        let traces = self.traces.as_ref()?;
+        match stream {
+            StreamId::Channel(to, context) => {
+                traces.find(&Sending { to, context, sequence: SeqNum(index) }, &traces::maps())
+            }
+            StreamId::Thread(_) | StreamId::Match(_) | StreamId::Signals => {
+                traces.find_outcome(&report.key, &traces::maps())
+            }
+        }
+    }
+}
+
+fn course(stream: StreamId) -> Course {
+    match stream {
+        StreamId::Thread(thread) => Course::Thread(thread),
+        StreamId::Match(context) => Course::Sources(context),
+        StreamId::Signals => Course::Signals,
+        StreamId::Channel(to, context) => Course::Messages { to, context },
     }
 }
 

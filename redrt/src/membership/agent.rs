@@ -134,7 +134,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
         }
         ToAgent::Scrub(message) => crate::scrub::heed(message, job.welcome.me.rank),
         ToAgent::Trace(sending) => {
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            let maps = engine::traces::maps();
             let trace = cell.lock().traces.as_ref().and_then(|traces| traces.find(&sending, &maps));
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Trace(sending, trace));

@@ -1,7 +1,7 @@
 //! What a process reports for the audit log and the summary.
 
 use crate::fault::ProcessFault;
-use crate::trace::Frame;
+use crate::trace::Trace;
 use redrt_types::{ContextId, Digest, ReplicaId, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::{Difference, Element, Sketch};
 use serde::{Deserialize, Serialize};
@@ -152,8 +152,6 @@ pub struct Step {
     pub what: String,
     /// How many MPI calls its thread had begun; 0 where that is not counted.
     pub calls: u64,
-    /// The stack of its call, the innermost frame first: with `--check-determinism`, of the replica that tells it.
-    pub stack: Vec<Frame>,
 }
 
 impl fmt::Display for Step {
@@ -166,16 +164,71 @@ impl fmt::Display for Step {
     }
 }
 
+/// What it is that replicas ask for in one order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Course {
+    /// Outcomes of calls of one thread, as all replicas number it.
+    Thread(u64),
+    /// Sources of receives from any source in one context.
+    Sources(ContextId),
+    /// Calls at which signals come.
+    Signals,
+    /// Messages of one channel.
+    Messages {
+        /// To whom.
+        to: VirtualRank,
+        /// The context they travel in.
+        context: ContextId,
+    },
+}
+
+impl Course {
+    /// The thread, if it is one's.
+    #[must_use]
+    pub fn thread(&self) -> Option<u64> {
+        if let Self::Thread(thread) = self { Some(*thread) } else { None }
+    }
+}
+
+impl fmt::Display for Course {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Thread(thread) => write!(f, "calls of thread {thread}"),
+            Self::Sources(context) => write!(f, "receives from any source in context {}", context.0),
+            Self::Signals => f.write_str("signals"),
+            Self::Messages { to, context } => write!(f, "messages to rank {to} in context {}", context.0),
+        }
+    }
+}
+
+/// Names one of the outcomes that replicas of a rank ask for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct OutcomeId {
+    /// The rank.
+    pub rank: VirtualRank,
+    /// What it is of.
+    pub course: Course,
+    /// Which one of these, from 0.
+    pub index: u64,
+}
+
+/// Where in its program a replica asked for an outcome in which it differs from its siblings.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PathStack {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// The outcome: that of a [`PathMismatch`].
+    pub outcome: OutcomeId,
+    /// The stack of its call.
+    pub trace: Trace,
+}
+
 /// Replicas of one rank asked for different outcomes at one place of their programs, or would have written different
 /// bytes there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PathMismatch {
-    /// The rank.
-    pub rank: VirtualRank,
-    /// The thread, as all replicas number it.
-    pub thread: u64,
-    /// Which outcome of that thread it was, from 0.
-    pub outcome: u64,
+    /// The outcome.
+    pub outcome: OutcomeId,
     /// What each replica did.
     pub steps: Vec<Step>,
     /// The conclusion: `ReplicaCorrupt` or `Undecidable`.
@@ -198,7 +251,7 @@ impl fmt::Display for PathMismatch {
             _ if self.parted.is_empty() => "would write different bytes",
             _ => "took different paths",
         };
-        write!(f, "replicas of rank {} {what}:", self.rank)?;
+        write!(f, "replicas of rank {} {what}:", self.outcome.rank)?;
         for (number, step) in self.steps.iter().enumerate() {
             write!(f, "{} {step}", if number > 0 { "," } else { "" })?;
         }
@@ -215,6 +268,8 @@ pub enum Event {
     Evidence(Box<Evidence>),
     /// Replicas of one rank asked for different outcomes at one place.
     Path(Box<PathMismatch>),
+    /// Where in its program one of them was then. Follows on [`Event::Path`], where it can be told.
+    PathStack(Box<PathStack>),
     /// A replica of a rank read a clock where its leader did not, or the other way round, or reads other bytes.
     Divergence {
         /// Who noticed.

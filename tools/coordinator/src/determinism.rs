@@ -8,7 +8,7 @@
 use super::Coordinator;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::event::{Evidence, Finding, Mismatch, Parting};
+use redrt_wire::event::{Evidence, Finding, Mismatch, OutcomeId, Parting, PathMismatch, PathStack};
 use redrt_wire::trace::{Sending, Trace};
 use replica_output::mismatch::OutputMismatch;
 use sdc_detect::Difference;
@@ -58,6 +58,10 @@ pub enum Apart {
     Path {
         /// Which.
         path: String,
+        /// The outcome in which they differ.
+        outcome: OutcomeId,
+        /// Where it was asked for, by replica.
+        traces: BTreeMap<ReplicaId, Trace>,
     },
     /// It gave up.
     #[error("{message}")]
@@ -107,6 +111,22 @@ impl Check {
         match self.others.len() {
             LINES_MAX.. => self.untold_count += 1,
             _ => self.others.push((replica, what)),
+        }
+    }
+
+    /// Takes a difference of paths, which this replica has told.
+    pub(super) fn path(&mut self, by: ReplicaId, path: &PathMismatch) {
+        self.other(by, Apart::Path { path: path.to_string(), outcome: path.outcome, traces: BTreeMap::new() });
+    }
+
+    /// Takes where a replica was when they parted.
+    pub(super) fn locate(&mut self, stack: &PathStack) {
+        for (_, apart) in &mut self.others {
+            if let Apart::Path { outcome, traces, .. } = apart
+                && *outcome == stack.outcome
+            {
+                traces.insert(stack.replica, stack.trace.clone());
+            }
         }
     }
 

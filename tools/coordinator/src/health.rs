@@ -16,11 +16,10 @@
 //! there goes, so that those that are left agree, but it is not called corrupt, and its host gets no strike. A line of
 //! standard output counts as a message, but what is shown of it is what the majority printed, whatever the policy is.
 
-use super::determinism::Apart;
 use super::{Coordinator, EndReason, KILL_GRACE, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::OnSdc;
-use redrt_wire::event::{Action, Event, Finding, Mismatch, PathMismatch};
+use redrt_wire::event::{Action, Event, Finding, Mismatch, OutcomeId, PathMismatch, PathStack};
 use replica_output::mismatch::OutputMismatch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,8 +29,8 @@ use std::time::Duration;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Strikes(BTreeMap<u32, u32>);
 
-/// Outcomes about which it was told that replicas have parted there, and what: by rank, thread and number.
-type PathsTold = BTreeSet<(VirtualRank, u64, u64, PathTold)>;
+/// Outcomes about which it was told that replicas have parted there, and what.
+type PathsTold = BTreeSet<(OutcomeId, PathTold)>;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 enum PathTold {
@@ -40,6 +39,8 @@ enum PathTold {
     /// Nobody can say who is right.
     Open,
     Outvoted,
+    /// Where this replica was.
+    Stack(ReplicaId),
 }
 
 /// Ranks of which a replica has computed with a message that nobody could judge; and what was told of paths.
@@ -136,23 +137,23 @@ impl Coordinator {
         if self.has_yet_to_be_judged(&path) {
             return self.path_disputed(now, by, path);
         }
-        if self.doubts.ranks.contains(&path.rank) && path.finding == Finding::ReplicaCorrupt {
+        if self.doubts.ranks.contains(&path.outcome.rank) && path.finding == Finding::ReplicaCorrupt {
             (path.finding, path.parted) = (Finding::Undecidable, std::mem::take(&mut path.culprits));
         }
         let is_outvoted = path.finding == Finding::ReplicaCorrupt;
         let told = if is_outvoted { PathTold::Outvoted } else { PathTold::Open };
-        if !self.doubts.paths.insert((path.rank, path.thread, path.outcome, told)) {
+        if !self.doubts.paths.insert((path.outcome, told)) {
             return;
         }
         if let Some(check) = &mut self.check {
-            check.other(by, Apart::Path { path: path.to_string() });
+            check.path(by, &path);
         }
         self.report(Report::Event(Event::Path(Box::new(path.clone()))));
         // Reports come late: another may be in that place by now.
         let is_its = |replica: &ReplicaId| self.view.member(*replica).is_none_or(|member| path.view >= member.joined);
         let culprits: Vec<_> = path.culprits.iter().copied().filter(is_its).collect();
         let parted: Vec<_> = path.parted.iter().copied().filter(is_its).collect();
-        let judged = self.judged_path(now, path.rank, &culprits, &parted);
+        let judged = self.judged_path(now, path.outcome.rank, &culprits, &parted);
         for culprit in culprits.into_iter().filter(|culprit| Some(*culprit) != judged) {
             self.end_outvoted(now, culprit, parted.contains(&culprit));
         }
@@ -166,10 +167,20 @@ impl Coordinator {
 
     /// Replicas of a rank differ in their paths, and copies of them are asked.
     fn path_disputed(&mut self, now: Duration, by: ReplicaId, mut path: PathMismatch) {
-        self.dispute(now, path.rank, by);
-        if self.doubts.paths.insert((path.rank, path.thread, path.outcome, PathTold::Disputed)) {
+        self.dispute(now, path.outcome.rank, by);
+        if self.doubts.paths.insert((path.outcome, PathTold::Disputed)) {
             (path.action, path.parted) = (Action::Disputed, Vec::new());
             self.report(Report::DisputedPath(Box::new(path)));
+        }
+    }
+
+    /// A replica tells where it asked for an outcome in which it differs from its siblings.
+    pub(super) fn path_located(&mut self, stack: Box<PathStack>) {
+        if self.doubts.paths.insert((stack.outcome, PathTold::Stack(stack.replica))) {
+            if let Some(check) = &mut self.check {
+                check.locate(&stack);
+            }
+            self.report(Report::Event(Event::PathStack(stack)));
         }
     }
 

@@ -57,6 +57,7 @@ impl Coordinator {
                 self.report(Report::Disputed(mismatch));
             }
             FromAgent::Event(Event::Path(path)) => self.paths_parted(now, replica, *path),
+            FromAgent::Event(Event::PathStack(stack)) => self.path_located(stack),
             FromAgent::Event(event @ Event::Unsupported { .. }) => self.tell_unsupported(event),
             FromAgent::Event(mut event) => {
                 let (evidence, doubted) = match &mut event {

@@ -40,7 +40,7 @@ mod signals;
 mod slowness;
 mod stall;
 
-pub use determinism::{Check, Nondeterministic};
+pub use determinism::{Apart, Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use failure::{CloneFailure, LineFailure, NotHeld, OutputFailure, StayReason, StoreFailure};
 pub use injection::{Random, RandomKills, TimedKill};

@@ -59,10 +59,16 @@ impl Coordinator {
             FromAgent::Event(Event::Path(path)) => {
                 let steps = path.steps.iter().map(|step| step.replica);
                 let named = steps.chain(path.culprits.iter().copied()).chain(path.parted.iter().copied());
-                if path.rank != replica.rank || named.clone().any(|named| named.rank != replica.rank) {
+                if path.outcome.rank != replica.rank || named.clone().any(|named| named.rank != replica.rank) {
                     return Err(Implausible::PathOfAnother);
                 }
                 named.collect()
+            }
+            FromAgent::Event(Event::PathStack(stack)) => {
+                if stack.outcome.rank != replica.rank || stack.replica != replica {
+                    return Err(Implausible::PathOfAnother);
+                }
+                vec![replica]
             }
             FromAgent::Event(Event::Reconnected { replica, peer }) => vec![*replica, *peer],
             FromAgent::Event(

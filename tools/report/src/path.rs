@@ -1,7 +1,7 @@
 //! Replicas of one rank that took different paths, as a line and as a record.
 
 use redrt_types::ReplicaId;
-use redrt_wire::event::{Action, Finding, PathMismatch};
+use redrt_wire::event::{Action, Finding, OutcomeId, PathMismatch, PathStack, Step};
 use serde_json::{Value, json};
 
 /// One line for the user.
@@ -31,18 +31,27 @@ pub(crate) fn line(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) -> S
 
 /// The record of the audit log.
 pub(crate) fn record(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) -> Value {
-    let step = |step: &redrt_wire::event::Step| {
+    let step = |step: &Step| {
         json!({
             "replica": step.replica.to_string(), "host": host(step.replica), "did": step.what, "calls": step.calls,
-            "stack": step.stack.iter().map(|frame| json!({ "file": frame.file, "offset": frame.offset }))
-                .collect::<Vec<_>>(),
         })
     };
     let names = |replicas: &[ReplicaId]| replicas.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let OutcomeId { rank, course, index } = path.outcome;
     json!({
-        "rank": path.rank.0, "thread": path.thread, "outcome": path.outcome,
+        "rank": rank.0, "thread": course.thread(), "of": course.to_string(), "outcome": index,
         "steps": path.steps.iter().map(step).collect::<Vec<_>>(), "finding": path.finding,
         "culprits": names(&path.culprits), "hosts": path.culprits.iter().map(|it| host(*it)).collect::<Vec<_>>(),
         "parted": names(&path.parted), "action": path.action, "view": path.view.0,
+    })
+}
+
+/// The same of where a replica was.
+pub(crate) fn stack_record(stack: &PathStack, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let OutcomeId { rank, course, index } = stack.outcome;
+    let frames = stack.trace.frames.iter().map(|frame| json!({ "file": frame.file, "offset": frame.offset }));
+    json!({
+        "rank": rank.0, "thread": course.thread(), "of": course.to_string(), "outcome": index,
+        "replica": stack.replica.to_string(), "host": host(stack.replica), "stack": frames.collect::<Vec<_>>(),
     })
 }

@@ -90,6 +90,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         Report::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
         Report::Event(Event::Evidence(evidence)) => ("evidence", evidence_record(evidence, host)),
         Report::Event(Event::Path(path)) => ("path", path::record(path, host)),
+        Report::Event(Event::PathStack(stack)) => ("path-stack", path::stack_record(stack, host)),
         Report::Event(Event::Divergence { replica, parting }) => {
             let what = parting.to_string();
             ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))

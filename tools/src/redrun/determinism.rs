@@ -2,7 +2,7 @@
 
 use super::Shell;
 use crate::symbols::{Location, Symbols};
-use coordinator::{Check, Nondeterministic};
+use coordinator::{Apart, Check, Nondeterministic};
 use job_report::in_words;
 use redrt_types::ReplicaId;
 use redrt_wire::trace::Trace;
@@ -144,6 +144,19 @@ impl<'a> SendSite<'a> {
     }
 }
 
+/// Where replicas asked for what they differ in, as far as that is known.
+fn stacks_of(what: &Apart, symbols: &mut Symbols) -> Vec<(ReplicaId, Stack)> {
+    let Apart::Path { traces, .. } = what else { return Vec::new() };
+    traces.iter().map(|(replica, trace)| (*replica, Stack::of(trace, symbols))).collect()
+}
+
+fn asked_here(replica: ReplicaId, stack: &Stack) -> Vec<String> {
+    let call = if stack.call.is_empty() { String::new() } else { format!(", in {}", stack.call) };
+    let mut lines = vec![format!("    {replica} asked here{call}:")];
+    lines.extend(stack.lines());
+    lines
+}
+
 /// What is said of a check.
 pub(super) struct Verdict {
     pub lines: Vec<String>,
@@ -169,7 +182,8 @@ fn of_no_difference(compared: u64, ended_well: bool) -> (String, Option<bool>) {
 }
 
 fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
-    let places = SendSite::all(check, &mut Symbols::default());
+    let symbols = &mut Symbols::default();
+    let places = SendSite::all(check, symbols);
     let (first, is_deterministic) = match check.is_clean() {
         true => of_no_difference(compared, ended_well),
         false => {
@@ -185,6 +199,7 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
     }
     for (replica, what) in check.others.iter().take(PLACES_MAX) {
         lines.push(format!("  replica {replica}: {what}"));
+        lines.extend(stacks_of(what, symbols).iter().flat_map(|(of, stack)| asked_here(*of, stack)));
     }
     for (rank, line) in check.lines.iter().take(PLACES_MAX) {
         let texts = line.sides.iter().map(|side| format!("{:?}", String::from_utf8_lossy(&side.text)));
@@ -198,8 +213,11 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
         let texts = line.sides.iter().map(|side| String::from_utf8_lossy(&side.text).into_owned());
         json!({ "rank": rank.0, "line": line.line, "texts": texts.collect::<Vec<_>>() })
     });
-    let others =
-        check.others.iter().map(|(replica, what)| json!({ "replica": replica.to_string(), "what": what.to_string() }));
+    let others = check.others.iter().map(|(replica, what)| {
+        let stacks = stacks_of(what, symbols).into_iter().map(|(of, stack)| (of.to_string(), stack.json()));
+        let stacks: serde_json::Map<_, _> = stacks.collect();
+        json!({ "replica": replica.to_string(), "what": what.to_string(), "stacks": stacks })
+    });
     let json = json!({
         "deterministic": is_deterministic, "messages": places.iter().map(SendSite::json).collect::<Vec<_>>(),
         "output": printed.collect::<Vec<_>>(), "others": others.collect::<Vec<_>>(), "untold": check.untold_count,

@@ -113,7 +113,7 @@ impl Engine {
 
     /// Where the calling thread is. Where polls are not agreed on, replicas do not make the same calls.
     #[inline]
-    pub(super) fn program_place(&mut self) -> Place {
+    pub(crate) fn program_place(&mut self) -> Place {
         let is_counted = self.replication().counts_calls() && !tasks::is_in_task();
         if is_counted { self.runtime.place() } else { Place::NOWHERE }
     }
@@ -261,6 +261,9 @@ impl Engine {
         replication.decisions += 1;
         trace!(target: "engine", ?key, ?question, ?outcome, "decided");
         replication.replica.decide(key, question, outcome);
+        if let Some(traces) = &mut self.traces {
+            traces.note_outcome(key);
+        }
         self.carry_out();
     }
 
@@ -285,6 +288,9 @@ impl Engine {
         let question = Question { call: Call::Receive, arguments, data: 0, place: self.program_place() };
         let Context { id, queues } = self.contexts.get(context);
         let index = queues.wildcard_count();
+        if let Some(traces) = &mut self.traces {
+            traces.note_outcome(DecisionKey { stream: StreamId::Match(*id), index });
+        }
         let Some(replication) = &mut self.replication else { return };
         if let Some(source) = replication.replica.post_wildcard(*id, index, question) {
             // Nothing is matched by it: the receive is not posted yet.

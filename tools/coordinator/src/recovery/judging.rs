@@ -120,10 +120,11 @@ impl Coordinator {
             let member = self.view.member(replica);
             member.is_some_and(|member| member.origin.is_some() && member.joined > path.view)
         };
-        let is_fit = |(copy, source): (ReplicaId, ReplicaId)| copy.rank == path.rank && self.view.is_live(source);
+        let is_fit =
+            |(copy, source): (ReplicaId, ReplicaId)| copy.rank == path.outcome.rank && self.view.is_live(source);
         let is_open = path.finding == Finding::Undecidable && path.action != Action::Aborted;
         path.action == Action::Disputed
-            || is_open && (self.view.live(path.rank).any(has_joined) || self.held().any(is_fit))
+            || is_open && (self.view.live(path.outcome.rank).any(has_joined) || self.held().any(is_fit))
     }
 
     /// Replicas of a rank have compared what they ask for: if that was in dispute, this is the verdict. The one that is

@@ -2,7 +2,7 @@
 
 use super::health::mismatch;
 use super::*;
-use redrt_wire::event::{Finding, PathMismatch};
+use redrt_wire::event::{Course, Finding, OutcomeId, PathMismatch};
 
 /// Rank 0 with two replicas on hosts a and b, rank 1 with one; host c has `place_count` places. Copies are made anew
 /// every 100 s.
@@ -174,9 +174,7 @@ fn parted(by: &str, culprit: Option<&str>, action: Action, view: u64) -> Input {
     let named: Vec<ReplicaId> = culprit.iter().map(|culprit| culprit.parse().unwrap()).collect();
     let others = if action == Action::Delivered { vec!["0.1".parse().unwrap()] } else { named.clone() };
     let path = PathMismatch {
-        rank: VirtualRank(0),
-        thread: 0,
-        outcome: 7,
+        outcome: OutcomeId { rank: VirtualRank(0), course: Course::Thread(0), index: 7 },
         steps: Vec::new(),
         finding: if named.is_empty() { Finding::Undecidable } else { Finding::ReplicaCorrupt },
         culprits: named,
