@@ -30,6 +30,9 @@ pub const MAJORITY_DEGREE: u16 = 3;
 /// Streams that one sibling has spoken of: one for each of its threads.
 const CLAIMS_MAX: usize = 1 << 12;
 
+/// Disputes that are judged and passed and are kept all the same: copies may join later that have yet to come there.
+const JUDGED_MAX: usize = 64;
+
 /// What one process knows of the paths of its sphere.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Paths {
@@ -122,6 +125,12 @@ impl Paths {
     pub(super) fn decided_anew(&mut self, key: DecisionKey, by: ReplicaIndex) {
         let is_other = |dispute: &Dispute| dispute.decided.is_some_and(|decided| decided.by != by);
         self.disputes.retain(|dispute| dispute.key != key || !is_other(dispute));
+    }
+
+    /// How much is kept of what differed.
+    #[cfg(test)]
+    pub(super) fn kept_count(&self) -> usize {
+        self.disputes.len() + self.heard.len() + self.said.len()
     }
 
     /// In a copy: what its source has said is not its own.
@@ -622,6 +631,22 @@ impl Replica {
         dispute.verdict = verdict;
         self.report_path(key, decided, finding, parted);
         self.outputs.push_back(Output::Decided { key });
+        self.forget_judged();
+    }
+
+    /// Forgets the oldest disputes that are judged and behind this process: two replicas that write different bytes may
+    /// do so at each write, and all that is kept is looked at with each claim.
+    fn forget_judged(&mut self) {
+        let is_behind = |it: &&Dispute| it.verdict.is_some() && self.has_taken(it.key);
+        let behind: Vec<_> = self.paths.disputes.iter().filter(is_behind).map(|dispute| dispute.key).collect();
+        let gone = &behind[..behind.len().saturating_sub(JUDGED_MAX)];
+        if gone.is_empty() {
+            return;
+        }
+        let Paths { heard, said, disputes, .. } = &mut self.paths;
+        disputes.retain(|dispute| !gone.contains(&dispute.key));
+        heard.retain(|heard| !gone.contains(&heard.key));
+        said.retain(|(said, _)| !gone.contains(&said.key));
     }
 
     fn report_path(&mut self, key: DecisionKey, decided: Option<Decided>, finding: PathFinding, parted: ReplicaSet) {

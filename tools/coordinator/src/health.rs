@@ -32,6 +32,9 @@ pub(super) struct Strikes(BTreeMap<u32, u32>);
 /// Outcomes about which it was told that replicas have parted there, and what.
 type PathsTold = BTreeSet<(OutcomeId, PathTold)>;
 
+/// As many of them are remembered. More are told twice at worst.
+const PATHS_TOLD_MAX: usize = 1 << 14;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 enum PathTold {
     /// Copies are asked.
@@ -51,6 +54,14 @@ pub(super) struct Doubts {
 }
 
 impl Doubts {
+    /// Whether this was not told yet of an outcome.
+    fn is_news(&mut self, outcome: OutcomeId, told: PathTold) -> bool {
+        if self.paths.len() >= PATHS_TOLD_MAX {
+            self.paths.clear();
+        }
+        self.paths.insert((outcome, told))
+    }
+
     /// All memory of a rank's replicas was found to be the same.
     pub(super) fn settle(&mut self, rank: VirtualRank) {
         self.ranks.remove(&rank);
@@ -142,7 +153,7 @@ impl Coordinator {
         }
         let is_outvoted = path.finding == Finding::ReplicaCorrupt;
         let told = if is_outvoted { PathTold::Outvoted } else { PathTold::Open };
-        if !self.doubts.paths.insert((path.outcome, told)) {
+        if !self.doubts.is_news(path.outcome, told) {
             return;
         }
         if let Some(check) = &mut self.check {
@@ -168,7 +179,7 @@ impl Coordinator {
     /// Replicas of a rank differ in their paths, and copies of them are asked.
     fn path_disputed(&mut self, now: Duration, by: ReplicaId, mut path: PathMismatch) {
         self.dispute(now, path.outcome.rank, by);
-        if self.doubts.paths.insert((path.outcome, PathTold::Disputed)) {
+        if self.doubts.is_news(path.outcome, PathTold::Disputed) {
             (path.action, path.parted) = (Action::Disputed, Vec::new());
             self.report(Report::DisputedPath(Box::new(path)));
         }
@@ -176,7 +187,7 @@ impl Coordinator {
 
     /// A replica tells where it asked for an outcome in which it differs from its siblings.
     pub(super) fn path_located(&mut self, stack: Box<PathStack>) {
-        if self.doubts.paths.insert((stack.outcome, PathTold::Stack(stack.replica))) {
+        if self.doubts.is_news(stack.outcome, PathTold::Stack(stack.replica)) {
             if let Some(check) = &mut self.check {
                 check.locate(&stack);
             }

@@ -5,13 +5,14 @@
 //! |---|---|
 //! | a replica is outvoted | all else of that replica, until a copy takes its place |
 //! | nobody can tell who is right | all else of that rank, until one of its replicas is a copy: then they differ |
+//! | two have parted, or write different bytes, and nobody can tell | all else of that kind of that rank, likewise |
 //! | a payload changed on its way | what other receivers say of that message |
 //!
 //! The same goes for checkpoints that are not taken for one reason, and for texts that are others after a return.
 
 use coordinator::{EndReason, Report, RetireReason};
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
-use redrt_wire::event::{Event, Evidence, Finding, Mismatch};
+use redrt_wire::event::{Event, Evidence, Finding, Mismatch, PathMismatch};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -35,9 +36,16 @@ enum Origin {
     Replica(ReplicaId),
     Rank(VirtualRank),
     Message(VirtualRank, ContextId, SeqNum),
+    /// Of replicas that cannot go on together, if so, or write different bytes.
+    Path(VirtualRank, bool),
 }
 
 impl Origin {
+    fn of_path(path: &PathMismatch) -> Self {
+        let parted = Self::Path(path.outcome.rank, !path.parted.is_empty());
+        path.culprits.first().map_or(parted, |culprit| Self::Replica(*culprit))
+    }
+
     fn of(mismatch: &Mismatch) -> Self {
         match (mismatch.finding, mismatch.culprit) {
             (Finding::TransportCorrupt, _) => Self::Message(mismatch.sender, mismatch.context, mismatch.sequence),
@@ -64,7 +72,8 @@ impl Folding {
     /// What is said of this report.
     pub fn show(&mut self, report: &Report) -> Shown {
         match report {
-            Report::Event(Event::Mismatch(mismatch)) => self.show_mismatch(mismatch),
+            Report::Event(Event::Mismatch(mismatch)) => self.show_origin(Origin::of(mismatch)),
+            Report::Event(Event::Path(path)) => self.show_origin(Origin::of_path(path)),
             Report::Event(Event::Evidence(evidence)) => self.show_evidence(evidence),
             Report::OutputMismatch { .. } => self.limited(),
             Report::LineFailed { why, .. } => {
@@ -86,6 +95,9 @@ impl Folding {
                 for told in [&mut self.told, &mut self.with_evidence] {
                     told.remove(&Origin::Replica(recovered.replica));
                     told.remove(&Origin::Rank(recovered.replica.rank));
+                    for parted in [false, true] {
+                        told.remove(&Origin::Path(recovered.replica.rank, parted));
+                    }
                 }
                 Shown::Line
             }
@@ -97,8 +109,8 @@ impl Folding {
         self.told.contains(&Origin::Replica(replica))
     }
 
-    fn show_mismatch(&mut self, mismatch: &Mismatch) -> Shown {
-        if self.told.insert(Origin::of(mismatch)) { self.limited() } else { self.hint() }
+    fn show_origin(&mut self, origin: Origin) -> Shown {
+        if self.told.insert(origin) { self.limited() } else { self.hint() }
     }
 
     fn limited(&mut self) -> Shown {
@@ -126,8 +138,30 @@ mod tests {
     use super::*;
     use coordinator::{LineFailure, StoreFailure};
     use redrt_types::{Digest, ViewNumber};
-    use redrt_wire::event::Action;
+    use redrt_wire::event::{Action, Course, OutcomeId};
     use redrt_wire::line::Generation;
+
+    fn path(rank: u32, culprit: Option<&str>, index: u64) -> Report {
+        let outcome = OutcomeId { rank: VirtualRank(rank), course: Course::Thread(0), index };
+        Report::Event(Event::Path(Box::new(PathMismatch {
+            outcome,
+            steps: Vec::new(),
+            finding: if culprit.is_some() { Finding::ReplicaCorrupt } else { Finding::Undecidable },
+            culprits: culprit.iter().map(|name| name.parse().expect("a replica")).collect(),
+            parted: Vec::new(),
+            action: Action::Delivered,
+            view: ViewNumber(0),
+        })))
+    }
+
+    #[test]
+    fn who_writes_something_else_again_and_again_is_told_once() {
+        let mut folding = Folding::default();
+        let shown: Vec<_> = (0..4).map(|index| folding.show(&path(0, None, index))).collect();
+        assert_eq!(shown, [Shown::Line, Shown::Hint, Shown::Nothing, Shown::Nothing]);
+        assert_eq!(folding.show(&path(1, None, 9)), Shown::Line, "another rank");
+        assert_eq!(folding.show(&path(0, Some("0.1"), 10)), Shown::Line, "somebody can tell by now");
+    }
 
     fn mismatch(finding: Finding, culprit: Option<&str>, sequence: u64) -> Report {
         let replica = |name: &str| name.parse::<ReplicaId>().expect("a replica");

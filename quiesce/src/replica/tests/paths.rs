@@ -117,3 +117,20 @@ fn what_is_said_of_two_messages_of_a_channel_is_said_once() {
     one.note_place(Place { thread: 0, calls: 30, kind: 4 });
     assert!(!frames_to(&mut one, &other).iter().any(is_claim));
 }
+
+#[test]
+fn replicas_that_write_different_bytes_at_each_write_keep_the_latest_of_that_only() {
+    let mut both = [0, 1].map(|index| replica((0, index), 2));
+    for index in 0..1000 {
+        let [leader, follower] = &mut both;
+        let writes = |data| Question { data, ..at(Call::Change, index) };
+        assert_eq!(leader.lookup(thread(index), writes(1)), Lookup::MustDecide);
+        leader.decide(thread(index), writes(1), Outcome::Bytes(Vec::new()));
+        pass(leader, follower);
+        assert_eq!(follower.lookup(thread(index), writes(2)), Lookup::Decided(Outcome::Bytes(Vec::new())));
+        talk(&mut both, |_, _| {});
+    }
+    for replica in &both {
+        assert!(replica.paths.kept_count() < 300, "{}", replica.paths.kept_count());
+    }
+}
