@@ -1,6 +1,7 @@
 //! Memory from the kernel, by address.
 
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -10,6 +11,9 @@ const PAGE: usize = 4096;
 /// A huge page that takes longer than this was no bargain: small ones take a millisecond.
 const HUGE_LIMIT: Duration = Duration::from_micros(1500);
 const PENALTY_MAX: u32 = 256;
+/// One that takes longer than this is the last: the kernel has each processor do something before it collapses memory,
+/// and where all of them are wanted by many that takes seconds.
+const HUGE_GIVEN_UP: Duration = Duration::from_millis(50);
 /// Number of blocks made of small pages before a huge one is tried again.
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 /// What the next disappointment adds to that.
@@ -32,10 +36,10 @@ pub fn has_guard_pages() -> io::Result<bool> {
 /// or grows its memory across the split fails; collapsing what is there leaves the area as it is. And huge pages are
 /// not always at hand: the kernel may have to move memory around, and the host of a virtual machine may have taken back
 /// large free blocks, which come ten times as slowly as small ones that were in use lately. So one that came late is
-/// followed by small ones for a while.
+/// followed by small ones for a while. On a host that is busy none is tried.
 pub fn make_ready(address: u64, len: u64) {
     let place = address as *mut libc::c_void;
-    let whole = address.is_multiple_of(HUGE_BYTES) && len == HUGE_BYTES;
+    let whole = address.is_multiple_of(HUGE_BYTES) && len == HUGE_BYTES && !is_busy();
     if whole && SKIPPED.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
         let begin = Instant::now();
         // SAFETY: - touches a page, if it is there, without changing what is in it. Any other address is an error of
@@ -49,13 +53,28 @@ pub fn make_ready(address: u64, len: u64) {
         }
         let penalty = PENALTY.load(Relaxed);
         PENALTY.store((penalty * 4).min(PENALTY_MAX), Relaxed);
-        SKIPPED.store(penalty, Relaxed);
+        SKIPPED.store(if begin.elapsed() < HUGE_GIVEN_UP { penalty } else { u32::MAX }, Relaxed);
         if made {
             return;
         }
     }
     // SAFETY: - touches pages without changing what is in them.
     unsafe { libc::madvise(place, len as usize, libc::MADV_POPULATE_WRITE) };
+}
+
+/// Whether more than twice as many threads wanted to run as there are processors, when this was asked first.
+fn is_busy() -> bool {
+    static IS_BUSY: OnceLock<bool> = OnceLock::new();
+    *IS_BUSY.get_or_init(|| {
+        let runnable = std::fs::read_to_string("/proc/loadavg").ok().and_then(|text| runnable_count(&text));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        runnable.is_some_and(|runnable| runnable > 2 * processors)
+    })
+}
+
+/// Of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80 11206`: the threads that want to run.
+fn runnable_count(loads: &str) -> Option<usize> {
+    loads.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
 /// Anonymous private memory of this process.
@@ -113,5 +132,18 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: - the mapping is owned and not used any more.
         unsafe { libc::munmap(self.address.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_that_want_to_run_are_in_the_list_of_loads() {
+        assert_eq!(runnable_count("0.20 0.18 0.12 7/80 11206\n"), Some(7));
+        assert_eq!(runnable_count("0.20 0.18"), None);
+        let own = std::fs::read_to_string("/proc/loadavg").expect("/proc is mounted");
+        assert!(runnable_count(&own).is_some_and(|count| count > 0), "{own}: this thread runs");
     }
 }

@@ -100,7 +100,7 @@ impl Replica {
     }
 
     /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not is asked for, once. One that has sent it alone, or has not sent it, has left the path of its
+    /// others have not is asked for, and again after twice as many looks. One that has sent it alone, or has not sent it, has left the path of its
     /// siblings, which they find out; one that lags has not.
     pub fn ask_overdue(&mut self) {
         if self.has(Mutation::OverdueIgnored) {
@@ -121,7 +121,8 @@ impl Replica {
                 let Some(sequence) = overdue else { continue };
                 let slot = self.inbox(channel).slot(sequence).expect("it was just found");
                 slot.overdue = slot.overdue.saturating_add(1);
-                if slot.overdue == 1 {
+                // Not at each look: what is sent then would hide that nothing else moves.
+                if slot.overdue.is_power_of_two() {
                     let frame = Frame::Overdue { context: channel.1, sequence };
                     live.iter().for_each(|index| self.transmit(ReplicaId { rank: sender, index }, frame.clone()));
                 }

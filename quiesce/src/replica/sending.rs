@@ -120,12 +120,18 @@ impl Replica {
     }
 
     /// A receiver lacks the word of some replicas of this rank on a message: if this one has sent it, its siblings are
-    /// asked whether they have gone past the place.
+    /// asked whether they have gone past the place. What it has said itself may be what is missing, lost in a memory
+    /// that is corrupt; so it says it again.
     pub(super) fn handle_overdue(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
+        let channel = (from.rank, context);
         let key = DecisionKey { stream: StreamId::Channel(from.rank, context), index: sequence.0 };
-        if let Some(question) = self.sent(key) {
-            self.claim_sent(key, question);
+        let Some(question) = self.sent(key) else { return };
+        let service = self.services[self.world.process(from).0 as usize];
+        let logged = self.outboxes.get(channel).and_then(|outbox| outbox.get(sequence));
+        if let Some(logged) = logged.filter(|logged| !logged.held && logged.unacked.contains(from.index)) {
+            self.outputs.extend(serve(service, from, channel, sequence, logged));
         }
+        self.claim_sent(key, question);
     }
 
     /// What this process has sent at this position of a channel, while it keeps it.

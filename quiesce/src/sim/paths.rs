@@ -28,6 +28,8 @@ pub enum Departure {
     Data,
     /// It ends.
     End,
+    /// It goes on as before, and what it says next of a message, to one process, is lost in its memory.
+    Lost,
 }
 
 impl Departure {
@@ -43,11 +45,12 @@ impl Departure {
         let receive = Instruction::Post { context: ContextId(1), pattern: Pattern { source: None, tag } };
         let poll = Instruction::PollOnce { context: ContextId(2) };
         let calls = [Instruction::Read, Instruction::Write, poll, send, receive];
-        match random.below(8) {
+        match random.below(9) {
             0..3 => Self::More(random.pick(&calls)),
             3 | 4 => Self::Less,
             5 => Self::Other(random.pick(&calls)),
             6 => Self::Data,
+            7 => Self::Lost,
             _ => Self::End,
         }
     }
@@ -109,6 +112,7 @@ impl Process {
                 self.app.program[next] = instruction;
             }
             (Departure::Data, _) => self.app.data ^= 1 << 17,
+            (Departure::Lost, _) => self.loses_word = true,
             (Departure::End, _) => {
                 self.app.program.clear();
                 self.end_path();
@@ -207,6 +211,24 @@ impl Simulation {
         }
     }
 
+    /// A frame of a replica that has left its path was refused, because one before it is missing: it goes.
+    pub(super) fn end_refused(&mut self) {
+        for place in 0..self.processes.len() {
+            let Some(Broken::Refused { error, .. }) = &self.processes[place].failure else { continue };
+            let refused = error.by;
+            if !self.process(refused).is_tainted {
+                continue;
+            }
+            self.processes[place].failure = None;
+            let victim = self.world.process(refused).0 as usize;
+            if self.may_lose(victim) {
+                self.lose(victim, false);
+            } else {
+                self.note_open_path();
+            }
+        }
+    }
+
     /// A replica was named, of its messages or of its path, and goes.
     pub(super) fn note_named(&mut self, culprit: ReplicaId) {
         let is_sound = !self.process(culprit).is_tainted;
@@ -223,9 +245,9 @@ impl Simulation {
     /// Nothing can happen any more: all say what they wait for. Whether that is new.
     pub(super) fn ask_for_waits(&mut self) -> bool {
         let Some(watch) = &mut self.paths else { return false };
-        // What is missing is asked for when it is missing twice.
+        // What is missing is asked for ever more rarely.
         watch.asked_count += 1;
-        if watch.asked_count > 2 {
+        if watch.asked_count > 64 {
             return false;
         }
         for place in 0..self.processes.len() {

@@ -138,6 +138,8 @@ pub struct Process {
     pub(super) is_tainted: bool,
     /// At which call its program leaves the path of its siblings, and how.
     pub(super) leaves_path: Option<(u64, Departure)>,
+    /// The next word on a message that it has for anybody is lost.
+    pub(super) loses_word: bool,
     /// What a clock outside shows: another number in each process.
     pub(super) clock: u64,
     /// What it has changed outside since the world looked: positions in its rank's file, and what is there.
@@ -189,6 +191,7 @@ impl Process {
             corrupt_at_rest: None,
             is_tainted: false,
             leaves_path: None,
+            loses_word: false,
             clock: 0,
             changes: Vec::new(),
             is_hindered: false,
@@ -576,6 +579,10 @@ impl Process {
     }
 
     fn transmit(&mut self, to: ReplicaId, frame: Frame, payload: Option<PayloadKey>) {
+        if self.loses_word && matches!(frame, Frame::Offer { .. } | Frame::Digest { .. }) {
+            self.loses_word = false;
+            return;
+        }
         let (mut eager, mut handle) = (None, None);
         if let Some(key) = payload {
             match self.payloads.get(&key) {

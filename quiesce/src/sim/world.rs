@@ -254,6 +254,7 @@ impl Simulation {
             }
             let event = self.choose(&events);
             self.happen(event);
+            self.end_refused();
             if let Some(failure) = self.processes.iter().find_map(|process| process.failure.clone()) {
                 return Err(self.failure(failure));
             }

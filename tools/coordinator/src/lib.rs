@@ -39,6 +39,7 @@ pub mod scrub;
 mod signals;
 mod slowness;
 mod stall;
+mod stragglers;
 
 pub use determinism::{Apart, Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
@@ -96,6 +97,7 @@ pub struct Coordinator {
     broken_links: Vec<link::BrokenLink>,
     stall: StallWatch,
     pace: PaceWatch,
+    stragglers: stragglers::Stragglers,
     slowness: SlownessWatch,
     redundancy: Redundancy,
     /// Numbers of the hosts where processes were launched, by process.
@@ -149,6 +151,7 @@ impl Coordinator {
             broken_links: Vec::new(),
             stall: StallWatch::new(settings.world.process_count(), settings.look_interval),
             pace: PaceWatch::new(settings.stall_time),
+            stragglers: stragglers::Stragglers::default(),
             slowness: SlownessWatch::default(),
             redundancy: Redundancy::default(),
             placement: Vec::new(),
@@ -239,7 +242,8 @@ impl Coordinator {
                 let scrub = self.scrub.as_ref().filter(|_| self.is_under_way()).map(ScrubWatch::next_deadline);
                 let (injection, link) = (self.injector.next_deadline(), self.next_link_deadline());
                 let line = self.next_line_deadline();
-                let deadlines = [self.settings.timeout, injection, stall, link, recovery, scrub, line];
+                let straggler = self.next_straggler_deadline();
+                let deadlines = [self.settings.timeout, injection, stall, link, recovery, scrub, line, straggler];
                 deadlines.into_iter().flatten().min()
             }
         }
@@ -315,6 +319,7 @@ impl Coordinator {
             self.end_recovery(now);
             self.end_line(now);
             self.released = true;
+            self.stragglers.begin(now);
             self.send(ToDaemon::Release);
         }
     }
@@ -347,6 +352,7 @@ impl Coordinator {
         }
         self.pass_line_time(now);
         self.judge_pace(now);
+        self.judge_stragglers(now);
         self.pass_scrub_time(now);
     }
 

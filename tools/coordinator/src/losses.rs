@@ -50,6 +50,9 @@ impl Coordinator {
             return;
         }
         if released {
+            if exit == Exit::Status(0) {
+                self.stragglers.ended(now, replica);
+            }
             self.left(now, replica, exit);
         } else if is_loss {
             self.lose(now, &[replica]);

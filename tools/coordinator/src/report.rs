@@ -433,6 +433,13 @@ pub enum Report {
         /// Whether it is ended for that.
         is_retired: bool,
     },
+    /// A replica goes on long after siblings of it have ended well.
+    Lingers {
+        /// Who, and for how long the job could have been left.
+        laggard: Laggard,
+        /// Whether it is ended for that.
+        is_retired: bool,
+    },
     /// A host holds up the others.
     SlowHost(SlowHost),
     /// No process of the job answers.

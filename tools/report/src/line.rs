@@ -201,6 +201,18 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
                 format!("replica {replica} on {host} {what} for {stood} s, while {ahead} waits{follows}"),
             )
         }
+        Report::Lingers { laggard, is_retired } => {
+            let Laggard { replica, stood, .. } = laggard;
+            let follows = match is_retired {
+                true => String::new(),
+                false => format!("; the job waits for it. `redctl kill {replica}` or --on-stall=retire ends it"),
+            };
+            let (host, ended, stood) = (host(*replica), laggard.ahead_names().join(", "), stood.as_secs());
+            (
+                Severity::Warning,
+                format!("replica {replica} on {host} goes on {stood} s after MPI_Finalize, and {ended} ended{follows}"),
+            )
+        }
         Report::SlowHost(SlowHost { replica, factor, at_work, peers_at_work }) => (
             Severity::Warning,
             format!(

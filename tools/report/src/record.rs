@@ -166,7 +166,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             "strike",
             json!({ "replica": replica.to_string(), "host": host(*replica), "strikes": count, "limit": limit }),
         ),
-        Report::Lags { laggard, is_retired } => {
+        Report::Lags { laggard, is_retired } | Report::Lingers { laggard, is_retired } => {
             let Laggard { replica, stood, is_silent, .. } = laggard;
             let (stood_s, silent, retired) = (stood.as_secs_f64(), is_silent, is_retired);
             (

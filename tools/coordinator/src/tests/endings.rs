@@ -211,6 +211,23 @@ fn a_kill_after_release_is_made_good_by_a_sibling() {
 }
 
 #[test]
+fn who_goes_on_when_two_siblings_have_ended_is_ended() {
+    let together = [
+        ("0.0 ready", ""),
+        ("0.1 ready", ""),
+        ("0.2 ready", "3 cards"),
+        ("0.0 finalizing 0", ""),
+        ("0.1 finalizing 0", ""),
+        ("0.2 finalizing 0", "release"),
+        ("0.1 exit 0", ""),
+        ("wait 60", ""),
+        ("0.2 exit 0", ""),
+    ];
+    let lost = [("wait 400", "kill 0.0"), ("0.0 signal 9", "stream 0.0 lost, lost 0.0, finish 0")];
+    check(&[3], &[&together[..], &lost[..]].concat());
+}
+
+#[test]
 fn a_lost_daemon_loses_its_spheres() {
     let mut table = StepTable::new(&[2]);
     table.step("0.0 ready");

@@ -1,0 +1,116 @@
+//! The end of the job: a replica that goes on when its siblings have ended well.
+//!
+//! After `MPI_Finalize` programs may do what they like for as long as they like, so time alone says nothing; but
+//! replicas do the same. One of which two siblings have ended, and that goes on for several times as long as they did,
+//! computes with something that they did not have. It answers no questions any more (`pace` asks those that are in
+//! the job), and the job would wait for it for ever.
+
+use super::{Coordinator, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
+use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
+use redrt_wire::daemon::ToDaemon;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Nobody is said to go on for too long before that.
+const FLOOR: Duration = Duration::from_secs(30);
+
+/// As many times as long as the last of its siblings a replica may go on after them.
+const FACTOR: u32 = 4;
+
+/// The state machine.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Stragglers {
+    /// When the job could be left.
+    released: Duration,
+    /// By rank: which replicas have ended well, and when the last of them did.
+    ended: BTreeMap<VirtualRank, (ReplicaSet, Duration)>,
+    /// Who was told of, and who had ended then.
+    told: BTreeMap<ReplicaId, ReplicaSet>,
+}
+
+impl Stragglers {
+    /// Replicas may end from now on.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.released = now;
+    }
+
+    /// One has, well.
+    pub(super) fn ended(&mut self, now: Duration, replica: ReplicaId) {
+        let (indices, last) = self.ended.entry(replica.rank).or_insert((ReplicaSet::EMPTY, now));
+        indices.insert(replica.index);
+        *last = now;
+    }
+
+    /// Until when a replica that goes on is waited for, and who of its siblings has ended; `None` while none has, and
+    /// when that was told of them. `limit`: the patience, in place of what its siblings have shown.
+    fn deadline(&self, replica: ReplicaId, limit: Option<Duration>) -> Option<(Duration, ReplicaSet)> {
+        let told = self.told.get(&replica).copied().unwrap_or(ReplicaSet::EMPTY);
+        let (indices, last) = self.ended.get(&replica.rank).filter(|(indices, _)| !indices.is_subset(told))?;
+        let patience = limit.unwrap_or_else(|| FLOOR.max(last.saturating_sub(self.released) * FACTOR));
+        Some((*last + patience, *indices))
+    }
+}
+
+impl Coordinator {
+    /// Replicas that have not ended, though the job may be left.
+    fn lingering(&self) -> impl Iterator<Item = ReplicaId> {
+        let is_waited_for = self.released && self.ending.is_none();
+        let goes_on = move |replica: &ReplicaId| {
+            is_waited_for && self.processes[self.world().process(*replica).0 as usize].counts()
+        };
+        self.world().replicas().filter(goes_on)
+    }
+
+    pub(super) fn next_straggler_deadline(&self) -> Option<Duration> {
+        let limit = self.settings.stall_time;
+        self.lingering().filter_map(|replica| self.stragglers.deadline(replica, limit)).map(|(at, _)| at).min()
+    }
+
+    /// Ends those that go on for too long, or tells of them.
+    pub(super) fn judge_stragglers(&mut self, now: Duration) {
+        let limit = self.settings.stall_time;
+        let late = |replica| {
+            let (at, ended) = self.stragglers.deadline(replica, limit)?;
+            (now >= at).then_some((replica, ended))
+        };
+        let late: Vec<_> = self.lingering().filter_map(late).collect();
+        for (replica, ahead) in late {
+            self.stragglers.told.insert(replica, ahead);
+            let stood = now.saturating_sub(self.stragglers.released);
+            let weight = self.view.kinship(replica.rank).weight(ahead, ahead.union(ReplicaSet::only(replica.index)));
+            let is_retired = match self.settings.on_stall {
+                OnStall::Majority => weight >= SIBLINGS_BELIEVED,
+                OnStall::Retire => true,
+                OnStall::Wait => false,
+            };
+            self.report(Report::Lingers { laggard: Laggard { replica, ahead, stood, is_silent: true }, is_retired });
+            if is_retired {
+                self.process(replica).retired = true;
+                self.report(Report::Retired { replica, reason: RetireReason::Lagging });
+                self.send(ToDaemon::Kill(replica));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn who_goes_on_is_waited_for_four_times_as_long_as_its_siblings_took() {
+        let mut stragglers = Stragglers::default();
+        let deadline = |stragglers: &Stragglers, limit| stragglers.deadline(ReplicaId::new(0, 2), limit);
+        stragglers.begin(100 * SECOND);
+        assert_eq!(deadline(&stragglers, None), None);
+        stragglers.ended(101 * SECOND, ReplicaId::new(0, 0));
+        stragglers.ended(101 * SECOND, ReplicaId::new(1, 1));
+        assert_eq!(deadline(&stragglers, None).map(|(at, ended)| (at, ended.len())), Some((131 * SECOND, 1)));
+        stragglers.ended(120 * SECOND, ReplicaId::new(0, 1));
+        assert_eq!(deadline(&stragglers, None).map(|(at, ended)| (at, ended.len())), Some((200 * SECOND, 2)));
+        assert_eq!(deadline(&stragglers, Some(5 * SECOND)).map(|(at, _)| at), Some(125 * SECOND));
+    }
+}
