@@ -2,8 +2,7 @@
 # Installs what scripts/test.sh needs besides a Rust toolchain: scripts/setup-tests.sh TOOLS
 #
 # Compilers for C, C++ and Fortran and Python by apt-get, if it is there and this is root; else it says what is missing.
-# Into the directory TOOLS: a kernel for the virtual machine of a test. cargo-deny is installed as cargo installs
-# programs, unless it is there.
+# Into the directory TOOLS: a kernel for the virtual machine of a test.
 set -euo pipefail
 
 if [ $# != 1 ]; then
@@ -96,15 +95,7 @@ if [ ! -d "$tools/kernel" ] && command -v apt-get dpkg >/dev/null; then
     fi
 fi
 
-if ! cargo deny --version >/dev/null 2>&1; then
-    # Where cargo puts what users install, so that another checkout finds it. Unoptimized: it takes minutes to build as
-    # it is, and runs for a second.
-    CARGO_PROFILE_DEV_DEBUG=0 cargo install --locked --debug --target-dir "$tools/build" cargo-deny
-    rm -rf "$tools/build"
-fi
-
 rustc --version
 cc --version | head -n 1
 python3 --version
-cargo deny --version
 echo "$(nproc) processors, Linux $(uname -r)"

@@ -44,7 +44,7 @@ fn every_flip_is_reported_against_its_replica() {
 
 #[test]
 fn a_reset_connection_costs_nobody() {
-    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(10, 40)) };
+    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(5, 40)) };
     plan.run(&|_, _| {}).assert_right();
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
@@ -52,7 +52,7 @@ fn a_reset_connection_costs_nobody() {
         let with_windows = ["onesided", "files", "datareps", "places", "fortran_f08", "fortran_mpi"];
         let has_windows = |program: &Program| with_windows.contains(&program.name);
         let programs = Program::ALL.into_iter().filter(|program| !has_windows(program)).collect();
-        let plan = Plan { options, programs, sample: Some(breadth(4, 12)), ..plan.clone() };
+        let plan = Plan { options, programs, sample: Some(breadth(2, 12)), ..plan.clone() };
         plan.run(&|_, _| {}).assert_right();
     }
 }

@@ -266,9 +266,13 @@ impl Simulation {
             let live: Vec<_> = self.survivors(rank).filter(|process| process.alive).collect();
             let [one, other] = live[..] else { return false };
             let is_apart = one.app.waits_for() != other.app.waits_for();
-            // Where copies wait, it also ends where the two have sent a message that nobody takes.
-            let has_sent = self.arbitration.is_some() && one.is_tainted != other.is_tainted && !self.has_disputed();
-            (one.is_tainted || other.is_tainted) && is_apart || has_sent
+            let is_tainted = one.is_tainted || other.is_tainted;
+            // Where copies wait, it also ends where the two have sent a message that nobody takes, but not where they
+            // were found to differ: that is to be judged, or said to be open.
+            match self.arbitration {
+                Some(_) => !self.has_disputed() && (is_tainted && is_apart || one.is_tainted != other.is_tainted),
+                None => is_tainted && is_apart,
+            }
         })
     }
 
@@ -311,7 +315,7 @@ impl Simulation {
         }
         for process in self.processes.iter().filter(|process| self.view.is_live(process.me()) && !process.is_tainted) {
             match check::ended(process, &check::rest::strays(self, process)) {
-                Err(Broken::Hangs(_)) if self.has_torn_pair() => return Ok(()),
+                Err(Broken::Hangs(_)) if self.arbitration.is_none() && self.has_torn_pair() => return Ok(()),
                 ended => ended?,
             }
         }
