@@ -83,7 +83,7 @@ struct Verdict {
     others: ReplicaSet,
 }
 
-/// Whether a statement is kept though its replica speaks of a later outcome: nobody knows yet who is right about this one.
+/// Whether a statement is kept though its replica speaks of a later outcome: nobody knows yet who is right about it.
 fn is_kept(statement: &Statement, later: DecisionKey, disputes: &[Dispute]) -> bool {
     statement.key.index < later.index && disputes.iter().any(|dispute| dispute.key == statement.key)
 }
@@ -639,7 +639,8 @@ impl Replica {
     fn forget_judged(&mut self) {
         let is_behind = |it: &&Dispute| it.verdict.is_some() && self.has_taken(it.key);
         let behind: Vec<_> = self.paths.disputes.iter().filter(is_behind).map(|dispute| dispute.key).collect();
-        let gone = &behind[..behind.len().saturating_sub(JUDGED_MAX)];
+        let surplus = behind.len().saturating_sub(JUDGED_MAX);
+        let gone: Vec<_> = behind.into_iter().take(surplus).collect();
         if gone.is_empty() {
             return;
         }

@@ -100,8 +100,8 @@ impl Replica {
     }
 
     /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not is asked for, and again after twice as many looks. One that has sent it alone, or has not sent it, has left the path of its
-    /// siblings, which they find out; one that lags has not.
+    /// others have not is asked for, and again after twice as many looks. One that has sent it alone, or has not sent
+    /// it, has left the path of its siblings, which they find out; one that lags has not.
     pub fn ask_overdue(&mut self) {
         if self.has(Mutation::OverdueIgnored) {
             return;

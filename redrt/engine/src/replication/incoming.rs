@@ -234,8 +234,8 @@ impl Engine {
 
     fn again(&mut self, id: MessageId, place: u32, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         let key = self.record_at(place, id).expect("it is not delivered");
-        // The first offer's envelope may have been what was corrupt. If a receive was matched by it, that stays; what the
-        // receive is told of it is put right.
+        // The first offer's envelope may have been what was corrupt. If a receive was matched by it, that stays; what
+        // the receive is told of it is put right.
         let message = &mut self.messages[key];
         (message.source, message.tag, message.length) = (envelope.source, envelope.tag.0, envelope.length_bytes);
         if let Some(pull) = self.messages[key].pull.take() {
