@@ -271,9 +271,9 @@ impl Decisions {
         self.passed.insert(key.stream, key.index + 1);
         // A replica that has posted one more, or less, posts the same as its siblings from then on, perhaps at the same
         // places: the sources of those are not theirs either.
-        let before = if key.index == 0 { 0 } else { self.chains.get(&key.stream).copied().unwrap_or(0) };
-        let question = question.receive_after(before);
-        self.chains.insert(key.stream, question.arguments);
+        let chain = self.chains.entry(key.stream).or_default();
+        let question = question.receive_after(if key.index == 0 { 0 } else { *chain });
+        *chain = question.arguments;
         self.posted.insert(key, question);
         self.take_source(key, outputs)
     }

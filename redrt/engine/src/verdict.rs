@@ -97,12 +97,13 @@ impl Engine {
         };
         warn!(target: "engine", %mismatch, "paths have parted");
         let text = mismatch.to_string();
-        self.runtime.tell(FromAgent::Event(Event::Path(Box::new(mismatch))));
-        // After that: the stack of a replica that is corrupt may end who walks it.
+        // Before what it is about: who has parted from its leader is ended as soon as that is told. A stack that is
+        // corrupt may end who walks it; its siblings, which have its claim by now, tell then.
         if let Some(trace) = self.stack_of(report) {
             let stack = PathStack { replica: self.me, outcome, trace };
             self.runtime.tell(FromAgent::Event(Event::PathStack(Box::new(stack))));
         }
+        self.runtime.tell(FromAgent::Event(Event::Path(Box::new(mismatch))));
         if abort {
             self.runtime.abort(1, text);
         }

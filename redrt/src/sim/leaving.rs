@@ -224,7 +224,6 @@ impl SimulatedJob {
                 accused.extend(mismatch.culprit);
                 self.is_undecided |= mismatch.finding == event::Finding::Undecidable;
             }
-            // After what it is about.
             FromAgent::Event(event::Event::PathStack(_)) => return Ok(None),
             FromAgent::Refused { peer: Some(peer), .. } => accused.push(*peer),
             FromAgent::Event(event::Event::Divergence { .. }) if self.has_sibling_left(replica) => return Ok(None),

@@ -268,7 +268,7 @@ pub enum Event {
     Evidence(Box<Evidence>),
     /// Replicas of one rank asked for different outcomes at one place.
     Path(Box<PathMismatch>),
-    /// Where in its program one of them was then. Follows on [`Event::Path`], where it can be told.
+    /// Where in its program one of them is then, told before [`Event::Path`] where that is known.
     PathStack(Box<PathStack>),
     /// A replica of a rank read a clock where its leader did not, or the other way round, or reads other bytes.
     Divergence {

@@ -60,8 +60,6 @@ pub enum Apart {
         path: String,
         /// The outcome in which they differ.
         outcome: OutcomeId,
-        /// Where it was asked for, by replica.
-        traces: BTreeMap<ReplicaId, Trace>,
     },
     /// It gave up.
     #[error("{message}")]
@@ -79,6 +77,8 @@ pub struct Check {
     pub lines: Vec<(VirtualRank, OutputMismatch)>,
     /// What was found outside of messages and output, by whom.
     pub others: Vec<(ReplicaId, Apart)>,
+    /// Where outcomes were asked for in which replicas differ, by replica.
+    pub stacks: BTreeMap<OutcomeId, BTreeMap<ReplicaId, Trace>>,
     /// What is not among these because there is too much of it.
     pub untold_count: u64,
 }
@@ -116,17 +116,13 @@ impl Check {
 
     /// Takes a difference of paths, which this replica has told.
     pub(super) fn path(&mut self, by: ReplicaId, path: &PathMismatch) {
-        self.other(by, Apart::Path { path: path.to_string(), outcome: path.outcome, traces: BTreeMap::new() });
+        self.other(by, Apart::Path { path: path.to_string(), outcome: path.outcome });
     }
 
     /// Takes where a replica was when they parted.
     pub(super) fn locate(&mut self, stack: &PathStack) {
-        for (_, apart) in &mut self.others {
-            if let Apart::Path { outcome, traces, .. } = apart
-                && *outcome == stack.outcome
-            {
-                traces.insert(stack.replica, stack.trace.clone());
-            }
+        if self.stacks.len() < LINES_MAX {
+            self.stacks.entry(stack.outcome).or_default().insert(stack.replica, stack.trace.clone());
         }
     }
 

@@ -145,9 +145,10 @@ impl<'a> SendSite<'a> {
 }
 
 /// Where replicas asked for what they differ in, as far as that is known.
-fn stacks_of(what: &Apart, symbols: &mut Symbols) -> Vec<(ReplicaId, Stack)> {
-    let Apart::Path { traces, .. } = what else { return Vec::new() };
-    traces.iter().map(|(replica, trace)| (*replica, Stack::of(trace, symbols))).collect()
+fn stacks_of(what: &Apart, check: &Check, symbols: &mut Symbols) -> Vec<(ReplicaId, Stack)> {
+    let Apart::Path { outcome, .. } = what else { return Vec::new() };
+    let traces = check.stacks.get(outcome).into_iter().flatten();
+    traces.map(|(replica, trace)| (*replica, Stack::of(trace, symbols))).collect()
 }
 
 fn asked_here(replica: ReplicaId, stack: &Stack) -> Vec<String> {
@@ -199,7 +200,7 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
     }
     for (replica, what) in check.others.iter().take(PLACES_MAX) {
         lines.push(format!("  replica {replica}: {what}"));
-        lines.extend(stacks_of(what, symbols).iter().flat_map(|(of, stack)| asked_here(*of, stack)));
+        lines.extend(stacks_of(what, check, symbols).iter().flat_map(|(of, stack)| asked_here(*of, stack)));
     }
     for (rank, line) in check.lines.iter().take(PLACES_MAX) {
         let texts = line.sides.iter().map(|side| format!("{:?}", String::from_utf8_lossy(&side.text)));
@@ -214,7 +215,7 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
         json!({ "rank": rank.0, "line": line.line, "texts": texts.collect::<Vec<_>>() })
     });
     let others = check.others.iter().map(|(replica, what)| {
-        let stacks = stacks_of(what, symbols).into_iter().map(|(of, stack)| (of.to_string(), stack.json()));
+        let stacks = stacks_of(what, check, symbols).into_iter().map(|(of, stack)| (of.to_string(), stack.json()));
         let stacks: serde_json::Map<_, _> = stacks.collect();
         json!({ "replica": replica.to_string(), "what": what.to_string(), "stacks": stacks })
     });
