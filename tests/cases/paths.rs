@@ -80,11 +80,17 @@ fn where_two_replicas_parted_is_told_with_the_stacks_of_their_calls() {
     let is_program = |frame: &serde_json::Value| frame["file"].as_str().is_some_and(|file| file.ends_with("/parting"));
     assert!(stack["replica"] == "0.1" && files.iter().any(is_program), "{stack:#}");
 
-    let (ended, _) = run(2, "stat", "0.0", &["--check-determinism"]);
-    let ended = ended.ended_with(1).said("0.0 asked here").said("0.1 asked here");
-    let stacks = &ended.summary["determinism"]["others"][0]["stacks"];
-    for replica in ["0.0", "0.1"] {
-        let callers = stacks[replica]["callers"].as_array().cloned().unwrap_or_default();
-        assert!(callers.last().is_some_and(|caller| caller["function"] == "main"), "{replica}: {stacks:#}");
-    }
+    // The one that waits is ended when it has told. Its leader may not have heard what it says by then.
+    let tells_both = || {
+        let (ended, _) = run(2, "stat", "0.0", &["--check-determinism"]);
+        let ended = ended.ended_with(1).said("0.1 asked here");
+        let stacks = ended.summary["determinism"]["others"][0]["stacks"].clone();
+        let known: Vec<_> = ["0.0", "0.1"].into_iter().filter(|replica| !stacks[replica].is_null()).collect();
+        for replica in &known {
+            let callers = stacks[replica]["callers"].as_array().cloned().unwrap_or_default();
+            assert!(callers.last().is_some_and(|caller| caller["function"] == "main"), "{replica}: {stacks:#}");
+        }
+        known.len() == 2
+    };
+    assert!((0..10).any(|_| tells_both()), "the leader has never told where it asked");
 }

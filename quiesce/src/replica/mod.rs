@@ -35,6 +35,7 @@ use crate::frame::{Arrival, Frame, Output};
 use crate::hashable_map::{ChannelKey, Channels};
 use crate::mutation::Mutation;
 use crate::outcome::{DecisionKey, Outcome, Question, StreamId};
+use crate::path::PathReport;
 use crate::view::{Protocol, Service, service};
 pub use paths::MAJORITY_DEGREE;
 use paths::Paths;
@@ -441,6 +442,15 @@ impl Replica {
     pub fn flush(&mut self) {
         self.decisions.announce(&mut self.outputs);
         self.acknowledge_all();
+    }
+
+    /// What is to be told of paths that have parted, before it is.
+    #[must_use]
+    pub fn parting(&self) -> Option<&PathReport> {
+        self.outputs.iter().find_map(|output| match output {
+            Output::Parted(report) => Some(&**report),
+            _ => None,
+        })
     }
 
     /// The next thing to do.

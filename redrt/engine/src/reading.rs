@@ -292,6 +292,9 @@ impl Engine {
         if let (Some(traces), Asked::Decided(_)) = (&mut self.traces, &asked) {
             traces.note_outcome(DecisionKey { stream, index });
         }
+        if matches!(asked, Asked::Wait) {
+            self.tell_stack_of_parting();
+        }
         self.carry_out();
         asked
     }

@@ -2,7 +2,7 @@
 
 use super::{Engine, traces};
 use quiesce::{Claim, DecisionKey, MismatchReport, PathFinding, PathReport, Place, StreamId};
-use redrt_types::{ReplicaId, ReplicaSet, SeqNum};
+use redrt_types::{ReplicaId, ReplicaSet, SeqNum, VirtualRank};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Action, Course, Event, Excerpt, Finding, Mismatch, OutcomeId};
 use redrt_wire::event::{PathMismatch, PathStack, Step, Vote};
@@ -80,9 +80,8 @@ impl Engine {
         };
         let is_disputed = report.finding == PathFinding::Disputed;
         let abort = finding == Finding::Undecidable && !is_disputed && aborts_on_sdc;
-        let outcome = OutcomeId { rank, course: course(report.key.stream), index: report.key.index };
         let mismatch = PathMismatch {
-            outcome,
+            outcome: outcome_of(rank, report),
             steps: report.claims.iter().map(step).collect(),
             finding,
             culprits,
@@ -97,15 +96,25 @@ impl Engine {
         };
         warn!(target: "engine", %mismatch, "paths have parted");
         let text = mismatch.to_string();
-        // Before what it is about: who has parted from its leader is ended as soon as that is told. A stack that is
-        // corrupt may end who walks it; its siblings, which have its claim by now, tell then.
-        if let Some(trace) = self.stack_of(report) {
-            let stack = PathStack { replica: self.me, outcome, trace };
-            self.runtime.tell(FromAgent::Event(Event::PathStack(Box::new(stack))));
-        }
+        self.tell_stack(report);
         self.runtime.tell(FromAgent::Event(Event::Path(Box::new(mismatch))));
         if abort {
             self.runtime.abort(1, text);
+        }
+    }
+
+    /// The calling thread asks for something else than its sibling: that is told before the sibling can hear so. One
+    /// that has parted from its leader is ended as soon as either has told.
+    pub(super) fn tell_stack_of_parting(&mut self) {
+        if let Some(report) = self.replication().parting().cloned() {
+            self.tell_stack(&report);
+        }
+    }
+
+    fn tell_stack(&mut self, report: &PathReport) {
+        if let Some(trace) = self.stack_of(report) {
+            let stack = PathStack { replica: self.me, outcome: outcome_of(self.me.rank, report), trace };
+            self.runtime.tell(FromAgent::Event(Event::PathStack(Box::new(stack))));
         }
     }
 
@@ -130,6 +139,10 @@ impl Engine {
             }
         }
     }
+}
+
+fn outcome_of(rank: VirtualRank, report: &PathReport) -> OutcomeId {
+    OutcomeId { rank, course: course(report.key.stream), index: report.key.index }
 }
 
 fn course(stream: StreamId) -> Course {

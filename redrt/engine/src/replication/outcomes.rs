@@ -4,7 +4,7 @@ use super::super::{Engine, tasks};
 use super::Replication;
 use crate::asked::{Ahead, Asked};
 use crate::matching::Context;
-use quiesce::{Call, DecisionKey, Lookup, MAJORITY_DEGREE, Outcome, Place, Question, StreamId};
+use quiesce::{Call, DecisionKey, Lookup, MAJORITY_DEGREE, Outcome, PathReport, Place, Question, StreamId};
 use redrt_types::{ContextId, ReplicaId, ReplicaIndex};
 use redrt_wire::control::{Determinism, FromAgent};
 use std::collections::BTreeSet;
@@ -85,6 +85,11 @@ impl Replication {
     #[inline]
     pub(crate) fn has_questions(&self) -> bool {
         self.replica.has_questions()
+    }
+
+    /// What is to be told of paths that have parted; see `quiesce::Replica::parting`.
+    pub(crate) fn parting(&self) -> Option<&PathReport> {
+        self.replica.parting()
     }
 
     /// Asks for the next outcome of a stream.
