@@ -38,12 +38,14 @@ enum Origin {
     Message(VirtualRank, ContextId, SeqNum),
     /// Of replicas that cannot go on together, if so, or write different bytes.
     Path(VirtualRank, bool),
+    /// Of one that its siblings have outvoted by their path.
+    Strayed(ReplicaId),
 }
 
 impl Origin {
     fn of_path(path: &PathMismatch) -> Self {
         let parted = Self::Path(path.outcome.rank, !path.parted.is_empty());
-        path.culprits.first().map_or(parted, |culprit| Self::Replica(*culprit))
+        path.culprits.first().map_or(parted, |culprit| Self::Strayed(*culprit))
     }
 
     fn of(mismatch: &Mismatch) -> Self {
@@ -94,6 +96,7 @@ impl Folding {
             Report::Recovered(recovered) => {
                 for told in [&mut self.told, &mut self.with_evidence] {
                     told.remove(&Origin::Replica(recovered.replica));
+                    told.remove(&Origin::Strayed(recovered.replica));
                     told.remove(&Origin::Rank(recovered.replica.rank));
                     for parted in [false, true] {
                         told.remove(&Origin::Path(recovered.replica.rank, parted));
