@@ -1,8 +1,8 @@
 #!/bin/sh
 # Flips one bit in each of many jobs of the test programs: in a payload before it is sent, in the heap, in registers
-# and on stacks, on the way, in a received buffer, in the retention log. Prints what became of them, and writes the table
-# to docs/sdc.md; then compares very many messages without faults. --help tells how to choose programs, degrees, places
-# and the seed.
+# and on stacks, on the way, in a received buffer, in the retention log. Prints what became of them, and writes the
+# table to docs/sdc.md; then compares very many messages without faults. --help tells how to choose programs, degrees,
+# places and the seed.
 #
 # With --json FILE a campaign that was interrupted goes on where it was. The figures in docs/sdc.md are those of
 #

@@ -136,7 +136,7 @@ impl Simulation {
     }
 
     /// Where a replica waits: what is left of its program, and how it came there, where that is compared. A leader that
-    /// polls has made more calls than those who follow.
+    /// polls has made more calls than its followers.
     fn stands_at(&self, replica: ReplicaId) -> (usize, u64) {
         let app = &self.process(replica).app;
         let polls = matches!(app.current(), Some(Instruction::TestNext | Instruction::PollProbe { .. }));

@@ -287,10 +287,10 @@ impl Engine {
 
     /// Asks for the next outcome of a stream, of a clock or not.
     pub(super) fn ask_any(&mut self, stream: StreamId, question: Question) -> Asked {
-        let index = self.replication().passed(stream);
         let asked = self.replication().ask(stream, question);
-        if let (Some(traces), Asked::Decided(_)) = (&mut self.traces, &asked) {
-            traces.note_outcome(DecisionKey { stream, index });
+        if self.traces.is_some() && matches!(asked, Asked::Decided(_)) {
+            let index = self.replication().passed(stream) - 1;
+            self.traces.iter_mut().for_each(|traces| traces.note_outcome(DecisionKey { stream, index }));
         }
         if matches!(asked, Asked::Wait) {
             self.tell_stack_of_parting();

@@ -33,7 +33,7 @@ const GO_ON: c_int = 0;
 const STOP: c_int = 4;
 
 extern "C" fn note_frame(frame: *mut c_void, stack: *mut c_void) -> c_int {
-    // SAFETY: - what Stack::here passes on, which nobody else refers to meanwhile.
+    // SAFETY: - what Stack::note_here passes on, which nobody else refers to meanwhile.
     let stack = unsafe { &mut *stack.cast::<Stack>() };
     let Some(place) = stack.addresses.get_mut(stack.count) else { return STOP };
     // SAFETY: - the frame is that of this call.

@@ -198,9 +198,10 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
     if places.len() > PLACES_MAX {
         lines.push(format!("  {} more places; --json-summary has all", places.len() - PLACES_MAX));
     }
-    for (replica, what) in check.others.iter().take(PLACES_MAX) {
+    let others: Vec<_> = check.others.iter().map(|other| (other, stacks_of(&other.1, check, symbols))).collect();
+    for ((replica, what), stacks) in others.iter().take(PLACES_MAX) {
         lines.push(format!("  replica {replica}: {what}"));
-        lines.extend(stacks_of(what, check, symbols).iter().flat_map(|(of, stack)| asked_here(*of, stack)));
+        lines.extend(stacks.iter().flat_map(|(of, stack)| asked_here(*of, stack)));
     }
     for (rank, line) in check.lines.iter().take(PLACES_MAX) {
         let texts = line.sides.iter().map(|side| format!("{:?}", String::from_utf8_lossy(&side.text)));
@@ -214,9 +215,8 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
         let texts = line.sides.iter().map(|side| String::from_utf8_lossy(&side.text).into_owned());
         json!({ "rank": rank.0, "line": line.line, "texts": texts.collect::<Vec<_>>() })
     });
-    let others = check.others.iter().map(|(replica, what)| {
-        let stacks = stacks_of(what, check, symbols).into_iter().map(|(of, stack)| (of.to_string(), stack.json()));
-        let stacks: serde_json::Map<_, _> = stacks.collect();
+    let others = others.iter().map(|((replica, what), stacks)| {
+        let stacks: serde_json::Map<_, _> = stacks.iter().map(|(of, stack)| (of.to_string(), stack.json())).collect();
         json!({ "replica": replica.to_string(), "what": what.to_string(), "stacks": stacks })
     });
     let json = json!({
