@@ -64,7 +64,7 @@ impl Agent {
             ToAgent::Held(_) => self.receive(),
             // This is a program with work of its own.
             ToAgent::Ask { wave } => {
-                self.send(&FromAgent::Answer { wave, passive: None, statistics: Statistics::default() });
+                self.send(&FromAgent::Answer { wave, passive: None, waits: false, statistics: Statistics::default() });
                 self.receive();
             }
         }

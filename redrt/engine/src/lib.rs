@@ -752,6 +752,11 @@ impl Cell {
         if is_busy { None } else { engine.passive(thread_count, view) }
     }
 
+    /// Whether all of its threads that may call MPI are in calls that wait; see [`Engine::is_waiting`].
+    pub fn is_waiting(&self, thread_count: u32) -> bool {
+        self.lock_at_any_time().is_waiting(thread_count)
+    }
+
     /// Tells siblings what threads of this process wait for, and whether they have passed places that siblings ask
     /// about; see [`Engine::tell_paths`].
     pub fn tell_paths(&self) {

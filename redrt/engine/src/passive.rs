@@ -52,6 +52,12 @@ impl Waiters {
 }
 
 impl Engine {
+    /// Whether all threads of this process that may call MPI are in calls that wait. Who is awake in its call for a
+    /// frame waits as well: its program does not go on.
+    pub fn is_waiting(&self, thread_count: u32) -> bool {
+        self.polling && self.waiters.waiting + 1 >= thread_count
+    }
+
     /// What this process says of itself when it is passive. `thread_count`: how many of its threads may call MPI.
     pub fn passive(&mut self, thread_count: u32, view: ViewNumber) -> Option<Passive> {
         let all_wait = self.asleep.is_some() && self.waiters.stirred == 0 && self.waiters.waiting + 1 >= thread_count;

@@ -126,8 +126,9 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             let may_be_passive = !engine::contact::are_met() && !checkpoint::is_asking();
             let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();
             // If the daemon is gone, so is the job.
+            let waits = passive.is_some() || cell.is_waiting(thread_count);
             let statistics = cell.lock().statistics();
-            let _ = control.send(&FromAgent::Answer { wave, passive, statistics });
+            let _ = control.send(&FromAgent::Answer { wave, passive, waits, statistics });
             // Afterwards: a process that has something on its way out does not seem to wait. What is said now shows in
             // the counts of the next wave, so the job is not taken for one in which nothing moves any more.
             cell.tell_paths();

@@ -380,6 +380,8 @@ pub enum FromAgent {
         wave: u64,
         /// Absent when the process is at work.
         passive: Option<Passive>,
+        /// Whether its program waits in MPI. Also of a process that is at work there, for others or for its own call.
+        waits: bool,
         /// Its counters so far.
         statistics: Statistics,
     },

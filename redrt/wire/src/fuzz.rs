@@ -348,7 +348,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromAgent::Dynamic(7, Request::Checkpoint),
         FromAgent::Unable(Lack::Connection { errno: 24 }),
         FromAgent::Pace { calls: 1 << 40 },
-        FromAgent::Answer { wave: 4, passive: Some(passive()), statistics: Statistics::default() },
+        FromAgent::Answer { wave: 4, passive: Some(passive()), waits: true, statistics: Statistics::default() },
         FromAgent::Pinned(vec![replica; 2]),
         FromAgent::Quiet,
         FromAgent::AwaitsFlip {

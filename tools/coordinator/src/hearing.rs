@@ -87,10 +87,13 @@ impl Coordinator {
                 }
             }
             FromAgent::Pace { calls } => self.pace.heard(now, replica, calls),
-            FromAgent::Answer { wave, passive, statistics } => {
+            FromAgent::Answer { wave, passive, waits, statistics } => {
                 self.process(replica).latest = statistics;
-                self.pace.waits(now, replica, passive.is_some());
-                self.slowness.looked(replica, passive.as_ref().is_none_or(|passive| passive.awaits_leader));
+                self.pace.waits(now, replica, waits);
+                // What a process waits for that is awake in its call it does not say.
+                if passive.is_some() || !waits {
+                    self.slowness.looked(replica, passive.as_ref().is_none_or(|passive| passive.awaits_leader));
+                }
                 self.judge_hosts(now);
                 self.answered(now, replica, wave, passive);
             }

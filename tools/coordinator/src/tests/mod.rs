@@ -168,7 +168,7 @@ impl StepTable {
             "out-of-memory" => gone(Exit::OutOfMemory),
             "resident" => {
                 let statistics = Statistics { resident_bytes: number() as u64, ..Statistics::default() };
-                vec![Input::Agent(replica, FromAgent::Answer { wave: 0, passive: None, statistics })]
+                vec![Input::Agent(replica, FromAgent::Answer { wave: 0, passive: None, waits: false, statistics })]
             }
             "passive" | "stray" => {
                 let passive = Passive {
@@ -184,13 +184,19 @@ impl StepTable {
                     FromAgent::Answer {
                         wave: number() as u64,
                         passive: Some(passive),
+                        waits: true,
                         statistics: Statistics::default(),
                     },
                 )]
             }
             "busy" => vec![Input::Agent(
                 replica,
-                FromAgent::Answer { wave: number() as u64, passive: None, statistics: Statistics::default() },
+                FromAgent::Answer {
+                    wave: number() as u64,
+                    passive: None,
+                    waits: false,
+                    statistics: Statistics::default(),
+                },
             )],
             "abort" => vec![Input::Agent(replica, FromAgent::Abort { code: number(), message: String::new() })],
             "pinned" => {

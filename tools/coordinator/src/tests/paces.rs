@@ -30,6 +30,8 @@ enum Mistake {
     WrongPlacement,
     /// Nobody is ever retired.
     Indifference,
+    /// Who is awake in its call, for a frame, is taken not to wait there.
+    AwakeIsAtWork,
 }
 
 #[derive(Default)]
@@ -51,6 +53,7 @@ struct Simulation {
     /// The replica of rank 0 that has the fault, or whose host has it.
     victim: ReplicaId,
     fault: Fault,
+    mistake: Mistake,
     retired: Vec<ReplicaId>,
     slow: Vec<ReplicaId>,
 }
@@ -60,7 +63,7 @@ impl Simulation {
         let mut random = Rng::with_seed(seed);
         let mut settings = settings(&[DEGREE; RANKS as usize]);
         match mistake {
-            Mistake::None | Mistake::WrongPlacement => {}
+            Mistake::None | Mistake::WrongPlacement | Mistake::AwakeIsAtWork => {}
             Mistake::Impatience => settings.stall_time = Some(Duration::from_secs(5)),
             Mistake::Indifference => settings.on_stall = OnStall::Wait,
         }
@@ -75,7 +78,7 @@ impl Simulation {
         let victim = ReplicaId::new(0, random.u16(..DEGREE));
         let now = Duration::ZERO;
         let (retired, slow) = (Vec::new(), Vec::new());
-        let mut it = Self { coordinator, seed, random, now, view, processes, victim, fault, retired, slow };
+        let mut it = Self { coordinator, seed, random, now, view, processes, victim, fault, mistake, retired, slow };
         for replica in world.replicas() {
             let process = world.process(replica);
             let card = Card { process, host_number: 0, host: "h".into(), pid: 1, endpoints: Vec::new() };
@@ -142,7 +145,9 @@ impl Simulation {
             }
             let (_, wave) = process.answers.take().expect("it is due");
             let (calls, waits) = (process.calls, process.arrives.is_none());
-            let passive = waits.then(|| Passive {
+            // Frames of others wake who waits.
+            let is_asleep = waits && self.random.u32(..3) > 0;
+            let passive = is_asleep.then(|| Passive {
                 view: self.view.number,
                 sent_bytes: calls,
                 received_bytes: calls,
@@ -152,7 +157,8 @@ impl Simulation {
             });
             self.give(Input::Agent(replica, FromAgent::Pace { calls }));
             let statistics = Statistics::default();
-            self.give(Input::Agent(replica, FromAgent::Answer { wave, passive, statistics }));
+            let waits = if self.mistake == Mistake::AwakeIsAtWork { is_asleep } else { waits };
+            self.give(Input::Agent(replica, FromAgent::Answer { wave, passive, waits, statistics }));
         }
         self.give(Input::Tick);
     }
@@ -192,6 +198,7 @@ fn the_simulation_of_paces_finds_planted_mistakes() {
         (Fault::SlowHost, Mistake::WrongPlacement),
         (Fault::Stops, Mistake::Indifference),
         (Fault::Loops, Mistake::Indifference),
+        (Fault::Loops, Mistake::AwakeIsAtWork),
     ];
     for (fault, mistake) in planted {
         assert!((0..SEEDS).any(|seed| run(seed, fault, mistake).is_err()), "{mistake:?} is not found with {fault:?}");

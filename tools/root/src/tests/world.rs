@@ -582,7 +582,8 @@ impl Job {
             }
             ToDaemon::Ask { wave } => {
                 for replica in self.live() {
-                    let answer = FromAgent::Answer { wave, passive: None, statistics: Statistics::default() };
+                    let answer =
+                        FromAgent::Answer { wave, passive: None, waits: false, statistics: Statistics::default() };
                     self.agent(replica, answer);
                 }
             }
