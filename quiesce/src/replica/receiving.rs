@@ -100,8 +100,9 @@ impl Replica {
     }
 
     /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not is asked for, and again after twice as many looks. One that has sent it alone, or has not sent
-    /// it, has left the path of its siblings, which they find out; one that lags has not.
+    /// others have not, or whose payload none has sent, is asked for, and again after twice as many looks. One that has
+    /// sent it alone, or has not sent it, has left the path of its siblings, which they find out; one that lags has
+    /// not.
     pub fn ask_overdue(&mut self) {
         if self.has(Mutation::OverdueIgnored) {
             return;
@@ -114,18 +115,25 @@ impl Replica {
             for channel in self.inboxes.of(sender) {
                 let mut window = self.inbox(channel).window();
                 let overdue = window.find(|sequence| {
-                    let claimed =
-                        self.inbox(channel).slot(*sequence).map(|slot| slot.tally.claimed().intersection(live));
-                    claimed.is_some_and(|claimed| !claimed.is_empty() && claimed != live)
+                    let Some(slot) = self.inbox(channel).slot(*sequence) else { return false };
+                    let claimed = slot.tally.claimed().intersection(live);
+                    let lacks_payload = matches!(slot.phase, Phase::Announced | Phase::Wanted { .. });
+                    !claimed.is_empty() && (claimed != live || lacks_payload)
                 });
                 let Some(sequence) = overdue else { continue };
                 let slot = self.inbox(channel).slot(sequence).expect("it was just found");
                 slot.overdue = slot.overdue.saturating_add(1);
                 // Not at each look: what is sent then would hide that nothing else moves.
-                if slot.overdue.is_power_of_two() {
-                    let frame = Frame::Overdue { context: channel.1, sequence };
-                    live.iter().for_each(|index| self.transmit(ReplicaId { rank: sender, index }, frame.clone()));
+                if !slot.overdue.is_power_of_two() {
+                    continue;
                 }
+                let (frame, asked) = match slot.phase {
+                    Phase::Wanted { asked } => {
+                        (Frame::Fetch { context: channel.1, sequence }, ReplicaSet::from_iter([asked]))
+                    }
+                    _ => (Frame::Overdue { context: channel.1, sequence }, live),
+                };
+                asked.iter().for_each(|index| self.transmit(ReplicaId { rank: sender, index }, frame.clone()));
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Claims that come in an unlucky order, each found by a seed of the simulator.
 
 use super::talk::talk;
-use super::{CONTEXT, asks, replica, send, thread};
+use super::{BAD, CONTEXT, GOOD, asks, digest, message, offer, outputs, replica, send, thread, transmit};
 use crate::decision::Lookup;
 use crate::outcome::{Call, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
 use crate::path::{Claim, PathFinding};
 use crate::{Frame, Output, Replica};
-use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, VirtualRank};
 
 fn at(call: Call, calls: u64) -> Question {
     Question { place: Place { thread: 0, calls, kind: 4 }, ..asks(call) }
@@ -133,4 +133,41 @@ fn replicas_that_write_different_bytes_at_each_write_keep_the_latest_of_that_onl
     for replica in &both {
         assert!(replica.paths.kept_count() < 300, "{}", replica.paths.kept_count());
     }
+}
+
+/// Seed 14801: all have said what the message is, and the payload was lost on its way in a memory that is corrupt.
+#[test]
+fn a_payload_that_does_not_come_is_asked_for_again() {
+    let mut receiver = replica((1, 0), 3);
+    let [first, second, third] = [0, 1, 2].map(|index| ReplicaId::new(0, index));
+    for sender in [first, second, third] {
+        receiver.handle(sender, digest(0, GOOD)).unwrap();
+    }
+    outputs(&mut receiver);
+    let overdue = Frame::Overdue { context: CONTEXT, sequence: SeqNum(0) };
+    for asks in [true, true, false, true] {
+        receiver.ask_overdue();
+        let asked = if asks { vec![(0, 0), (0, 1), (0, 2)] } else { Vec::new() };
+        let asked: Vec<_> = asked.into_iter().map(|sender| transmit(sender, overdue.clone())).collect();
+        assert_eq!(outputs(&mut receiver), asked);
+    }
+    receiver.handle(first, offer(0, GOOD)).unwrap();
+    receiver.payload_received(first, message(0), GOOD);
+    outputs(&mut receiver);
+    (0..4).for_each(|_| receiver.ask_overdue());
+    assert_eq!(outputs(&mut receiver), []);
+}
+
+/// Seed 373882: the same of a payload that was asked for, since its first supplier was outvoted or is gone.
+#[test]
+fn a_payload_that_was_fetched_and_does_not_come_is_fetched_again() {
+    let mut receiver = replica((1, 0), 3);
+    let [first, second, third] = [0, 1, 2].map(|index| ReplicaId::new(0, index));
+    receiver.handle(first, offer(0, BAD)).unwrap();
+    receiver.payload_received(first, message(0), BAD);
+    receiver.handle(second, digest(0, GOOD)).unwrap();
+    receiver.handle(third, digest(0, GOOD)).unwrap();
+    outputs(&mut receiver);
+    receiver.ask_overdue();
+    assert_eq!(outputs(&mut receiver), [transmit((0, 1), Frame::Fetch { context: CONTEXT, sequence: SeqNum(0) })]);
 }
