@@ -422,6 +422,11 @@ impl Replica {
         }
     }
 
+    /// How many messages this process has spoken of to its siblings, and not forgotten.
+    pub(super) fn claims_on_messages(&self) -> usize {
+        self.paths.said.iter().filter(|(said, _)| matches!(said.key.stream, StreamId::Channel(..))).count()
+    }
+
     /// This process has sent a message of which a receiver lacks the word of others.
     pub(super) fn claim_sent(&mut self, key: DecisionKey, question: Question) {
         if self.said(key) != Some(Claim::Asks(question)) {

@@ -18,6 +18,9 @@ const ACK_COUNT: u32 = 16;
 const ACK_BYTES: u64 = 64 * 1024;
 /// A message from this length on is acknowledged at once: its send may wait for that to complete.
 const ACK_PROMPT_BYTES: u64 = 8 * 1024;
+/// Of so many messages of a sender, those that have been overdue longest, the word of its replicas is asked for at one
+/// time. A program may use hundreds of channels, and where one replica lags, messages of all of them are overdue.
+const OVERDUE_AT_ONCE: usize = 4;
 
 impl Replica {
     pub(super) fn handle_offer(
@@ -100,9 +103,11 @@ impl Replica {
     }
 
     /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not, or whose payload none has sent, is asked for, and again after twice as many looks. One that has
-    /// sent it alone, or has not sent it, has left the path of its siblings, which they find out; one that lags has
-    /// not.
+    /// others have not, or whose payload none has sent, is overdue. It is asked for at the second look, and again after
+    /// twice as many. One that has sent it alone, or has not sent it, has left the path of its siblings, which they find
+    /// out; one that lags has not.
+    ///
+    /// Where many channels wait for one that lags, those are asked about that have waited longest.
     pub fn ask_overdue(&mut self) {
         if self.has(Mutation::OverdueIgnored) {
             return;
@@ -112,6 +117,7 @@ impl Replica {
             if live.len() < 2 {
                 continue;
             }
+            let mut waiting = Vec::new();
             for channel in self.inboxes.of(sender) {
                 let mut window = self.inbox(channel).window();
                 let overdue = window.find(|sequence| {
@@ -123,15 +129,19 @@ impl Replica {
                 let Some(sequence) = overdue else { continue };
                 let slot = self.inbox(channel).slot(sequence).expect("it was just found");
                 slot.overdue = slot.overdue.saturating_add(1);
+                let asked = if let Phase::Wanted { asked } = slot.phase { Some(asked) } else { None };
+                waiting.push((slot.overdue, channel.1, sequence, asked));
+            }
+            // Those that have waited as long stay in the order of the channels.
+            waiting.sort_by_key(|(looks, ..)| std::cmp::Reverse(*looks));
+            for (looks, context, sequence, asked) in waiting.into_iter().take(OVERDUE_AT_ONCE) {
                 // Not at each look: what is sent then would hide that nothing else moves.
-                if !slot.overdue.is_power_of_two() {
+                if looks < 2 || !looks.is_power_of_two() {
                     continue;
                 }
-                let (frame, asked) = match slot.phase {
-                    Phase::Wanted { asked } => {
-                        (Frame::Fetch { context: channel.1, sequence }, ReplicaSet::from_iter([asked]))
-                    }
-                    _ => (Frame::Overdue { context: channel.1, sequence }, live),
+                let (frame, asked) = match asked {
+                    Some(asked) => (Frame::Fetch { context, sequence }, ReplicaSet::only(asked)),
+                    None => (Frame::Overdue { context, sequence }, live),
                 };
                 asked.iter().for_each(|index| self.transmit(ReplicaId { rank: sender, index }, frame.clone()));
             }

@@ -12,6 +12,9 @@ use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, ReplicaS
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
+/// About so many messages siblings are asked at one time: each looks at all claims with each frame of theirs.
+const CLAIMS_AT_ONCE: usize = 64;
+
 impl Replica {
     /// Sends a message to all replicas of a virtual rank (this one's own rank included, then also to this process).
     /// The engine keeps the payload until [`Output::Release`]; it may be asked for more than once, or never. `sent_at`:
@@ -121,7 +124,8 @@ impl Replica {
 
     /// A receiver lacks the word of some replicas of this rank on a message: if this one has sent it, its siblings are
     /// asked whether they have gone past the place. What it has said itself may be what is missing, lost in a memory
-    /// that is corrupt; so it says it again.
+    /// that is corrupt; so it says it again. Siblings are asked about so many messages at one time; what is still
+    /// overdue then is asked for again.
     pub(super) fn handle_overdue(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
         let channel = (from.rank, context);
         let key = DecisionKey { stream: StreamId::Channel(from.rank, context), index: sequence.0 };
@@ -131,7 +135,9 @@ impl Replica {
         if let Some(logged) = logged.filter(|logged| !logged.held && logged.unacked.contains(from.index)) {
             self.outputs.extend(serve(service, from, channel, sequence, logged));
         }
-        self.claim_sent(key, question);
+        if self.claims_on_messages() < CLAIMS_AT_ONCE {
+            self.claim_sent(key, question);
+        }
     }
 
     /// What this process has sent at this position of a channel, while it keeps it.
