@@ -167,6 +167,9 @@ fn show_real(family: Family) -> Option<timespec> {
 pub fn shown(clock: clockid_t) -> Option<timespec> {
     let job = state::job()?;
     let family = Family::of(clock);
+    if crate::interpreter::is_inside() {
+        return show_real(family);
+    }
     let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
     let pointer = &raw mut time;
     let answer = state::ask_library(|hooks| match hooks.clock {

@@ -24,6 +24,7 @@ mod clock_state;
 mod files;
 mod forks;
 mod identity;
+mod interpreter;
 mod random;
 mod real;
 mod spared;
