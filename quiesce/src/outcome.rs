@@ -79,6 +79,8 @@ pub enum Call {
     Receive,
     /// A message is sent.
     Send,
+    /// A thread takes the lock of its interpreter.
+    Turn,
 }
 
 impl Call {
@@ -91,7 +93,7 @@ impl Call {
             Outcome::Indices(_) => matches!(self, Self::TestSome | Self::WaitSome),
             Outcome::Message { .. } => matches!(self, Self::TestMessage | Self::Probe),
             Outcome::Clock { .. } => self == Self::Clock,
-            Outcome::Bytes(_) => matches!(self, Self::Observe | Self::Change),
+            Outcome::Bytes(_) => matches!(self, Self::Observe | Self::Change | Self::Turn),
             Outcome::Value(_) => matches!(self, Self::Number | Self::Serve | Self::Signal),
             Outcome::Source(_) => self == Self::Receive,
             Outcome::Retracted => true,
@@ -117,6 +119,7 @@ impl fmt::Display for Call {
             Self::Signal => "takes a signal",
             Self::Receive => "receives from any source",
             Self::Send => "sends a message",
+            Self::Turn => "takes its interpreter's lock",
         })
     }
 }

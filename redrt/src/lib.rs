@@ -32,5 +32,6 @@ pub mod runtime;
 pub mod scrub;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;
+mod turns;
 mod undo;
 pub mod window;

@@ -46,6 +46,9 @@ pub struct Hooks {
     pub clock: Option<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int>,
     /// Fills a buffer with bytes that all replicas agree on. When it returns 0 the seeded generator does.
     pub random: Option<unsafe extern "C" fn(*mut u8, usize) -> c_int>,
+    /// Is told what a thread does with the lock of its interpreter, and waits for its turn: what, and flags about it
+    /// (module `interpreter`). Returns flags.
+    pub turn: Option<unsafe extern "C" fn(c_int, c_int) -> c_int>,
 }
 
 /// Installs the library's hooks, or takes them away when `hooks` is null: then clocks go on as a sequence from the last

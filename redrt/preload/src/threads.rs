@@ -108,6 +108,9 @@ pub unsafe extern "C" fn pthread_create(
         ) -> c_int, libc::ENOSYS)
     };
     let internal = state::is_internal();
+    if let Some(start) = start.filter(|_| !internal) {
+        crate::interpreter::note_thread(start as usize);
+    }
     let passport = take_passport();
     let order = CREATED.get();
     passport.start.set(start);

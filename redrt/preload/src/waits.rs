@@ -2,6 +2,7 @@
 //! to real time, and time that was slept or waited away is added to the sequence.
 
 use crate::clock::{Family, advance, reach, real_deadline, to_ns};
+use crate::interpreter;
 use crate::real::next;
 use libc::{c_int, clockid_t, timespec};
 
@@ -51,7 +52,7 @@ fn failed_with_timeout(result: c_int) -> bool {
 
 /// Interposes functions that wait until an absolute time, the last argument.
 macro_rules! absolute_waits {
-    ($( $name:ident ( $($argument:ident : $type:ty),* ), $family:expr, $timed_out:ident; )+) => { $(
+    ($( $name:ident ( $($argument:ident : $type:ty),* ), $family:expr, $timed_out:ident, $by:expr; )+) => { $(
         /// Replaces the C library's.
         ///
         /// # Safety
@@ -63,34 +64,54 @@ macro_rules! absolute_waits {
                 Some(deadline) => ($family)(deadline),
                 None => Family::Wall,
             };
-            until(
+            let wait = || until(
                 family,
                 deadline,
                 |deadline| next!($name($($argument => $type,)* deadline => *const timespec) -> c_int, libc::ENOSYS),
                 $timed_out,
-            )
+            );
+            ($by)(wait, ($($argument,)*))
         }
     )+ };
 }
 
 type Pointer = *mut libc::c_void;
 
+/// The wait itself.
+fn simply<A>(wait: impl FnOnce() -> c_int, _: A) -> c_int {
+    wait()
+}
+
+/// A wait that may be one for an interpreter's lock.
+fn of_condition(wait: impl FnOnce() -> c_int, mutex: Pointer) -> c_int {
+    interpreter::waited(mutex, wait())
+}
+
+/// A wait that may be one for a lock of an interpreter's program.
+fn of_semaphore(wait: impl FnOnce() -> c_int, semaphore: Pointer) -> c_int {
+    interpreter::wait_for_semaphore(wait, || next!(sem_wait(semaphore => Pointer) -> c_int, -1))
+}
+
 absolute_waits! {
-    pthread_cond_timedwait(cond: Pointer, mutex: Pointer), Family::of_deadline, is_timeout;
-    pthread_cond_clockwait(cond: Pointer, mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
-    pthread_mutex_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout;
-    pthread_mutex_clocklock(mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
-    pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout;
-    pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout;
-    pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
-    pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
-    cnd_timedwait(cond: Pointer, mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11;
-    mtx_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11;
+    pthread_cond_timedwait(cond: Pointer, mutex: Pointer), Family::of_deadline, is_timeout,
+        |wait, (_, mutex)| of_condition(wait, mutex);
+    pthread_cond_clockwait(cond: Pointer, mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock),
+        is_timeout, |wait, (_, mutex, _)| of_condition(wait, mutex);
+    pthread_mutex_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
+    pthread_mutex_clocklock(mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply;
+    pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
+    pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
+    pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply;
+    pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply;
+    cnd_timedwait(cond: Pointer, mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply;
+    mtx_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply;
     pthread_clockjoin_np(thread: libc::pthread_t, result: Pointer, clock: clockid_t),
-        |_: &timespec| Family::of(clock), is_timeout;
-    pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout;
-    sem_timedwait(semaphore: Pointer), |_: &timespec| Family::Wall, failed_with_timeout;
-    sem_clockwait(semaphore: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), failed_with_timeout;
+        |_: &timespec| Family::of(clock), is_timeout, simply;
+    pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
+    sem_timedwait(semaphore: Pointer), |_: &timespec| Family::Wall, failed_with_timeout,
+        |wait, (semaphore,)| of_semaphore(wait, semaphore);
+    sem_clockwait(semaphore: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), failed_with_timeout,
+        |wait, (semaphore, _)| of_semaphore(wait, semaphore);
 }
 
 /// Replaces the C library's.

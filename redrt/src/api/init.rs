@@ -114,6 +114,7 @@ pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Contro
 /// Leaves the job.
 fn end() {
     connection::finalize();
+    crate::turns::finish();
     posix::finish();
     crate::membership::end();
     crate::clock::remove_hooks();

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 type ClockHook = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
 type RandomHook = unsafe extern "C" fn(*mut u8, usize) -> c_int;
+type TurnHook = unsafe extern "C" fn(c_int, c_int) -> c_int;
 type InstallFunction = unsafe extern "C" fn(*const Hooks);
 type InternalFunction = extern "C" fn(bool) -> bool;
 type FilesFunction = unsafe extern "C" fn(Option<Answer>, bool) -> bool;
@@ -18,12 +19,13 @@ pub struct Hooks {
     size_bytes: usize,
     clock: Option<ClockHook>,
     random: Option<RandomHook>,
+    turn: Option<TurnHook>,
 }
 
 impl Hooks {
-    /// Hooks that answer for clocks.
-    pub const fn new(clock: ClockHook) -> Self {
-        Self { size_bytes: size_of::<Self>(), clock: Some(clock), random: None }
+    /// Hooks that answer for clocks, and for the order of an interpreter's threads.
+    pub const fn new(clock: ClockHook, turn: TurnHook) -> Self {
+        Self { size_bytes: size_of::<Self>(), clock: Some(clock), random: None, turn: Some(turn) }
     }
 }
 

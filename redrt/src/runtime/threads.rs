@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::hash::{Hash, Hasher};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The number of the calling thread: 0 for the main thread.
@@ -99,9 +99,18 @@ pub fn are_allowed() -> bool {
     matches!(provided(), MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)
 }
 
+process_local! {
+    static ARE_ORDERED: AtomicBool = AtomicBool::new(false);
+}
+
+/// Threads may wait in the library that call no MPI: for their turns, or no more.
+pub fn order_threads(are_ordered: bool) {
+    ARE_ORDERED.store(are_ordered, Ordering::Relaxed);
+}
+
 /// How many threads may call MPI: one, unless the program asked for more. `own` of the process's are the library's.
 pub fn mpi_thread_count(own: u32) -> u32 {
-    if !are_allowed() {
+    if !are_allowed() && !ARE_ORDERED.load(Ordering::Relaxed) {
         return 1;
     }
     // Where it cannot be known, more than there are: the process is never taken for passive.

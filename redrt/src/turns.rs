@@ -1,0 +1,193 @@
+//! Threads of an interpreter with a global lock (CPython) take it in the same order in all replicas of a rank.
+//!
+//! With that, programs of several threads behave the same in all replicas as far as one thread runs at a time: what
+//! they do between two gaps is done in one piece, and who is next was decided. The preloaded library tells of the lock
+//! (`redrt/preload/src/interpreter.rs`); the machine is [`order`]; its items are outcomes of a stream of their own, so
+//! what leaves a process waits until its siblings hold the order that it depends on.
+
+mod order;
+
+use crate::runtime::{job, threads};
+use order::{Log, Order, Permit, Turn};
+use quiesce::{Call, Outcome, Place, Question, StreamId};
+use redrt_engine::Engine;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// The stream of the order. No thread has this number: they are hashes.
+const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"turns   "));
+
+/// What the preloaded library tells; `argument` and what is returned, in `redrt/preload/src/interpreter.rs`.
+const ENTERS: c_int = 0;
+const TAKEN: c_int = 1;
+const DROPPED: c_int = 2;
+const FORCES: c_int = 3;
+
+/// Flags of `argument`, and of what is returned.
+const RESUMES: c_int = 1;
+const TIMED_OUT: c_int = 2;
+const DECIDED: c_int = 4;
+
+/// So long a thread waits before the holder has to give way, in milliseconds. Where that is nobody chooses, so it is
+/// long; programs that compute for longer in one thread wait for it in the others.
+const PATIENCE_MS: c_int = 1_000;
+
+process_local! {
+    static ORDER: LazyLock<Mutex<Order>> = LazyLock::new(Mutex::default);
+    /// The order has ended: threads go on as they come.
+    static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+}
+
+/// Asked for only with the engine in hand.
+fn order() -> MutexGuard<'static, Order> {
+    ORDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Log for Engine {
+    fn front(&mut self) -> Option<Turn> {
+        loop {
+            let outcome = self.peek_outcome(STREAM)?;
+            if let Outcome::Bytes(bytes) = outcome
+                && let Some(turn) = Turn::from_bytes(&bytes)
+            {
+                return Some(turn);
+            }
+            // No leader decides that.
+            self.pass_outcome(STREAM);
+        }
+    }
+
+    fn pass(&mut self) {
+        self.pass_outcome(STREAM);
+    }
+
+    fn leads(&mut self) -> bool {
+        self.is_deciding()
+    }
+
+    fn decide(&mut self, turn: Turn) {
+        let question = Question { call: Call::Turn, arguments: turn.thread, data: 0, place: Place::NOWHERE };
+        self.answer(STREAM, question, Outcome::Bytes(turn.to_bytes()));
+        self.flush();
+    }
+}
+
+/// All threads go on as they come from now on. Called in `MPI_Finalize`.
+pub fn finish() {
+    HAS_ENDED.store(true, Ordering::Release);
+    threads::order_threads(false);
+    redrt_engine::cell().wake();
+}
+
+fn applies() -> bool {
+    crate::phase::is_active()
+        && !HAS_ENDED.load(Ordering::Acquire)
+        && !threads::is_aside()
+        && job().is_some_and(|job| job.welcome.world.degree(job.welcome.me.rank) > 1)
+}
+
+/// Called by the preloaded library, by threads of the interpreter.
+pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
+    if !applies() {
+        return 0;
+    }
+    threads::order_threads(true);
+    threads::make_known();
+    let (cell, thread) = (redrt_engine::cell(), threads::number());
+    let resumes = argument & RESUMES != 0;
+    match event {
+        ENTERS => {
+            let permit = cell.wait_for(|engine| match order().ask(engine, thread, resumes) {
+                Permit::Wait if HAS_ENDED.load(Ordering::Acquire) => Some(Permit::Free),
+                Permit::Wait => None,
+                permit => Some(permit),
+            });
+            match permit {
+                Permit::Next(Turn { has_timed_out: true, .. }) => DECIDED | TIMED_OUT,
+                Permit::Next(_) => DECIDED,
+                Permit::Free | Permit::Wait => 0,
+            }
+        }
+        TAKEN => {
+            let turn = Turn { thread, resumes, has_timed_out: argument & TIMED_OUT != 0, is_forced: false };
+            let mut engine = cell.lock();
+            let may_be_next = order().taken(&mut *engine, turn);
+            drop(engine);
+            if may_be_next {
+                cell.wake();
+            }
+            0
+        }
+        DROPPED => {
+            let gives_way = resumes && !is_giving_up();
+            let mut engine = cell.lock();
+            order().dropped(thread, gives_way);
+            let is_passed_over = engine.front().is_some_and(|turn| turn.resumes && turn.thread == thread);
+            drop(engine);
+            if is_passed_over {
+                cell.wake();
+            }
+            if gives_way { RESUMES } else { 0 }
+        }
+        FORCES => {
+            let mut engine = cell.lock();
+            c_int::from(order().may_force(&mut *engine, thread, argument < PATIENCE_MS))
+        }
+        _ => 0,
+    }
+}
+
+// Of the Itanium C++ ABI: exception handling, level I. What throws exceptions in this library brings them along.
+unsafe extern "C" {
+    fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
+    fn _Unwind_GetIP(frame: *mut c_void) -> usize;
+}
+
+/// Functions of CPython that give the lock up because the program asked for it.
+const GIVING_UP: [&CStr; 5] = [
+    c"PyEval_SaveThread",
+    c"PyEval_ReleaseThread",
+    c"PyEval_ReleaseLock",
+    c"PyGILState_Release",
+    c"PyThreadState_DeleteCurrent",
+];
+/// The one that runs the program, and may give way in the midst of it.
+const RUNNING: &CStr = c"_PyEval_EvalFrameDefault";
+
+/// Frames between that and this one at most.
+const FRAMES_MAX: u32 = 16;
+
+struct Search {
+    frames: u32,
+    is_giving_up: bool,
+}
+
+extern "C" fn look_at(frame: *mut c_void, search: *mut c_void) -> c_int {
+    const GO_ON: c_int = 0;
+    const STOP: c_int = 4;
+    // SAFETY: - what is_giving_up passes on, which nobody else refers to meanwhile.
+    let search = unsafe { &mut *search.cast::<Search>() };
+    // SAFETY: - Dl_info is made of pointers, which may be null.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: - the frame is that of this call; the place is valid for writing.
+    let is_found = unsafe { libc::dladdr(_Unwind_GetIP(frame) as *const c_void, &raw mut info) } != 0;
+    search.frames += 1;
+    if is_found && !info.dli_sname.is_null() {
+        // SAFETY: - a name in the table of symbols of a loaded object.
+        let name = unsafe { CStr::from_ptr(info.dli_sname) };
+        search.is_giving_up = GIVING_UP.contains(&name);
+        if search.is_giving_up || name == RUNNING {
+            return STOP;
+        }
+    }
+    if search.frames < FRAMES_MAX { GO_ON } else { STOP }
+}
+
+/// Whether the calling thread gives the lock up by itself, as its stack says.
+fn is_giving_up() -> bool {
+    let mut search = Search { frames: 0, is_giving_up: false };
+    // SAFETY: - the function is for this argument, which lives longer than the call.
+    let _ = unsafe { _Unwind_Backtrace(look_at, (&raw mut search).cast()) };
+    search.is_giving_up
+}

@@ -1,0 +1,206 @@
+//! Threads of an interpreter in three replicas, each with a schedule of its own: a leader records, the others follow,
+//! and one of them leads when it is lost.
+
+use super::*;
+use fastrand::Rng;
+use std::collections::VecDeque;
+
+const THREADS: u64 = 4;
+const SEGMENTS: u32 = 12;
+
+/// A planted mistake.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Mistake {
+    None,
+    /// Followers take the lock as they come.
+    AsTheyCome,
+    /// A follower waits for a thread to resume that has ended its segment.
+    ResumesForEver,
+    /// A new leader begins before it has followed what is known.
+    LeadsAtOnce,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum State {
+    /// Outside, until its schedule lets it ask.
+    Gap,
+    Waits {
+        resumes: bool,
+    },
+    /// It may go for the lock.
+    Permitted {
+        resumes: bool,
+        turn: Turn,
+    },
+    Holds {
+        steps_left: u32,
+    },
+    Ended,
+}
+
+struct Process {
+    order: Order,
+    states: Vec<State>,
+    /// Segments that each has begun.
+    begun: Vec<u32>,
+    /// Who began a segment, in order: what programs see.
+    seen: Vec<(u64, u32)>,
+    at: usize,
+    leads: bool,
+    /// Somebody has asked the holder to give way.
+    is_asked: bool,
+}
+
+struct View<'a> {
+    log: &'a mut Vec<Turn>,
+    known: usize,
+    at: &'a mut usize,
+    leads: bool,
+}
+
+impl Log for View<'_> {
+    fn front(&mut self) -> Option<Turn> {
+        self.log.get(*self.at).copied().filter(|_| *self.at < self.known)
+    }
+
+    fn pass(&mut self) {
+        *self.at += 1;
+    }
+
+    fn leads(&mut self) -> bool {
+        self.leads
+    }
+
+    fn decide(&mut self, turn: Turn) {
+        self.log.truncate(*self.at);
+        self.log.push(turn);
+        *self.at += 1;
+    }
+}
+
+impl Process {
+    fn new(leads: bool) -> Self {
+        let states = vec![State::Gap; THREADS as usize];
+        let begun = vec![0; THREADS as usize];
+        let order = Order { in_gap: (0..THREADS).collect(), ..Order::default() };
+        Self { order, states, begun, seen: Vec::new(), at: 0, leads, is_asked: false }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.states.iter().all(|state| *state == State::Ended)
+    }
+
+    /// One thread does one thing; whether it did. `known`: items that this process has heard of.
+    fn step(&mut self, random: &mut Rng, log: &mut Vec<Turn>, known: usize, mistake: Mistake) -> bool {
+        let thread = random.usize(..THREADS as usize);
+        let number = thread as u64;
+        let is_held = self.states.iter().any(|state| matches!(state, State::Holds { .. }));
+        let leads = self.leads && (mistake != Mistake::LeadsAtOnce || self.at >= known) || {
+            mistake == Mistake::LeadsAtOnce && self.leads
+        };
+        let known = if mistake == Mistake::LeadsAtOnce && self.leads { self.at } else { known };
+        let mut view = View { log, known, at: &mut self.at, leads };
+        match self.states[thread] {
+            State::Ended => return false,
+            State::Gap => {
+                self.states[thread] = match self.begun[thread] {
+                    SEGMENTS => State::Ended,
+                    _ => State::Waits { resumes: false },
+                }
+            }
+            State::Waits { resumes } => {
+                let turn = Turn { thread: number, resumes, ..Turn::default() };
+                let permit = match mistake {
+                    Mistake::AsTheyCome => Permit::Free,
+                    _ => self.order.ask(&mut view, number, resumes),
+                };
+                self.states[thread] = match permit {
+                    Permit::Wait => return false,
+                    Permit::Free => State::Permitted { resumes, turn },
+                    Permit::Next(turn) => State::Permitted { resumes, turn },
+                };
+            }
+            State::Permitted { resumes, turn } => {
+                if is_held {
+                    let is_patient = random.u32(..6) > 0;
+                    let may = self.order.may_force(&mut view, number, is_patient);
+                    self.is_asked |= may;
+                    return may;
+                }
+                self.order.taken(&mut view, turn);
+                self.is_asked = false;
+                if !resumes {
+                    self.begun[thread] += 1;
+                    self.seen.push((number, self.begun[thread]));
+                }
+                self.states[thread] = State::Holds { steps_left: random.u32(..4) };
+            }
+            State::Holds { steps_left: 0 } => {
+                self.order.dropped(number, false);
+                if mistake == Mistake::ResumesForEver {
+                    self.order.in_gap.remove(&number);
+                }
+                self.states[thread] = State::Gap;
+            }
+            State::Holds { steps_left } => {
+                self.states[thread] = if self.is_asked && random.bool() {
+                    self.order.dropped(number, true);
+                    State::Waits { resumes: true }
+                } else {
+                    State::Holds { steps_left: steps_left - 1 }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// What goes wrong, if anything. With `forces`, threads may have to give way.
+fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
+    let mut random = Rng::with_seed(seed);
+    let mut log = Vec::new();
+    let mut leader = Process::new(true);
+    let mut followers: VecDeque<_> = [Process::new(false), Process::new(false)].into();
+    let dies_at = if random.bool() { random.u64(..800) } else { u64::MAX };
+    let (mut now, mut idle) = (0, 0);
+    while !leader.has_ended() || followers.iter().any(|follower| !follower.has_ended()) {
+        now += 1;
+        if now == dies_at && followers.len() == 2 {
+            // What nobody else has heard of is lost with it; the others tell each other what they have.
+            leader = followers.pop_front().expect("there are two");
+            leader.leads = true;
+        }
+        let who = random.usize(..=followers.len());
+        let known = log.len();
+        let has_moved = match who.checked_sub(1) {
+            None => leader.step(&mut random, &mut log, known, mistake),
+            Some(follower) => followers[follower].step(&mut random, &mut log, known, mistake),
+        };
+        idle = if has_moved { 0 } else { idle + 1 };
+        if idle > 2_000 {
+            let told = |process: &Process| format!("{:?} at {} of {:?}", process.states, process.at, process.order);
+            let others: Vec<_> = followers.iter().map(told).collect();
+            let rest = &log[log.len().saturating_sub(4)..];
+            let (count, first) = (log.len(), told(&leader));
+            return Err(format!(
+                "seed {seed}: nobody goes on after {now} steps, {count} items, {rest:?}: {first}; {others:?}"
+            ));
+        }
+    }
+    let wrong = followers.iter().find(|follower| follower.seen != leader.seen);
+    wrong.map_or(Ok(()), |follower| Err(format!("seed {seed}: {:?} and {:?}", leader.seen, follower.seen)))
+}
+
+#[test]
+fn all_replicas_begin_the_same_segments_in_the_same_order() {
+    for seed in 0..3_000 {
+        assert_eq!(run(seed, Mistake::None), Ok(()));
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    for mistake in [Mistake::AsTheyCome, Mistake::ResumesForEver, Mistake::LeadsAtOnce] {
+        assert!((0..300).any(|seed| run(seed, mistake).is_err()), "{mistake:?} is not found");
+    }
+}
