@@ -10,7 +10,8 @@ mod order;
 use crate::runtime::{job, threads};
 use order::{Log, Order, Permit, Turn};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
-use redrt_engine::Engine;
+use redrt_engine::{Engine, Outlook};
+use redrt_wire::event::Parting;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -23,15 +24,20 @@ const ENTERS: c_int = 0;
 const TAKEN: c_int = 1;
 const DROPPED: c_int = 2;
 const FORCES: c_int = 3;
+const MAY_TAKE: c_int = 4;
+const ENDED: c_int = 5;
+const PARTED: c_int = 6;
 
 /// Flags of `argument`, and of what is returned.
 const RESUMES: c_int = 1;
 const TIMED_OUT: c_int = 2;
-const DECIDED: c_int = 4;
+const SEMAPHORE: c_int = 4;
+const DECIDED: c_int = 8;
+const MAY: c_int = 16;
 
 /// So long a thread waits before the holder has to give way, in milliseconds. Where that is nobody chooses, so it is
 /// long; programs that compute for longer in one thread wait for it in the others.
-const PATIENCE_MS: c_int = 1_000;
+const PATIENCE_MS: c_int = 500;
 
 process_local! {
     static ORDER: LazyLock<Mutex<Order>> = LazyLock::new(Mutex::default);
@@ -95,24 +101,33 @@ pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
     threads::order_threads(true);
     threads::make_known();
     let (cell, thread) = (redrt_engine::cell(), threads::number());
-    let resumes = argument & RESUMES != 0;
+    let has = |flag: c_int| argument & flag != 0;
+    let (resumes, is_semaphore) = (has(RESUMES), has(SEMAPHORE));
+    let wanted = Turn { thread, resumes, is_semaphore, has_timed_out: has(TIMED_OUT), is_forced: false };
     match event {
         ENTERS => {
-            let permit = cell.wait_for(|engine| match order().ask(engine, thread, resumes) {
-                Permit::Wait if HAS_ENDED.load(Ordering::Acquire) => Some(Permit::Free),
-                Permit::Wait => None,
-                permit => Some(permit),
+            let permit = cell.wait_for_many(|engine| {
+                let permit = order().ask(engine, wanted);
+                let waits_here = permit == Permit::Wait && !HAS_ENDED.load(Ordering::Acquire);
+                if !waits_here {
+                    return Outlook::Done(permit);
+                }
+                // When it may take a semaphore it is asked again, with the lock's mutex in hand.
+                match engine.front() {
+                    Some(turn) if is_semaphore && turn.thread == thread => Outlook::Done(Permit::Next(turn)),
+                    None if is_semaphore && engine.leads() => Outlook::Done(Permit::Free),
+                    _ => Outlook::Asleep,
+                }
             });
-            match permit {
-                Permit::Next(Turn { has_timed_out: true, .. }) => DECIDED | TIMED_OUT,
-                Permit::Next(_) => DECIDED,
-                Permit::Free | Permit::Wait => 0,
-            }
+            answer(wanted, permit)
+        }
+        MAY_TAKE => {
+            let mut engine = cell.lock();
+            answer(wanted, order().ask(&mut *engine, wanted))
         }
         TAKEN => {
-            let turn = Turn { thread, resumes, has_timed_out: argument & TIMED_OUT != 0, is_forced: false };
             let mut engine = cell.lock();
-            let may_be_next = order().taken(&mut *engine, turn);
+            let may_be_next = order().taken(&mut *engine, wanted);
             drop(engine);
             if may_be_next {
                 cell.wake();
@@ -130,11 +145,35 @@ pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
             }
             if gives_way { RESUMES } else { 0 }
         }
+        ENDED => {
+            let engine = cell.lock();
+            order().ended(thread);
+            drop(engine);
+            cell.wake();
+            0
+        }
+        PARTED => {
+            finish();
+            cell.lock().report_divergence(Parting::Turns);
+            0
+        }
         FORCES => {
             let mut engine = cell.lock();
             c_int::from(order().may_force(&mut *engine, thread, argument < PATIENCE_MS))
         }
         _ => 0,
+    }
+}
+
+fn answer(wanted: Turn, permit: Permit) -> c_int {
+    match permit {
+        // It goes on without the semaphore.
+        Permit::Next(turn) if wanted.is_semaphore && !turn.is_semaphore => {
+            DECIDED | if turn.has_timed_out { TIMED_OUT } else { 0 }
+        }
+        Permit::Next(_) => MAY | DECIDED,
+        Permit::Free => MAY,
+        Permit::Wait => 0,
     }
 }
 

@@ -23,6 +23,7 @@ mod fortran;
 mod healing;
 mod injection;
 mod instructions;
+mod interpreter;
 mod laggards;
 mod launcher;
 mod leftovers;

@@ -103,9 +103,9 @@ impl Replica {
     }
 
     /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not, or whose payload none has sent, is overdue. It is asked for at the second look, and again after
-    /// twice as many. One that has sent it alone, or has not sent it, has left the path of its siblings, which they find
-    /// out; one that lags has not.
+    /// others have not, or whose payload none has sent, is overdue. It is asked for at the second look, and again
+    /// after twice as many. One that has sent it alone, or has not sent it, has left the path of its siblings, which
+    /// they find out; one that lags has not.
     ///
     /// Where many channels wait for one that lags, those are asked about that have waited longest.
     pub fn ask_overdue(&mut self) {

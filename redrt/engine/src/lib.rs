@@ -264,6 +264,8 @@ pub enum Outlook<T> {
     Complete(u64),
     /// Perhaps something else has to happen.
     Open,
+    /// The same, and other threads of this program compute meanwhile: who waits sleeps at once.
+    Asleep,
 }
 
 /// When somebody who waits looks again.
@@ -273,18 +275,21 @@ struct Wanted {
     completions: u64,
     /// When anything has happened, too.
     is_open: bool,
+    /// It looks for a while before it sleeps.
+    spins: bool,
     seen: u64,
 }
 
 impl Wanted {
     /// As an outlook says that was taken when `completions` operations were complete; or what was waited for.
     fn of<T>(outlook: Outlook<T>, completions: u64) -> Result<Self, T> {
-        let (more, is_open) = match outlook {
+        let (more, is_open, spins) = match outlook {
             Outlook::Done(value) => return Err(value),
-            Outlook::Complete(more) => (more, false),
-            Outlook::Open => (1, true),
+            Outlook::Complete(more) => (more, false, true),
+            Outlook::Open => (1, true, true),
+            Outlook::Asleep => (1, true, false),
         };
-        Ok(Self { completions: completions.saturating_add(more), is_open, seen: completions })
+        Ok(Self { completions: completions.saturating_add(more), is_open, spins, seen: completions })
     }
 
     /// How many are missing when `completions` operations are complete. At least one: a waiter whose target is met
@@ -515,6 +520,8 @@ impl Cell {
             engine.requests.completions += 1;
         }
         while engine.polling {
+            // The thread that polls may be asleep, and siblings wait to hear how far this one has come.
+            engine.flush();
             engine.tell_sleeper(&self.sleeper);
             let begun = engine.waiters.begin();
             engine = engine.wait(&self.others);
@@ -585,7 +592,7 @@ impl Cell {
             if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
                 engine.flush();
             }
-            if self.sleeper.is_simulated() {
+            if self.sleeper.is_simulated() || !wanted.spins {
                 engine = self.sleep(engine);
                 continue;
             }

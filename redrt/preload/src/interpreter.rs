@@ -12,28 +12,37 @@
 //!  drop_gil   lock(mutex)   it is free now            unlock(mutex)
 //!             if another has asked for it: lock(switch)   wait until it has taken it   unlock(switch)
 //! ```
-//! So a thread that locks the second mutex on its way in has taken the lock, and its next lock of the first one gives it
-//! up. Interpreters with a lock of their own (PEP 684) keep it elsewhere: they are not known.
+//! So a thread that locks the second mutex on its way in has taken the lock, and its next lock of the first one gives
+//! it up. Interpreters with a lock of their own (PEP 684) keep it elsewhere: they are not known. From CPython 3.13 on
+//! threads wait in semaphores for mutexes of the interpreter's own too, when they happen to meet there: those are not
+//! ordered.
 
 use crate::real::next;
 use crate::{real, state};
-use libc::{c_int, pthread_mutex_t};
+use libc::{c_int, c_long, clockid_t, pthread_mutex_t, timespec};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// What the library is told: a thread wants the lock and waits for its turn; has it; gives it up; asks whether the
-/// holder must give way, after so many milliseconds.
+/// What the library is told: a thread wants the lock, or a semaphore, and waits for its turn; has it; gives the lock
+/// up; asks whether the holder must give way, after so many milliseconds; asks whether it may take a semaphore now;
+/// has ended; has come to another place than in the leader.
 const ENTERS: c_int = 0;
 const TAKEN: c_int = 1;
 const DROPPED: c_int = 2;
 const FORCES: c_int = 3;
+const MAY_TAKE: c_int = 4;
+const ENDED: c_int = 5;
+const PARTED: c_int = 6;
 
-/// Flags: the thread goes on after it had to give way, or may have to (`DROPPED`; the answer is whether it has); what
-/// it waited for outside had not come in time; it is this thread's turn, which the leader has decided.
+/// Flags: the thread goes on after it had to give way, or may have to (`DROPPED`; the answer is whether it has); the
+/// semaphore for which it waited outside had not come in time; it is about a semaphore. In answers: the leader has
+/// decided that it is this thread's turn; it may take what it wants, and else goes on without it.
 const RESUMES: c_int = 1;
 const TIMED_OUT: c_int = 2;
-const DECIDED: c_int = 4;
+const SEMAPHORE: c_int = 4;
+const DECIDED: c_int = 8;
+const MAY: c_int = 16;
 
 /// A thread of the interpreter.
 #[derive(Clone, Copy)]
@@ -43,8 +52,6 @@ struct Thread {
     holds: bool,
     /// It is in `take_gil`.
     is_taking: bool,
-    /// It waited for its turn already, in a semaphore.
-    has_turn: bool,
     /// It had to give way when it gave the lock up last.
     gave_way: bool,
     /// The semaphore for which it waited last had not come in time.
@@ -59,7 +66,6 @@ thread_local! {
             is_known: false,
             holds: false,
             is_taking: false,
-            has_turn: false,
             gave_way: false,
             has_timed_out: false,
             since_ns: 0,
@@ -71,6 +77,12 @@ thread_local! {
 static HAS_THREADS: AtomicBool = AtomicBool::new(false);
 /// Somebody has asked the holder to give way.
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
+/// Some thread has the lock; changed by who has the first mutex.
+static IS_HELD: AtomicBool = AtomicBool::new(false);
+/// Counts what waiters for semaphores wait for: the lock is free, a semaphore was given back.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+/// Threads that wait for that.
+static WAITERS: AtomicU32 = AtomicU32::new(0);
 
 /// Mutexes of the interpreter that are known at most: the two of the lock are made first.
 const MUTEX_COUNT: usize = 8;
@@ -189,6 +201,17 @@ fn flag(is_set: bool, flag: c_int) -> c_int {
     if is_set { flag } else { 0 }
 }
 
+/// Whether the interpreter's threads wait in semaphores for locks of the program only.
+fn is_known_version() -> bool {
+    /// `PY_VERSION_HEX` of 3.13.
+    const UNKNOWN_FROM: libc::c_ulong = 0x030d_0000;
+    // SAFETY: the name ends with a zero byte.
+    let version = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"Py_Version".as_ptr()) };
+    // Those before 3.11 do not have it.
+    // SAFETY: CPython exports it as a constant of this type, and is never unloaded.
+    version.is_null() || unsafe { *version.cast::<libc::c_ulong>() } < UNKNOWN_FROM
+}
+
 /// A thread is made that begins with `start`.
 pub fn note_thread(start: usize) {
     if HAS_THREADS.load(Ordering::Relaxed) || BEGIN.load(Ordering::Acquire) == 0 {
@@ -202,40 +225,78 @@ pub fn note_thread(start: usize) {
         is_found.then_some(info.dli_fbase as usize)
     };
     // Threads of numerical libraries never take the lock.
-    if base_of(start).is_some_and(|base| base_of(BEGIN.load(Ordering::Relaxed)) == Some(base)) {
+    if is_known_version() && base_of(start).is_some_and(|base| base_of(BEGIN.load(Ordering::Relaxed)) == Some(base)) {
         HAS_THREADS.store(true, Ordering::Relaxed);
     }
 }
 
-/// The calling thread is about to take the lock, or to give it up.
+/// The calling thread ends.
+pub fn end_thread() {
+    if THREAD.get().is_known {
+        tell(ENDED, 0);
+    }
+}
+
+/// The calling thread is about to take the lock, or to give it up: whether it does the latter.
 #[cold]
-fn lock_begins() {
+fn lock_begins() -> bool {
     let mut thread = THREAD.get();
-    if thread.holds {
+    let gives_up = thread.holds;
+    if gives_up {
         let is_asked = IS_ASKED.load(Ordering::Relaxed);
         thread.holds = false;
         thread.gave_way = tell(DROPPED, flag(is_asked, RESUMES)) & RESUMES != 0;
     } else {
-        if !thread.has_turn {
-            tell(ENTERS, flag(thread.gave_way, RESUMES));
-        }
-        (thread.has_turn, thread.is_taking) = (false, true);
+        tell(ENTERS, flag(thread.gave_way, RESUMES));
+        thread.is_taking = true;
         thread.since_ns = real::clock_ns(libc::CLOCK_MONOTONIC);
     }
     THREAD.set(thread);
+    gives_up
 }
 
 /// The calling thread has taken the lock, if it was about to.
 #[cold]
 fn lock_taken() {
-    let mut thread = THREAD.get();
+    let thread = THREAD.get();
     if !thread.is_taking {
         return;
     }
     IS_ASKED.store(false, Ordering::Relaxed);
+    IS_HELD.store(true, Ordering::Relaxed);
     tell(TAKEN, flag(thread.gave_way, RESUMES) | flag(thread.has_timed_out, TIMED_OUT));
-    thread = Thread { is_known: true, holds: true, is_taking: false, gave_way: false, has_timed_out: false, ..thread };
-    THREAD.set(thread);
+    THREAD.set(Thread {
+        is_known: true,
+        holds: true,
+        is_taking: false,
+        gave_way: false,
+        has_timed_out: false,
+        ..thread
+    });
+}
+
+/// Something has happened that waiters for semaphores wait for.
+fn note_event() {
+    EVENTS.fetch_add(1, Ordering::SeqCst);
+    if WAITERS.load(Ordering::SeqCst) > 0 {
+        let arguments = [EVENTS.as_ptr() as c_long, FUTEX_WAKE, c_int::MAX.into(), 0, 0, 0];
+        // SAFETY: the address is that of a number of this library's.
+        unsafe { real::system_call(libc::SYS_futex, arguments) };
+    }
+}
+
+const FUTEX_WAKE: c_long = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as c_long;
+const FUTEX_WAIT: c_long = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as c_long;
+
+/// Waits until there are more than `seen` events, for this long at most, or until a signal comes: whether one has.
+fn await_event(seen: u32, left: Option<&timespec>) -> bool {
+    WAITERS.fetch_add(1, Ordering::SeqCst);
+    let left = left.map_or(0, |left| std::ptr::from_ref(left) as c_long);
+    let arguments = [EVENTS.as_ptr() as c_long, FUTEX_WAIT, seen.into(), left, 0, 0];
+    // SAFETY: the address is that of a number of this library's, the time lives as long as the call.
+    let result = unsafe { real::system_call(libc::SYS_futex, arguments) };
+    WAITERS.fetch_sub(1, Ordering::SeqCst);
+    result == -c_long::from(libc::EINTR)
 }
 
 /// A timed wait for the lock has ended; what the interpreter is to be told of it. It asks the holder to give way when
@@ -256,28 +317,100 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     result
 }
 
-/// A thread of the interpreter waits for a semaphore, without the lock: a lock of the program. Which of several gets it,
-/// and whether it comes in time, follows from the order of the threads: a follower waits for its turn first, and knows
-/// then. `wait` is the real one, `at_once` for one that is there.
-pub fn wait_for_semaphore(wait: impl FnOnce() -> c_int, at_once: impl FnOnce() -> c_int) -> c_int {
-    let mut thread = THREAD.get();
-    if !thread.is_known || thread.holds || !HAS_THREADS.load(Ordering::Relaxed) {
+/// What came of an attempt to take a semaphore between two segments.
+enum Attempt {
+    Taken,
+    /// The leader has decided that it did not come in time, or that a signal came first.
+    Missed(c_int),
+    /// Not now.
+    No,
+}
+
+/// Takes a semaphore if it is there, it is this thread's turn, and no thread has the lock.
+fn try_between(semaphore: *mut c_void) -> Attempt {
+    let mutex = MUTEXES[LOCK].load(Ordering::Relaxed);
+    next!(pthread_mutex_lock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
+    let answer = if IS_HELD.load(Ordering::Relaxed) { 0 } else { tell(MAY_TAKE, SEMAPHORE) };
+    let attempt = if answer & TIMED_OUT != 0 {
+        Attempt::Missed(libc::ETIMEDOUT)
+    } else if answer & (DECIDED | MAY) == DECIDED {
+        Attempt::Missed(libc::EINTR)
+    } else if answer & MAY != 0 && next!(sem_trywait(semaphore => *mut c_void) -> c_int, -1) == 0 {
+        tell(TAKEN, SEMAPHORE);
+        Attempt::Taken
+    } else {
+        Attempt::No
+    };
+    next!(pthread_mutex_unlock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
+    attempt
+}
+
+/// So long a follower waits for a semaphore that its leader has had, while no thread has the lock and so none that
+/// waits for its turn can give it back: threads that race without a lock have parted. Then threads go on as they come.
+const PARTED_AFTER_S: u32 = 10;
+
+/// A thread of the interpreter waits for a semaphore without the lock: for a lock of the program. Others try it while
+/// they have the lock, so when it is taken decides what they find: it is taken between two segments, and a follower
+/// waits for its turn. `deadline`: in real time, of this clock.
+pub fn wait_for_semaphore(
+    semaphore: *mut c_void,
+    deadline: Option<(clockid_t, &timespec)>,
+    wait: impl FnOnce() -> c_int,
+) -> c_int {
+    let thread = THREAD.get();
+    let is_ordered = thread.is_known && !thread.holds && HAS_THREADS.load(Ordering::Relaxed);
+    if !is_ordered || state::job().is_none() || !state::library_answers() {
         return wait();
     }
-    let answer = if thread.has_turn { 0 } else { tell(ENTERS, 0) };
-    if answer & DECIDED == 0 {
-        let result = wait();
-        thread.has_timed_out = result == -1 && real::errno() == libc::ETIMEDOUT;
-        THREAD.set(thread);
-        return result;
-    }
-    thread.has_turn = true;
-    THREAD.set(thread);
-    if answer & TIMED_OUT != 0 {
-        real::set_errno(libc::ETIMEDOUT);
+    let mut waited_s = 0;
+    loop {
+        let seen = EVENTS.load(Ordering::SeqCst);
+        let answer = tell(ENTERS, SEMAPHORE);
+        if answer == 0 {
+            // Threads are not ordered any more.
+            return wait();
+        }
+        let is_decided = answer & DECIDED != 0;
+        let error = match try_between(semaphore) {
+            Attempt::Taken => return 0,
+            Attempt::Missed(error) => error,
+            Attempt::No => {
+                // A follower whose turn it is waits for what its siblings have had.
+                let left = match deadline {
+                    _ if is_decided => Some(timespec { tv_sec: 1, tv_nsec: 0 }),
+                    deadline => deadline.map(|(clock, deadline)| left_until(clock, deadline)),
+                };
+                let is_free = is_decided && !IS_HELD.load(Ordering::Relaxed);
+                if is_free && EVENTS.load(Ordering::SeqCst) == seen {
+                    waited_s += 1;
+                } else {
+                    waited_s = 0;
+                }
+                if waited_s > PARTED_AFTER_S {
+                    tell(PARTED, 0);
+                }
+                if left.is_some_and(|left| left.tv_sec < 0) {
+                    THREAD.set(Thread { has_timed_out: true, ..THREAD.get() });
+                    libc::ETIMEDOUT
+                } else if await_event(seen, left.as_ref()) {
+                    libc::EINTR
+                } else {
+                    continue;
+                }
+            }
+        };
+        real::set_errno(error);
         return -1;
     }
-    at_once()
+}
+
+/// How long it is until then; negative when that is over.
+fn left_until(clock: clockid_t, deadline: &timespec) -> timespec {
+    let left = deadline.tv_sec.saturating_mul(1_000_000_000).saturating_add(deadline.tv_nsec) - real::clock_ns(clock);
+    if left <= 0 {
+        return timespec { tv_sec: -1, tv_nsec: 0 };
+    }
+    timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 }
 }
 
 /// Replaces the C library's.
@@ -286,11 +419,12 @@ pub fn wait_for_semaphore(wait: impl FnOnce() -> c_int, at_once: impl FnOnce() -
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
-    if is(mutex, LOCK) {
-        lock_begins();
-    }
+    let gives_up = is(mutex, LOCK) && lock_begins();
     let result = next!(pthread_mutex_lock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
-    if is(mutex, SWITCH) {
+    if gives_up {
+        IS_HELD.store(false, Ordering::Relaxed);
+        note_event();
+    } else if is(mutex, SWITCH) {
         lock_taken();
     }
     result
@@ -302,6 +436,18 @@ pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_in
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_wait(semaphore: *mut c_void) -> c_int {
-    let wait = || next!(sem_wait(semaphore => *mut c_void) -> c_int, -1);
-    wait_for_semaphore(wait, wait)
+    wait_for_semaphore(semaphore, None, || next!(sem_wait(semaphore => *mut c_void) -> c_int, -1))
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_post(semaphore: *mut c_void) -> c_int {
+    let result = next!(sem_post(semaphore => *mut c_void) -> c_int, -1);
+    if HAS_THREADS.load(Ordering::Relaxed) {
+        note_event();
+    }
+    result
 }

@@ -84,10 +84,12 @@ extern "C" fn begin(passport: *mut c_void) -> *mut c_void {
     NUMBER.set(Number::Known(passport.number.get()));
     state::set_internal(passport.internal.get());
     passport.taken.store(false, Ordering::Release);
-    match start {
+    let result = match start {
         Some(start) => start(argument),
         None => std::ptr::null_mut(),
-    }
+    };
+    crate::interpreter::end_thread();
+    result
 }
 
 /// Replaces the C library's.

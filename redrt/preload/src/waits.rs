@@ -87,11 +87,6 @@ fn of_condition(wait: impl FnOnce() -> c_int, mutex: Pointer) -> c_int {
     interpreter::waited(mutex, wait())
 }
 
-/// A wait that may be one for a lock of an interpreter's program.
-fn of_semaphore(wait: impl FnOnce() -> c_int, semaphore: Pointer) -> c_int {
-    interpreter::wait_for_semaphore(wait, || next!(sem_wait(semaphore => Pointer) -> c_int, -1))
-}
-
 absolute_waits! {
     pthread_cond_timedwait(cond: Pointer, mutex: Pointer), Family::of_deadline, is_timeout,
         |wait, (_, mutex)| of_condition(wait, mutex);
@@ -108,10 +103,51 @@ absolute_waits! {
     pthread_clockjoin_np(thread: libc::pthread_t, result: Pointer, clock: clockid_t),
         |_: &timespec| Family::of(clock), is_timeout, simply;
     pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
-    sem_timedwait(semaphore: Pointer), |_: &timespec| Family::Wall, failed_with_timeout,
-        |wait, (semaphore,)| of_semaphore(wait, semaphore);
-    sem_clockwait(semaphore: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), failed_with_timeout,
-        |wait, (semaphore, _)| of_semaphore(wait, semaphore);
+}
+
+/// Waits for a semaphore until then; it may be one of an interpreter's program.
+///
+/// # Safety
+/// As for `sem_clockwait` of the C library.
+unsafe fn wait_for_semaphore(
+    semaphore: Pointer,
+    clock: clockid_t,
+    deadline: *const timespec,
+    wait: impl FnOnce(*const timespec) -> c_int,
+) -> c_int {
+    let family = Family::of(clock);
+    let wait = |real: *const timespec| {
+        // SAFETY: null or valid for reading, by contract.
+        let until = unsafe { real.as_ref() }.map(|real| (clock, real));
+        interpreter::wait_for_semaphore(semaphore, until, || wait(real))
+    };
+    until(family, deadline, wait, failed_with_timeout)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_timedwait(semaphore: Pointer, deadline: *const timespec) -> c_int {
+    let wait = |deadline| next!(sem_timedwait(semaphore => Pointer, deadline => *const timespec) -> c_int, -1);
+    // SAFETY: the caller's promise is passed on.
+    unsafe { wait_for_semaphore(semaphore, libc::CLOCK_REALTIME, deadline, wait) }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_clockwait(semaphore: Pointer, clock: clockid_t, deadline: *const timespec) -> c_int {
+    let wait = |deadline| {
+        next!(sem_clockwait(
+            semaphore => Pointer, clock => clockid_t, deadline => *const timespec
+        ) -> c_int, -1)
+    };
+    // SAFETY: the caller's promise is passed on.
+    unsafe { wait_for_semaphore(semaphore, clock, deadline, wait) }
 }
 
 /// Replaces the C library's.

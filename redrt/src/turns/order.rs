@@ -6,9 +6,12 @@
 //! others follow, an item for each begin.
 //!
 //! A thread that waits very long may ask the holder to give way in the midst of a segment. Where that is nobody has
-//! chosen, and in a sibling it is elsewhere. The item of the one that waited says so ([`Turn::is_forced`]), and the one
-//! that gave way has an item of its own when it goes on ([`Turn::resumes`]). In a follower it may come to the end of its
-//! segment before it is asked to give way: then there is nothing to resume, and that item is passed over.
+//! chosen, and in a sibling it is elsewhere. The item of the one that waited says so ([`Turn::is_forced`]), and the
+//! one that gave way has an item of its own when it goes on ([`Turn::resumes`]). In a follower it may come to the end
+//! of its segment before it is asked to give way: then there is nothing to resume, and that item is passed over.
+//!
+//! In a gap a thread may wait for a semaphore, which is a lock of the program's. Others try it in their segments, so it
+//! is taken between two segments, and that is an item ([`Turn::is_semaphore`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +24,25 @@ pub struct Turn {
     pub resumes: bool,
     /// The holder had to give way for it.
     pub is_forced: bool,
-    /// What it waited for in its gap had not come in time.
+    /// The semaphore for which it waited in its gap had not come in time.
     pub has_timed_out: bool,
+    /// It takes a semaphore in its gap, and not the lock.
+    pub is_semaphore: bool,
 }
 
 impl Turn {
     const RESUMES: u8 = 1;
     const FORCED: u8 = 2;
     const TIMED_OUT: u8 = 4;
+    const SEMAPHORE: u8 = 8;
 
     /// As an outcome says it.
     pub fn to_bytes(self) -> Vec<u8> {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag(self.resumes, Self::RESUMES)
             | flag(self.is_forced, Self::FORCED)
-            | flag(self.has_timed_out, Self::TIMED_OUT);
+            | flag(self.has_timed_out, Self::TIMED_OUT)
+            | flag(self.is_semaphore, Self::SEMAPHORE);
         [&self.thread.to_le_bytes()[..], &[flags]].concat()
     }
 
@@ -48,7 +55,16 @@ impl Turn {
             resumes: has(Self::RESUMES),
             is_forced: has(Self::FORCED),
             has_timed_out: has(Self::TIMED_OUT),
+            is_semaphore: has(Self::SEMAPHORE),
         })
+    }
+}
+
+impl Turn {
+    /// Whether it is what a thread asks for, whatever else it says.
+    fn is_for(self, asked: Self) -> bool {
+        let what = |turn: Self| (turn.thread, turn.resumes, turn.is_semaphore);
+        what(self) == what(asked)
     }
 }
 
@@ -90,11 +106,16 @@ pub struct Order {
     latest: u64,
     /// Threads that have given way in the leader and have no item that says that they have gone on.
     interrupted: BTreeSet<u64>,
+    /// Threads that have ended.
+    ended: BTreeSet<u64>,
 }
 
 impl Order {
     /// The next item is this.
     fn note(&mut self, turn: Turn) {
+        if turn.is_semaphore {
+            return;
+        }
         if turn.is_forced {
             self.interrupted.insert(self.latest);
         }
@@ -117,11 +138,14 @@ impl Order {
     /// Passes over what needs no thread any more.
     fn settle(&mut self, log: &mut impl Log) {
         while let Some(turn) = log.front() {
-            if turn.resumes && self.in_gap.contains(&turn.thread) {
+            // One that has ended here and goes on in the leader has seen something else, which nobody has ordered.
+            let is_over = self.ended.contains(&turn.thread);
+            if is_over || turn.resumes && self.in_gap.contains(&turn.thread) {
                 self.pass(log, turn);
                 continue;
             }
-            let Some(early) = self.early.get_mut(&turn.thread).filter(|_| !turn.resumes) else { return };
+            let begins = !turn.resumes && !turn.is_semaphore;
+            let Some(early) = self.early.get_mut(&turn.thread).filter(|_| begins) else { return };
             *early -= 1;
             if *early == 0 {
                 self.early.remove(&turn.thread);
@@ -138,31 +162,41 @@ impl Order {
         }
     }
 
-    /// A thread wants the lock. `resumes`: it has given way in the midst of a segment.
-    pub fn ask(&mut self, log: &mut impl Log, thread: u64, resumes: bool) -> Permit {
+    /// A thread wants this: the lock, to go on after it has given way in the midst of a segment, or a semaphore.
+    pub fn ask(&mut self, log: &mut impl Log, wanted: Turn) -> Permit {
         self.settle(log);
+        // Not in the midst of a segment, nor of one that was interrupted.
+        let is_between = self.holder.is_none() && !self.has_given_way;
         match log.front() {
-            None if log.leads() => Permit::Free,
-            None => Permit::Wait,
-            Some(turn) if turn.thread == thread && turn.resumes == resumes => Permit::Next(turn),
+            None if log.leads() && (is_between || !wanted.is_semaphore) => Permit::Free,
+            Some(turn) if turn.is_for(wanted) && (self.holder.is_none() || !wanted.is_semaphore) => Permit::Next(turn),
             // It has given way here and not in the leader: it ends its segment before the next one of its own.
-            Some(turn) if turn.thread == thread && resumes => Permit::Free,
-            Some(_) => Permit::Wait,
+            Some(turn) if turn.thread == wanted.thread && wanted.resumes => Permit::Free,
+            // What is waited for there may be what it has yet to give back.
+            Some(turn) if turn.is_semaphore && wanted.resumes => Permit::Free,
+            // It goes on without it: it was not there in time, or a signal came.
+            Some(turn) if turn.thread == wanted.thread && wanted.is_semaphore && !turn.is_semaphore => {
+                Permit::Next(turn)
+            }
+            _ => Permit::Wait,
         }
     }
 
-    /// A thread has the lock. `turn`: what its item says, if this process leads; whether it was forced is known here.
+    /// A thread has taken it. `turn`: what its item says, if this process leads; whether it was forced is known here.
     /// Whether others may look again.
     pub fn taken(&mut self, log: &mut impl Log, turn: Turn) -> bool {
         self.settle(log);
-        self.in_gap.remove(&turn.thread);
-        self.holder = Some(turn.thread);
-        let turn = Turn { is_forced: std::mem::take(&mut self.has_given_way), ..turn };
+        let is_forced = !turn.is_semaphore && std::mem::take(&mut self.has_given_way);
+        let turn = Turn { is_forced, ..turn };
+        if !turn.is_semaphore {
+            self.in_gap.remove(&turn.thread);
+            self.holder = Some(turn.thread);
+        }
         match log.front() {
-            Some(front) if front.thread == turn.thread && front.resumes == turn.resumes => self.pass(log, front),
+            Some(front) if front.is_for(turn) => self.pass(log, front),
             None if log.leads() => self.decide(log, turn),
             // It goes on with a segment in which it has given way here only.
-            _ if turn.resumes => return false,
+            _ if turn.resumes || turn.is_semaphore => return false,
             _ => *self.early.entry(turn.thread).or_default() += 1,
         }
         true
@@ -176,12 +210,19 @@ impl Order {
         }
     }
 
+    /// A thread has ended: others do not wait for it.
+    pub fn ended(&mut self, thread: u64) {
+        self.ended.insert(thread);
+    }
+
     /// Whether a thread that waits for the lock may ask the holder to give way now; `is_patient`: it has not waited for
     /// very long.
     pub fn may_force(&mut self, log: &mut impl Log, thread: u64, is_patient: bool) -> bool {
         match log.front() {
             // In the leader it was the holder of the item before that gave way.
-            Some(turn) if turn.thread == thread => turn.is_forced && self.holder == Some(self.latest),
+            Some(turn) if turn.thread == thread && !turn.is_semaphore => {
+                turn.is_forced && self.holder == Some(self.latest)
+            }
             Some(_) => false,
             None => log.leads() && !is_patient,
         }
@@ -195,11 +236,39 @@ mod simulation;
 mod tests {
     use super::*;
 
+    struct Items(Vec<Turn>);
+
+    impl Log for Items {
+        fn front(&mut self) -> Option<Turn> {
+            self.0.first().copied()
+        }
+
+        fn pass(&mut self) {
+            self.0.remove(0);
+        }
+
+        fn leads(&mut self) -> bool {
+            false
+        }
+
+        fn decide(&mut self, _: Turn) {}
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_ended() {
+        let turn = |thread| Turn { thread, ..Turn::default() };
+        let (mut order, mut items) = (Order::default(), Items(vec![turn(1), turn(1), turn(2)]));
+        assert_eq!(order.ask(&mut items, turn(2)), Permit::Wait);
+        order.ended(1);
+        assert_eq!(order.ask(&mut items, turn(2)), Permit::Next(turn(2)));
+    }
+
     #[test]
     fn turns_survive_their_bytes_and_nothing_else_is_one() {
-        for flags in 0..8_u8 {
+        for flags in 0..16_u8 {
             let has = |bit: u8| flags & bit != 0;
-            let turn = Turn { thread: u64::MAX - 7, resumes: has(1), is_forced: has(2), has_timed_out: has(4) };
+            let (thread, is_semaphore) = (u64::MAX - 7, has(8));
+            let turn = Turn { thread, resumes: has(1), is_forced: has(2), has_timed_out: has(4), is_semaphore };
             assert_eq!(Turn::from_bytes(&turn.to_bytes()), Some(turn));
         }
         assert_eq!(Turn::from_bytes(&[0; 8]), None);

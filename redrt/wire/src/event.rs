@@ -135,6 +135,9 @@ pub enum Parting {
     /// It read a clock, and its leader made another call there.
     #[error("it read a clock where its leader did not")]
     ClockAlone,
+    /// Threads of its interpreter came to other places than its leader's.
+    #[error("a thread of its interpreter waits for a lock that it had in its leader")]
+    Turns,
     /// The same bytes of a file are not the same for both.
     #[error("it reads other bytes from {path} than its leader has read")]
     Read {

@@ -172,8 +172,8 @@ fn a_payload_that_was_fetched_and_does_not_come_is_fetched_again() {
     assert_eq!(outputs(&mut receiver), [transmit((0, 1), Frame::Fetch { context: CONTEXT, sequence: SeqNum(0) })]);
 }
 
-/// Each message of each channel was asked about, at once. Where one replica lags, that made thousands of claims, and the
-/// siblings were busy with these only.
+/// Each message of each channel was asked about, at once. Where one replica lags, that made thousands of claims, and
+/// the siblings were busy with these only.
 #[test]
 fn where_many_channels_lag_a_few_messages_are_asked_about() {
     let mut receiver = replica((1, 0), 3);

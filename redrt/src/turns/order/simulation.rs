@@ -18,12 +18,16 @@ enum Mistake {
     ResumesForEver,
     /// A new leader begins before it has followed what is known.
     LeadsAtOnce,
+    /// Semaphores are taken in gaps, whatever others do meanwhile.
+    SemaphoreAtAnyTime,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {
     /// Outside, until its schedule lets it ask.
     Gap,
+    /// The same; it waits for the semaphore.
+    WaitsForSemaphore,
     Waits {
         resumes: bool,
     },
@@ -43,8 +47,10 @@ struct Process {
     states: Vec<State>,
     /// Segments that each has begun.
     begun: Vec<u32>,
-    /// Who began a segment, in order: what programs see.
-    seen: Vec<(u64, u32)>,
+    /// Who began a segment, in order, and whether it found the semaphore: what programs see.
+    seen: Vec<(u64, u32, bool)>,
+    /// Who has the semaphore.
+    has_semaphore: Option<u64>,
     at: usize,
     leads: bool,
     /// Somebody has asked the holder to give way.
@@ -83,7 +89,7 @@ impl Process {
         let states = vec![State::Gap; THREADS as usize];
         let begun = vec![0; THREADS as usize];
         let order = Order { in_gap: (0..THREADS).collect(), ..Order::default() };
-        Self { order, states, begun, seen: Vec::new(), at: 0, leads, is_asked: false }
+        Self { order, states, begun, seen: Vec::new(), has_semaphore: None, at: 0, leads, is_asked: false }
     }
 
     fn has_ended(&self) -> bool {
@@ -95,11 +101,8 @@ impl Process {
         let thread = random.usize(..THREADS as usize);
         let number = thread as u64;
         let is_held = self.states.iter().any(|state| matches!(state, State::Holds { .. }));
-        let leads = self.leads && (mistake != Mistake::LeadsAtOnce || self.at >= known) || {
-            mistake == Mistake::LeadsAtOnce && self.leads
-        };
         let known = if mistake == Mistake::LeadsAtOnce && self.leads { self.at } else { known };
-        let mut view = View { log, known, at: &mut self.at, leads };
+        let mut view = View { log, known, at: &mut self.at, leads: self.leads };
         match self.states[thread] {
             State::Ended => return false,
             State::Gap => {
@@ -108,11 +111,26 @@ impl Process {
                     _ => State::Waits { resumes: false },
                 }
             }
+            State::WaitsForSemaphore => {
+                let turn = Turn { thread: number, is_semaphore: true, ..Turn::default() };
+                let permit = match mistake {
+                    Mistake::SemaphoreAtAnyTime => Permit::Free,
+                    _ => self.order.ask(&mut view, turn),
+                };
+                if self.has_semaphore.is_some() || permit == Permit::Wait {
+                    return false;
+                }
+                if mistake != Mistake::SemaphoreAtAnyTime {
+                    self.order.taken(&mut view, turn);
+                }
+                self.has_semaphore = Some(number);
+                self.states[thread] = State::Gap;
+            }
             State::Waits { resumes } => {
                 let turn = Turn { thread: number, resumes, ..Turn::default() };
                 let permit = match mistake {
                     Mistake::AsTheyCome => Permit::Free,
-                    _ => self.order.ask(&mut view, number, resumes),
+                    _ => self.order.ask(&mut view, turn),
                 };
                 self.states[thread] = match permit {
                     Permit::Wait => return false,
@@ -131,7 +149,16 @@ impl Process {
                 self.is_asked = false;
                 if !resumes {
                     self.begun[thread] += 1;
-                    self.seen.push((number, self.begun[thread]));
+                    // It gives the semaphore back, or tries to take it.
+                    let has = self.has_semaphore == Some(number);
+                    match self.has_semaphore {
+                        Some(owner) if owner == number => self.has_semaphore = None,
+                        None if self.begun[thread].is_multiple_of(3) && self.begun[thread] < SEGMENTS => {
+                            self.has_semaphore = Some(number);
+                        }
+                        _ => {}
+                    }
+                    self.seen.push((number, self.begun[thread], has));
                 }
                 self.states[thread] = State::Holds { steps_left: random.u32(..4) };
             }
@@ -140,7 +167,10 @@ impl Process {
                 if mistake == Mistake::ResumesForEver {
                     self.order.in_gap.remove(&number);
                 }
-                self.states[thread] = State::Gap;
+                // One that has tried in vain waits for it.
+                let wants = self.begun[thread].is_multiple_of(3) && self.begun[thread] < SEGMENTS;
+                let waits = wants && self.has_semaphore != Some(number);
+                self.states[thread] = if waits { State::WaitsForSemaphore } else { State::Gap };
             }
             State::Holds { steps_left } => {
                 self.states[thread] = if self.is_asked && random.bool() {
@@ -200,7 +230,8 @@ fn all_replicas_begin_the_same_segments_in_the_same_order() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    for mistake in [Mistake::AsTheyCome, Mistake::ResumesForEver, Mistake::LeadsAtOnce] {
+    let planted = [Mistake::AsTheyCome, Mistake::ResumesForEver, Mistake::LeadsAtOnce, Mistake::SemaphoreAtAnyTime];
+    for mistake in planted {
         assert!((0..300).any(|seed| run(seed, mistake).is_err()), "{mistake:?} is not found");
     }
 }
