@@ -159,7 +159,8 @@ pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
         }
         FORCES => {
             let mut engine = cell.lock();
-            c_int::from(order().may_force(&mut *engine, thread, argument < PATIENCE_MS))
+            let may_force = order().may_force(&mut *engine, thread, argument < PATIENCE_MS);
+            if may_force { MAY } else { DECIDED }
         }
         _ => 0,
     }

@@ -37,7 +37,8 @@ const PARTED: c_int = 6;
 
 /// Flags: the thread goes on after it had to give way, or may have to (`DROPPED`; the answer is whether it has); the
 /// semaphore for which it waited outside had not come in time; it is about a semaphore. In answers: the leader has
-/// decided that it is this thread's turn; it may take what it wants, and else goes on without it.
+/// decided that it is this thread's turn; it may take what it wants, and else goes on without it. 0: threads are not
+/// ordered.
 const RESUMES: c_int = 1;
 const TIMED_OUT: c_int = 2;
 const SEMAPHORE: c_int = 4;
@@ -309,11 +310,13 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
         return result;
     }
     let waited_ms = (real::clock_ns(libc::CLOCK_MONOTONIC) - THREAD.get().since_ns) / 1_000_000;
-    if tell(FORCES, c_int::try_from(waited_ms).unwrap_or(c_int::MAX)) == 0 {
+    match tell(FORCES, c_int::try_from(waited_ms).unwrap_or(c_int::MAX)) {
         // Woken for no reason: it looks again, and waits again.
-        return 0;
+        DECIDED => return 0,
+        MAY => IS_ASKED.store(true, Ordering::Relaxed),
+        // Threads are not ordered.
+        _ => {}
     }
-    IS_ASKED.store(true, Ordering::Relaxed);
     result
 }
 
