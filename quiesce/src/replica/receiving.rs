@@ -103,9 +103,9 @@ impl Replica {
     }
 
     /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not, or whose payload none has sent, is overdue. It is asked for at the second look, and again
-    /// after twice as many. One that has sent it alone, or has not sent it, has left the path of its siblings, which
-    /// they find out; one that lags has not.
+    /// others have not, or whose payload none has sent, is overdue. It is asked for, and again after twice as many
+    /// looks. One that has sent it alone, or has not sent it, has left the path of its siblings, which they find out;
+    /// one that lags has not.
     ///
     /// Where many channels wait for one that lags, those are asked about that have waited longest.
     pub fn ask_overdue(&mut self) {
@@ -135,8 +135,9 @@ impl Replica {
             // Those that have waited as long stay in the order of the channels.
             waiting.sort_by_key(|(looks, ..)| std::cmp::Reverse(*looks));
             for (looks, context, sequence, asked) in waiting.into_iter().take(OVERDUE_AT_ONCE) {
-                // Not at each look: what is sent then would hide that nothing else moves.
-                if looks < 2 || !looks.is_power_of_two() {
+                // At the first look: a job in which nobody asks anything is taken for one that never goes on. Not at
+                // each: what is sent then would hide that nothing else moves.
+                if !looks.is_power_of_two() {
                     continue;
                 }
                 let (frame, asked) = match asked {
