@@ -36,6 +36,7 @@ fn threads_of_python_that_race_do_the_same_in_all_replicas() {
 /// One thread computes for so long that it has to give way in the midst of it, at another place in each replica. What
 /// the others do meanwhile with a flag that no lock guards may differ then, and that is said; the job goes on.
 #[test]
+#[ignore = "a replica whose threads part waits for 10 s before it says so; with --all"]
 fn a_thread_of_python_that_computes_gives_way_in_all_replicas() {
     if !is_ordered() {
         return;
