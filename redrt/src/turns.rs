@@ -7,10 +7,13 @@
 
 mod order;
 
+use crate::runtime::turn::{
+    DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, TAKEN, TIMED_OUT,
+};
 use crate::runtime::{job, threads};
 use order::{Log, Order, Permit, Turn};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
-use redrt_engine::{Engine, Outlook};
+use redrt_engine::{Engine, Outlook, traces};
 use redrt_wire::event::Parting;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,22 +21,6 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The stream of the order. No thread has this number: they are hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"turns   "));
-
-/// What the preloaded library tells; `argument` and what is returned, in `redrt/preload/src/interpreter.rs`.
-const ENTERS: c_int = 0;
-const TAKEN: c_int = 1;
-const DROPPED: c_int = 2;
-const FORCES: c_int = 3;
-const MAY_TAKE: c_int = 4;
-const ENDED: c_int = 5;
-const PARTED: c_int = 6;
-
-/// Flags of `argument`, and of what is returned.
-const RESUMES: c_int = 1;
-const TIMED_OUT: c_int = 2;
-const SEMAPHORE: c_int = 4;
-const DECIDED: c_int = 8;
-const MAY: c_int = 16;
 
 /// So long a thread waits before the holder has to give way, in milliseconds. Where that is nobody chooses, so it is
 /// long; programs that compute for longer in one thread wait for it in the others.
@@ -178,12 +165,6 @@ fn answer(wanted: Turn, permit: Permit) -> c_int {
     }
 }
 
-// Of the Itanium C++ ABI: exception handling, level I. What throws exceptions in this library brings them along.
-unsafe extern "C" {
-    fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
-    fn _Unwind_GetIP(frame: *mut c_void) -> usize;
-}
-
 /// Functions of CPython that give the lock up because the program asked for it.
 const GIVING_UP: [&CStr; 5] = [
     c"PyEval_SaveThread",
@@ -198,36 +179,24 @@ const RUNNING: &CStr = c"_PyEval_EvalFrameDefault";
 /// Frames between that and this one at most.
 const FRAMES_MAX: u32 = 16;
 
-struct Search {
-    frames: u32,
-    is_giving_up: bool,
-}
-
-extern "C" fn look_at(frame: *mut c_void, search: *mut c_void) -> c_int {
-    const GO_ON: c_int = 0;
-    const STOP: c_int = 4;
-    // SAFETY: - what is_giving_up passes on, which nobody else refers to meanwhile.
-    let search = unsafe { &mut *search.cast::<Search>() };
-    // SAFETY: - Dl_info is made of pointers, which may be null.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: - the frame is that of this call; the place is valid for writing.
-    let is_found = unsafe { libc::dladdr(_Unwind_GetIP(frame) as *const c_void, &raw mut info) } != 0;
-    search.frames += 1;
-    if is_found && !info.dli_sname.is_null() {
-        // SAFETY: - a name in the table of symbols of a loaded object.
-        let name = unsafe { CStr::from_ptr(info.dli_sname) };
-        search.is_giving_up = GIVING_UP.contains(&name);
-        if search.is_giving_up || name == RUNNING {
-            return STOP;
-        }
-    }
-    if search.frames < FRAMES_MAX { GO_ON } else { STOP }
-}
-
 /// Whether the calling thread gives the lock up by itself, as its stack says.
 fn is_giving_up() -> bool {
-    let mut search = Search { frames: 0, is_giving_up: false };
-    // SAFETY: - the function is for this argument, which lives longer than the call.
-    let _ = unsafe { _Unwind_Backtrace(look_at, (&raw mut search).cast()) };
-    search.is_giving_up
+    let (mut frames, mut is_giving_up) = (0, false);
+    traces::walk_stack(|address| {
+        // SAFETY: - Dl_info is made of pointers, which may be null.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: - the place is valid for writing.
+        let is_found = unsafe { libc::dladdr(address as *const c_void, &raw mut info) } != 0;
+        frames += 1;
+        if is_found && !info.dli_sname.is_null() {
+            // SAFETY: - a name in the table of symbols of a loaded object.
+            let name = unsafe { CStr::from_ptr(info.dli_sname) };
+            is_giving_up = GIVING_UP.contains(&name);
+            if is_giving_up || name == RUNNING {
+                return false;
+            }
+        }
+        frames < FRAMES_MAX
+    });
+    is_giving_up
 }

@@ -32,27 +32,35 @@ unsafe extern "C" {
 const GO_ON: c_int = 0;
 const STOP: c_int = 4;
 
-extern "C" fn note_frame(frame: *mut c_void, stack: *mut c_void) -> c_int {
-    // SAFETY: - what Stack::note_here passes on, which nobody else refers to meanwhile.
-    let stack = unsafe { &mut *stack.cast::<Stack>() };
-    let Some(place) = stack.addresses.get_mut(stack.count) else { return STOP };
-    // SAFETY: - the frame is that of this call.
-    *place = unsafe { _Unwind_GetIP(frame) };
-    stack.count += 1;
-    GO_ON
+/// Calls this with the address of each frame of the calling thread's stack, innermost first, while it returns `true`.
+/// Not by backtrace(3), which loads a library the first time it is called: in one replica only, whose memory would lie
+/// elsewhere than that of its siblings from then on.
+#[inline(always)]
+pub fn walk_stack<F: FnMut(usize) -> bool>(mut each: F) {
+    extern "C" fn look_at<F: FnMut(usize) -> bool>(frame: *mut c_void, each: *mut c_void) -> c_int {
+        // SAFETY: - what walk_stack passes on, which nobody else refers to meanwhile.
+        let each = unsafe { &mut *each.cast::<F>() };
+        // SAFETY: - the frame is that of this call.
+        if each(unsafe { _Unwind_GetIP(frame) }) { GO_ON } else { STOP }
+    }
+    // SAFETY: - the function is for this argument, which lives longer than the call.
+    let _ = unsafe { _Unwind_Backtrace(look_at::<F>, (&raw mut each).cast()) };
 }
 
 impl Stack {
     const NONE: Self = Self { time_ns: 0, count: 0, addresses: [0; FRAMES_MAX] };
 
-    /// The stack of this thread. Not by backtrace(3), which loads a library the first time it is called: in one replica
-    /// only, whose memory would lie elsewhere than that of its siblings from then on.
+    /// The stack of this thread.
     fn note_here(&mut self) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         self.time_ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         self.count = 0;
-        // SAFETY: - the function is for this argument, which lives longer than the call.
-        let _ = unsafe { _Unwind_Backtrace(note_frame, std::ptr::from_mut(self).cast()) };
+        walk_stack(|address| {
+            let Some(place) = self.addresses.get_mut(self.count) else { return false };
+            *place = address;
+            self.count += 1;
+            true
+        });
     }
 
     /// `maps` is the text of `/proc/self/maps`.

@@ -1,8 +1,8 @@
 //! CPython's global interpreter lock.
 //!
-//! Who waits for it computes a deadline every 5 ms, at moments that nobody chose. Those readings of a clock are the
-//! interpreter's own, and nothing that the program sees depends on them: they are real. Who gets the lock, the library
-//! decides once the interpreter has more than one thread (`redrt/src/turns.rs`).
+//! A thread that waits for it computes a deadline every 5 ms, at moments that nobody chose. Those readings of a clock
+//! are the interpreter's own, and nothing that the program sees depends on them: they are real. The library decides
+//! which thread gets the lock, once the interpreter has more than one thread (`redrt/src/turns.rs`).
 //!
 //! The lock is two mutexes and two condition variables in `_PyRuntime`, a variable that CPython exports from 3.7 on
 //! (`ceval_gil.h`):
@@ -18,32 +18,14 @@
 //! ordered.
 
 use crate::real::next;
+use crate::turn::{
+    DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, TAKEN, TIMED_OUT,
+};
 use crate::{real, state};
 use libc::{c_int, c_long, clockid_t, pthread_mutex_t, timespec};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-
-/// What the library is told: a thread wants the lock, or a semaphore, and waits for its turn; has it; gives the lock
-/// up; asks whether the holder must give way, after so many milliseconds; asks whether it may take a semaphore now;
-/// has ended; has come to another place than in the leader.
-const ENTERS: c_int = 0;
-const TAKEN: c_int = 1;
-const DROPPED: c_int = 2;
-const FORCES: c_int = 3;
-const MAY_TAKE: c_int = 4;
-const ENDED: c_int = 5;
-const PARTED: c_int = 6;
-
-/// Flags: the thread goes on after it had to give way, or may have to (`DROPPED`; the answer is whether it has); the
-/// semaphore for which it waited outside had not come in time; it is about a semaphore. In answers: the leader has
-/// decided that it is this thread's turn; it may take what it wants, and else goes on without it. 0: threads are not
-/// ordered.
-const RESUMES: c_int = 1;
-const TIMED_OUT: c_int = 2;
-const SEMAPHORE: c_int = 4;
-const DECIDED: c_int = 8;
-const MAY: c_int = 16;
 
 /// A thread of the interpreter.
 #[derive(Clone, Copy)]
@@ -105,17 +87,6 @@ unsafe extern "C" {
     fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, extra: *mut *const c_void, flags: i32) -> i32;
 }
 
-/// The first fields of an entry of a table of symbols, of ELF's 64-bit form.
-#[repr(C)]
-struct Symbol {
-    name: u32,
-    info: u8,
-    other: u8,
-    section: u16,
-    value: u64,
-    size_bytes: u64,
-}
-
 /// Whether this address is in the interpreter's state.
 fn is_in_interpreter(address: usize) -> bool {
     const SYMBOL: i32 = 1;
@@ -136,7 +107,7 @@ fn is_in_interpreter(address: usize) -> bool {
         }
         // SAFETY: the dynamic linker has set it to the symbol's entry, which stays mapped while the object is loaded;
         // an interpreter is never unloaded.
-        let size_bytes = unsafe { (*symbol.cast::<Symbol>()).size_bytes };
+        let size_bytes = unsafe { (*symbol.cast::<libc::Elf64_Sym>()).st_size };
         END.store((runtime as usize).saturating_add(size_bytes as usize), Ordering::Relaxed);
         BEGIN.store(runtime as usize, Ordering::Release);
     }

@@ -31,6 +31,7 @@ mod spared;
 mod state;
 mod syscall;
 mod threads;
+mod turn;
 mod vdso;
 mod waits;
 
@@ -47,7 +48,7 @@ pub struct Hooks {
     /// Fills a buffer with bytes that all replicas agree on. When it returns 0 the seeded generator does.
     pub random: Option<unsafe extern "C" fn(*mut u8, usize) -> c_int>,
     /// Is told what a thread does with the lock of its interpreter, and waits for its turn: what, and flags about it
-    /// (module `interpreter`). Returns flags.
+    /// (module `turn`). Returns flags.
     pub turn: Option<unsafe extern "C" fn(c_int, c_int) -> c_int>,
 }
 

@@ -9,6 +9,8 @@ pub mod preload;
 pub mod progress;
 pub mod signals;
 pub mod threads;
+#[path = "../../preload/src/turn.rs"]
+pub mod turn;
 pub mod workers;
 
 pub use leave::{abort, unable};
