@@ -18,8 +18,8 @@ const ACK_COUNT: u32 = 16;
 const ACK_BYTES: u64 = 64 * 1024;
 /// A message from this length on is acknowledged at once: its send may wait for that to complete.
 const ACK_PROMPT_BYTES: u64 = 8 * 1024;
-/// Of so many messages of a sender, those that have been overdue longest, the word of its replicas is asked for at one
-/// time. A program may use hundreds of channels, and where one replica lags, messages of all of them are overdue.
+/// Messages of one sender that are asked about at one look: those that have been overdue longest. A program may use
+/// hundreds of channels. Where one replica lags, messages of all of them are overdue.
 const OVERDUE_AT_ONCE: usize = 4;
 
 impl Replica {

@@ -264,7 +264,7 @@ pub enum Outlook<T> {
     Complete(u64),
     /// Perhaps something else has to happen.
     Open,
-    /// The same, and other threads of this program compute meanwhile: who waits sleeps at once.
+    /// The same, and other threads of this program compute meanwhile: the waiter sleeps at once.
     Asleep,
 }
 

@@ -90,7 +90,7 @@ impl Coordinator {
             FromAgent::Answer { wave, passive, waits, statistics } => {
                 self.process(replica).latest = statistics;
                 self.pace.waits(now, replica, waits);
-                // What a process waits for that is awake in its call it does not say.
+                // A process that is awake in its call does not say what it waits for.
                 if passive.is_some() || !waits {
                     self.slowness.looked(replica, passive.as_ref().is_none_or(|passive| passive.awaits_leader));
                 }

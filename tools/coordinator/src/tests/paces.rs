@@ -145,7 +145,7 @@ impl Simulation {
             }
             let (_, wave) = process.answers.take().expect("it is due");
             let (calls, waits) = (process.calls, process.arrives.is_none());
-            // Frames of others wake who waits.
+            // Frames of other processes wake a replica that waits.
             let is_asleep = waits && self.random.u32(..3) > 0;
             let passive = is_asleep.then(|| Passive {
                 view: self.view.number,
