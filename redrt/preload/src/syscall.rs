@@ -5,10 +5,6 @@ use crate::clock::{self, Family};
 use crate::{clock_state, identity, random, real, waits};
 use libc::{c_int, c_long, c_void, timespec};
 
-/// The third argument, which the kernel does not look at, by which the MPI library asks for a clock as it is. Its other
-/// half is in `redrt-process`.
-const REAL_CLOCK: c_long = u64::from_be_bytes(*b"redrt:ns").cast_signed();
-
 /// Replaces the C library's, which is variadic: arguments that were not given are whatever the registers hold, and are
 /// not looked at unless the number calls for them.
 ///
@@ -30,7 +26,6 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_getrandom => return unsafe { random::getrandom(a as *mut c_void, b as usize, c as u32) as c_long },
         libc::SYS_getpid => return identity::getpid().into(),
         libc::SYS_gettid => return identity::gettid().into(),
-        libc::SYS_clock_gettime if c == REAL_CLOCK => {}
         _ => {
             // SAFETY: - the caller has promised what the system call asks for.
             if let Some(result) = unsafe { clock([number, a, b, c, d]) } {

@@ -1,6 +1,7 @@
 //! The clock by which the library measures.
 
 use crate::simulation;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 process_local! {
@@ -8,9 +9,27 @@ process_local! {
     static SHIFT_NS: AtomicI64 = AtomicI64::new(0);
 }
 
-/// By which a preloaded library knows that the clock is asked for as it is: a third argument, which the kernel does not
-/// look at.
-const REAL_CLOCK: libc::c_long = u64::from_be_bytes(*b"redrt:ns").cast_signed();
+/// The C library's `clock_gettime`.
+type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
+
+/// The C library's own, which asks the kernel for nothing where it need not. Libraries that are preloaded over it
+/// replace the function of this name, and are not asked.
+fn real_clock() -> ClockGettime {
+    static FOUND: OnceLock<ClockGettime> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: - both names end with a zero; the C library stays loaded. dlsym accepts a null handle, which is
+        //   that of the default search order.
+        let found = unsafe {
+            let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            libc::dlsym(library, c"clock_gettime".as_ptr())
+        };
+        if found.is_null() {
+            return libc::clock_gettime;
+        }
+        // SAFETY: - it is the function of this name, which has this type.
+        unsafe { std::mem::transmute::<*mut libc::c_void, ClockGettime>(found) }
+    })
+}
 
 /// In a copy: the clock of this machine is so far behind that of its source's.
 pub fn shift(behind_ns: i64) {
@@ -24,7 +43,7 @@ pub fn monotonic_ns() -> u64 {
     }
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: - now is valid for writes.
-    unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now, REAL_CLOCK) };
+    unsafe { real_clock()(libc::CLOCK_MONOTONIC, &raw mut now) };
     shifted(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
