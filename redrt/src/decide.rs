@@ -97,8 +97,8 @@ fn decide<T>(
     cell: &Cell,
     ask: Ask,
     wait: bool,
-    find: impl Fn(&mut Engine) -> Option<(Outcome, T)>,
-    follow: impl Fn(&mut Engine, &Outcome) -> Option<T>,
+    find: &impl Fn(&mut Engine) -> Option<(Outcome, T)>,
+    follow: &impl Fn(&mut Engine, &Outcome) -> Option<T>,
 ) -> Option<T> {
     let stream = threads::stream();
     let mut engine = cell.lock();
@@ -188,8 +188,8 @@ pub fn one(ids: Vec<RequestId>, wait: bool, first: impl Fn(&mut Engine) -> Optio
         engine::cell(),
         ask,
         wait,
-        |engine| first(engine).map(|index| (Outcome::Index(index as u32), index)),
-        |engine, outcome| match outcome {
+        &|engine| first(engine).map(|index| (Outcome::Index(index as u32), index)),
+        &|engine, outcome| match outcome {
             Outcome::Index(index) => {
                 let index = *index as usize;
                 // One that is not there never completes.
@@ -215,8 +215,8 @@ pub fn some(ids: Vec<RequestId>, wait: bool) -> Vec<usize> {
             engine::cell(),
             ask,
             wait,
-            |engine| find(engine).map(|done| (encode(&done), done)),
-            |engine, outcome| match outcome {
+            &|engine| find(engine).map(|done| (encode(&done), done)),
+            &|engine, outcome| match outcome {
                 Outcome::Indices(done) => {
                     let done: Vec<_> = done.iter().map(|index| *index as usize).collect();
                     let is_done = |index: &usize| ids.get(*index).is_some_and(|id| is_complete(engine, *id));
@@ -246,7 +246,7 @@ pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> b
         Outcome::Flag(true) => find(engine),
         other => mistaken(ask, other),
     };
-    decide(engine::cell(), ask, false, |engine| find(engine).map(|()| (Outcome::Flag(true), ())), follow).is_some()
+    decide(engine::cell(), ask, false, &|engine| find(engine).map(|()| (Outcome::Flag(true), ())), &follow).is_some()
 }
 
 /// The oldest message that a receive with this pattern would take; `take` removes it from the queue.
@@ -268,11 +268,11 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
         engine::cell(),
         ask,
         wait,
-        |engine| {
+        &|engine| {
             let probed = look(engine, source, tag)?;
             Some((Outcome::Message { source: probed.source, tag: Tag(probed.tag) }, probed))
         },
-        |engine, outcome| match outcome {
+        &|engine, outcome| match outcome {
             Outcome::Message { source, tag } => look(engine, Some(*source), Some(tag.0)),
             other => mistaken(ask, other),
         },
@@ -328,16 +328,12 @@ pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
 /// The number that the leader finds.
 fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64> {
     let ask = Ask::new(Call::Number, ());
-    decide(
-        cell,
-        ask,
-        true,
-        |engine| find(engine).map(|value| (Outcome::Value(value), value)),
-        |_, outcome| match outcome {
+    decide(cell, ask, true, &|engine| find(engine).map(|value| (Outcome::Value(value), value)), &|_, outcome| {
+        match outcome {
             Outcome::Value(value) => Some(*value),
             other => mistaken(ask, other),
-        },
-    )
+        }
+    })
 }
 
 /// The same, of something that is there after a while: the leader looks for it until it finds it, and is woken to do so
@@ -457,7 +453,7 @@ fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -
         cell,
         ask,
         true,
-        |engine| {
+        &|engine| {
             if !may_act(engine) {
                 engine.flush();
                 return None;
@@ -465,7 +461,7 @@ fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -
             let answer = attempts.attempt(engine, &act)?;
             Some((Outcome::Bytes(answer.clone()), answer))
         },
-        |_, outcome| match outcome {
+        &|_, outcome| match outcome {
             Outcome::Bytes(answer) => Some(answer.clone()),
             other => mistaken(ask, other),
         },
@@ -522,27 +518,29 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
         cell.poll_once();
     }
     cell.wait_for(|engine| {
-        let mut reading = engine.ask_reading(stream, clock);
-        if matches!(reading, Reading::Crowded) && patience.is_vain(engine, stream) {
-            reading = engine.ask_reading(stream, clock);
-        }
-        let awaited = match reading {
-            Reading::Decided(ns) => return Some(ns),
-            Reading::Decide => {
-                let ns = here();
-                engine.answer_reading(stream, clock, ns, monotonic_ns());
-                return Some(ns);
+        loop {
+            let awaited = match engine.ask_reading(stream, clock, &patience) {
+                Reading::Decided(ns) => return Some(ns),
+                Reading::Decide => {
+                    let ns = here();
+                    engine.answer_reading(stream, clock, ns, monotonic_ns());
+                    return Some(ns);
+                }
+                Reading::Crowded if patience.is_vain(engine, stream) => continue,
+                Reading::Crowded => return None,
+                Reading::Missing => Awaited::Never,
+                Reading::Wait => patience.awaited(engine, stream),
+            };
+            match awaited {
+                Awaited::Perhaps => return None,
+                Awaited::Voted => {}
+                Awaited::Never => {
+                    engine.report_divergence(Parting::ClockAlone);
+                    return Some(here());
+                }
+                Awaited::Ended => return Some(here()),
             }
-            Reading::Crowded => return None,
-            Reading::Missing => Awaited::Never,
-            Reading::Wait => patience.awaited(engine, stream),
-        };
-        match awaited {
-            Awaited::Perhaps => return None,
-            Awaited::Never => engine.report_divergence(Parting::ClockAlone),
-            Awaited::Ended => {}
         }
-        Some(here())
     })
 }
 

@@ -106,6 +106,8 @@ pub enum Reading {
 pub enum Awaited {
     /// The leader may make it yet.
     Perhaps,
+    /// From now on it is awaited as every outcome that is voted on: it has to be asked for anew.
+    Voted,
     /// The leader's thread has gone another way.
     Never,
     /// The leader's thread has ended.
@@ -119,22 +121,24 @@ pub struct Patience {
     next_ns: u64,
     /// The leader's last answer, and since when it has been the same.
     stands: Option<(Whereabouts, u64)>,
-    /// Whether readings are voted on, once that was looked at.
-    is_voted: Option<bool>,
+    /// The reading is voted on: it was looked at, after it had not come for a while.
+    is_voted: bool,
 }
 
 impl Patience {
     /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
     pub fn awaited(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
         let StreamId::Thread(thread) = stream else { return Awaited::Never };
-        if *self.is_voted.get_or_insert_with(|| engine.votes_on_readings(stream)) {
+        if self.is_voted {
             return Awaited::Perhaps;
         }
-        if engine.readings.longer.contains(&stream) {
-            return Awaited::Ended;
-        }
-        if engine.readings.diverged.contains(&stream) {
-            return Awaited::Never;
+        let is_longer = engine.readings.longer.contains(&stream);
+        if is_longer || engine.readings.diverged.contains(&stream) {
+            return match self.look_whether_voted(engine, stream) {
+                true => Awaited::Voted,
+                false if is_longer => Awaited::Ended,
+                false => Awaited::Never,
+            };
         }
         let now = monotonic_ns();
         if self.began_ns == 0 {
@@ -159,6 +163,10 @@ impl Patience {
             }
         }
         if self.is_time_to_ask(engine, now) {
+            // Not at once: the threads of this process are listed for it, and most readings come soon.
+            if self.look_whether_voted(engine, stream) {
+                return Awaited::Voted;
+            }
             let view = engine.replication().view().clone();
             let siblings: Vec<_> = view.live(engine.me.rank).collect();
             for sibling in siblings {
@@ -166,6 +174,11 @@ impl Patience {
             }
         }
         Awaited::Perhaps
+    }
+
+    fn look_whether_voted(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
+        self.is_voted = engine.votes_on_readings(stream);
+        self.is_voted
     }
 
     /// Whether the leader may read on although a follower is far behind, since that may never make these readings.
@@ -227,24 +240,25 @@ impl Engine {
         self.question(stream, Call::Clock, u64::from(clock.cast_unsigned()), 0)
     }
 
-    /// Asks for a reading of a clock.
-    pub fn ask_reading(&mut self, stream: StreamId, clock: i32) -> Reading {
+    /// Asks for a reading of a clock. `patience`: of who waits for it.
+    pub fn ask_reading(&mut self, stream: StreamId, clock: i32, patience: &Patience) -> Reading {
         let question = self.reading_of(stream, clock);
-        match self.replication().fits(stream, question) {
+        let key = self.replication().next(stream);
+        match self.replication().fits(key, question) {
             Some(true) => {}
             Some(false) if self.votes_on_readings(stream) => {}
-            Some(false) if self.has_reading(stream, clock) => {
-                let Some(Outcome::Clock { ns, .. }) = self.replication().take(stream) else { return Reading::Missing };
+            Some(false) if self.has_reading(key, clock) => {
+                let Some(Outcome::Clock { ns, .. }) = self.replication().take(key) else { return Reading::Missing };
                 self.carry_out();
                 return Reading::Decided(ns);
             }
             Some(false) => return Reading::Missing,
             None if self.is_deciding() && self.is_far_ahead(stream) => return Reading::Crowded,
             // A reading that the leader may never make is not held against it, nor against this process.
-            None if !self.is_deciding() && !self.votes_on_readings(stream) => return Reading::Wait,
+            None if !self.is_deciding() && !patience.is_voted => return Reading::Wait,
             None => {}
         }
-        match self.ask_any(stream, question) {
+        match self.ask_any(key, question) {
             Asked::Decided(Outcome::Clock { ns, .. }) => Reading::Decided(ns),
             Asked::Decided(other) => unreachable!("{other:?} was decided for a clock"),
             Asked::Decide => Reading::Decide,
@@ -253,8 +267,8 @@ impl Engine {
     }
 
     /// Whether the next outcome is a reading of this clock, wherever the leader made it.
-    fn has_reading(&mut self, stream: StreamId, clock: i32) -> bool {
-        matches!(self.replication().peek(stream), Some(Outcome::Clock { clock: decided, .. }) if *decided == clock)
+    fn has_reading(&mut self, key: DecisionKey, clock: i32) -> bool {
+        matches!(self.replication().peek(key), Some(Outcome::Clock { clock: decided, .. }) if *decided == clock)
     }
 
     /// Decides the reading that [`Engine::ask_reading`] was asked for. `now_ns` is this machine's monotonic clock.
@@ -272,12 +286,12 @@ impl Engine {
         }
     }
 
-    /// Passes over readings that the leader made and this process did not.
-    pub fn skip_readings(&mut self, stream: StreamId) {
+    /// Passes over readings that the leader made and this process did not. Returns the next outcome.
+    pub fn skip_readings(&mut self, stream: StreamId) -> DecisionKey {
         loop {
-            if !matches!(self.replication().peek(stream), Some(Outcome::Clock { .. })) || self.votes_on_readings(stream)
-            {
-                return;
+            let key = self.replication().next(stream);
+            if !matches!(self.replication().peek(key), Some(Outcome::Clock { .. })) || self.votes_on_readings(stream) {
+                return key;
             }
             self.pass_outcome(stream);
             self.readings.diverged.insert(stream);
@@ -286,14 +300,12 @@ impl Engine {
     }
 
     /// Asks for the next outcome of a stream, of a clock or not.
-    pub(super) fn ask_any(&mut self, stream: StreamId, question: Question) -> Asked {
-        let asked = self.replication().ask(stream, question);
-        if self.traces.is_some() && matches!(asked, Asked::Decided(_)) {
-            let index = self.replication().passed(stream) - 1;
-            self.traces.iter_mut().for_each(|traces| traces.note_outcome(DecisionKey { stream, index }));
-        }
-        if matches!(asked, Asked::Wait) {
-            self.tell_stack_of_parting();
+    pub(super) fn ask_any(&mut self, key: DecisionKey, question: Question) -> Asked {
+        let asked = self.replication().ask(key, question);
+        match &asked {
+            Asked::Decided(_) => self.traces.iter_mut().for_each(|traces| traces.note_outcome(key)),
+            Asked::Wait => self.tell_stack_of_parting(),
+            Asked::Decide => {}
         }
         self.carry_out();
         asked

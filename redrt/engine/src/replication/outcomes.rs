@@ -45,23 +45,23 @@ impl Replication {
     }
 
     /// The next outcome of a stream.
-    fn next(&self, stream: StreamId) -> DecisionKey {
+    pub(crate) fn next(&self, stream: StreamId) -> DecisionKey {
         DecisionKey { stream, index: self.passed(stream) }
     }
 
     /// The next outcome of a stream, if it is known; it stays the next.
-    pub(crate) fn peek(&self, stream: StreamId) -> Option<&Outcome> {
-        self.replica.peek(self.next(stream))
+    pub(crate) fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
+        self.replica.peek(key)
     }
 
     /// Whether the next outcome of a stream was decided for this question, if it is known.
-    pub(crate) fn fits(&self, stream: StreamId, question: Question) -> Option<bool> {
-        self.replica.fits(self.next(stream), question)
+    pub(crate) fn fits(&self, key: DecisionKey, question: Question) -> Option<bool> {
+        self.replica.fits(key, question)
     }
 
     /// Takes the next outcome of a stream, whatever it was decided for.
-    pub(crate) fn take(&mut self, stream: StreamId) -> Option<Outcome> {
-        let taken = self.replica.take(self.next(stream));
+    pub(crate) fn take(&mut self, key: DecisionKey) -> Option<Outcome> {
+        let taken = self.replica.take(key);
         self.decisions += u64::from(taken.is_some());
         taken
     }
@@ -93,8 +93,8 @@ impl Replication {
     }
 
     /// Asks for the next outcome of a stream.
-    pub(crate) fn ask(&mut self, stream: StreamId, question: Question) -> Asked {
-        match self.replica.lookup(self.next(stream), question) {
+    pub(crate) fn ask(&mut self, key: DecisionKey, question: Question) -> Asked {
+        match self.replica.lookup(key, question) {
             Lookup::Decided(outcome) => {
                 self.decisions += 1;
                 Asked::Decided(outcome)
@@ -125,8 +125,8 @@ impl Engine {
 
     /// Asks for the next outcome of a stream that is not a reading of a clock.
     pub fn ask(&mut self, stream: StreamId, question: Question) -> Asked {
-        self.skip_readings(stream);
-        self.ask_any(stream, question)
+        let key = self.skip_readings(stream);
+        self.ask_any(key, question)
     }
 
     /// Whether a majority of the own rank asks for the change that this process is to make; see
@@ -219,12 +219,14 @@ impl Engine {
 
     /// The next outcome of a stream, if it is known, which stays the next.
     pub fn peek_outcome(&mut self, stream: StreamId) -> Option<Outcome> {
-        self.replication().peek(stream).cloned()
+        let replication = self.replication();
+        replication.peek(replication.next(stream)).cloned()
     }
 
     /// Takes the next outcome of a stream, which has been seen.
     pub fn pass_outcome(&mut self, stream: StreamId) {
-        let taken = self.replication().take(stream);
+        let replication = self.replication();
+        let taken = replication.take(replication.next(stream));
         debug_assert!(taken.is_some(), "it was just seen");
         self.carry_out();
     }

@@ -4,7 +4,7 @@ use super::super::Engine;
 use super::super::payload::{Payload, Target};
 use super::super::send::SendArguments;
 use super::Job;
-use crate::reading::Reading;
+use crate::reading::{Patience, Reading};
 use quiesce::StreamId;
 use redrt_types::{ReplicaId, View, VirtualRank};
 use sdc_detect::Element;
@@ -107,13 +107,13 @@ fn a_new_leader_goes_through_what_is_decided_without_waiting_and_then_waits() {
 fn a_follower_that_waits_for_a_reading_alone_asks_nobody_to_judge() {
     let mut job = Job::new(2);
     let thread = StreamId::Thread(0);
-    assert!(matches!(job.engines[1].ask_reading(thread, 1), Reading::Wait));
+    assert!(matches!(job.engines[1].ask_reading(thread, 1, &Patience::default()), Reading::Wait));
     job.engines[1].tell_paths();
     (0..10).for_each(|_| job.progress());
     assert!(!job.engines[0].replication().has_questions());
     // It is answered when its leader reads.
-    assert!(matches!(job.engines[0].ask_reading(thread, 1), Reading::Decide));
+    assert!(matches!(job.engines[0].ask_reading(thread, 1, &Patience::default()), Reading::Decide));
     job.engines[0].answer_reading(thread, 1, 5, 0);
     (0..10).for_each(|_| job.progress());
-    assert!(matches!(job.engines[1].ask_reading(thread, 1), Reading::Decided(5)));
+    assert!(matches!(job.engines[1].ask_reading(thread, 1, &Patience::default()), Reading::Decided(5)));
 }
