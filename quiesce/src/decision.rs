@@ -17,11 +17,15 @@
 //! to no other. The new leader waits for all live siblings; as all hold prefixes of one sequence, the longest is the
 //! union. It sends each sibling what that lacks, and decides from there.
 
+mod stream;
+
+use self::stream::Stream;
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
-use crate::hashable_map::HashableMap;
+use crate::hashable_map::{HashableMap, Table};
 use crate::lag::Lag;
 use crate::outcome::{Decided, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
+use crate::path::MAJORITY_DEGREE;
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use std::collections::VecDeque;
 
@@ -62,7 +66,7 @@ enum Role {
 }
 
 /// The decisions of one sphere as one of its replicas knows them.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Decisions {
     me: ReplicaId,
     live: ReplicaSet,
@@ -103,14 +107,7 @@ pub(crate) struct Decisions {
     pub(crate) leader_trusted: bool,
     /// Who has yet to ask for many outcomes.
     lag: Lag,
-    /// Outcomes known but not asked for yet.
-    streams: HashableMap<StreamId, VecDeque<DecisionItem>>,
-    /// How many outcomes each stream has taken or decided; of wildcard receives, how many are posted.
-    passed: HashableMap<StreamId, u64>,
-    /// By stream, the first outcome from which on what an earlier leader had decided was void.
-    retracted: HashableMap<StreamId, u64>,
-    /// By context, a digest of all wildcard receives that were posted.
-    chains: HashableMap<StreamId, u64>,
+    streams: Table<StreamId, Stream>,
     /// Wildcard receives that are posted and have no source.
     posted: HashableMap<DecisionKey, Question>,
     /// Those of which a source was decided since the machine looked, with the leader whose word was taken, if it was.
@@ -159,10 +156,7 @@ impl Decisions {
             #[cfg(any(test, feature = "mutation"))]
             leader_trusted: false,
             lag: Lag::default(),
-            streams: HashableMap::default(),
-            passed: HashableMap::default(),
-            retracted: HashableMap::default(),
-            chains: HashableMap::default(),
+            streams: Table::new(),
             posted: HashableMap::default(),
             news_of_sources: Vec::new(),
         }
@@ -195,29 +189,38 @@ impl Decisions {
 
     /// What is known of an outcome; it is taken if it was decided for the same question.
     pub(crate) fn ask(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) -> Known {
-        let Some(item) = self.known(key) else { return Known::Nothing };
+        let Some(stream) = self.streams.get_mut(key.stream) else { return Known::Nothing };
+        let Some(item) = stream.known(key.index) else { return Known::Nothing };
         let decided = item.question_at(key.index);
         if decided != item.compared(question) {
             return Known::Other(Decided { by: item.by, question: decided });
         }
-        self.take(key, outputs).map_or(Known::Nothing, Known::Outcome)
+        let Some(outcome) = stream.take(key.index) else { return Known::Nothing };
+        self.taken(key, outputs);
+        Known::Outcome(outcome)
     }
 
     /// Takes an outcome that is known, whatever it was decided for.
     pub(crate) fn take(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Option<Outcome> {
-        let outcome = self.take_known(key)?;
+        let outcome = self.streams.get_mut(key.stream)?.take(key.index)?;
+        self.taken(key, outputs);
+        Some(outcome)
+    }
+
+    fn taken(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) {
         self.forget_ballots(key);
-        self.passed.insert(key.stream, key.index + 1);
-        let waiting = self.streams.get(&key.stream).and_then(VecDeque::back).map_or(0, DecisionItem::end);
-        if self.lag.asked(key.stream, waiting.saturating_sub(key.index)) {
+        if !self.lag.is_behind() {
+            return;
+        }
+        let waiting = self.streams.get(key.stream).map_or(0, |stream| stream.known_from(key.index));
+        if self.lag.asked(key.stream, waiting) {
             self.tell_lag(outputs);
         }
-        Some(outcome)
     }
 
     /// How many outcomes of a stream this process has taken or decided.
     pub(crate) fn passed(&self, stream: StreamId) -> u64 {
-        self.passed.get(&stream).copied().unwrap_or(0)
+        self.streams.get(stream).map_or(0, |stream| stream.passed)
     }
 
     /// What the outcome was decided for, and by whom, if that is known here.
@@ -232,24 +235,7 @@ impl Decisions {
 
     /// The decision on an outcome that was not asked for yet.
     fn known(&self, key: DecisionKey) -> Option<&DecisionItem> {
-        let covers = |item: &&DecisionItem| key.index < item.end();
-        let next = self.streams.get(&key.stream)?.iter().find(covers)?;
-        (next.key.index <= key.index).then_some(next)
-    }
-
-    fn take_known(&mut self, key: DecisionKey) -> Option<Outcome> {
-        let stream = self.streams.get_mut(&key.stream)?;
-        while let Some(item) = stream.front().filter(|item| key.index >= item.key.index) {
-            let end = item.end();
-            if key.index + 1 < end {
-                return Some(item.outcome.clone());
-            }
-            let item = stream.pop_front().expect("it has a front");
-            if key.index < end {
-                return Some(item.outcome);
-            }
-        }
-        None
+        self.streams.get(key.stream)?.known(key.index)
     }
 
     /// Whether the leader should decide no more of a stream than it must: followers are too far behind. What they have
@@ -268,12 +254,12 @@ impl Decisions {
 
     /// A wildcard receive is posted: its source, if one was decided for it.
     pub(crate) fn post(&mut self, key: DecisionKey, question: Question, outputs: &mut VecDeque<Output>) -> Option<u32> {
-        self.passed.insert(key.stream, key.index + 1);
+        let stream = self.streams.get_or_insert_with(key.stream, Stream::default);
+        stream.passed = key.index + 1;
         // A replica that has posted one more, or less, posts the same as its siblings from then on, perhaps at the same
         // places: the sources of those are not theirs either.
-        let chain = self.chains.entry(key.stream).or_default();
-        let question = question.receive_after(if key.index == 0 { 0 } else { *chain });
-        *chain = question.arguments;
+        let question = question.receive_after(if key.index == 0 { 0 } else { stream.chain });
+        stream.chain = question.arguments;
         self.posted.insert(key, question);
         self.take_source(key, outputs)
     }
@@ -301,7 +287,7 @@ impl Decisions {
 
     /// How many outcomes of a stream are known that were not taken.
     pub(crate) fn known_count(&self, stream: StreamId) -> usize {
-        self.streams.get(&stream).map_or(0, VecDeque::len)
+        self.streams.get(stream).map_or(0, |stream| stream.waiting.len())
     }
 
     /// Wildcard receives of which a source was decided since this was asked last, and by whom if it was taken.
@@ -311,41 +297,50 @@ impl Decisions {
 
     /// The source of a receive that is posted, if it is known and was decided for this receive.
     fn take_source(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Option<u32> {
-        let (question, item) = (self.posted.get(&key)?, self.known(key)?);
-        let Outcome::Source(source) = item.outcome else { return None };
-        let is_for_it = item.question.is_same_receive(question) || self.trusts_leader();
-        let by = item.by;
-        self.news_of_sources.push((key, is_for_it.then_some(by)));
-        if !is_for_it {
+        let question = self.posted.get(&key)?;
+        let trusts_leader = self.trusts_leader();
+        let stream = self.streams.get(key.stream)?;
+        stream.sources(key.index).next()?;
+        let is_for_it = |item: &&DecisionItem| trusts_leader || item.question.is_same_receive(question);
+        let Some(item) = stream.sources(key.index).find(is_for_it) else {
+            self.news_of_sources.push((key, None));
             return None;
-        }
-        self.posted.remove(&key);
-        self.forget_source(key);
+        };
+        let Outcome::Source(source) = item.outcome else { return None };
+        self.news_of_sources.push((key, Some(item.by)));
+        self.settle(key);
         if self.lag.asked(key.stream, self.known_count(key.stream) as u64) {
             self.tell_lag(outputs);
         }
         Some(source)
     }
 
-    /// What is known of the source of a wildcard receive is not needed any more.
-    fn forget_source(&mut self, key: DecisionKey) {
-        if let Some(waiting) = self.streams.get_mut(&key.stream) {
-            waiting.retain(|item| item.key != key);
+    /// A wildcard receive has its source: what is known of that is not needed any more.
+    fn settle(&mut self, key: DecisionKey) {
+        let posted = self.posted.remove(&key);
+        let is_voted = self.held_by.len() >= usize::from(MAJORITY_DEGREE);
+        if let Some(stream) = self.streams.get_mut(key.stream) {
+            stream.forget_source(key.index);
+            posted.filter(|_| is_voted).into_iter().for_each(|question| stream.receive(key.index, question));
         }
     }
 
+    /// The wildcard receive that got this source here, if that was not long ago.
+    pub(crate) fn received(&self, key: DecisionKey) -> Option<Question> {
+        self.streams.get(key.stream)?.received(key.index)
+    }
+
     /// A source was decided. They come in the order in which receives were matched, and are kept by index. A new leader
-    /// may decide again what its predecessor had decided for another receive.
+    /// decides again what its predecessor had decided for another receive. It may be the one that has gone another way:
+    /// so both are kept.
     fn learn_source(&mut self, item: DecisionItem, outputs: &mut VecDeque<Output>) {
         let key = item.key;
         let is_taken = key.index < self.passed(key.stream) && !self.posted.contains_key(&key);
         if is_taken {
             return;
         }
-        self.forget_source(key);
-        let waiting = self.streams.entry(key.stream).or_default();
-        let place = waiting.partition_point(|other| other.key.index < key.index);
-        waiting.insert(place, item);
+        let stream = self.streams.get_or_insert_with(key.stream, Stream::default);
+        stream.insert_source(item);
         if let (Some(source), StreamId::Match(context)) = (self.take_source(key, outputs), key.stream) {
             outputs.push_back(Output::WildcardDecided { context, index: key.index, source });
         } else if self.lag.learned(key.stream, self.known_count(key.stream) as u64) {
@@ -356,13 +351,7 @@ impl Decisions {
     /// The thread at this place goes another way than the leader went that decided these sources: they are void. No
     /// receive has taken one of them, since the thread has not come to where they were posted.
     fn forget_receives_after(&mut self, place: Place) {
-        let is_void = |item: &DecisionItem| {
-            let posted_at = item.question.place;
-            item.outcome.is_source() && posted_at.thread == place.thread && posted_at.calls > place.calls
-        };
-        for waiting in self.streams.values_mut() {
-            waiting.retain(|item| !is_void(item));
-        }
+        self.streams.values_mut().for_each(|stream| stream.forget_receives_after(place));
     }
 
     /// This process asks for no more outcomes of a stream: a leader does not wait for it there.
@@ -399,10 +388,9 @@ impl Decisions {
         if outcome != Outcome::Retracted {
             self.forget_ballots(key);
             if matches!(key.stream, StreamId::Match(_)) {
-                self.posted.remove(&key);
-                self.forget_source(key);
+                self.settle(key);
             } else {
-                self.passed.insert(key.stream, key.index + 1);
+                self.streams.get_or_insert_with(key.stream, Stream::default).passed = key.index + 1;
             }
         }
         match self.role {
@@ -439,17 +427,11 @@ impl Decisions {
 
     /// Whether an outcome was decided anew, or will be, because its first leader had left the path.
     pub(crate) fn is_retracted(&self, key: DecisionKey) -> bool {
-        self.retracted.get(&key.stream).is_some_and(|first| key.index >= *first)
+        self.streams.get(key.stream).and_then(|stream| stream.retracted).is_some_and(|first| key.index >= first)
     }
 
     fn forget_from(&mut self, key: DecisionKey) {
-        let first = self.retracted.get(&key.stream).map_or(key.index, |first| key.index.min(*first));
-        self.retracted.insert(key.stream, first);
-        if let Some(waiting) = self.streams.get_mut(&key.stream) {
-            while waiting.back_mut().is_some_and(|item| !item.truncate(key.index)) {
-                waiting.pop_back();
-            }
-        }
+        self.streams.get_or_insert_with(key.stream, Stream::default).retract(key.index);
     }
 
     pub(crate) fn cast_ballot(&mut self, key: DecisionKey, says: u64, outputs: &mut VecDeque<Output>) {
@@ -773,7 +755,7 @@ impl Decisions {
         }
         // Wildcard receives are decided in the order in which they match, the outcomes of a thread as it asks for them.
         let is_in_order = !matches!(stream, StreamId::Match(_));
-        let last = self.streams.get(&stream).and_then(VecDeque::back).filter(|_| is_in_order);
+        let last = self.streams.get(stream).and_then(|stream| stream.waiting.back()).filter(|_| is_in_order);
         match last.map(DecisionItem::end) {
             Some(expected) if expected != index => {
                 Err(self.blame(from, Breach::OutcomeOutOfOrder { stream, index, expected }))
@@ -808,7 +790,7 @@ impl Decisions {
                 _ => {
                     let key = item.key;
                     let end = item.end();
-                    let waiting = self.streams.entry(key.stream).or_default();
+                    let waiting = &mut self.streams.get_or_insert_with(key.stream, Stream::default).waiting;
                     waiting.push_back(item);
                     let first = waiting.front().map_or(end, |first| first.key.index);
                     if self.lag.learned(key.stream, end.saturating_sub(first)) {

@@ -43,36 +43,42 @@ impl<K: Eq + Hash, V: Hash> Hash for HashableMap<K, V> {
 /// A channel seen from one end: the virtual rank at the other end, and the context.
 pub(crate) type ChannelKey = (VirtualRank, ContextId);
 
-/// The channels of one direction. Consecutive frames are mostly of one channel, so the last one used is looked at
-/// before the index.
+/// The channels of one direction.
+pub(crate) type Channels<T> = Table<ChannelKey, T>;
+
+/// What is looked up most often for the same key again: consecutive frames are mostly of one channel, consecutive
+/// questions of one thread. So the last one used is looked at before the index. Nothing is taken out.
 #[derive(Clone, Debug)]
-pub(crate) struct Channels<T> {
-    index: FxHashMap<ChannelKey, u32>,
-    all: Vec<(ChannelKey, T)>,
+pub(crate) struct Table<K, T> {
+    index: FxHashMap<K, u32>,
+    all: Vec<(K, T)>,
     last: usize,
-    /// How many there were when [`Channels::new_ones`] was asked last.
+    /// How many there were when [`Table::new_ones`] was asked last.
     seen: usize,
 }
 
-impl<T> Channels<T> {
+impl<K: Copy + Eq + Hash, T> Table<K, T> {
     pub(crate) fn new() -> Self {
         Self { index: FxHashMap::default(), all: Vec::new(), last: 0, seen: 0 }
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: ChannelKey) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
         let at = self.find(key)?;
-        self.all.get_mut(at).map(|(_, channel)| channel)
+        self.all.get_mut(at).map(|(_, entry)| entry)
     }
 
-    pub(crate) fn get(&self, key: ChannelKey) -> Option<&T> {
-        let at = *self.index.get(&key)? as usize;
-        self.all.get(at).map(|(_, channel)| channel)
-    }
-
-    /// The channel, made if need be.
     #[inline]
-    pub(crate) fn get_or_insert_with(&mut self, key: ChannelKey, make: impl FnOnce() -> T) -> &mut T {
+    pub(crate) fn get(&self, key: K) -> Option<&T> {
+        match self.all.get(self.last) {
+            Some((last, entry)) if *last == key => Some(entry),
+            _ => self.all.get(*self.index.get(&key)? as usize).map(|(_, entry)| entry),
+        }
+    }
+
+    /// The entry, made if need be.
+    #[inline]
+    pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> T) -> &mut T {
         let at = match self.find(key) {
             Some(at) => at,
             None => self.insert(key, make()),
@@ -81,37 +87,34 @@ impl<T> Channels<T> {
     }
 
     #[cold]
-    fn insert(&mut self, key: ChannelKey, channel: T) -> usize {
+    fn insert(&mut self, key: K, entry: T) -> usize {
         self.last = self.all.len();
         self.index.insert(key, self.last as u32);
-        self.all.push((key, channel));
+        self.all.push((key, entry));
         self.last
     }
 
-    /// The channels that were made since this was asked last.
+    /// The entries that were made since this was asked last.
     pub(crate) fn new_ones(&mut self) -> impl Iterator<Item = &mut T> {
         let first = std::mem::replace(&mut self.seen, self.all.len());
-        self.all[first..].iter_mut().map(|(_, channel)| channel)
+        self.all[first..].iter_mut().map(|(_, entry)| entry)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.all.iter().map(|(_, channel)| channel)
+        self.all.iter().map(|(_, entry)| entry)
     }
 
-    /// All channels.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ChannelKey, &T)> {
-        self.all.iter().map(|(key, channel)| (*key, channel))
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.all.iter_mut().map(|(_, entry)| entry)
     }
 
-    /// The channels to or from one virtual rank, by context.
-    pub(crate) fn of(&self, rank: VirtualRank) -> Vec<ChannelKey> {
-        let mut keys: Vec<_> = self.all.iter().map(|(key, _)| *key).filter(|key| key.0 == rank).collect();
-        keys.sort_unstable();
-        keys
+    /// All entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
+        self.all.iter().map(|(key, entry)| (*key, entry))
     }
 
     #[inline]
-    fn find(&mut self, key: ChannelKey) -> Option<usize> {
+    fn find(&mut self, key: K) -> Option<usize> {
         match self.all.get(self.last) {
             Some((last, _)) if *last == key => Some(self.last),
             _ => self.look_up(key),
@@ -120,13 +123,22 @@ impl<T> Channels<T> {
 
     /// Not inlined: who finds the last one again needs none of the registers that this takes.
     #[inline(never)]
-    fn look_up(&mut self, key: ChannelKey) -> Option<usize> {
+    fn look_up(&mut self, key: K) -> Option<usize> {
         self.last = *self.index.get(&key)? as usize;
         Some(self.last)
     }
 }
 
-impl<T: Hash> Hash for Channels<T> {
+impl<T> Channels<T> {
+    /// The channels to or from one virtual rank, by context.
+    pub(crate) fn of(&self, rank: VirtualRank) -> Vec<ChannelKey> {
+        let mut keys: Vec<_> = self.all.iter().map(|(key, _)| *key).filter(|key| key.0 == rank).collect();
+        keys.sort_unstable();
+        keys
+    }
+}
+
+impl<K: Hash, T: Hash> Hash for Table<K, T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let entry = |entry| {
             let mut hasher = FxHasher::default();

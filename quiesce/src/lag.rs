@@ -53,9 +53,14 @@ impl Lag {
     }
 
     /// One was asked for, and `waiting` outcomes are left. Whether that is news for the leader.
-    #[inline]
     pub(crate) fn asked(&mut self, stream: StreamId, waiting: u64) -> bool {
-        !self.own.is_empty() && waiting <= CAUGHT_UP && self.catch_up(stream)
+        self.is_behind() && waiting <= CAUGHT_UP && self.catch_up(stream)
+    }
+
+    /// Whether this process is behind on any stream.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.own.is_empty()
     }
 
     /// This process is not behind on a stream any more. Whether it was.

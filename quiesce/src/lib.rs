@@ -32,6 +32,6 @@ pub use frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Outb
 #[cfg(any(test, feature = "mutation"))]
 pub use mutation::Mutation;
 pub use outcome::{Call, Decided, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
-pub use path::{Claim, PathFinding, PathReport};
-pub use replica::{Config, Counters, MAJORITY_DEGREE, Replica, Verification};
+pub use path::{Claim, MAJORITY_DEGREE, PathFinding, PathReport};
+pub use replica::{Config, Counters, Replica, Verification};
 pub use view::{Protocol, Service};

@@ -21,6 +21,9 @@ use redrt_types::{Kinship, ReplicaIndex, ReplicaSet, ViewNumber};
 use sdc_detect::agreed;
 use serde::{Deserialize, Serialize};
 
+/// From this degree on a majority can outvote one.
+pub const MAJORITY_DEGREE: u16 = 3;
+
 /// What a replica says of one position of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Claim {

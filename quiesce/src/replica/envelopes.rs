@@ -17,11 +17,9 @@ use super::{Replica, Verification};
 use crate::channel::Phase;
 use crate::frame::{Action, Finding, MessageId, Output};
 use crate::mutation::Mutation;
+use crate::path::MAJORITY_DEGREE;
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet, VirtualRank};
 use sdc_detect::{Tally, agreed};
-
-/// Fewest live replicas of a sender of which two can outvote one.
-const MAJORITY_DEGREE: usize = 3;
 
 /// What the claims so far say of the envelope that a supplier has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +42,7 @@ impl Replica {
     pub(super) fn awaits_majority(&self, sender: VirtualRank) -> bool {
         self.corrects
             && self.verification == Verification::Strict
-            && (self.live(sender).len() >= MAJORITY_DEGREE || self.asks_arbiters(sender))
+            && (self.live(sender).len() >= usize::from(MAJORITY_DEGREE) || self.asks_arbiters(sender))
             && !self.has(Mutation::EnvelopeBelieved)
     }
 
@@ -114,8 +112,9 @@ impl Replica {
     /// Nobody can judge. The leader's side, where all replicas of the own rank are to take the same; `None` when that
     /// is the supplier's, or each replica takes what it was sent.
     pub(super) fn shared_side(&mut self, message: MessageId, supplier: ReplicaIndex) -> Option<ReplicaIndex> {
-        let is_shared =
-            self.corrects && self.live(self.me.rank).len() >= MAJORITY_DEGREE && !self.has(Mutation::SidesTaken);
+        let is_shared = self.corrects
+            && self.live(self.me.rank).len() >= usize::from(MAJORITY_DEGREE)
+            && !self.has(Mutation::SidesTaken);
         let leader = self.view.leader(message.sender).filter(|_| is_shared)?.index;
         let tally = &self.slot(message).tally;
         (tally.claim(leader)? != tally.claim(supplier)?).then_some(leader)

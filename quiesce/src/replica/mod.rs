@@ -37,7 +37,6 @@ use crate::mutation::Mutation;
 use crate::outcome::{DecisionKey, Outcome, Question, StreamId};
 use crate::path::PathReport;
 use crate::view::{Protocol, Service, service};
-pub use paths::MAJORITY_DEGREE;
 use paths::Paths;
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;

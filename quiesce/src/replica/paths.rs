@@ -21,11 +21,8 @@ use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::mutation::Mutation;
 use crate::outcome::{Call, Decided, DecisionKey, Place, Question, StreamId};
-use crate::path::{Claim, Judged, PathFinding, PathReport, Statement, judge};
+use crate::path::{Claim, Judged, MAJORITY_DEGREE, PathFinding, PathReport, Statement, judge};
 use redrt_types::{Kinship, ReplicaId, ReplicaIndex, ReplicaSet};
-
-/// From this degree on a majority can outvote one.
-pub const MAJORITY_DEGREE: u16 = 3;
 
 /// Streams that one sibling has spoken of: one for each of its threads.
 const CLAIMS_MAX: usize = 1 << 12;
@@ -89,6 +86,13 @@ fn is_kept(statement: &Statement, later: DecisionKey, disputes: &[Dispute]) -> b
 }
 
 impl Paths {
+    /// Whether nothing is known of any path: nobody has asked about one.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        let Self { asking, heard, said, disputes, ended } = self;
+        asking.is_empty() && heard.is_empty() && said.is_empty() && disputes.is_empty() && ended.is_empty()
+    }
+
     fn asks(&self, key: DecisionKey) -> Option<Question> {
         self.asking.iter().find(|(asked, _)| *asked == key).map(|(_, question)| *question)
     }
@@ -479,10 +483,14 @@ impl Replica {
     }
 
     /// This process has taken or decided an outcome: siblings in dispute about it hear that.
+    #[inline]
     pub(super) fn outcome_passed(&mut self, key: DecisionKey) {
-        if self.paths == Paths::default() {
-            return;
+        if !self.paths.is_empty() {
+            self.disputed_outcome_passed(key);
         }
+    }
+
+    fn disputed_outcome_passed(&mut self, key: DecisionKey) {
         self.paths.asking.retain(|(asked, _)| asked.stream != key.stream || asked.index > key.index);
         // One whose author was outvoted, and is gone, was decided anew; so was one that the next leader has retracted.
         let is_retracted = self.decisions.is_retracted(key);
@@ -492,7 +500,7 @@ impl Replica {
         match (decided, self.said(key)) {
             // It takes what others write: who hears later that it has come further shall know that it differs.
             (Some(decided), Some(said)) if self.differs_from(key, decided) => self.say(key, said, Some(decided)),
-            (Some(_), _) => self.say(key, Claim::Taken, None),
+            (Some(decided), _) => self.say(key, self.claim_taken(key, Some(decided)), None),
             (None, _) => {}
         }
         if decided.is_some() {
@@ -543,8 +551,9 @@ impl Replica {
         let is_over = may_be_new && decided.as_ref().is_some_and(is_of_lost);
         if let Some(decided) = decided.filter(|_| !is_over) {
             self.paths.open(key, Some(decided), self.siblings());
-            if has_passed && self.said(key) != Some(Claim::Taken) && !self.differs_from(key, decided) {
-                self.say(key, Claim::Taken, None);
+            let taken = self.claim_taken(key, Some(decided));
+            if has_passed && self.said(key) != Some(taken) && !self.differs_from(key, decided) {
+                self.say(key, taken, None);
             }
         }
         if let Some(question) = self.decisions.posted(key) {
@@ -564,6 +573,14 @@ impl Replica {
         Ok(())
     }
 
+    /// What this process says of an outcome that it has taken. The source of a receive may have been decided anew, for
+    /// another receive than the one that took it.
+    fn claim_taken(&self, key: DecisionKey, decided: Option<Decided>) -> Claim {
+        let received = self.decisions.received(key);
+        let is_other = |question: &Question| decided.is_some_and(|it| !question.is_same_receive(&it.question));
+        received.filter(is_other).map_or(Claim::Taken, Claim::Asks)
+    }
+
     /// What a replica says of an outcome: what it was decided for, where it has taken it.
     fn claim_of(&self, index: ReplicaIndex, key: DecisionKey, decided: Option<Decided>) -> Option<Claim> {
         let claim = if index != self.me.index {
@@ -578,7 +595,7 @@ impl Replica {
         {
             self.said(key)
         } else if self.has_taken(key) {
-            Some(Claim::Taken)
+            Some(self.claim_taken(key, decided))
         } else {
             self.paths.asks(key).map(Claim::Asks).or_else(|| self.said(key))
         };
@@ -677,7 +694,7 @@ impl Replica {
 
     /// The membership of the sphere has changed: the lost say nothing any more, and newcomers hear what is in dispute.
     pub(super) fn change_paths(&mut self, lost: ReplicaSet, newcomers: ReplicaSet) {
-        if self.paths == Paths::default() {
+        if self.paths.is_empty() {
             return;
         }
         self.paths.heard.retain(|heard| !lost.contains(heard.by) && !newcomers.contains(heard.by));

@@ -70,9 +70,10 @@ impl Replica {
 mod tests {
     use super::super::tests::talk::talk;
     use super::*;
+    use crate::outcome::DecisionItem;
     use crate::outcome::{Call, Place};
-    use crate::path::PathFinding;
-    use crate::{Config, Lookup, Output, Protocol, Verification};
+    use crate::path::{Claim, PathFinding};
+    use crate::{Config, Frame, Lookup, Output, Protocol, Verification};
     use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, View, World};
 
     const CONTEXT: ContextId = ContextId(7);
@@ -161,6 +162,36 @@ mod tests {
             }
             assert_eq!(early.union(speak(&mut all).0), ReplicaSet::only(ReplicaIndex(2)), "{posts_first}");
         }
+    }
+
+    /// Seed 208159 of path-arbitration. Which leader has gone another way is not known at that time.
+    #[test]
+    fn a_source_that_a_later_leader_decides_for_another_receive_does_not_undo_the_first() {
+        let world = World::uniform(1, 4);
+        let [first, later] = [3, 0].map(|index| ReplicaId::new(0, index));
+        let view = View::initial(&world).without(&[first]);
+        let start = |index| {
+            let (protocol, verification) = (Protocol::Hash, Verification::Strict);
+            let (me, view) = (ReplicaId::new(0, index), view.clone());
+            Replica::new(Config { me, view, world: world.clone(), protocol, verification })
+        };
+        let mut all: Vec<_> = (1..3).map(start).collect();
+        let (right, wrong) = (at(7).receive_after(0), at(8).receive_after(0));
+        let key = key_of(CONTEXT, 0);
+        let decide = |all: &mut [Replica], number, question, by: ReplicaId, source| {
+            let items = vec![DecisionItem::new(key, question, Outcome::Source(source), by.index)];
+            for replica in all {
+                replica.handle(later, Frame::Decisions { first: number, items: items.clone() }).unwrap();
+            }
+        };
+        decide(&mut all, 0, right, first, 5);
+        assert_eq!(all[0].post_wildcard(CONTEXT, 0, at(7)), Some(5));
+        decide(&mut all, 1, wrong, later, 3);
+        assert_eq!(all[1].post_wildcard(CONTEXT, 0, at(7)), Some(5));
+        let decided = Some(Decided { by: later.index, question: wrong });
+        let claim = Frame::Claim { key, claim: Claim::Asks(right), decided };
+        all[0].handle(ReplicaId::new(0, 2), claim).unwrap();
+        assert_eq!(speak(&mut all), (ReplicaSet::only(later.index), vec![]));
     }
 
     #[test]
