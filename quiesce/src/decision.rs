@@ -307,8 +307,9 @@ impl Decisions {
             return None;
         };
         let Outcome::Source(source) = item.outcome else { return None };
-        self.news_of_sources.push((key, Some(item.by)));
-        self.settle(key);
+        let by = item.by;
+        self.news_of_sources.push((key, Some(by)));
+        self.settle(key, by);
         if self.lag.asked(key.stream, self.known_count(key.stream) as u64) {
             self.tell_lag(outputs);
         }
@@ -316,17 +317,17 @@ impl Decisions {
     }
 
     /// A wildcard receive has its source: what is known of that is not needed any more.
-    fn settle(&mut self, key: DecisionKey) {
+    fn settle(&mut self, key: DecisionKey, by: ReplicaIndex) {
         let posted = self.posted.remove(&key);
         let is_voted = self.held_by.len() >= usize::from(MAJORITY_DEGREE);
         if let Some(stream) = self.streams.get_mut(key.stream) {
             stream.forget_source(key.index);
-            posted.filter(|_| is_voted).into_iter().for_each(|question| stream.receive(key.index, question));
+            posted.filter(|_| is_voted).into_iter().for_each(|question| stream.receive(key.index, question, by));
         }
     }
 
-    /// The wildcard receive that got this source here, if that was not long ago.
-    pub(crate) fn received(&self, key: DecisionKey) -> Option<Question> {
+    /// The wildcard receive that got this source here, and the leader that decided it, if that was not long ago.
+    pub(crate) fn received(&self, key: DecisionKey) -> Option<Decided> {
         self.streams.get(key.stream)?.received(key.index)
     }
 
@@ -388,7 +389,7 @@ impl Decisions {
         if outcome != Outcome::Retracted {
             self.forget_ballots(key);
             if matches!(key.stream, StreamId::Match(_)) {
-                self.settle(key);
+                self.settle(key, self.me.index);
             } else {
                 self.streams.get_or_insert_with(key.stream, Stream::default).passed = key.index + 1;
             }

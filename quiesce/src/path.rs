@@ -35,6 +35,13 @@ pub enum Claim {
     Taken,
 }
 
+impl Claim {
+    /// Whether it is of another wildcard receive than this one.
+    pub(crate) fn is_other_receive(&self, receive: &Question) -> bool {
+        matches!(self, Self::Asks(question) if !question.is_same_receive(receive))
+    }
+}
+
 /// Whether claims differ, and who is wrong.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum PathFinding {

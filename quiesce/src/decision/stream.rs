@@ -1,6 +1,7 @@
 //! What one process knows of the outcomes of one stream.
 
-use crate::outcome::{DecisionItem, Outcome, Place, Question};
+use crate::outcome::{Decided, DecisionItem, Outcome, Place, Question};
+use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
 
 /// One stream, as far as it has come here.
@@ -15,7 +16,7 @@ pub(super) struct Stream {
     /// A digest of all wildcard receives that were posted.
     pub(super) chain: u64,
     /// The last wildcard receives that got a source, with their indices: their sources may be decided anew.
-    received: VecDeque<(u64, Question)>,
+    received: VecDeque<(u64, Decided)>,
 }
 
 /// A leader that decides anew does so soon after the one before it was lost.
@@ -69,17 +70,17 @@ impl Stream {
         self.waiting.range(first..).take_while(move |item| item.key.index == index)
     }
 
-    /// A receive that was posted has a source.
-    pub(super) fn receive(&mut self, index: u64, question: Question) {
+    /// A receive that was posted has a source, which this leader has decided. `question`: the receive.
+    pub(super) fn receive(&mut self, index: u64, question: Question, by: ReplicaIndex) {
         if self.received.len() == RECEIVED_MAX {
             self.received.pop_front();
         }
-        self.received.push_back((index, question));
+        self.received.push_back((index, Decided { by, question }));
     }
 
     /// The receive that got the source with this index here, if that was not long ago.
-    pub(super) fn received(&self, index: u64) -> Option<Question> {
-        self.received.iter().rev().find(|(of, _)| *of == index).map(|(_, question)| *question)
+    pub(super) fn received(&self, index: u64) -> Option<Decided> {
+        self.received.iter().rev().find(|(of, _)| *of == index).map(|(_, decided)| *decided)
     }
 
     /// What was decided of the source of one receive is not needed any more.

@@ -549,6 +549,7 @@ impl Replica {
         let may_be_new = matches!(key.stream, StreamId::Match(_)) || self.decisions.is_retracted(key);
         let is_of_lost = |decided: &Decided| has_passed && !self.live(self.me.rank).contains(decided.by);
         let is_over = may_be_new && decided.as_ref().is_some_and(is_of_lost);
+        let decided = decided.or_else(|| self.received_otherwise(key, claim));
         if let Some(decided) = decided.filter(|_| !is_over) {
             self.paths.open(key, Some(decided), self.siblings());
             let taken = self.claim_taken(key, Some(decided));
@@ -576,9 +577,24 @@ impl Replica {
     /// What this process says of an outcome that it has taken. The source of a receive may have been decided anew, for
     /// another receive than the one that took it.
     fn claim_taken(&self, key: DecisionKey, decided: Option<Decided>) -> Claim {
-        let received = self.decisions.received(key);
+        let received = self.decisions.received(key).map(|received| received.question);
         let is_other = |question: &Question| decided.is_some_and(|it| !question.is_same_receive(&it.question));
         received.filter(is_other).map_or(Claim::Taken, Claim::Asks)
+    }
+
+    /// What this process took for the source of a receive, if a sibling has posted another one. Nothing was decided for
+    /// that one as far as the sibling knows, so it disputes nothing.
+    fn received_otherwise(&self, key: DecisionKey, claim: Claim) -> Option<Decided> {
+        self.decisions.received(key).filter(|received| claim.is_other_receive(&received.question))
+    }
+
+    /// The source of this receive is decided and taken: opens a dispute if a sibling has said before that it has posted
+    /// another one.
+    pub(super) fn compare_received(&mut self, key: DecisionKey, received: Decided) {
+        let differs = |heard: &Statement| heard.key == key && heard.claim.is_other_receive(&received.question);
+        if self.paths.heard.iter().any(differs) {
+            self.paths.open(key, Some(received), self.siblings());
+        }
     }
 
     /// What a replica says of an outcome: what it was decided for, where it has taken it.

@@ -38,6 +38,7 @@ impl Replica {
         let key = key_of(context, index);
         let question = self.decisions.posted(key).unwrap_or_default();
         self.paths.decided_anew(key, self.me.index);
+        self.compare_received(key, Decided { by: self.me.index, question });
         self.decide(key, question, Outcome::Source(source));
     }
 
@@ -52,6 +53,9 @@ impl Replica {
         for (key, taken_from) in self.decisions.news_of_sources() {
             if let Some(by) = taken_from {
                 self.paths.decided_anew(key, by);
+                if let Some(received) = self.decisions.received(key) {
+                    self.compare_received(key, received);
+                }
                 self.outcome_passed(key);
             } else if let (Some(question), Some(decided)) = (self.decisions.posted(key), self.decisions.decided(key)) {
                 self.contradict_source(key, question, decided);
@@ -161,6 +165,29 @@ mod tests {
                 post(&mut all);
             }
             assert_eq!(early.union(speak(&mut all).0), ReplicaSet::only(ReplicaIndex(2)), "{posts_first}");
+        }
+    }
+
+    /// Seed 34114 of path-arbitration. The one that differs knows of no decision yet, and says so once.
+    #[test]
+    fn who_has_a_source_answers_a_sibling_that_has_posted_another_receive() {
+        for posts_late in [false, true] {
+            let mut all = trio();
+            all[0].post_wildcard(CONTEXT, 0, at(7));
+            all[2].post_wildcard(CONTEXT, 0, at(8));
+            all[2].state_waits();
+            if posts_late {
+                assert_eq!(speak(&mut all).0, ReplicaSet::EMPTY);
+            } else {
+                all[1].post_wildcard(CONTEXT, 0, at(7));
+            }
+            all[0].decide_source(CONTEXT, 0, 5);
+            let (mut outvoted, _) = speak(&mut all);
+            if posts_late {
+                assert_eq!(all[1].post_wildcard(CONTEXT, 0, at(7)), Some(5));
+                outvoted = outvoted.union(speak(&mut all).0);
+            }
+            assert_eq!(outvoted, ReplicaSet::only(ReplicaIndex(2)), "{posts_late}");
         }
     }
 
