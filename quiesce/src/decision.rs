@@ -264,6 +264,19 @@ impl Decisions {
         self.take_source(key, outputs)
     }
 
+    /// Threads of which an outcome is known that they have yet to ask for, at a place of their own. Readings of clocks
+    /// apart: they need not be voted on.
+    pub(crate) fn threads_behind(&self) -> Vec<u64> {
+        let is_at_place = |item: &DecisionItem| {
+            let StreamId::Thread(thread) = item.key.stream else { return false };
+            let place = item.question.place;
+            let is_place = place.thread == thread && place.calls != Place::NOWHERE.calls;
+            is_place && !matches!(item.outcome, Outcome::Clock { .. })
+        };
+        let known = self.streams.values().filter_map(|stream| stream.known(stream.passed));
+        known.filter(|item| is_at_place(item)).map(|item| item.question.place.thread).collect()
+    }
+
     /// What a wildcard receive was posted for that has no source yet.
     pub(crate) fn posted(&self, key: DecisionKey) -> Option<Question> {
         self.posted.get(&key).copied()
@@ -424,6 +437,17 @@ impl Decisions {
         self.forget_from(key);
         self.forget_receives_after(question.place);
         self.decide(key, question, Outcome::Retracted, outputs);
+    }
+
+    /// The same of requests that are to be served when a thread has come further than this place.
+    pub(crate) fn retract_served_after(&mut self, place: Place, outputs: &mut VecDeque<Output>) {
+        let void: Vec<_> = self.streams.values().filter_map(|stream| stream.first_served_after(place)).collect();
+        for key in void {
+            let StreamId::Thread(server) = key.stream else { continue };
+            self.forget_from(key);
+            self.decide(key, &Question::serve(server, place.thread), Outcome::Retracted, outputs);
+            outputs.push_back(Output::Decided { key });
+        }
     }
 
     /// Whether an outcome was decided anew, or will be, because its first leader had left the path.

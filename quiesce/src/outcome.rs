@@ -138,9 +138,17 @@ pub struct Question {
 }
 
 impl Place {
+    /// The number of calls of a thread that has ended.
+    pub const ENDED: u64 = u64::MAX;
+
     /// A place that no thread passes as long as it lives: of what is asked by no thread in particular, and in programs
     /// whose replicas need not make the same calls. A replica that is asked about it can say only that a thread ended.
     pub const NOWHERE: Self = Self { thread: u64::MAX, calls: u64::MAX - 1, kind: 0 };
+
+    /// Whether it is before another place of the same thread.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.thread == other.thread && self.calls < other.calls
+    }
 
     /// Whether a thread that is at this place now will not come to the other any more.
     pub(crate) fn is_past(&self, other: &Self) -> bool {
@@ -149,6 +157,13 @@ impl Place {
 }
 
 impl Question {
+    /// Of the server of a window, which is no thread of the program: how many MPI calls has this thread to have begun
+    /// when the next request is served? Requests come as messages, so nothing more is compared.
+    #[must_use]
+    pub fn serve(server: u64, thread: u64) -> Self {
+        Self { call: Call::Serve, arguments: thread, data: 0, place: Place { thread: server, ..Place::NOWHERE } }
+    }
+
     /// The question without what does not matter when nothing was found: a poll that finds nothing may be any poll.
     pub(crate) fn in_vain(mut self) -> Self {
         let is_poll = matches!(self.call, Call::Test | Call::TestAny | Call::TestSome | Call::TestMessage);
@@ -281,6 +296,16 @@ impl DecisionItem {
         fits && self.question.call.can_have(&self.outcome)
             && self.repeat > 0
             && self.key.index.checked_add(u64::from(self.repeat)).is_some()
+    }
+
+    /// When a one-sided request is served: how far the thread of the program has to be ([`Question::serve`]).
+    pub(crate) fn served_at(&self) -> Option<Place> {
+        match self.outcome {
+            Outcome::Value(calls) if self.question.call == Call::Serve => {
+                Some(Place { thread: self.question.arguments, calls, kind: 0 })
+            }
+            _ => None,
+        }
     }
 
     /// What the leader asked for at this outcome of a run.

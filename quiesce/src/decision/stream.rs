@@ -1,6 +1,6 @@
 //! What one process knows of the outcomes of one stream.
 
-use crate::outcome::{Decided, DecisionItem, Outcome, Place, Question};
+use crate::outcome::{Decided, DecisionItem, DecisionKey, Outcome, Place, Question};
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
 
@@ -94,6 +94,12 @@ impl Stream {
             let posted_at = item.question.place;
             !item.outcome.is_source() || posted_at.thread != place.thread || posted_at.calls <= place.calls
         });
+    }
+
+    /// The first request that is to be served when the thread of the program is behind this place.
+    pub(super) fn first_served_after(&self, place: Place) -> Option<DecisionKey> {
+        let is_after = |item: &&DecisionItem| item.served_at().is_some_and(|at| place.is_before(&at));
+        self.waiting.iter().find(is_after).map(|item| item.key)
     }
 
     /// What is known from this outcome on is void.

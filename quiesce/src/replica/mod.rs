@@ -356,6 +356,7 @@ impl Replica {
             _ => unreachable!("{frame:?} is about a channel"),
         };
         self.note_sources();
+        self.retract_served();
         self.transmit_stable();
         self.check_ends();
         outcome

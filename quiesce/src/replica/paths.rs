@@ -320,6 +320,34 @@ impl Replica {
         }
     }
 
+    /// Threads of this process that have yet to ask for an outcome that is known: [`Replica::note_passed`] is to be told
+    /// where they are, now and then.
+    #[must_use]
+    pub fn threads_behind(&self) -> Vec<u64> {
+        self.decisions.threads_behind()
+    }
+
+    /// A thread of this process is here, and not in the midst of asking for an outcome. It may have passed the place
+    /// where the leader asked for one, and ask for none any more: then nothing else would show that paths have parted.
+    pub fn note_passed(&mut self, here: Place) {
+        // Threads may end at another reading of a clock in each replica.
+        if here.calls != Place::ENDED {
+            self.note_decided(StreamId::Thread(here.thread), here);
+        }
+    }
+
+    /// Retracts what a lost leader that was outvoted has decided on the word of its own thread, behind the place where
+    /// that left the path: which requests are served there. The thread of this process may wait for that, and ask for
+    /// nothing more. What it does ask for is retracted when it does ([`Replica::lookup`]).
+    pub(super) fn retract_served(&mut self) {
+        if !self.decisions.is_deciding() {
+            return;
+        }
+        let void = self.paths.disputes.iter().filter(|dispute| dispute.is_over());
+        let places: Vec<_> = void.filter_map(|dispute| Some(dispute.decided?.question.place)).collect();
+        places.into_iter().for_each(|place| self.decisions.retract_served_after(place, &mut self.outputs));
+    }
+
     /// This process is here, and does not ask for what the leader has decided.
     fn contradict_at(&mut self, key: DecisionKey, here: Place, decided: Decided) {
         self.paths.open(key, Some(decided), self.siblings());
@@ -371,7 +399,7 @@ impl Replica {
             if self.said(key).is_none()
                 && let Some(decided) = self.decisions.decided(key)
             {
-                let end = Place { calls: u64::MAX, ..decided.question.place };
+                let end = Place { calls: Place::ENDED, ..decided.question.place };
                 self.contradict_at(key, end, decided);
             }
         }
@@ -470,6 +498,7 @@ impl Replica {
         if !is_void || !self.decisions.is_deciding() {
             return Lookup::Wait;
         }
+        self.decisions.retract_served_after(decided.question.place, &mut self.outputs);
         self.decisions.retract(key, &question, &mut self.outputs);
         self.paths.disputes.retain(|dispute| dispute.key.stream != key.stream);
         self.unknown()
@@ -500,7 +529,7 @@ impl Replica {
         match (decided, self.said(key)) {
             // It takes what others write: who hears later that it has come further shall know that it differs.
             (Some(decided), Some(said)) if self.differs_from(key, decided) => self.say(key, said, Some(decided)),
-            (Some(decided), _) => self.say(key, self.claim_taken(key, Some(decided)), None),
+            (Some(_), _) => self.say(key, self.claim_taken(key), None),
             (None, _) => {}
         }
         if decided.is_some() {
@@ -552,7 +581,7 @@ impl Replica {
         let decided = decided.or_else(|| self.received_otherwise(key, claim));
         if let Some(decided) = decided.filter(|_| !is_over) {
             self.paths.open(key, Some(decided), self.siblings());
-            let taken = self.claim_taken(key, Some(decided));
+            let taken = self.claim_taken(key);
             if has_passed && self.said(key) != Some(taken) && !self.differs_from(key, decided) {
                 self.say(key, taken, None);
             }
@@ -574,12 +603,10 @@ impl Replica {
         Ok(())
     }
 
-    /// What this process says of an outcome that it has taken. The source of a receive may have been decided anew, for
-    /// another receive than the one that took it.
-    fn claim_taken(&self, key: DecisionKey, decided: Option<Decided>) -> Claim {
-        let received = self.decisions.received(key).map(|received| received.question);
-        let is_other = |question: &Question| decided.is_some_and(|it| !question.is_same_receive(&it.question));
-        received.filter(is_other).map_or(Claim::Taken, Claim::Asks)
+    /// What this process says of an outcome that it has taken. The source of a receive may be decided anew, for another
+    /// receive than the one that took it, so that is named.
+    fn claim_taken(&self, key: DecisionKey) -> Claim {
+        self.decisions.received(key).map_or(Claim::Taken, |received| Claim::Asks(received.question))
     }
 
     /// What this process took for the source of a receive, if a sibling has posted another one. Nothing was decided for
@@ -611,7 +638,7 @@ impl Replica {
         {
             self.said(key)
         } else if self.has_taken(key) {
-            Some(self.claim_taken(key, decided))
+            Some(self.claim_taken(key))
         } else {
             self.paths.asks(key).map(Claim::Asks).or_else(|| self.said(key))
         };
@@ -668,6 +695,7 @@ impl Replica {
         }
         dispute.verdict = verdict;
         self.report_path(key, decided, finding, parted);
+        self.retract_served();
         self.outputs.push_back(Output::Decided { key });
         self.forget_judged();
     }
@@ -738,6 +766,7 @@ impl Replica {
         let keys: Vec<_> = self.paths.disputes.iter().map(|dispute| dispute.key).collect();
         let asked: Vec<_> = self.paths.asking.iter().map(|(key, _)| *key).collect();
         keys.into_iter().chain(asked).for_each(|key| self.judge_path(key));
+        self.retract_served();
         self.decisions.ask_again(&mut self.outputs);
     }
 

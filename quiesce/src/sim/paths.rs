@@ -138,6 +138,14 @@ impl Process {
     pub(super) fn state_waits(&mut self) {
         self.replica.state_waits();
         self.replica.ask_overdue();
+        self.note_passed();
+    }
+
+    /// Looks whether its thread has passed a place where its leader asked for an outcome.
+    pub(super) fn note_passed(&mut self) {
+        if !self.replica.threads_behind().is_empty() {
+            self.replica.note_passed(self.app.place());
+        }
         self.drain();
     }
 }

@@ -285,7 +285,7 @@ impl Process {
     pub(super) fn apply_view(&mut self, view: View) {
         let applied = self.replica.apply_view(view);
         self.note(applied);
-        self.drain();
+        self.note_passed();
     }
 
     /// No replica of the simulator sends what is refused.

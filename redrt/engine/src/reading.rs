@@ -33,7 +33,7 @@
 use super::Engine;
 use super::asked::Asked;
 use super::refusal::Fault;
-use quiesce::{Call, DecisionKey, Outcome, Question, StreamId};
+use quiesce::{Call, DecisionKey, Outcome, Place, Question, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::{Header, Kind, Whereabouts};
 use redrt_types::{ProcessIndex, ReplicaId};
@@ -65,7 +65,7 @@ process_local! {
 }
 
 /// What is said of the calls of a thread that has ended.
-pub const CALLS_OF_ENDED: u64 = u64::MAX;
+pub const CALLS_OF_ENDED: u64 = Place::ENDED;
 
 /// Readings closer together than this are a loop, and told to the followers in batches.
 const LOOP_DISTANCE_NS: u64 = 20_000;

@@ -530,7 +530,7 @@ impl Engine {
             self.joining = Joining::InView;
         }
         let applied = replication.replica.apply_view(view);
-        self.carry_out();
+        self.note_passed();
         if self.joining == Joining::InView {
             self.tell_in_step();
         }

@@ -7,7 +7,7 @@ use super::{Purpose, Window};
 use crate::abi::MPI_ERR_RMA_SYNC;
 use crate::coll::Outcome;
 use crate::runtime::{self, threads};
-use quiesce::{Call, Outcome as DecidedOutcome, Question, StreamId};
+use quiesce::{Outcome as DecidedOutcome, Question, StreamId};
 use redrt_datatype::layout::Layout;
 use redrt_datatype::pack;
 use redrt_engine::asked::Asked as Decision;
@@ -169,33 +169,33 @@ impl Window {
     async fn keep_step(self: &Arc<Self>) {
         let steps = self.context(Purpose::Steps);
         let stream = StreamId::Thread(steps);
-        // No thread of the program asks: requests come as messages, which are compared.
-        let place = quiesce::Place { thread: steps, ..quiesce::Place::NOWHERE };
-        let question = Question { call: Call::Serve, place, ..Question::default() };
-        let mut wanted = None;
+        let question = Question::serve(steps, self.thread);
         let mut is_behind = false;
         poll_fn(|_| {
             let calls = threads::calls_of(self.thread);
             let mut engine = engine::cell().lock();
-            if wanted.is_none() {
-                if !engine.needs_decisions(false) {
-                    return Poll::Ready(());
-                }
-                match engine.ask(stream, question) {
-                    Decision::Decided(DecidedOutcome::Value(calls)) => wanted = Some(calls),
-                    Decision::Decided(other) => unreachable!("{other:?} was decided for a request that is served"),
-                    Decision::Decide => {
-                        engine.answer(stream, question, DecidedOutcome::Value(calls));
-                        return Poll::Ready(());
-                    }
-                    Decision::Wait => return Poll::Pending,
-                }
+            if !is_behind && !engine.needs_decisions(false) {
+                return Poll::Ready(());
             }
+            // It stays the next as long as this replica is behind: what a leader decided that had left its path is void.
+            let next = engine.peek_outcome(stream);
+            let wanted = next.and_then(|next| if let DecidedOutcome::Value(calls) = next { Some(calls) } else { None });
             let was_behind = std::mem::replace(&mut is_behind, wanted.is_some_and(|wanted| calls < wanted));
             if was_behind != is_behind {
                 tasks::wait_for_program(is_behind);
             }
-            if is_behind { Poll::Pending } else { Poll::Ready(()) }
+            if is_behind {
+                return Poll::Pending;
+            }
+            match engine.ask(stream, question) {
+                Decision::Decided(DecidedOutcome::Value(_)) => Poll::Ready(()),
+                Decision::Decided(other) => unreachable!("{other:?} was decided for a request that is served"),
+                Decision::Decide => {
+                    engine.answer(stream, question, DecidedOutcome::Value(calls));
+                    Poll::Ready(())
+                }
+                Decision::Wait => Poll::Pending,
+            }
         })
         .await;
     }

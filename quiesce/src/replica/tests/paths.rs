@@ -201,3 +201,46 @@ fn where_many_channels_lag_a_few_messages_are_asked_about() {
     let claims = claims.iter().filter(|it| matches!(it, Output::Transmit { frame: Frame::Claim { .. }, .. }));
     assert_eq!(claims.count(), 2 * 64);
 }
+
+/// A program with a window polled once more in its leader, and asked for nothing else: its siblings served no request
+/// until their threads had made as many calls, which waited for a rank that waited to be served.
+#[test]
+fn when_requests_are_served_is_void_if_the_thread_that_says_so_has_left_the_path() {
+    let mut all = trio();
+    let (served, thread) = (StreamId::Thread(1 << 60), StreamId::Thread(0));
+    let [first, second, poll] =
+        [(served, 0), (served, 1), (thread, 0)].map(|(stream, index)| DecisionKey { stream, index });
+    let serve = Question::serve(1 << 60, 0);
+    all[0].decide(first, serve, Outcome::Value(7));
+    all[0].decide(poll, at(Call::Test, 8), Outcome::NotReady);
+    all[0].decide(second, serve, Outcome::Value(9));
+    assert_eq!(outvoted(&mut all), ReplicaSet::EMPTY);
+
+    let here = Place { thread: 0, calls: 8, kind: 5 };
+    for replica in &mut all[1..] {
+        assert_eq!(replica.threads_behind(), [0]);
+        replica.note_passed(here);
+    }
+    assert_eq!(outvoted(&mut all), only(0));
+    assert_eq!(all[1].peek(second), Some(&Outcome::Value(9)), "its leader may be retired yet, or not");
+
+    let view = all[1].view().without(&[all[0].me()]);
+    let siblings = &mut all[1..];
+    siblings.iter_mut().for_each(|replica| replica.apply_view(view.clone()).unwrap());
+    outvoted(siblings);
+    for replica in siblings {
+        assert_eq!(replica.peek(first), Some(&Outcome::Value(7)), "that was before");
+        assert_eq!(replica.peek(second), None);
+    }
+}
+
+/// Threads end at another reading of a clock in each replica, and go on in one when they have ended in others.
+#[test]
+fn a_thread_that_has_ended_holds_nothing_against_its_leader() {
+    let mut all = trio();
+    let poll = DecisionKey { stream: StreamId::Thread(0), index: 0 };
+    all[0].decide(poll, at(Call::Test, 8), Outcome::NotReady);
+    assert_eq!(outvoted(&mut all), ReplicaSet::EMPTY);
+    all[1].note_passed(Place { thread: 0, calls: Place::ENDED, kind: 0 });
+    assert_eq!(all[1].poll_output(), None);
+}

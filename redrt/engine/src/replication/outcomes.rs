@@ -159,9 +159,20 @@ impl Engine {
         if let Some(replication) = &mut self.replication {
             replication.replica.state_waits();
             replication.replica.ask_overdue();
-            self.carry_out();
+            self.note_passed();
             self.answer_siblings();
         }
+    }
+
+    /// Looks whether threads have passed places where their leader asked for an outcome, and ask for none any more.
+    pub(crate) fn note_passed(&mut self) {
+        if self.replication().counts_calls() {
+            for thread in self.replication().replica.threads_behind() {
+                let here = self.runtime.place_of(thread);
+                self.replication().replica.note_passed(here);
+            }
+        }
+        self.carry_out();
     }
 
     /// Tells siblings whether threads have passed the places that they have asked about.
