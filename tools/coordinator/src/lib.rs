@@ -55,7 +55,7 @@ pub use redundancy::{RankTime, Redundancy};
 pub use refusal::Implausible;
 pub use report::{EndReason, Loss, Refusal, Report, RetireReason};
 pub use slowness::SlowHost;
-pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall};
+pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall, missing_bytes};
 
 pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Unproven, Wish, WishError};
 
@@ -149,7 +149,11 @@ impl Coordinator {
             latest: Duration::ZERO,
             injector,
             broken_links: Vec::new(),
-            stall: StallWatch::new(settings.world.process_count(), settings.look_interval),
+            stall: StallWatch::new(
+                settings.world.process_count(),
+                settings.look_interval,
+                settings.world.is_replicated(),
+            ),
             pace: PaceWatch::new(settings.stall_time),
             stragglers: stragglers::Stragglers::default(),
             slowness: SlownessWatch::default(),

@@ -4,6 +4,11 @@
 //! were passive, with the same counts of bytes, as many received as sent, prove it (Mattern 1987, the four-counter
 //! method); how far apart they are does not matter. What is sent is counted before it goes and received after it came,
 //! so what was under way at the first wave shows in a count at the second.
+//!
+//! Counts that are not equal and stay as they are mean that something was sent that does not come: a process whose
+//! memory is damaged may put a message where nobody looks for it. Networks take their time, so that is believed when
+//! several waves in a row have said so, for longer than it takes until a connection is opened again on which nothing is
+//! acknowledged, or given up (`redrt-engine`'s `reset`).
 
 use super::SIBLINGS_BELIEVED;
 use redrt_types::{ReplicaId, ReplicaSet, View};
@@ -22,6 +27,13 @@ const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
 /// answers none.
 const WAVE_INTERVALS: u32 = 4;
 
+/// What was sent and has not come is lost when so many waves in a row have said the same …
+const LOST_WAVES: u32 = 6;
+/// … for so long in a job with replicas …
+const LOST_AFTER: Duration = Duration::from_secs(12);
+/// … or without.
+const LOST_AFTER_ALONE: Duration = Duration::from_secs(40);
+
 /// What each process waits for, in a job that does not go on.
 pub type Stall = BTreeMap<ReplicaId, Passive>;
 
@@ -34,7 +46,18 @@ pub struct StallWatch {
     answers: Option<Stall>,
     /// What all answered to the wave before, if all were passive.
     before: Option<Stall>,
+    /// What all have answered in several waves, though more was sent than came.
+    missing: Option<Missing>,
+    lost_after: Duration,
     next: Duration,
+}
+
+/// All are passive, and something that was sent has not come.
+#[derive(Debug, Serialize, Deserialize)]
+struct Missing {
+    answers: Stall,
+    since: Duration,
+    waves: u32,
 }
 
 /// What follows from an answer.
@@ -50,9 +73,10 @@ pub enum Finding {
 
 impl StallWatch {
     /// For a job with this number of processes, which are asked no more often than `interval_min`.
-    pub fn new(process_count: u32, interval_min: Duration) -> Self {
+    pub fn new(process_count: u32, interval_min: Duration, is_replicated: bool) -> Self {
+        let lost_after = if is_replicated { LOST_AFTER } else { LOST_AFTER_ALONE };
         let interval = interval_min.max(INTERVAL_OF_A_PROCESS * process_count);
-        Self { interval, wave: 0, answers: None, before: None, next: Duration::ZERO }
+        Self { interval, wave: 0, answers: None, before: None, missing: None, lost_after, next: Duration::ZERO }
     }
 
     /// When a wave is due. One that is under way is given time: a process may compute with its agent starved.
@@ -76,9 +100,22 @@ impl StallWatch {
         self.wave
     }
 
-    /// The membership changed: what was answered is void.
+    /// The membership changed, or something moves: what was answered is void.
     pub fn reset(&mut self, now: Duration) {
+        self.missing = None;
+        self.pause(now);
+    }
+
+    fn pause(&mut self, now: Duration) {
         (self.answers, self.before, self.next) = (None, None, now + self.interval);
+    }
+
+    /// All are passive, and not all that was sent has come. Whether that is how it has been for long.
+    fn is_lost(&mut self, now: Duration, answers: &Stall) -> bool {
+        let before = self.missing.take().filter(|missing| stand_alike(&missing.answers, answers));
+        let missing = before.unwrap_or_else(|| Missing { answers: answers.clone(), since: now, waves: 0 });
+        let Missing { since, waves, .. } = self.missing.insert(Missing { waves: missing.waves + 1, ..missing });
+        *waves >= LOST_WAVES && now.saturating_sub(*since) >= self.lost_after
     }
 
     /// Takes one answer. `live`: all processes that have to answer, as of `view`.
@@ -103,13 +140,12 @@ impl StallWatch {
             return Finding::Open;
         }
         let answers = self.answers.take().expect("a wave is under way");
-        let (sent, received) = answers.values().fold((0u64, 0u64), |(sent, received), passive| {
-            (sent.wrapping_add(passive.sent_bytes), received.wrapping_add(passive.received_bytes))
-        });
-        if sent != received {
-            self.reset(now);
-            return Finding::Open;
+        if missing_bytes(&answers) != 0 {
+            let is_lost = self.is_lost(now, &answers);
+            self.pause(now);
+            return if is_lost { Finding::Stalled(answers) } else { Finding::Open };
         }
+        self.missing = None;
         if self.before.as_ref() == Some(&answers) {
             self.reset(now);
             return Finding::Stalled(answers);
@@ -117,6 +153,22 @@ impl StallWatch {
         self.before = Some(answers);
         Finding::Ask(self.begin(now))
     }
+}
+
+/// How many more bytes were sent than came.
+#[must_use]
+pub fn missing_bytes(stall: &Stall) -> u64 {
+    let missing = |passive: &Passive| passive.sent_bytes.wrapping_sub(passive.received_bytes);
+    stall.values().fold(0, |sum, passive| sum.wrapping_add(missing(passive)))
+}
+
+/// Whether all stand where they stood and wait for what they waited for, and as much is missing. They may have asked each
+/// other for what is overdue meanwhile.
+fn stand_alike(one: &Stall, other: &Stall) -> bool {
+    let says = |passive: &Passive| (passive.places, passive.waits_for.clone());
+    let stall =
+        |stall: &Stall| -> Vec<_> { stall.iter().map(|(replica, passive)| (*replica, says(passive))).collect() };
+    missing_bytes(one) == missing_bytes(other) && stall(one) == stall(other)
 }
 
 /// In a stalled job, the replicas that stand somewhere else than most of their rank do, where two or more agree that
@@ -173,7 +225,7 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             let world = World::new(vec![1, 1]);
-            Self { view: View::initial(&world), world, watch: StallWatch::new(2, INTERVAL_USUAL) }
+            Self { view: View::initial(&world), world, watch: StallWatch::new(2, INTERVAL_USUAL, true) }
         }
 
         fn answer(&mut self, rank: u32, wave: u64, passive: Option<Passive>) -> Finding {
@@ -220,6 +272,45 @@ mod tests {
             let finding = rig.answer(1, second, Some(passive(7, 12)));
             assert!(!matches!(finding, Finding::Stalled(_)), "{finding:?}");
         }
+    }
+
+    /// What each says in one wave after another, 3 s apart. After how many the job is taken for stalled.
+    fn waves_until_stalled(says: impl Fn(u32) -> [Option<Passive>; 2]) -> Option<u32> {
+        let mut rig = Rig::new();
+        let mut now = NOW;
+        for count in 1..30 {
+            now += Duration::from_secs(3);
+            let wave = rig.watch.pass_time(now).expect("a wave is due");
+            for (rank, passive) in (0..).zip(says(count)) {
+                let live: Vec<_> = rig.world.replicas().collect();
+                let id = ReplicaId::new(rank, 0);
+                match rig.watch.answered(now, id, (wave, passive), &rig.view, live.into_iter()) {
+                    Finding::Stalled(_) => return Some(count),
+                    Finding::Open => {}
+                    Finding::Ask(_) => return None,
+                }
+            }
+        }
+        None
+    }
+
+    /// A flipped bit in a sender: it put a message where its receiver does not look.
+    #[test]
+    fn what_is_sent_and_does_not_come_for_long_is_lost() {
+        assert_eq!(waves_until_stalled(|_| [Some(passive(10, 5)), Some(passive(5, 6))]), Some(6));
+        let ask_again = |wave| [Some(passive(10 + u64::from(wave), 5)), Some(passive(5, 6 + u64::from(wave)))];
+        assert_eq!(waves_until_stalled(ask_again), Some(6));
+    }
+
+    #[test]
+    fn what_may_be_under_way_is_waited_for_as_long_as_anything_moves() {
+        let counts_up = |wave: u32| [Some(passive(10 + u64::from(wave), 5)), Some(passive(5, 6))];
+        assert_eq!(waves_until_stalled(counts_up), None);
+        let goes_on = |wave: u32| [Some(Passive { places: wave.into(), ..passive(10, 5) }), Some(passive(5, 6))];
+        assert_eq!(waves_until_stalled(goes_on), None);
+        let works_at_times =
+            |wave: u32| [Some(passive(10, 5)), Some(passive(5, 6)).filter(|_| !wave.is_multiple_of(5))];
+        assert_eq!(waves_until_stalled(works_at_times), None);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use crate::words::{drain_command, in_words, line_failure, refusal_text, time_text};
 use crate::{output, path};
-use coordinator::Stall;
 use coordinator::scrub::{self, Difference};
 use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use coordinator::{EndReason, Loss, Report, RetireReason};
 use coordinator::{Laggard, RESTARTS_MAX, SlowHost};
+use coordinator::{Stall, missing_bytes};
 use redrt_types::ReplicaId;
 use redrt_wire::event::{Event, Evidence, Mismatch};
 use redrt_wire::exit::Exit;
@@ -491,7 +491,11 @@ fn stall_line(stall: &Stall, have_differed: bool) -> String {
     } else {
         "the program is in a deadlock"
     };
-    format!("no process can go on and no message is under way: {cause}; {}; ending the job", waits.join("; "))
+    let waits = waits.join("; ");
+    if missing_bytes(stall) != 0 {
+        return format!("no process can go on, and what one has sent does not come: {waits}; ending the job");
+    }
+    format!("no process can go on and no message is under way: {cause}; {waits}; ending the job")
 }
 
 fn evidence_line(evidence: &Evidence) -> String {
