@@ -29,14 +29,15 @@ say() {
 
 # Only what this needs, and hardly optimized: an installation (scripts/install.sh) takes three times as long.
 target=${CARGO_TARGET_DIR:-target}
-[ -x "$target/debug/redrun" ] || about=", which takes about four minutes on two processors"
+[ -x "$target/debug/redrt" ] || about=", which takes about four minutes on two processors"
 say "Builds redrt${about:-}"
 CARGO_INCREMENTAL=0 cargo build --locked -p mpi-abi -p redrt-preload -p redrt-tools -p ppm2png --lib \
-    --bin redrun --bin redrtd --bin redctl --bin ppm2png
+    --bin redrt --bin ppm2png
 prefix=$place/prefix
 mkdir -p "$prefix/bin" "$prefix/lib" "$prefix/include"
-for program in redrun redrtd redctl; do
-    install -m 755 "$target/debug/$program" "$prefix/bin/$program"
+install -m 755 "$target/debug/redrt" "$prefix/bin/redrt"
+for name in redrun redrtd redctl; do
+    ln -sf redrt "$prefix/bin/$name"
 done
 install -m 755 "$target/debug/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1"
 ln -sf libmpi_abi.so.1 "$prefix/lib/libmpi_abi.so"

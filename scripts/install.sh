@@ -4,8 +4,8 @@
 # --development installs what the tests are built with: it builds in a fraction of the time, checks itself as it runs,
 # and is slower.
 #
-#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redstore, redctl, redspared, redreport, redplan, redrt-srun,
-#                         redrt-sim, redclone, mpicc, mpicxx, mpifort, redrt-fortran-modules, …
+#   PREFIX/bin            redrt and its names (redrun, mpiexec, mpirun, redrtd, redctl, redspared, redreport, redplan,
+#                         redclone), redstore, redrt-srun, redrt-sim, mpicc, mpicxx, mpifort, redrt-fortran-modules, …
 #   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/lib/redrt      libmpi.so.12 (MPICH's ABI), libmpi.so.40 (Open MPI's): found by programs that redrun starts
 #   PREFIX/include        mpi.h, redrt.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
@@ -90,21 +90,32 @@ put() {
     note "$3"
 }
 
+# What was compiled. Most of it are line tables, for stacks and debuggers: compressed they take a third. A development
+# build is used at once.
+put_built() {
+    if [ -n "$simulator" ] && objcopy --compress-debug-sections=zlib "$1" "$work/built" 2>/dev/null; then
+        put 755 "$work/built" "$2"
+    else
+        put 755 "$1" "$2"
+    fi
+}
+
 link() {
     ln -sf "$1" "$2"
     note "$2"
 }
 
-for program in redrun redrtd redstore redctl redspared redreport redplan redclone redrt-fortran-modules; do
+for program in redrt redstore redrt-fortran-modules; do
     if [ -f "$built/$program" ]; then
-        put 755 "$built/$program" "$place/bin/$program"
+        put_built "$built/$program" "$place/bin/$program"
     fi
 done
 if [ -f "$simulator" ]; then
-    put 755 "$simulator" "$place/bin/redrt-sim"
+    put_built "$simulator" "$place/bin/redrt-sim"
 fi
-link redrun "$place/bin/mpiexec"
-link redrun "$place/bin/mpirun"
+for name in redrun mpiexec mpirun redrtd redctl redspared redreport redplan redclone; do
+    link redrt "$place/bin/$name"
+done
 put 755 scripts/redrt-srun "$place/bin/redrt-srun"
 put 755 scripts/mpicc "$place/bin/mpicc"
 link mpicc "$place/bin/mpicxx"
@@ -113,17 +124,17 @@ for name in mpifort mpif90 mpif77; do
     link mpicc "$place/bin/$name"
 done
 
-put 755 "$libraries/libmpi_abi.so" "$place/lib/libmpi_abi.so.1"
+put_built "$libraries/libmpi_abi.so" "$place/lib/libmpi_abi.so.1"
 link libmpi_abi.so.1 "$place/lib/libmpi_abi.so"
-put 755 "$libraries/libredrt_mpifort.so" "$place/lib/libredrt_mpifort.so.1"
+put_built "$libraries/libredrt_mpifort.so" "$place/lib/libredrt_mpifort.so.1"
 link libredrt_mpifort.so.1 "$place/lib/libredrt_mpifort.so"
-put 755 "$libraries/libredrt_preload.so" "$place/lib/libredrt_preload.so"
-put 755 "$libraries/libredclone.so" "$place/lib/libredclone.so"
-put 755 "$libraries/libredrt_mpich.so" "$place/lib/redrt/libmpi.so.12"
-put 755 "$libraries/libredrt_openmpi.so" "$place/lib/redrt/libmpi.so.40"
-put 755 "$libraries/libredrt_mpich_fortran.so" "$place/lib/redrt/libmpifort.so.12"
-put 755 "$libraries/libredrt_openmpi_fortran.so" "$place/lib/redrt/libmpi_mpifh.so.40"
-put 755 "$libraries/libredrt_loader.so" "$place/lib/redrt/libredrt_loader.so"
+put_built "$libraries/libredrt_preload.so" "$place/lib/libredrt_preload.so"
+put_built "$libraries/libredclone.so" "$place/lib/libredclone.so"
+put_built "$libraries/libredrt_mpich.so" "$place/lib/redrt/libmpi.so.12"
+put_built "$libraries/libredrt_openmpi.so" "$place/lib/redrt/libmpi.so.40"
+put_built "$libraries/libredrt_mpich_fortran.so" "$place/lib/redrt/libmpifort.so.12"
+put_built "$libraries/libredrt_openmpi_fortran.so" "$place/lib/redrt/libmpi_mpifh.so.40"
+put_built "$libraries/libredrt_loader.so" "$place/lib/redrt/libredrt_loader.so"
 # Debian's MPICH is called so.
 for name in libmpich:libmpi libmpichfort:libmpifort; do
     stub=${name%:*}.so.12
@@ -170,6 +181,7 @@ pages() {
         put 644 "$work/page" "$place/share/${page#*:}"
     done
 }
+pages redrt "$place/bin/redrt" generate
 pages redrun "$place/bin/redrun" --generate
 pages redspared "$place/bin/redspared" --generate
 pages redreport "$place/bin/redreport" --generate

@@ -63,7 +63,7 @@ made=$tarball
 rm -f "$prefix/share/redrt/uninstall" "$prefix/share/redrt/files"
 share=$work/tree/usr/share
 mkdir -p "$work/tree/usr/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/doc/redrt"
-for command in redrun redctl redspared redreport redplan redclone; do
+for command in redrt redrun redctl redspared redreport redplan redclone; do
     ln -s "/opt/redrt/bin/$command" "$work/tree/usr/bin/$command"
     ln -s "/opt/redrt/share/man/man1/$command.1" "$share/man/man1/$command.1"
     ln -s "/opt/redrt/share/bash-completion/completions/$command" "$share/bash-completion/completions/$command"

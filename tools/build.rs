@@ -10,7 +10,7 @@ fn main() {
         "i_am_starter",
         "Breakpoint",
     ] {
-        println!("cargo:rustc-link-arg-bin=redrun=-Wl,--export-dynamic-symbol=MPIR_{name}");
+        println!("cargo:rustc-link-arg-bin=redrt=-Wl,--export-dynamic-symbol=MPIR_{name}");
     }
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -419,7 +419,7 @@ const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("tools/src/cli/program.rs", 1, "whether a variable has a name of AWS's"),
     ("tools/audit/src/heads.rs", 1, "whether a file is named by a word"),
     ("tools/redstore/src/access.rs", 2, "names of objects: redrt's own; the name of a host, for people"),
-    ("tools/src/bin/redrtd.rs", 1, "a number"),
+    ("tools/src/daemon.rs", 1, "a number"),
     ("tools/src/homes.rs", 1, "names of objects: redrt's own"),
     ("tools/src/interface.rs", 1, "the name of a host"),
     ("tools/src/jobs.rs", 5, "names that redrt has given to jobs"),

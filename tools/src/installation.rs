@@ -1,6 +1,9 @@
 //! Files of this installation.
 
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
 /// redrt's library.
@@ -9,6 +12,19 @@ pub const LIBRARY: &str = "libmpi_abi.so.1";
 pub const FACADES: &str = "redrt";
 /// Beside those, the library that puts them in front of what a program loads while it runs.
 pub const LOADER: &str = "libredrt_loader.so";
+
+/// This program again, as the one of this name: all of them are one file, which answers to what it is called. Also when
+/// another file has taken its place since: jobs outlive installations.
+///
+/// # Errors
+/// When the own file is not known.
+pub fn command(name: &str) -> io::Result<Command> {
+    let own = std::env::current_exe()?;
+    let called = own.with_file_name(name);
+    let mut command = Command::new(if own.exists() { own } else { PathBuf::from("/proc/self/exe") });
+    command.arg0(called);
+    Ok(command)
+}
 
 /// A library of this installation: beside the executable (a cargo target directory) or in `../lib`.
 pub fn find_library(name: &str) -> Option<PathBuf> {

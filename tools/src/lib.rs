@@ -5,6 +5,7 @@
 pub mod cli;
 mod columns;
 pub mod council;
+pub mod daemon;
 pub mod developers;
 mod foreign;
 mod homes;

@@ -1,7 +1,7 @@
 //! What daemons add to the environment of a rank, and how `redrun` loses it that a rank has started: its job is another
 //! one, and what the preloaded library answers to a rank would mislead it.
 
-use crate::installation::{FACADES, LOADER};
+use crate::installation::{self, FACADES, LOADER};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE};
 use redrt_wire::daemon::Abi;
 use redrt_wire::line::CHILDREN_VARIABLE;
@@ -11,7 +11,6 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 /// The library that answers before `MPI_Init`, and what is not MPI.
 pub const PRELOAD: &str = "libredrt_preload.so";
@@ -82,9 +81,8 @@ pub fn leave() -> io::Result<()> {
     if std::env::var_os(CONTROL_FD_VARIABLE).is_none() {
         return Ok(());
     }
-    let mut arguments = std::env::args_os();
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg0(arguments.next().unwrap_or_default()).args(arguments);
+    let mut command = installation::command("redrun")?;
+    command.args(std::env::args_os().skip(1));
     command.env_clear().envs(without_rank(std::env::vars_os(), |directory| directory.join(LOADER).exists()));
     Err(command.exec())
 }

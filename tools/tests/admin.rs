@@ -1,5 +1,6 @@
 //! What is installed for who runs a site: rules, a dashboard, checks of hosts, units.
 
+use super::program;
 use audit_log::log::Log;
 use audit_log::{JOB_END, JOB_START};
 use serde_json::{Value, json};
@@ -105,7 +106,7 @@ fn the_example_of_a_sites_options_is_read() {
     let wanted: String =
         wanted.lines().filter(|line| !line.starts_with("pool")).map(|line| format!("{line}\n")).collect();
     std::fs::write(&file, wanted).unwrap();
-    let mut redrun = Command::new(env!("CARGO_BIN_EXE_redrun"));
+    let mut redrun = Command::new(program("redrun"));
     let output = redrun.args(["-n", "1", "true"]).env("REDRT_CONFIG", &file).output().unwrap();
     accepted(&output);
     assert!(directory.path().join("log").is_dir(), "the audit log is where the site wants it");
@@ -156,7 +157,7 @@ fn a_host_that_corrupts_data_takes_no_job_and_is_drained() {
     let run = |name: &str, host: &str, logs: &Path| {
         let mut script = Command::new(installed(directory.path(), name));
         script.env("PATH", &path).env("SLURMD_NODENAME", host).env("REDRT_LOGS", logs);
-        let output = script.env("REDREPORT", env!("CARGO_BIN_EXE_redreport")).output().unwrap();
+        let output = script.env("REDREPORT", program("redreport")).output().unwrap();
         let drained = std::fs::read_to_string(&told).unwrap_or_default();
         let _ = std::fs::remove_file(&told);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), drained)
@@ -182,7 +183,7 @@ fn a_host_that_corrupts_data_takes_no_job_and_is_drained() {
     let script = format!("die() {{ echo \"$2\"; }}; . {}; check_redrt", nhc.display());
     let mut bash = Command::new("bash");
     bash.args(["-c", &script]).env("SLURMD_NODENAME", "node2").env("REDRT_LOGS", &logs);
-    let output = bash.env("REDREPORT", env!("CARGO_BIN_EXE_redreport")).output().unwrap();
+    let output = bash.env("REDREPORT", program("redreport")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.code() == Some(1) && said.starts_with("check_redrt: redrt: node2: corrupts"), "{said}");
 }

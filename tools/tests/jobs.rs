@@ -1,12 +1,11 @@
 //! Whole jobs of small programs and of the stand-in agent (`examples/agent.rs`): redrun, redrtd and real processes.
 
+use super::program;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-const REDRUN: &str = env!("CARGO_BIN_EXE_redrun");
 
 fn agent() -> String {
     let test = std::env::current_exe().expect("a test knows its own file");
@@ -39,7 +38,7 @@ fn redrun_with_input(arguments: &[&str], input: &[u8]) -> Ended {
 }
 
 fn start(arguments: &[&str], input: Stdio) -> Child {
-    let mut command = Command::new(REDRUN);
+    let mut command = Command::new(program("redrun"));
     command.args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
@@ -185,13 +184,13 @@ fn output_goes_to_files_by_rank() {
 #[test]
 fn redctl_shows_kills_and_stops() {
     let redctl = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_redctl")).args(arguments).output().unwrap();
+        let output = Command::new(program("redctl")).args(arguments).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.success(), text(&output.stdout), text(&output.stderr))
     };
     let log = tempfile::tempdir().unwrap();
     let path = log.path().join("audit");
-    let mut command = Command::new(REDRUN);
+    let mut command = Command::new(program("redrun"));
     let agent = agent();
     command.args(["-r", "2", "-n", "2", "--audit", path.to_str().unwrap(), &agent, "hello", "ready", "cards", "hang"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -214,7 +213,7 @@ fn redctl_shows_kills_and_stops() {
     let own = listed.as_array().unwrap().iter().find(|job| job["job"] == id).unwrap();
     assert_eq!((&own["program"], &own["ranks"], &own["replicas"]), (&agent.as_str().into(), &2.into(), &3.into()));
     assert_eq!(own["health"], "1 of 2 ranks short of replicas");
-    let mut watching = Command::new(env!("CARGO_BIN_EXE_redctl"));
+    let mut watching = Command::new(program("redctl"));
     watching.args(["--job", id, "status", "--watch=1"]).stdout(Stdio::piped());
     let mut watching = watching.spawn().unwrap();
     let mut shown = BufReader::new(watching.stdout.take().unwrap());

@@ -1,6 +1,7 @@
 //! `redspared` as a process, jobs as clients of it, and `redctl pool`. The hosts are names: their launcher runs here
 //! what it is given.
 
+use super::program;
 use redrt_tools::pool::wire::{Question, ToPool};
 use redrt_tools::pool::{Client, access};
 use redrt_tools::redctl::pool::ask;
@@ -50,7 +51,7 @@ impl Site {
     }
 
     fn start(&mut self) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_redspared"));
+        let mut command = Command::new(program("redspared"));
         command.args(["--listen", &self.address.to_string(), "--state"]).arg(self.path("pool"));
         command.arg("--launcher-exec").arg(self.path("launcher")).args(&self.options);
         let mut daemon = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("redspared can be run");
@@ -121,7 +122,7 @@ impl Site {
     }
 
     fn redctl(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_redctl"));
+        let mut command = Command::new(program("redctl"));
         command.args(["pool", "--pool", &self.address.to_string(), "--pool-secret"]).arg(self.path("pool.admin"));
         command.args(words).output().expect("redctl can be run")
     }
@@ -359,7 +360,7 @@ fn redctl_changes_the_pool() {
     assert!(fails(&["remove", "h1"], 1).contains("host h1 is not in the pool"));
     assert!(fails(&["add", "-x"], 2).contains("-x"));
     assert!(fails(&["add", "a:0"], 2).contains("'0' is not a number of slots"));
-    let output = Command::new(env!("CARGO_BIN_EXE_redctl")).args(["pool", "status"]).env_remove("REDRT_POOL").output();
+    let output = Command::new(program("redctl")).args(["pool", "status"]).env_remove("REDRT_POOL").output();
     let output = output.expect("redctl can be run");
     assert_eq!(output.status.code(), Some(2));
     let secret = site.path("other");
@@ -372,7 +373,7 @@ fn redctl_changes_the_pool() {
 #[test]
 fn only_one_daemon_has_a_state() {
     let site = Site::new(&[]);
-    let mut second = Command::new(env!("CARGO_BIN_EXE_redspared"));
+    let mut second = Command::new(program("redspared"));
     second.args(["--listen", "127.0.0.1:0", "--state"]).arg(site.path("pool"));
     let output = second.output().expect("it can be run");
     assert_eq!(output.status.code(), Some(1));

@@ -1,5 +1,6 @@
 //! The program `redplan`: its answers, its pictures, and what it says of wrong input.
 
+use super::program;
 use audit_log::log::Log;
 use audit_log::{JOB_END, JOB_START};
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn redplan(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_redplan")).args(arguments).output().unwrap()
+    Command::new(program("redplan")).args(arguments).output().unwrap()
 }
 
 #[track_caller]

@@ -1,5 +1,6 @@
 //! `redreport` on logs as redrun writes them, and its page in a real browser.
 
+use super::program;
 use audit_log::heads::{HeadStore, Note};
 use audit_log::log::Log;
 use audit_log::{JOB_END, JOB_START};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn redreport(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_redreport")).args(arguments).output().expect("it can be run")
+    Command::new(program("redreport")).args(arguments).output().expect("it can be run")
 }
 
 fn said(output: &Output) -> String {

@@ -320,8 +320,8 @@ impl Replica {
         }
     }
 
-    /// Threads of this process that have yet to ask for an outcome that is known: [`Replica::note_passed`] is to be told
-    /// where they are, now and then.
+    /// Threads of this process that have yet to ask for an outcome that is known: [`Replica::note_passed`] is to be
+    /// told where they are, now and then.
     #[must_use]
     pub fn threads_behind(&self) -> Vec<u64> {
         self.decisions.threads_behind()

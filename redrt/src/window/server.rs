@@ -177,7 +177,8 @@ impl Window {
             if !is_behind && !engine.needs_decisions(false) {
                 return Poll::Ready(());
             }
-            // It stays the next as long as this replica is behind: what a leader decided that had left its path is void.
+            // It stays the next as long as this replica is behind: what a leader decided that had left its path is
+            // void.
             let next = engine.peek_outcome(stream);
             let wanted = next.and_then(|next| if let DecidedOutcome::Value(calls) = next { Some(calls) } else { None });
             let was_behind = std::mem::replace(&mut is_behind, wanted.is_some_and(|wanted| calls < wanted));

@@ -162,8 +162,8 @@ pub fn missing_bytes(stall: &Stall) -> u64 {
     stall.values().fold(0, |sum, passive| sum.wrapping_add(missing(passive)))
 }
 
-/// Whether all stand where they stood and wait for what they waited for, and as much is missing. They may have asked each
-/// other for what is overdue meanwhile.
+/// Whether all stand where they stood and wait for what they waited for, and as much is missing. They may have asked
+/// each other for what is overdue meanwhile.
 fn stand_alike(one: &Stall, other: &Stall) -> bool {
     let says = |passive: &Passive| (passive.places, passive.waits_for.clone());
     let stall =

@@ -46,6 +46,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// What a program ends with when its command line is wrong.
+pub const USAGE_EXIT_CODE: i32 = 2;
+
 /// More often than that is of no use, and costs.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
@@ -53,6 +56,18 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", .0.replace(char::is_control, " "))]
 pub struct UsageError(pub String);
+
+/// Reads a command line, which includes the program's own name.
+///
+/// # Errors
+/// The exit code, when there is nothing more to do: help, or what is wrong, was printed.
+pub fn parse_from<T: clap::Parser>(words: Vec<OsString>) -> Result<T, i32> {
+    T::try_parse_from(words).map_err(|error| {
+        // Help and version go to standard output, with exit code 0.
+        let _ = error.print();
+        error.exit_code()
+    })
+}
 
 /// What the user asked for.
 #[derive(Debug)]

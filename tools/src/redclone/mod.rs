@@ -7,15 +7,14 @@ mod serve;
 
 pub use run::standard;
 
-use crate::cli::generate_for;
+use crate::cli::{self, USAGE_EXIT_CODE, generate_for};
 use crate::secret_file;
 use arguments::{Arguments, Command, SecretOptions};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use redrt_wire::secret::Secret;
 use say::Console;
 use std::ffi::OsString;
 
-const USAGE_EXIT_CODE: i32 = 2;
 /// Holds the secret, where no file does.
 const SECRET_VARIABLE: &str = "REDCLONE_SECRET";
 
@@ -23,13 +22,9 @@ const SECRET_VARIABLE: &str = "REDCLONE_SECRET";
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redclone");
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match cli::parse_from::<Arguments>(arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version go to standard output, with exit code 0.
-            let _ = error.print();
-            return error.exit_code();
-        }
+        Err(code) => return code,
     };
     let result = match arguments.command {
         Command::Run(options) => run::run(&options, &console),

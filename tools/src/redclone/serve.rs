@@ -3,6 +3,7 @@
 use super::arguments::{Receive, Serve};
 use super::run::standard;
 use super::secret;
+use crate::installation;
 use anyhow::Context;
 use cloner::destination::{Receiver, receive as receive_image};
 use cloner::image::frame::Kind;
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -144,7 +145,7 @@ fn spawn(
     spawning: &Mutex<()>,
 ) -> anyhow::Result<Child> {
     let numbers: Vec<String> = streams.iter().map(|stream| stream.as_raw_fd().to_string()).collect();
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = installation::command("redclone").context("Failed to find this program's own file")?;
     command.args(["receive", "--pid", &greeting.pid.to_string(), "--streams", &numbers.join(",")]).stdin(Stdio::null());
     // The program that becomes the copy inherits nothing of it.
     command.env_remove(super::SECRET_VARIABLE);

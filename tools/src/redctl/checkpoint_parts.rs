@@ -202,7 +202,8 @@ fn answer(launcher: &[OsString], name: &str, part: &Part, key: Option<&Secret>) 
     if interface::is_here(name) {
         return find(part, key);
     }
-    let redctl = std::env::current_exe().context("Failed to find where redrt is installed")?;
+    let own = std::env::current_exe().context("Failed to find where redrt is installed")?;
+    let redctl = own.with_file_name("redctl");
     let what = if part.what == PartWork::Verify { "verify" } else { "delete" };
     let words = [redctl.into(), "checkpoint".into(), "part".into(), what.into()].into_iter();
     let words = words.chain(part.key_follows.then(|| "--key-follows".into()));

@@ -7,5 +7,8 @@ pub mod checkpoints;
 pub mod debug;
 pub mod list;
 pub mod pool;
+mod program;
 pub mod status;
 pub mod top;
+
+pub use program::main;

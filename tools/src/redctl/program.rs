@@ -1,17 +1,17 @@
-//! `redctl`: looks at a running job and changes it, from any of its hosts.
+//! The command line of `redctl`: looks at a running job and changes it, from any of its hosts.
 
+use super::ask::ask;
+use super::status::{Replica, Status, Who};
+use super::{checkpoints, debug, list, pool, top};
+use crate::cli::{self, Generate, UsageError, generate_for, parse_host};
+use crate::council::mirror::find_elsewhere;
+use crate::jobs::{self, Found};
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
-use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
-use redrt_tools::council::mirror::find_elsewhere;
-use redrt_tools::jobs::{self, Found};
-use redrt_tools::redctl::ask::ask;
-use redrt_tools::redctl::status::{Replica, Status, Who};
-use redrt_tools::redctl::{checkpoints, debug, list, pool, top};
 use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 use std::time::Duration;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -141,12 +141,18 @@ fn ranges(text: &str) -> Result<Ranges, NotRanks> {
     ranges.map(Ranges).ok_or(NotRanks)
 }
 
-fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+/// Runs the command line, which includes the program's own name; its exit code.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> i32 {
+    let arguments = match cli::parse_from::<Arguments>(arguments) {
+        Ok(arguments) => arguments,
+        Err(code) => return code,
+    };
+    match run(&arguments) {
+        Ok(()) => 0,
         Err(error) => {
             say::error(format_args!("redctl: {error:#}"));
-            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<UsageError>() { cli::USAGE_EXIT_CODE } else { 1 }
         }
     }
 }

@@ -10,7 +10,7 @@ mod picture;
 mod predict;
 mod told;
 
-use crate::cli::{UsageError, generate_for};
+use crate::cli::{USAGE_EXIT_CODE, UsageError, generate_for};
 use crate::learned::Unknown;
 use crate::learned::store::{self, Store};
 use answer::Answer;
@@ -18,16 +18,15 @@ use anyhow::{Result, bail};
 use arguments::{Arguments, Parsed, What};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-/// Runs the command line, which includes the program's own name.
+/// Runs the command line, which includes the program's own name; its exit code.
 #[must_use]
-pub fn main(arguments: Vec<OsString>) -> ExitCode {
+pub fn main(arguments: Vec<OsString>) -> i32 {
     match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             say::error(format_args!("redplan: {error:#}"));
-            if is_usage(&error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if is_usage(&error) { USAGE_EXIT_CODE } else { 1 }
         }
     }
 }

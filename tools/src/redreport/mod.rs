@@ -14,38 +14,37 @@ mod verify;
 
 pub use arguments::Arguments;
 
-use crate::cli::{UsageError, generate_for};
+use crate::cli::{USAGE_EXIT_CODE, UsageError, generate_for};
 use anyhow::{Context, Result};
 use arguments::{Parsed, What};
 use audit_log::read::{Reading, read};
 use report::Report;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-/// Runs the command line, which includes the program's own name.
+/// Runs the command line, which includes the program's own name; its exit code.
 #[must_use]
-pub fn main(arguments: Vec<OsString>) -> ExitCode {
+pub fn main(arguments: Vec<OsString>) -> i32 {
     match run(arguments) {
         Ok(code) => code,
         Err(error) => {
             say::error(format_args!("redreport: {error:#}"));
-            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<UsageError>() { USAGE_EXIT_CODE } else { 1 }
         }
     }
 }
 
-fn run(arguments: Vec<OsString>) -> Result<ExitCode> {
+fn run(arguments: Vec<OsString>) -> Result<i32> {
     let arguments = match arguments::parse(arguments)? {
         Parsed::Arguments(arguments) => arguments,
         Parsed::Text(text) => {
             say::text(&text)?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(0);
         }
     };
     if let Some(what) = arguments.generate {
         say::text(&generate_for(arguments::command(), "redreport", what))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(0);
     }
     match arguments.what {
         Some(What::Verify { noted, heads, logs }) => verify::verify(&logs, &heads, noted.as_ref()),
@@ -80,7 +79,7 @@ fn report_of(logs: &[PathBuf], counts_injected: bool) -> Result<Report> {
     Ok(Report::new(&readings, counts_injected))
 }
 
-fn tell(arguments: &Arguments) -> Result<ExitCode> {
+fn tell(arguments: &Arguments) -> Result<i32> {
     let report = report_of(&arguments.logs, arguments.count_injected)?;
     if let Some(path) = &arguments.html {
         std::fs::write(path, html::page(&report)?).with_context(|| format!("Failed to write {}", path.display()))?;
@@ -92,9 +91,9 @@ fn tell(arguments: &Arguments) -> Result<ExitCode> {
     }
     if report.is_doubtful() {
         say::error("redreport: a log is not as it was written; see redreport verify");
-        return Ok(ExitCode::FAILURE);
+        return Ok(1);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// What the name of an audit log ends with, in a directory.

@@ -9,6 +9,7 @@
 //! their own goes on.
 
 use super::sweep;
+use crate::installation;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
@@ -18,7 +19,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// How long a daemon gets to leave once the guard has been told to. It needs up to three seconds for those below it.
@@ -38,7 +39,7 @@ pub fn guard(arguments: impl Iterator<Item = OsString>) -> Result<i32> {
     awaited.thread_block()?;
     let above = Above::watched()?;
     let signals = SignalFd::with_flags(&awaited, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    let mut command = Command::new(std::env::current_exe().context("Failed to find this program's own file")?);
+    let mut command = installation::command("redrtd").context("Failed to find this program's own file")?;
     command.args(arguments);
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {

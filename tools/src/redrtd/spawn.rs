@@ -9,7 +9,7 @@ use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::gpus::Gpus;
 use super::sockets::Sockets;
 use super::sweep;
-use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
+use crate::installation::{self, FACADES, LIBRARY, LOADER, find_facade, find_library};
 use crate::places::{self, Place, places_of};
 use crate::surroundings::{PRELOAD, is_of_rank};
 use crate::topology::{Topology, list};
@@ -251,7 +251,7 @@ impl Prepared {
     /// This program as a helper.
     fn helper(&self) -> Result<Command> {
         let sockets = self.sockets.as_ref().context("this job was not started so that it can be cloned")?;
-        let mut command = Command::new(own_program()?);
+        let mut command = installation::command("redrtd").context("Failed to find this program's own file")?;
         command.arg(HELPER_FLAG).env_clear().env(cloner::control::DIRECTORY_VARIABLE, sockets.path());
         Ok(command)
     }
@@ -383,7 +383,7 @@ impl Prepared {
 /// Starts a helper that needs nothing of the job: before there is one, and where processes cannot be cloned.
 pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
     let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
-    let mut command = Command::new(own_program()?);
+    let mut command = installation::command("redrtd").context("Failed to find this program's own file")?;
     command.arg(HELPER_FLAG).env_clear().stdin(Stdio::null());
     inherit(&mut command, vec![(theirs.as_raw_fd(), HELPER_FD)], getrlimit(Resource::RLIMIT_NOFILE)?, None, true);
     let child = command.spawn().context("Failed to start a helper")?;
@@ -531,10 +531,4 @@ pub fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(fd)
-}
-
-/// The file this program was started from, also when another has taken its place since: jobs outlive installations.
-fn own_program() -> Result<PathBuf> {
-    let path = std::env::current_exe().context("Failed to find this program's own file")?;
-    Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
 }

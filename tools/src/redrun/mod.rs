@@ -24,6 +24,7 @@ mod output;
 mod parts;
 mod pools;
 pub(crate) mod profile;
+mod program;
 mod redundancy;
 mod saving;
 mod signals;
@@ -46,6 +47,7 @@ mod wishes;
 mod writer;
 
 pub use comeback::{Past, launchers};
+pub use program::main;
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::cli::Job;

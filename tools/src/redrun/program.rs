@@ -1,18 +1,14 @@
-//! `redrun`, also installed as `mpiexec` and `mpirun`.
+//! The command line of `redrun`, which is also called `mpiexec` and `mpirun`.
 
-use redrt_tools::cli::Terminal;
-use redrt_tools::cli::{self, Defaults, Request};
-use redrt_tools::council::REPLACED_CODE;
-use redrt_tools::developers;
-use redrt_tools::jobs;
-use redrt_tools::redctl::status::Status;
-use redrt_tools::redrun::{self, Past};
-use redrt_tools::surroundings;
-use redrt_tools::terminal::client;
-use redrt_tools::terminal::seat::Seat;
+use super::{Past, begin_spawned, relay, run};
+use crate::cli::{self, Defaults, Request, Terminal, USAGE_EXIT_CODE};
+use crate::council::REPLACED_CODE;
+use crate::redctl::status::Status;
+use crate::terminal::client;
+use crate::terminal::seat::Seat;
+use crate::{developers, jobs, surroundings};
 use say::Console;
-
-const USAGE_EXIT_CODE: i32 = 2;
+use std::ffi::OsString;
 
 fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
     outcome.unwrap_or_else(|error| {
@@ -34,7 +30,7 @@ fn run_as_root(
         past => past?,
     };
     past.iter().for_each(|past| past.correct(&mut job));
-    redrun::run(&job, console, None, Some(seat), past)
+    run(&job, console, None, Some(seat), past)
 }
 
 /// Where the root of a job is that has none here, or why the job has ended.
@@ -48,33 +44,35 @@ fn why_not_here(wanted: Option<&str>) -> Option<String> {
 
 /// Runs a job that a process of another has spawned.
 fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Result<i32> {
-    let (commands, origin, stream) = redrun::begin_spawned()?;
-    let upwards = redrun::relay(console, stream);
+    let (commands, origin, stream) = begin_spawned()?;
+    let upwards = relay(console, stream);
     let job = cli::assemble_spawned(arguments, commands, origin)?;
-    redrun::run(&job, console, Some(upwards), None, None)
+    run(&job, console, Some(upwards), None, None)
 }
 
-fn main() {
+/// Runs the command line, which includes the program's own name; its exit code.
+#[must_use]
+pub fn main(words: Vec<OsString>) -> i32 {
     let mut console = Console::new("redrun");
     if let Err(error) = surroundings::leave() {
         console.error(&format!("a rank of another job has started this redrun, which cannot begin anew: {error}"));
-        std::process::exit(1);
+        return 1;
     }
     if let Err(error) = developers::begin("redrun") {
         console.error(&error.to_string());
-        std::process::exit(USAGE_EXIT_CODE);
+        return USAGE_EXIT_CODE;
     }
     let defaults = Defaults::of_this_user();
-    let said = |defaults: &Defaults| cli::expand(std::env::args_os().collect(), defaults);
+    let said = |defaults: &Defaults| cli::expand(words.clone(), defaults);
     let arguments = defaults.as_ref().map_err(Clone::clone).and_then(said);
     let request = arguments.clone().and_then(cli::parse);
-    let code = match request {
+    match request {
         Ok(Request::Print(text)) => match say::text(&text) {
             Ok(()) => 0,
             Err(_) => 1,
         },
         Ok(Request::Run(job)) => match job.terminal {
-            Terminal::Own => finish(redrun::run(&job, &console, None, None, None), &console),
+            Terminal::Own => finish(run(&job, &console, None, None, None), &console),
             Terminal::Root { comes_back, council } => {
                 finish(run_as_root(*job, comes_back, council, &console), &console)
             }
@@ -96,12 +94,11 @@ fn main() {
             let outcome = run_spawned(&arguments, &mut console);
             finish(outcome, &console)
         }
-        Err(_) if client::has_another_root(&std::env::args_os().collect::<Vec<_>>()) => REPLACED_CODE,
+        Err(_) if client::has_another_root(&words) => REPLACED_CODE,
         Err(error) => {
             let error = defaults.map_or_else(|error| error, |defaults| defaults.explain(error));
             console.error(&error.to_string());
             USAGE_EXIT_CODE
         }
-    };
-    std::process::exit(code);
+    }
 }

@@ -10,7 +10,7 @@ mod server;
 mod store;
 mod users;
 
-use crate::cli::{Generate, generate_for};
+use crate::cli::{self, Generate, generate_for};
 use crate::pages;
 use crate::pool::access;
 use crate::pool::wire::DEFAULT_PORT;
@@ -121,13 +121,9 @@ fn seconds(text: &str) -> Result<Duration, NotSeconds> {
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redspared");
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match cli::parse_from::<Arguments>(arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version go to standard output, with exit code 0.
-            let _ = error.print();
-            return error.exit_code();
-        }
+        Err(code) => return code,
     };
     match run(arguments, &console) {
         Ok(()) => 0,

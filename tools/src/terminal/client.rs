@@ -5,6 +5,7 @@ use super::closed::standard_output_was_closed;
 use super::{Channel, FromRoot, Received, ToRoot};
 use crate::council::REPLACED_CODE;
 use crate::council::mirror::{elsewhere, has_member};
+use crate::installation;
 use crate::jobs;
 use crate::ledger;
 use crate::redrtd::open_pidfd;
@@ -75,10 +76,9 @@ pub fn start(arguments: &[OsString], leaves: bool, console: &Console) -> Result<
 /// Starts a root with these words behind those that `prepare` puts first.
 fn spawn(arguments: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<(Child, Channel)> {
     let (channel, of_root) = Channel::pair().context("Failed to make a socket")?;
-    let mut command = Command::new(std::env::current_exe().context("Failed to find redrun's own program")?);
+    let mut command = installation::command("redrun").context("Failed to find redrun's own program")?;
     prepare(&mut command);
     command.args(arguments.iter().skip(1)).stdin(Stdio::from(OwnedFd::from(of_root)));
-    command.arg0(arguments.first().map_or("redrun".as_ref(), OsString::as_os_str));
     let set_up = || -> std::io::Result<()> {
         // Neither the end of the terminal's session nor its Ctrl-C is for the root.
         nix::unistd::setsid()?;

@@ -1,12 +1,13 @@
-//! The daemon `redrun` starts on every host. Not meant to be run by hand: it reads the job's secret from standard
-//! input.
+//! The command line of `redrtd`, the daemon that `redrun` starts on every host. Not meant to be run by hand: it reads
+//! the job's secret from standard input.
 
+use crate::pool::facts;
+use crate::{cli, council, developers, keeper, member, redrtd};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
 use control_network::handing;
 use control_network::launcher::{DaemonArguments, HOST_BY_SLURM};
-use redrt_tools::pool::facts;
-use redrt_tools::{council, keeper, member, redrtd};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -62,24 +63,22 @@ struct Daemon {
     connect: SocketAddr,
 }
 
-fn main() {
-    match run() {
-        Ok(code) => std::process::exit(code),
-        Err(error) => {
-            say::error(format_args!("redrtd: {error:#}"));
-            std::process::exit(1);
-        }
-    }
+/// Runs the command line, which includes the program's own name; its exit code.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> i32 {
+    run(arguments).unwrap_or_else(|error| {
+        say::error(format_args!("redrtd: {error:#}"));
+        1
+    })
 }
 
-fn run() -> Result<i32> {
-    let first = std::env::args_os().nth(1).unwrap_or_default();
+fn run(words: Vec<OsString>) -> Result<i32> {
+    let first = words.get(1).cloned().unwrap_or_default();
     if first == redrtd::HELPER_FLAG {
         return redrtd::help();
     }
     if first == keeper::KEEPER_FLAG {
-        let words: Vec<_> = std::env::args_os().skip(2).collect();
-        let [directory, lease_ms] = &words[..] else { bail!("redrun starts this") };
+        let [_, _, directory, lease_ms] = &words[..] else { bail!("redrun starts this") };
         let lease_ms = lease_ms.to_str().and_then(|word| word.parse().ok()).context("redrun starts this")?;
         keeper::keep(Path::new(directory), Duration::from_millis(lease_ms))?;
         return Ok(0);
@@ -88,7 +87,10 @@ fn run() -> Result<i32> {
         member::run()?;
         return Ok(0);
     }
-    let arguments = Arguments::parse();
+    let arguments = match cli::parse_from::<Arguments>(words.clone()) {
+        Ok(arguments) => arguments,
+        Err(code) => return Ok(code),
+    };
     if arguments.probe {
         say::line(serde_json::to_string(&facts::here()?)?)?;
         return Ok(0);
@@ -99,10 +101,10 @@ fn run() -> Result<i32> {
         bail!("its redrtd is version {own}, redrun is version {}", arguments.version_wanted);
     }
     if arguments.guard {
-        return redrtd::guard(std::env::args_os().skip(1).filter(|argument| argument != "--guard"));
+        return redrtd::guard(words.into_iter().skip(1).filter(|argument| argument != "--guard"));
     }
     let host = host_number(&arguments.host)?;
-    redrt_tools::developers::begin(&format!("redrtd {host}"))?;
+    developers::begin(&format!("redrtd {host}"))?;
     let secret = handing::read_line(std::io::stdin())?;
     let Daemon { fan_out, root, interface, connect, root_lease_ms, has_several_roots, .. } = arguments;
     let root_lease = Duration::from_millis(root_lease_ms);
