@@ -179,6 +179,31 @@ fn parallel_debuggers_find_the_processes() {
     assert!(said.contains("exited normally"), "{said}");
 }
 
+/// As in a container without a network.
+#[test]
+fn a_job_runs_where_no_interface_is_up() {
+    let may_unshare = Command::new("unshare").args(["--net", "true"]).output();
+    if !may_unshare.is_ok_and(|output| output.status.success()) {
+        return println!("skipped: this user cannot make a network namespace");
+    }
+    for options in [&["-r", "2", "--spares", "1", "--inject", "kill:1.0@#8"][..], &["-r", "2", "--transport", "tcp"]] {
+        let mut unshare = Command::new("unshare");
+        unshare.arg("--net").arg(prefix().join("bin/redrun")).args(options).args(["-n", "2"]);
+        let output = unshare.arg(compile("ring")).args(["4", "20"]).output().unwrap();
+        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn a_job_runs_in_a_directory_that_was_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"mkdir "$0/gone" && cd "$0/gone" && rmdir "$0/gone" && exec "$@""#]).arg(directory.path());
+    shell.arg(prefix().join("bin/redrun")).args(["-r", "2", "-n", "2"]).arg(compile("ring")).args(["4", "20"]);
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Where the root is no mount point, which `--spares` could not do with.
 #[test]
 #[ignore = "scripts/test.sh --all: it makes a chroot of this host's files"]

@@ -17,6 +17,7 @@ mod learned;
 mod ledger;
 pub mod member;
 mod openmetrics;
+mod own_network;
 mod pages;
 mod places;
 pub mod plan;

@@ -11,6 +11,7 @@ use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
 use redrt_wire::foreign::Foreign;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -115,9 +116,16 @@ fn missing_library(abi: Abi) -> Option<&'static str> {
     facade.or_else(|| find_library(LIBRARY).is_none().then_some(LIBRARY))
 }
 
+/// The directory that a process is in, whatever its name, and also when that has been removed.
+const OWN_DIRECTORY: &str = "/proc/self/cwd";
+
 fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {
-    let current = std::env::current_dir()
-        .map_err(|error| UsageError(format!("the current directory cannot be used: {error}")))?;
+    let current = match std::env::current_dir() {
+        Ok(current) => current,
+        // It was removed. Daemons of this host are in it all the same, and so are their programs.
+        Err(error) if error.kind() == ErrorKind::NotFound && given.is_none() => return Ok(OWN_DIRECTORY.into()),
+        Err(error) => return Err(UsageError(format!("the current directory cannot be used: {error}"))),
+    };
     let Some(given) = given else { return Ok(current) };
     let whole = current.join(given);
     // Reading the entry "." needs the right to enter, which is what the processes will need.

@@ -267,7 +267,8 @@ fn begin(
     let begun = Begun {
         // Without the --root that the console has put behind the name.
         arguments: std::env::args_os().enumerate().filter(|(at, _)| *at != 1).map(|(_, word)| word).collect(),
-        directory: std::env::current_dir().context("Failed to find the working directory")?,
+        // One that was removed is not there for another root either.
+        directory: std::env::current_dir().unwrap_or_else(|_| "/".into()),
         environment: std::env::vars_os().collect(),
         machine: Machine::here(),
         plan: plan.clone(),

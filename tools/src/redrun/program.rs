@@ -6,7 +6,7 @@ use crate::council::REPLACED_CODE;
 use crate::redctl::status::Status;
 use crate::terminal::client;
 use crate::terminal::seat::Seat;
-use crate::{developers, jobs, surroundings};
+use crate::{developers, jobs, own_network, surroundings};
 use say::Console;
 use std::ffi::OsString;
 
@@ -58,6 +58,8 @@ pub fn main(words: Vec<OsString>) -> i32 {
         console.error(&format!("a rank of another job has started this redrun, which cannot begin anew: {error}"));
         return 1;
     }
+    // Where it is not allowed, a job that needs it says what is missing.
+    let _ = own_network::enter();
     if let Err(error) = developers::begin("redrun") {
         console.error(&error.to_string());
         return USAGE_EXIT_CODE;
