@@ -14,6 +14,7 @@ use crate::runtime::{job, threads};
 use order::{Log, Order, Permit, Turn};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_engine::{Engine, Outlook, traces};
+use redrt_wire::control::Threads;
 use redrt_wire::event::Parting;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +78,10 @@ fn applies() -> bool {
     crate::phase::is_active()
         && !HAS_ENDED.load(Ordering::Acquire)
         && !threads::is_aside()
-        && job().is_some_and(|job| job.welcome.world.degree(job.welcome.me.rank) > 1)
+        && job().is_some_and(|job| {
+            let welcome = &job.welcome;
+            welcome.options.threads == Threads::Order && welcome.world.degree(welcome.me.rank) > 1
+        })
 }
 
 /// Called by the preloaded library, by threads of the interpreter.

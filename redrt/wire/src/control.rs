@@ -85,6 +85,16 @@ pub enum Files {
     All,
 }
 
+/// In which order threads of an interpreter with a global lock run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Threads {
+    /// In that of their leader.
+    #[default]
+    Order,
+    /// As they come, in each replica.
+    None,
+}
+
 /// What to do about replicas that differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OnSdc {
@@ -112,6 +122,8 @@ pub struct Options {
     pub determinism: Determinism,
     /// Who writes the program's files.
     pub files: Files,
+    /// In which order threads of an interpreter run.
+    pub threads: Threads,
     /// What to do about replicas that differ.
     pub on_sdc: OnSdc,
     /// Seed of the digests and of what replaces random bytes, the same in the whole job.

@@ -4,8 +4,8 @@ use crate::auth;
 use crate::card::{Card, Endpoint};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
-    CopyPlace, Determinism, Files, FromAgent, OnSdc, Options, Passive, Protocol, SharedMemory, ToAgent, Transport,
-    Verification, Welcome, WelcomeError,
+    CopyPlace, Determinism, Files, FromAgent, OnSdc, Options, Passive, Protocol, SharedMemory, Threads, ToAgent,
+    Transport, Verification, Welcome, WelcomeError,
 };
 use crate::daemon::{Abi, Application, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
@@ -40,6 +40,7 @@ fn options() -> Options {
         transport: Transport::Auto,
         determinism: Determinism::Full,
         files: Files::Once,
+        threads: Threads::Order,
         on_sdc: OnSdc::Heal,
         seed: 7,
         sums_messages: true,

@@ -69,6 +69,11 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHO", help_heading = "Replication")]
     pub files: Files,
 
+    /// Have threads of a Python program take the interpreter's lock in the same order in all replicas, or as they come:
+    /// then only what is sent has to be the same
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", help_heading = "Replication")]
+    pub threads: Threads,
+
     /// When a replica is found to be wrong: only report it; deliver what the majority sent; end the replica too and let
     /// a copy of a sound one take its place (--spares); or that, and end the job when nobody knows which one is wrong
     /// (-r 2)
@@ -571,6 +576,10 @@ choice!(
 choice!(
     /// `--files`.
     Files => control::Files { Once => Once, Leader => Leader, All => All }
+);
+choice!(
+    /// `--threads`.
+    Threads => control::Threads { Order => Order, None => None }
 );
 choice!(
     /// `--on-sdc`.

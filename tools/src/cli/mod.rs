@@ -421,6 +421,7 @@ fn assemble_with(
         transport: arguments.transport.into(),
         determinism: arguments.determinism.into(),
         files: arguments.files.into(),
+        threads: arguments.threads.into(),
         on_sdc: arguments.on_sdc.into(),
         seed,
         sums_messages: !faults.is_empty(),

@@ -18,5 +18,6 @@ pub(super) fn start_record(job: &Job, launch: &Launch, hosts: &[String]) -> Valu
         "transport": format!("{:?}", job.options.transport),
         "determinism": format!("{:?}", job.options.determinism),
         "files": format!("{:?}", job.options.files),
+        "threads": format!("{:?}", job.options.threads),
     })
 }

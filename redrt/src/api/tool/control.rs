@@ -10,7 +10,7 @@ use crate::handle::DatatypeHandle;
 use crate::runtime;
 use redrt_engine::send::EAGER_BYTES_MAX;
 use redrt_types::World;
-use redrt_wire::control::{Determinism, Files, OnSdc, Options, Transport};
+use redrt_wire::control::{Determinism, Files, OnSdc, Options, Threads, Transport};
 use std::ffi::{c_char, c_int, c_void};
 
 /// A control variable.
@@ -39,7 +39,7 @@ fn option<T: Default>(read: impl FnOnce(&Options) -> T) -> T {
 }
 
 /// All of them, by their indices.
-pub(super) const CONTROLS: [Control; 8] = [
+pub(super) const CONTROLS: [Control; 9] = [
     Control {
         name: "redrt_eager_bytes_max",
         category: Category::Transport,
@@ -87,6 +87,15 @@ pub(super) const CONTROLS: [Control; 8] = [
             Files::Once => 0,
             Files::All => 1,
             Files::Leader => 2,
+        }),
+    },
+    Control {
+        name: "redrt_threads",
+        category: Category::Replication,
+        description: "in which order threads of an interpreter run",
+        value: Value::Named(&enumeration::THREADS, || match option(|options| options.threads) {
+            Threads::Order => 0,
+            Threads::None => 1,
         }),
     },
     Control {

@@ -17,11 +17,12 @@ pub(super) static SWITCH: Enumeration = Enumeration { name: "redrt_switch", item
 pub(super) static TRANSPORT: Enumeration = Enumeration { name: "redrt_transport", items: &["auto", "shm", "tcp"] };
 pub(super) static DETERMINISM: Enumeration = Enumeration { name: "redrt_determinism", items: &["full", "sends"] };
 pub(super) static FILES: Enumeration = Enumeration { name: "redrt_files", items: &["once", "all", "leader"] };
+pub(super) static THREADS: Enumeration = Enumeration { name: "redrt_threads", items: &["order", "none"] };
 pub(super) static ON_SDC: Enumeration =
     Enumeration { name: "redrt_on_sdc", items: &["heal", "correct", "report", "abort"] };
 
 /// Those of variables; those of events follow.
-static OF_VARIABLES: [&Enumeration; 5] = [&SWITCH, &TRANSPORT, &DETERMINISM, &FILES, &ON_SDC];
+static OF_VARIABLES: [&Enumeration; 6] = [&SWITCH, &TRANSPORT, &DETERMINISM, &FILES, &THREADS, &ON_SDC];
 
 /// Handles are places in both lists, moved away from null.
 const FIRST_HANDLE: usize = 0x3000;
