@@ -97,9 +97,9 @@ mod tests {
         kind.unwrap() != libc::F_UNLCK
     }
 
-    fn is_open(fd: RawFd) -> bool {
-        // SAFETY: - touches no memory.
-        unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+    /// Whether this descriptor is of that file here. Another test may have opened something else under its number.
+    fn is_open(fd: RawFd, path: &str) -> bool {
+        std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|open| open == Path::new(path))
     }
 
     #[test]
@@ -121,7 +121,9 @@ mod tests {
     #[test]
     fn what_is_opened_apart_is_not_open_here_and_errors_and_panics_are_told() {
         let fd = result(|| Ok(std::mem::ManuallyDrop::new(File::open("/dev/null")?).as_raw_fd())).unwrap();
-        assert!(!is_open(fd));
+        assert!(!is_open(fd, "/dev/null"));
+        let here = File::open("/dev/null").unwrap();
+        assert!(is_open(here.as_raw_fd(), "/dev/null"));
         let refused = result(|| File::open("/no such file").map(drop)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::NotFound);
         let hook = std::panic::take_hook();

@@ -99,6 +99,9 @@ pub struct Campaign {
     pub records: Option<PathBuf>,
 }
 
+/// Lines that are shown of a job that is not as it should be.
+const SAID_MAX: usize = 12;
+
 /// Jobs of the campaign are short: copies are made from their begin on, and often.
 const ARBITRATE: &str = "--arbitrate=0.5";
 
@@ -216,13 +219,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Findings {
-    /// Every job that is not as it should be, in two lines each.
+    /// Every job that is not as it should be: how to run it, and what it said first. Threads do not take the same way
+    /// twice, so it may not say that again.
     #[must_use]
     pub fn failures_text(&self) -> String {
-        self.failures
-            .iter()
-            .map(|(why, ended)| format!("{why} (exit code {:?})\n  {}\n", ended.code, ended.command))
-            .collect()
+        let text = |(why, ended): &(String, Ended)| {
+            let said: String = ended.err.lines().take(SAID_MAX).map(|line| format!("    {line}\n")).collect();
+            format!("{why} (exit code {:?})\n  {}\n{said}", ended.code, ended.command)
+        };
+        self.failures.iter().map(text).collect()
     }
 
     /// Fails when any is not.
