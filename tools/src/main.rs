@@ -3,7 +3,7 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use redrt_tools::cli::{self, Generate, generate_for};
 use redrt_tools::{daemon, installation, redclone, redctl, redplan, redreport, redrun, redspared};
 use std::ffi::{CString, OsStr, OsString};
@@ -14,45 +14,79 @@ use std::path::Path;
 /// Gets the words of the command line, the first of which is a name; returns the exit code.
 type Main = fn(Vec<OsString>) -> i32;
 
-/// What it is called, the word behind `redrt` that means the same, and what it does then.
-const PROGRAMS: [(&str, &str, Main); 9] = [
-    ("redrun", "run", redrun::main),
-    ("mpiexec", "run", redrun::main),
-    ("mpirun", "run", redrun::main),
-    ("redctl", "ctl", redctl::main),
-    ("redspared", "spared", redspared::main),
-    ("redreport", "report", redreport::main),
-    ("redplan", "plan", redplan::main),
-    ("redclone", "clone", redclone::main),
-    ("redrtd", "daemon", daemon::main),
-];
-
-/// All programs of redrt. Each is also installed under a name of its own, which is a link to this one.
-#[derive(Parser)]
-#[command(name = "redrt", version, max_term_width = 100, arg_required_else_help = true)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
+/// One of the programs.
+struct Program {
+    /// What it is called, the usual name first.
+    names: &'static [&'static str],
+    /// The word behind `redrt` that means the same.
+    word: &'static str,
+    about: &'static str,
+    main: Main,
 }
 
-/// Words that follow are those of the program.
+const PROGRAMS: [Program; 7] = [
+    Program {
+        names: &["redrun", "mpiexec", "mpirun"],
+        word: "run",
+        about: "Run an MPI program with replicated ranks: redrun, mpiexec, mpirun",
+        main: redrun::main,
+    },
+    Program {
+        names: &["redctl"],
+        word: "ctl",
+        about: "Look at a running job and change it: redctl",
+        main: redctl::main,
+    },
+    Program {
+        names: &["redspared"],
+        word: "spared",
+        about: "Keep a pool of spare hosts that jobs share: redspared",
+        main: redspared::main,
+    },
+    Program {
+        names: &["redreport"],
+        word: "report",
+        about: "Show what the audit logs of jobs say: redreport",
+        main: redreport::main,
+    },
+    Program {
+        names: &["redplan"],
+        word: "plan",
+        about: "Plan which protection a job should have, and what it costs: redplan",
+        main: redplan::main,
+    },
+    Program {
+        names: &["redclone"],
+        word: "clone",
+        about: "Copy a living process to another host, or into a file: redclone",
+        main: redclone::main,
+    },
+    Program {
+        names: &["redrtd"],
+        word: "daemon",
+        about: "Hold the processes of a job on one host, as redrun starts it: redrtd",
+        main: daemon::main,
+    },
+];
+
+/// What `redrt` itself can be asked for. Its subcommands are the programs, whose command lines are their own.
+#[derive(Parser)]
+#[command(
+    name = "redrt",
+    version,
+    max_term_width = 100,
+    about = "All programs of redrt. Each is also installed under a name of its own, which is a link to this one",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    what: Own,
+}
+
 #[derive(Subcommand)]
-#[command(disable_help_subcommand = true)]
-enum What {
-    /// Run an MPI program with replicated ranks: redrun, mpiexec, mpirun
-    Run,
-    /// Look at a running job and change it: redctl
-    Ctl,
-    /// Keep a pool of spare hosts that jobs share: redspared
-    Spared,
-    /// Show what the audit logs of jobs say: redreport
-    Report,
-    /// Plan which protection a job should have, and what it costs: redplan
-    Plan,
-    /// Copy a living process to another host, or into a file: redclone
-    Clone,
-    /// Hold the processes of a job on one host, as redrun starts it: redrtd
-    Daemon,
+enum Own {
     /// Print the manual page or completions for a shell
     #[command(hide = true)]
     Generate {
@@ -61,52 +95,65 @@ enum What {
     },
 }
 
+fn command() -> clap::Command {
+    let programs = PROGRAMS.iter().map(|program| clap::Command::new(program.word).about(program.about));
+    Arguments::command().subcommands(programs)
+}
+
 fn main() {
     let words: Vec<OsString> = std::env::args_os().collect();
-    if let Some((name, _, main)) = called() {
+    if let Some((name, main)) = called(words.first()) {
         // What started it may have used the file's own name: ps and pkill shall find it by that of the program.
-        if let Ok(name) = CString::new(*name) {
+        if let Ok(name) = CString::new(name) {
             let _ = nix::sys::prctl::set_name(&name);
         }
         std::process::exit(main(words));
     }
-    let is_meant = |(name, short, _): &&Program| words.get(1).is_some_and(|word| word == *short || word == *name);
-    let code = match PROGRAMS.iter().find(is_meant) {
+    let code = match words.get(1).and_then(|word| PROGRAMS.iter().find(|program| program.is_meant(word))) {
         // So all of it sees the command line that it would have under its name.
-        Some((name, ..)) => become_program(name, &words[2..]),
-        None => match cli::parse_from::<Arguments>(words) {
-            Ok(Arguments { what: What::Generate { what } }) => {
-                i32::from(say::text(&generate_for(Arguments::command(), "redrt", what)).is_err())
-            }
-            Ok(_) => unreachable!("each of these words is a program's"),
-            Err(code) => code,
-        },
+        Some(program) => become_program(program.names[0], &words[2..]),
+        None => own(words),
     };
     std::process::exit(code);
 }
 
-type Program = (&'static str, &'static str, Main);
+impl Program {
+    /// Whether a word behind `redrt` means this one.
+    fn is_meant(&self, word: &OsStr) -> bool {
+        word == self.word || self.names.iter().any(|name| word == *name)
+    }
+}
 
-/// The program of this name, in whatever directory.
-fn program_of(called: &OsStr) -> Option<&'static Program> {
-    let name = Path::new(called).file_name()?;
-    PROGRAMS.iter().find(|(program, ..)| name == *program)
+/// The name that a path ends with, and what it does, if it is a program's.
+fn program_of(called: &OsStr) -> Option<(&'static str, Main)> {
+    let called = Path::new(called).file_name()?;
+    let mut names = PROGRAMS.iter().flat_map(|program| program.names.iter().map(|name| (*name, program.main)));
+    names.find(|(name, _)| called == *name)
 }
 
 /// The program of the name by which this was called, as its first word says or, where that says something else, the
 /// path that was executed.
-fn called() -> Option<&'static Program> {
-    let by_word = std::env::args_os().next().and_then(|word| program_of(&word));
-    by_word.or_else(|| {
-        // SAFETY: - the entry is a pointer to the path, which the kernel has put there for as long as the process
-        // lives,
-        //   or null.
+fn called(first: Option<&OsString>) -> Option<(&'static str, Main)> {
+    first.and_then(|first| program_of(first)).or_else(|| {
+        // SAFETY: - the entry is null or a pointer to the path, which the kernel has put there for as long as the
+        //   process lives.
         let path = unsafe {
             let path = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
             (!path.is_null()).then(|| std::ffi::CStr::from_ptr(path))
         };
         program_of(OsStr::from_bytes(path?.to_bytes()))
     })
+}
+
+/// What is asked of `redrt` itself; the exit code.
+fn own(words: Vec<OsString>) -> i32 {
+    let parsed = command().try_get_matches_from(words).and_then(|matches| Arguments::from_arg_matches(&matches));
+    match parsed {
+        Ok(Arguments { what: Own::Generate { what } }) => {
+            i32::from(say::text(&generate_for(command(), "redrt", what)).is_err())
+        }
+        Err(error) => cli::show(&error),
+    }
 }
 
 /// Returns only when it fails, with the exit code.

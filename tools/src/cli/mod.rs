@@ -62,11 +62,14 @@ pub struct UsageError(pub String);
 /// # Errors
 /// The exit code, when there is nothing more to do: help, or what is wrong, was printed.
 pub fn parse_from<T: clap::Parser>(words: Vec<OsString>) -> Result<T, i32> {
-    T::try_parse_from(words).map_err(|error| {
-        // Help and version go to standard output, with exit code 0.
-        let _ = error.print();
-        error.exit_code()
-    })
+    T::try_parse_from(words).map_err(|error| show(&error))
+}
+
+/// Prints what clap says of a command line, help perhaps; the exit code.
+pub fn show(error: &clap::Error) -> i32 {
+    // Help and version go to standard output, with exit code 0.
+    let _ = error.print();
+    error.exit_code()
 }
 
 /// What the user asked for.
