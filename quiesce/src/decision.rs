@@ -107,6 +107,7 @@ pub(crate) struct Decisions {
     pub(crate) leader_trusted: bool,
     /// Who has yet to ask for many outcomes.
     lag: Lag,
+    /// What is known of each stream.
     streams: Table<StreamId, Stream>,
     /// Wildcard receives that are posted and have no source.
     posted: HashableMap<DecisionKey, Question>,
@@ -441,11 +442,11 @@ impl Decisions {
 
     /// The same of requests that are to be served when a thread has come further than this place.
     pub(crate) fn retract_served_after(&mut self, place: Place, outputs: &mut VecDeque<Output>) {
-        let void: Vec<_> = self.streams.values().filter_map(|stream| stream.first_served_after(place)).collect();
-        for key in void {
-            let StreamId::Thread(server) = key.stream else { continue };
+        let void = self.streams.values().filter_map(|stream| stream.first_served_after(place));
+        let void: Vec<_> = void.map(|item| (item.key, item.question)).collect();
+        for (key, question) in void {
             self.forget_from(key);
-            self.decide(key, &Question::serve(server, place.thread), Outcome::Retracted, outputs);
+            self.decide(key, &question, Outcome::Retracted, outputs);
             outputs.push_back(Output::Decided { key });
         }
     }

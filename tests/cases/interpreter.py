@@ -10,26 +10,17 @@ import sys
 import threading
 import time
 
+sys.dont_write_bytecode = True
+from ring import Ring
+
 library = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
 rounds = int(sys.argv[2])
-WORLD, BYTE, IGNORE = ctypes.c_void_p(0x101), ctypes.c_void_p(0x247), None
-library.MPI_Init(None, None)
-rank, size = ctypes.c_int(), ctypes.c_int()
-library.MPI_Comm_rank(WORLD, ctypes.byref(rank))
-library.MPI_Comm_size(WORLD, ctypes.byref(size))
-rank, size = rank.value, size.value
+ring = Ring(library)
 seen, stop = [], False
 
 
 def exchange(text):
-    out = hashlib.sha256(text.encode()).hexdigest().encode()
-    into = ctypes.create_string_buffer(64)
-    to, source = ctypes.c_int((rank + 1) % size), ctypes.c_int((rank - 1) % size)
-    tag, count = ctypes.c_int(1), ctypes.c_int(64)
-    code = library.MPI_Sendrecv(
-        out, count, BYTE, to, tag, into, count, BYTE, source, tag, WORLD, IGNORE
-    )
-    assert code == 0
+    ring.exchange(hashlib.sha256(text.encode()).hexdigest().encode())
 
 
 def tick():
@@ -88,6 +79,6 @@ for thread in threads:
     thread.join()
 pool.shutdown()
 exchange("computed" if "compute" in sys.argv else repr(seen))
-if rank == 0:
+if ring.rank == 0:
     print("Python's threads agree")
 library.MPI_Finalize()

@@ -17,7 +17,6 @@ const MAY_END: &[(&str, &str, usize, &str)] = &[
     ("quiesce/src/channel.rs", "self.log[", 1, "an offset that was found in the log"),
     ("quiesce/src/channel.rs", "self.slots[", 4,
         "`admit` has made the window as long, within the number of messages spoken of"),
-    ("quiesce/src/decision/stream.rs", "expect(\"it has a front\")", 1, "the loop has looked at it"),
     ("quiesce/src/decision.rs", "panic!", 1, "the own engine decides only when told to, under one lock"),
     ("quiesce/src/decision.rs", "self.held_by[", 7,
         "the sender of a frame is of the world, and the vector as long as the degree"),

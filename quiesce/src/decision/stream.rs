@@ -1,6 +1,6 @@
 //! What one process knows of the outcomes of one stream.
 
-use crate::outcome::{Decided, DecisionItem, DecisionKey, Outcome, Place, Question};
+use crate::outcome::{Decided, DecisionItem, Outcome, Place, Question};
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
 
@@ -36,19 +36,15 @@ impl Stream {
 
     /// The same outcome, which is known no more, and nothing before it. Of a run that goes on the rest stays.
     pub(super) fn take(&mut self, index: u64) -> Option<Outcome> {
-        while let Some(item) = self.waiting.front().filter(|item| index >= item.key.index) {
-            let end = item.end();
-            if index + 1 < end {
-                self.passed = index + 1;
-                return Some(item.outcome.clone());
-            }
-            let item = self.waiting.pop_front().expect("it has a front");
-            if index < end {
-                self.passed = index + 1;
-                return Some(item.outcome);
-            }
+        while self.waiting.front().is_some_and(|item| item.end() <= index) {
+            self.waiting.pop_front();
         }
-        None
+        let item = self.waiting.front().filter(|item| item.key.index <= index)?;
+        self.passed = index + 1;
+        if item.end() > self.passed {
+            return Some(item.outcome.clone());
+        }
+        self.waiting.pop_front().map(|item| item.outcome)
     }
 
     /// How many outcomes from this one on are known.
@@ -97,9 +93,8 @@ impl Stream {
     }
 
     /// The first request that is to be served when the thread of the program is behind this place.
-    pub(super) fn first_served_after(&self, place: Place) -> Option<DecisionKey> {
-        let is_after = |item: &&DecisionItem| item.served_at().is_some_and(|at| place.is_before(&at));
-        self.waiting.iter().find(is_after).map(|item| item.key)
+    pub(super) fn first_served_after(&self, place: Place) -> Option<&DecisionItem> {
+        self.waiting.iter().find(|item| item.served_at().is_some_and(|at| place.is_before(&at)))
     }
 
     /// What is known from this outcome on is void.

@@ -124,8 +124,8 @@ impl Replica {
 
     /// A receiver lacks the word of some replicas of this rank on a message: if this one has sent it, its siblings are
     /// asked whether they have gone past the place. What it has said itself may be what is missing, lost in a memory
-    /// that is corrupt; so it says it again. Siblings are asked about a limited number of messages
-    /// at one time; a message that is still overdue later is asked for again.
+    /// that is corrupt; so it says it again. Siblings are asked about a limited number of messages at one time; a
+    /// message that is still overdue later is asked for again.
     pub(super) fn handle_overdue(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
         let channel = (from.rank, context);
         let key = DecisionKey { stream: StreamId::Channel(from.rank, context), index: sequence.0 };

@@ -64,9 +64,6 @@ process_local! {
     static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
 }
 
-/// What is said of the calls of a thread that has ended.
-pub const CALLS_OF_ENDED: u64 = Place::ENDED;
-
 /// Readings closer together than this are a loop, and told to the followers in batches.
 const LOOP_DISTANCE_NS: u64 = 20_000;
 
@@ -149,7 +146,7 @@ impl Patience {
             let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
             let passed = engine.replication().passed(stream);
             let is_all = answer.outcomes <= passed;
-            if is_all && answer.calls == CALLS_OF_ENDED {
+            if is_all && answer.calls == Place::ENDED {
                 engine.readings.longer.insert(stream);
                 return Awaited::Ended;
             }

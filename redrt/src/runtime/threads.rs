@@ -9,7 +9,6 @@
 use super::{calls, preload, signals};
 use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use quiesce::{Place, StreamId};
-use redrt_engine::reading::CALLS_OF_ENDED;
 use redrt_process::clock::monotonic_ns;
 use redrt_process::simulation;
 use redrt_wire::profile::CallKind;
@@ -157,7 +156,7 @@ fn tasks() -> Option<Vec<u32>> {
 
 struct Thread {
     number: u64,
-    /// MPI calls begun; [`CALLS_OF_ENDED`] when there will be no more.
+    /// MPI calls begun; [`Place::ENDED`] when there will be no more.
     calls: AtomicU64,
     /// The kind of the last one, and one more; 0 for what is no MPI call.
     kind: AtomicU16,
@@ -207,7 +206,7 @@ struct End(Cell<Option<&'static Thread>>);
 impl Drop for End {
     fn drop(&mut self) {
         if let Some(thread) = self.0.get() {
-            thread.calls.store(CALLS_OF_ENDED, Ordering::Release);
+            thread.calls.store(Place::ENDED, Ordering::Release);
             thread.ended.store(0, Ordering::Release);
             preload::set_internal(true);
             // The main one's end is that of the process.
@@ -417,14 +416,14 @@ pub fn place_of(number: u64) -> Place {
 /// A digest of where all threads are that have not ended.
 pub fn places() -> u64 {
     let mut places: Vec<_> = threads().iter().map(|thread| thread.place()).collect();
-    places.retain(|place| place.calls > 0 && place.calls < CALLS_OF_ENDED);
+    places.retain(|place| place.calls > 0 && place.calls < Place::ENDED);
     places.sort_unstable_by_key(|place| place.thread);
     let mut hasher = FxHasher::default();
     places.hash(&mut hasher);
     hasher.finish()
 }
 
-/// How many MPI calls the thread of this number has begun; 0 when none is known, [`CALLS_OF_ENDED`] when it has ended.
+/// How many MPI calls the thread of this number has begun; 0 when none is known, [`Place::ENDED`] when it has ended.
 pub fn calls_of(number: u64) -> u64 {
     let threads = threads();
     let thread = threads.iter().rev().find(|thread| thread.number == number);

@@ -27,11 +27,11 @@ const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
 /// answers none.
 const WAVE_INTERVALS: u32 = 4;
 
-/// What was sent and has not come is lost when so many waves in a row have said the same …
+/// Number of waves in a row that have to say the same before what was sent and has not come is lost.
 const LOST_WAVES: u32 = 6;
-/// … for so long in a job with replicas …
+/// The time that they have to span in a job with replicas.
 const LOST_AFTER: Duration = Duration::from_secs(12);
-/// … or without.
+/// The time that they have to span in a job without replicas.
 const LOST_AFTER_ALONE: Duration = Duration::from_secs(40);
 
 /// What each process waits for, in a job that does not go on.
@@ -165,10 +165,10 @@ pub fn missing_bytes(stall: &Stall) -> u64 {
 /// Whether all stand where they stood and wait for what they waited for, and as much is missing. They may have asked
 /// each other for what is overdue meanwhile.
 fn stand_alike(one: &Stall, other: &Stall) -> bool {
-    let says = |passive: &Passive| (passive.places, passive.waits_for.clone());
-    let stall =
-        |stall: &Stall| -> Vec<_> { stall.iter().map(|(replica, passive)| (*replica, says(passive))).collect() };
-    missing_bytes(one) == missing_bytes(other) && stall(one) == stall(other)
+    fn says<'a>((replica, passive): (&'a ReplicaId, &'a Passive)) -> (&'a ReplicaId, u64, &'a [String]) {
+        (replica, passive.places, &passive.waits_for)
+    }
+    missing_bytes(one) == missing_bytes(other) && one.iter().map(says).eq(other.iter().map(says))
 }
 
 /// In a stalled job, the replicas that stand somewhere else than most of their rank do, where two or more agree that
