@@ -93,9 +93,9 @@ pub(crate) struct Decisions {
     /// Syncs that came before the view that makes this process the leader.
     early_syncs: Vec<(ReplicaIndex, u64, Vec<DecisionItem>)>,
     /// What siblings have said of outcomes not decided yet.
-    ballots: Vec<(DecisionKey, ReplicaIndex, u64)>,
+    ballots: Vec<(ReplicaIndex, Ballot)>,
     /// What this process has said of outcomes it does not know yet.
-    own_ballots: Vec<(DecisionKey, u64)>,
+    own_ballots: Vec<Ballot>,
     /// A planted bug; see `Mutation::SyncSkipped`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_skipped: bool,
@@ -113,6 +113,15 @@ pub(crate) struct Decisions {
     posted: HashableMap<DecisionKey, Question>,
     /// Those of which a source was decided since the machine looked, with the leader whose word was taken, if it was.
     news_of_sources: Vec<(DecisionKey, Option<ReplicaIndex>)>,
+}
+
+/// What a replica can take for an outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Ballot {
+    key: DecisionKey,
+    /// For what it is asked: one on another path may have come here for another receive.
+    question: Question,
+    says: u64,
 }
 
 /// What is known of the outcome that a thread asks for.
@@ -460,10 +469,16 @@ impl Decisions {
         self.streams.get_or_insert_with(key.stream, Stream::default).retract(key.index);
     }
 
-    pub(crate) fn cast_ballot(&mut self, key: DecisionKey, says: u64, outputs: &mut VecDeque<Output>) {
-        self.own_ballots.push((key, says));
+    pub(crate) fn cast_ballot(
+        &mut self,
+        key: DecisionKey,
+        question: Question,
+        says: u64,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        self.own_ballots.push(Ballot { key, question, says });
         if let Role::Follower { leader, .. } = self.role {
-            self.transmit(leader, Frame::Ballot { key, says }, outputs);
+            self.transmit(leader, Frame::Ballot { key, question, says }, outputs);
         }
     }
 
@@ -471,34 +486,44 @@ impl Decisions {
         &mut self,
         from: ReplicaIndex,
         key: DecisionKey,
+        question: Question,
         says: u64,
         outputs: &mut VecDeque<Output>,
     ) -> Result<(), ProtocolError> {
         // It may come before the view that makes this process the leader. A follower's own count is never asked for.
-        self.ballots.retain(|(of, by, _)| (*of, *by) != (key, from));
-        if self.ballots.iter().filter(|(_, by, _)| *by == from).count() >= BALLOTS_MAX {
+        self.ballots.retain(|(by, ballot)| (ballot.key, *by) != (key, from));
+        if self.ballots.iter().filter(|(by, _)| *by == from).count() >= BALLOTS_MAX {
             return Err(self.blame(from, Breach::TooManyBallots { max: BALLOTS_MAX }));
         }
-        self.ballots.push((key, from, says));
+        self.ballots.push((from, Ballot { key, question, says }));
         outputs.push_back(Output::Decided { key });
         Ok(())
     }
 
-    fn ballot(&self, key: DecisionKey, sibling: ReplicaIndex) -> Option<u64> {
-        let ballot = self.ballots.iter().find(|(of, by, _)| (*of, *by) == (key, sibling));
-        ballot.map(|(.., says)| *says)
+    fn ballot(&self, key: DecisionKey, sibling: ReplicaIndex) -> Option<&Ballot> {
+        self.ballots.iter().find(|(by, ballot)| (ballot.key, *by) == (key, sibling)).map(|(_, ballot)| ballot)
     }
 
     pub(crate) fn highest_ballot(&self, key: DecisionKey) -> Option<u64> {
-        let said = self.siblings().iter().map(|sibling| self.ballot(key, sibling));
+        let said = self.siblings().iter().map(|sibling| self.ballot(key, sibling).map(|ballot| ballot.says));
         said.collect::<Option<Vec<_>>>().map(|said| said.into_iter().max().unwrap_or(0))
     }
 
-    pub(crate) fn count_ballots(&self, key: DecisionKey) -> Option<bool> {
+    /// Siblings that have come to an outcome with another question.
+    pub(crate) fn strays(&self, key: DecisionKey, question: &Question) -> ReplicaSet {
+        let is_stray = |(by, ballot): &&(ReplicaIndex, Ballot)| {
+            ballot.key == key && ballot.question != *question && self.live.contains(*by)
+        };
+        let strays = self.ballots.iter().filter(is_stray);
+        strays.fold(ReplicaSet::EMPTY, |strays, (by, _)| strays.union(ReplicaSet::only(*by)))
+    }
+
+    /// Of all siblings but some.
+    pub(crate) fn count_ballots(&self, key: DecisionKey, question: &Question, but: ReplicaSet) -> Option<bool> {
         let mut unanimous = Some(true);
-        for sibling in self.siblings().iter() {
-            match self.ballot(key, sibling) {
-                Some(0) => return Some(false),
+        for sibling in self.siblings().without(but).iter() {
+            match self.ballot(key, sibling).filter(|ballot| ballot.question == *question) {
+                Some(Ballot { says: 0, .. }) => return Some(false),
                 Some(_) => {}
                 None => unanimous = None,
             }
@@ -508,13 +533,14 @@ impl Decisions {
 
     /// The ballots on outcomes that this process has cast may now be counted.
     pub(crate) fn ask_again(&self, outputs: &mut VecDeque<Output>) {
-        outputs.extend(self.own_ballots.iter().map(|(key, _)| Output::Decided { key: *key }));
+        outputs.extend(self.own_ballots.iter().map(|ballot| Output::Decided { key: ballot.key }));
     }
 
     /// An outcome is taken or decided: nobody needs to say more of it. One that is only known may be retracted.
     fn forget_ballots(&mut self, key: DecisionKey) {
-        self.ballots.retain(|(of, ..)| of.stream != key.stream || of.index > key.index);
-        self.own_ballots.retain(|(of, _)| of.stream != key.stream || of.index > key.index);
+        let is_open = |ballot: &Ballot| ballot.key.stream != key.stream || ballot.key.index > key.index;
+        self.ballots.retain(|(_, ballot)| is_open(ballot));
+        self.own_ballots.retain(is_open);
     }
 
     /// Lengthens a run of `NotReady` that has not been sent yet.
@@ -638,7 +664,7 @@ impl Decisions {
         }
         self.live = live;
         self.early_syncs.retain(|(from, ..)| live.contains(*from));
-        self.ballots.retain(|(_, from, _)| live.contains(*from));
+        self.ballots.retain(|(from, _)| live.contains(*from));
         self.lag.keep(live);
         if live.len() == 1 {
             self.role = Role::Sole;
@@ -686,8 +712,8 @@ impl Decisions {
         let first = if self.sync_from_stable { self.stable } else { first };
         let frame = Frame::DecisionSync { first, items: self.items_from(first) };
         self.transmit(leader, frame, outputs);
-        for (key, says) in self.own_ballots.iter().copied() {
-            self.transmit(leader, Frame::Ballot { key, says }, outputs);
+        for Ballot { key, question, says } in self.own_ballots.iter().copied() {
+            self.transmit(leader, Frame::Ballot { key, question, says }, outputs);
         }
         if !self.lag.own().is_empty() {
             self.tell_lag(outputs);

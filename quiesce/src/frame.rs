@@ -4,7 +4,7 @@
 //! of a transport. Engines put the hot ones, offers, digests and acknowledgements, into headers of their own; the
 //! others go through serde.
 
-use crate::outcome::{Decided, DecisionItem, DecisionKey, StreamId};
+use crate::outcome::{Decided, DecisionItem, DecisionKey, Question, StreamId};
 use crate::path::{Claim, PathReport};
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaSet, SeqNum, ViewNumber, VirtualRank};
@@ -110,6 +110,8 @@ pub enum Frame {
     Ballot {
         /// The outcome.
         key: DecisionKey,
+        /// What the sender asks for.
+        question: Question,
         /// 1 if it can take `Flag(true)`, else 0; or the least number that it can take. It stays so until the decision.
         says: u64,
     },

@@ -480,17 +480,17 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
     let all = cell.wait_for(|engine| {
         // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
         engine.skip_readings(stream);
-        if !std::mem::replace(&mut has_voted, true) {
-            engine.cast_ballot(stream, holds.into());
-        }
         let ask = Ask::new(Call::Agreement, ());
         let question = ask.question(engine, stream);
+        if !std::mem::replace(&mut has_voted, true) {
+            engine.cast_ballot(stream, question, holds.into());
+        }
         match engine.ask(stream, question) {
             Asked::Decided(Outcome::Flag(all)) => Some(all),
             Asked::Decided(other) => mistaken(ask, &other),
             Asked::Wait => None,
             Asked::Decide => {
-                let all = holds && engine.count_ballots(stream)?;
+                let all = holds && engine.count_ballots(stream, question)?;
                 engine.answer(stream, question, Outcome::Flag(all));
                 Some(all)
             }

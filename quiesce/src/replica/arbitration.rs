@@ -22,7 +22,7 @@
 use super::{Replica, Verification};
 use crate::frame::{Action, Finding, MessageId};
 use crate::mutation::Mutation;
-use crate::outcome::DecisionKey;
+use crate::outcome::{DecisionKey, Question};
 use redrt_types::{Digest, Origin, ReplicaId, ReplicaIndex, ReplicaSet, View, VirtualRank};
 
 impl Replica {
@@ -91,9 +91,10 @@ impl Replica {
     /// Whether all siblings can take an outcome (see [`count_ballots`](Self::count_ballots)) but copies that stand
     /// ready are in the way, for as long as they do: the maker of views is to drop them.
     #[must_use]
-    pub fn is_hindered(&self, key: DecisionKey) -> bool {
+    pub fn is_hindered(&self, key: DecisionKey, question: Question) -> bool {
         let ready = self.ready(self.me.rank);
-        !ready.is_empty() && self.awaited(self.me.rank) == ready && self.decisions.count_ballots(key) == Some(true)
+        let count = || self.decisions.count_ballots(key, &question, self.strays_passed_over(key, &question));
+        !ready.is_empty() && self.awaited(self.me.rank) == ready && count() == Some(true)
     }
 }
 

@@ -196,8 +196,9 @@ impl Job {
                 let place = self.place(place);
                 let key = DecisionKey { stream: StreamId::Thread(9), index: 0 };
                 let Some(machine) = &mut self.machines[place] else { return };
-                machine.cast_ballot(key, agrees.into());
-                let _ = machine.count_ballots(key);
+                let question = Question { call: Call::Cancel, arguments: 0, data: 0, place: Place::NOWHERE };
+                machine.cast_ballot(key, question, agrees.into());
+                let _ = machine.count_ballots(key, question);
                 self.carry_out(place);
             }
             Operation::Flush { place } => {

@@ -350,7 +350,7 @@ impl Replica {
                 decisions.handle_behind(from.index, streams);
                 Ok(())
             }
-            Frame::Ballot { key, says } => decisions.handle_ballot(from.index, key, says, outputs),
+            Frame::Ballot { key, question, says } => decisions.handle_ballot(from.index, key, question, says, outputs),
             Frame::Claim { key, claim, decided } => self.handle_claim(from.index, key, claim, decided),
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
@@ -412,9 +412,10 @@ impl Replica {
     }
 
     /// Follower: says what this process can take for an outcome that all must be able to take: 1 if it can take
-    /// `Flag(true)`, else 0; or the least number. It keeps its word until the decision is in.
-    pub fn cast_ballot(&mut self, key: DecisionKey, says: u64) {
-        self.decisions.cast_ballot(key, says, &mut self.outputs);
+    /// `Flag(true)`, else 0; or the least number. It keeps its word until the decision is in. `question`: what it is
+    /// about to ask for.
+    pub fn cast_ballot(&mut self, key: DecisionKey, question: Question, says: u64) {
+        self.decisions.cast_ballot(key, question, says, &mut self.outputs);
     }
 
     /// The least number that all live siblings can take for this outcome, 0 where there are none; `None` when some have
@@ -426,12 +427,15 @@ impl Replica {
 
     /// Whether all live siblings can take `Flag(true)` for this outcome; `None` when some have not said and none
     /// refuses, or a copy is being made. `Output::Decided` tells when to ask again, and so does a change of view.
+    ///
+    /// A sibling that asks for something else there has not said anything about this. Who is wrong is found by
+    /// [`Replica::lookup`]; where nobody can say, and the leader's side is taken, such a sibling is not asked.
     #[must_use]
-    pub fn count_ballots(&self, key: DecisionKey) -> Option<bool> {
+    pub fn count_ballots(&self, key: DecisionKey, question: Question) -> Option<bool> {
         if self.has(Mutation::BallotsIgnored) {
             return Some(true);
         }
-        let count = self.decisions.count_ballots(key);
+        let count = self.decisions.count_ballots(key, &question, self.strays_passed_over(key, &question));
         // A copy that is being made has yet to come to this outcome, and may match the receive before it does.
         count.filter(|agreed| !(*agreed && self.expects_sibling()))
     }

@@ -441,17 +441,29 @@ impl Replica {
     /// An outcome is not known yet, or is to be decided here.
     fn claim_unknown(&mut self, key: DecisionKey, question: Question) {
         let is_voted = question.call == Call::Change && self.votes_on_changes();
-        if !is_voted && self.paths.heard.is_empty() && self.decisions.is_deciding() {
+        let has_strays = !self.decisions.strays(key, &question).is_empty();
+        if !is_voted && !has_strays && self.paths.heard.is_empty() && self.decisions.is_deciding() {
             return;
         }
-        if !self.paths.note_asking(key, question) {
-            return;
-        }
+        let is_new = self.paths.note_asking(key, question);
         let differs = |other: &Statement| other.key == key && other.claim != Claim::Asks(question);
-        if is_voted || self.paths.heard.iter().any(differs) {
+        let is_contradicted = is_new && (is_voted || self.paths.heard.iter().any(differs));
+        if is_contradicted || has_strays && self.said(key) != Some(Claim::Asks(question)) {
             self.say(key, Claim::Asks(question), None);
             self.judge_path(key);
         }
+    }
+
+    /// Siblings that ask for something else, and on whom the leader does not wait: nobody can say who is right, or who
+    /// is wrong is not ended.
+    pub(super) fn strays_passed_over(&self, key: DecisionKey, question: &Question) -> ReplicaSet {
+        let verdict = self.paths.dispute(key).and_then(|dispute| dispute.verdict.as_ref());
+        let goes_on = |verdict: &Verdict| match verdict.finding {
+            PathFinding::Undecidable => true,
+            PathFinding::Outvoted(_) => !self.corrects,
+            PathFinding::Disputed => false,
+        };
+        if verdict.is_some_and(goes_on) { self.decisions.strays(key, question) } else { ReplicaSet::EMPTY }
     }
 
     /// How many messages this process has spoken of to its siblings, and not forgotten.

@@ -325,15 +325,16 @@ impl Process {
     fn cancel_last(&mut self, context: ContextId, pattern: Pattern) -> Option<Progress> {
         let request = *self.app.open.back().expect("one was opened");
         let index = self.app.decision_index;
+        let question = Question { call: Call::Cancel, arguments: 1, data: 0, place: self.app.told_place() };
         if self.app.pending.is_none() {
             let is_frozen = self.freeze(context, request);
             self.app.pending = Some(Pending::Cancels(is_frozen));
             // A leader's own is not sent; it counts if that process follows another by then, or has a new leader.
-            self.cast_ballot(index, is_frozen);
+            self.cast_ballot(index, question, is_frozen);
         }
         let Some(Pending::Cancels(is_frozen)) = self.app.pending else { unreachable!() };
-        let outcome = self.outcome((Call::Cancel, 1), |process| {
-            let agreed = if is_frozen { process.count_ballots(index)? } else { false };
+        let outcome = self.outcome_for(question, |process| {
+            let agreed = if is_frozen { process.count_ballots(index, question)? } else { false };
             Some(Outcome::Flag(agreed))
         });
         match outcome {
@@ -350,7 +351,7 @@ impl Process {
             }
             Some(other) => panic!("{} decided {other:?} for MPI_Cancel", self.me()),
             None => {
-                self.note_hindrance(index);
+                self.note_hindrance(index, question);
                 return Some(Progress::Blocked);
             }
         }

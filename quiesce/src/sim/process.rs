@@ -416,17 +416,17 @@ impl Process {
         done
     }
 
-    pub(super) fn cast_ballot(&mut self, index: u64, agrees: bool) {
-        self.replica.cast_ballot(DecisionKey { stream: StreamId::Thread(0), index }, agrees.into());
+    pub(super) fn cast_ballot(&mut self, index: u64, question: Question, agrees: bool) {
+        self.replica.cast_ballot(DecisionKey { stream: StreamId::Thread(0), index }, question, agrees.into());
         self.drain();
     }
 
-    pub(super) fn count_ballots(&self, index: u64) -> Option<bool> {
-        self.replica.count_ballots(DecisionKey { stream: StreamId::Thread(0), index })
+    pub(super) fn count_ballots(&self, index: u64, question: Question) -> Option<bool> {
+        self.replica.count_ballots(DecisionKey { stream: StreamId::Thread(0), index }, question)
     }
 
-    pub(super) fn note_hindrance(&mut self, index: u64) {
-        self.is_hindered |= self.replica.is_hindered(DecisionKey { stream: StreamId::Thread(0), index });
+    pub(super) fn note_hindrance(&mut self, index: u64, question: Question) {
+        self.is_hindered |= self.replica.is_hindered(DecisionKey { stream: StreamId::Thread(0), index }, question);
     }
 
     pub(super) fn lookup(&mut self, index: u64, question: Question) -> Lookup {

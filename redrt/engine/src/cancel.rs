@@ -22,18 +22,18 @@ pub fn agree(id: RequestId, stream: StreamId) {
     cell().wait_for(|engine| {
         // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
         engine.skip_readings(stream);
+        let question = engine.question(stream, Call::Cancel, 0, 0);
         let is_frozen = *frozen.get_or_insert_with(|| {
             let is_frozen = engine.freeze(id);
-            engine.cast_ballot(stream, is_frozen.into());
+            engine.cast_ballot(stream, question, is_frozen.into());
             is_frozen
         });
-        let question = engine.question(stream, Call::Cancel, 0, 0);
         let cancelled = match engine.ask(stream, question) {
             Asked::Decided(Outcome::Flag(cancelled)) => cancelled,
             Asked::Decided(other) => unreachable!("{other:?} was decided for the cancellation of a receive"),
             Asked::Wait => return None,
             Asked::Decide => {
-                let cancelled = is_frozen && engine.count_ballots(stream)?;
+                let cancelled = is_frozen && engine.count_ballots(stream, question)?;
                 engine.answer(stream, question, Outcome::Flag(cancelled));
                 cancelled
             }

@@ -112,7 +112,7 @@ fn protocol_frame() -> impl Strategy<Value = Frame> {
         number().prop_map(|upto| Frame::DecisionAck { upto }),
         number().prop_map(|upto| Frame::Stable { upto }),
         vec(key(), 0..3).prop_map(|keys| Frame::Behind { streams: keys.into_iter().map(|key| key.stream).collect() }),
-        (key(), any::<u64>()).prop_map(|(key, says)| Frame::Ballot { key, says }),
+        (key(), question(), any::<u64>()).prop_map(|(key, question, says)| Frame::Ballot { key, question, says }),
         (number(), items).prop_map(|(first, items)| Frame::DecisionSync { first, items }),
         (key(), claim, decided).prop_map(|(key, claim, decided)| Frame::Claim { key, claim, decided }),
         (context(), sequence()).prop_map(|(context, upto)| Frame::Ack { context, upto }),

@@ -175,7 +175,7 @@ impl Engine {
         if !has_promised {
             let limit = self.limit();
             self.signals.open.iter_mut().for_each(|open| open.limit = Some(limit));
-            self.cast_ballot(StreamId::Signals, limit);
+            self.cast_ballot(StreamId::Signals, SIGNAL, limit);
         }
         !has_promised
     }

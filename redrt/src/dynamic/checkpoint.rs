@@ -34,8 +34,10 @@ pub const NONE: c_int = 1;
 const NOT_TAKEN: c_int = 2;
 
 process_local! {
-    /// This process waits for an answer of `redrun`, or for its leader's, which no count of messages shows.
+    /// This process waits for an answer of `redrun`, or for its leader's.
     static IS_ASKING: AtomicBool = AtomicBool::new(false);
+    /// It has asked `redrun`, whose answer no count of messages shows.
+    static HAS_ASKED: AtomicBool = AtomicBool::new(false);
     /// It goes on from an image that was made meanwhile.
     static IS_RESTORED: AtomicBool = AtomicBool::new(false);
 }
@@ -77,19 +79,22 @@ fn ask() -> u64 {
         let mut asked = asked.borrow_mut();
         if asked.as_ref().is_none_or(|(asker, _)| *asker != own) {
             *asked = Question::ask(Request::Checkpoint, 0).ok().map(|question| (own, question));
+            HAS_ASKED.store(asked.is_some(), Ordering::SeqCst);
         }
         match asked.as_ref()?.1.answer()? {
             Answer::Checkpoint(true) => Some(TAKEN as u64),
             Answer::Checkpoint(false) | Answer::Name(_) | Answer::NotSpawned(_) => Some(NOT_TAKEN as u64),
         }
     });
+    HAS_ASKED.store(false, Ordering::SeqCst);
     IS_ASKING.store(false, Ordering::SeqCst);
     code
 }
 
-/// Whether it waits for something that no message of another process brings.
-pub fn is_asking() -> bool {
-    IS_ASKING.load(Ordering::SeqCst)
+/// Whether it waits for something that no message of another process brings. A follower waits for its leader, as for any
+/// outcome: one that asks for nothing any more has left its path.
+pub fn has_asked() -> bool {
+    HAS_ASKED.load(Ordering::SeqCst)
 }
 
 /// This process goes on from its image. Takes no memory.
@@ -99,7 +104,7 @@ pub fn note_restored() {
 
 /// All processes of the job are known again.
 pub fn go_on() {
-    if is_asking() {
+    if IS_ASKING.load(Ordering::SeqCst) {
         engine::cell().tell_waiting();
     }
 }

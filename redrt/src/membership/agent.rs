@@ -123,7 +123,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
                 cell.look_for_silence();
             }
             let thread_count = threads::mpi_thread_count(workers::count());
-            let may_be_passive = !engine::contact::are_met() && !checkpoint::is_asking();
+            let may_be_passive = !engine::contact::are_met() && !checkpoint::has_asked();
             let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();
             // If the daemon is gone, so is the job.
             let waits = passive.is_some() || cell.is_waiting(thread_count);

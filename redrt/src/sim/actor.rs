@@ -7,8 +7,8 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
 
 /// How a process ended.
 #[derive(Debug)]
@@ -30,16 +30,13 @@ pub enum Pause {
     Ended(End),
 }
 
-#[derive(Default)]
-struct Turn {
-    /// The process may run.
-    runs: bool,
-    pause: Option<Pause>,
-}
-
 struct Shared {
-    turn: Mutex<Turn>,
-    changed: Condvar,
+    /// Whether the process may run. Who waits for the other parks: who is woken from a condition variable would wait
+    /// once more, for its mutex.
+    runs: AtomicBool,
+    pause: Mutex<Option<Pause>>,
+    /// Who let it run, and waits until it hands over.
+    waits: Mutex<Option<Thread>>,
     is_lost: AtomicBool,
     /// Steps until it is lost; 0 when nothing is planned.
     steps_left: AtomicU64,
@@ -124,8 +121,9 @@ impl Actor {
         program: impl FnOnce() -> Vec<u64> + Send + 'static,
     ) -> Self {
         let shared = Arc::new(Shared {
-            turn: Mutex::default(),
-            changed: Condvar::new(),
+            runs: AtomicBool::new(false),
+            pause: Mutex::default(),
+            waits: Mutex::default(),
             is_lost: AtomicBool::new(false),
             steps_left: AtomicU64::new(0),
             number,
@@ -157,14 +155,18 @@ impl Actor {
 
     /// Lets the process run until it hands over.
     pub fn run(&self) -> Pause {
-        let mut turn = locked(&self.shared.turn);
-        turn.runs = true;
-        self.shared.changed.notify_all();
-        loop {
-            if let Some(pause) = turn.pause.take() {
-                return pause;
-            }
-            turn = self.shared.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        *locked(&self.shared.waits) = Some(std::thread::current());
+        self.let_run();
+        while self.shared.runs.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+        locked(&self.shared.pause).take().expect("who hands over says why")
+    }
+
+    fn let_run(&self) {
+        self.shared.runs.store(true, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
         }
     }
 
@@ -187,12 +189,9 @@ impl Actor {
 
 impl Drop for Actor {
     fn drop(&mut self) {
+        self.lose();
+        self.let_run();
         let Some(thread) = self.thread.take() else { return };
-        if !thread.is_finished() {
-            self.lose();
-            locked(&self.shared.turn).runs = true;
-            self.shared.changed.notify_all();
-        }
         // It has unwound, however it ended.
         let _ = thread.join();
         // What it has may ask for other things that it has, as it is dropped.
@@ -204,20 +203,20 @@ impl Drop for Actor {
 
 impl Shared {
     fn wait_for_turn(&self) {
-        let mut turn = locked(&self.turn);
-        while !turn.runs {
-            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        while !self.runs.load(Ordering::Acquire) {
+            std::thread::park();
         }
-        drop(turn);
         self.unwind_if_lost();
     }
 
     fn hand_over(&self, pause: Pause) {
         self.looks.store(0, Ordering::Relaxed);
-        let mut turn = locked(&self.turn);
-        turn.runs = false;
-        turn.pause = Some(pause);
-        self.changed.notify_all();
+        *locked(&self.pause) = Some(pause);
+        let waits = locked(&self.waits).take();
+        self.runs.store(false, Ordering::Release);
+        if let Some(waits) = waits {
+            waits.unpark();
+        }
     }
 
     fn unwind_if_lost(&self) {

@@ -166,6 +166,10 @@ impl SimulatedJob {
             FromAgent::Event(event::Event::Mismatch(mismatch)) if *from == process => {
                 mismatch.finding == event::Finding::Undecidable
             }
+            // What it asked for is decided anew: a leader that is gone may have acted already, and it sees that.
+            FromAgent::Event(event::Event::Path(path)) if *from == process => {
+                path.finding != event::Finding::ReplicaCorrupt
+            }
             _ => false,
         };
         self.leaves.is_some() && self.world().told.iter().any(is_open)
@@ -176,11 +180,12 @@ impl SimulatedJob {
         self.world().left.iter().any(is_of_rank)
     }
 
-    /// Whether somebody leaves in this run and is not lost: then `redrun` asks again and again who waits for what.
+    /// Whether somebody leaves in this run, or has left: then `redrun` asks again and again who waits for what. One that
+    /// is lost may have sent before what nobody else sends.
     pub(super) fn may_leave(&self) -> bool {
         self.leaves.is_some_and(|leaves| {
             let member = &self.members[leaves.process.0 as usize];
-            !member.is_lost
+            !member.is_lost || self.has_left(leaves.process)
         })
     }
 
@@ -289,8 +294,9 @@ impl SimulatedJob {
         if strays.is_empty() {
             strays = differing(&|one, other| one.waits_for == other.waits_for);
         }
-        let is_pair = |process: &ProcessIndex| all.iter().filter(|(it, _)| rank(*it) == rank(*process)).count() < 3;
-        let may_be_open = self.world().left.iter().any(is_pair);
+        let is_sibling = |it: ProcessIndex, of: ProcessIndex| it != of && rank(it) == rank(of);
+        let is_alone = |process: &ProcessIndex| all.iter().filter(|(it, _)| is_sibling(*it, *process)).count() < 2;
+        let may_be_open = self.world().left.iter().any(is_alone) || self.has_sent_to_itself();
         if may_be_open {
             self.is_undecided = true;
             return Ok(());
@@ -300,6 +306,16 @@ impl SimulatedJob {
         }
         strays.into_iter().for_each(|stray| member_lost(self, stray));
         Ok(())
+    }
+
+    /// Whether a replica that is gone has sent a message more to its own rank, which it got without a vote. As the leader
+    /// it may have taken that for the message of a receive from any source, and its siblings wait for one that does not
+    /// come (docs/sdc.md).
+    fn has_sent_to_itself(&self) -> bool {
+        self.leaves.is_some_and(|Leaves { process, departure, .. }| {
+            let member = &self.members[process.0 as usize];
+            member.is_lost && departure == Departure::Send(member.replica.rank.0 as usize)
+        })
     }
 
     /// Somebody polls for what a process does not send that has left its path: `coordinator::pace` ends it.

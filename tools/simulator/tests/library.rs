@@ -57,7 +57,14 @@ fn a_replica_that_leaves_the_path_of_two_siblings_costs_no_result_and_none_of_th
     for seed in [915, 1385, 2225, 807] {
         right(&options, seed..seed + 1);
     }
+    // Whose ballot on a cancelled receive was counted for another one; who waits for a leader that does not ask `redrun`
+    // for a line.
+    for seed in [19040, 31342] {
+        right(&options, seed..seed + 1);
+    }
     let pairs = right(&Options { degree: Some(2), ..options }, 0..200);
+    // Who asks anew for what a lost leader of its path has changed since.
+    right(&Options { degree: Some(2), ..options }, 12627..12628);
     assert!(pairs.left > 100, "{pairs:?}");
 }
 

@@ -244,3 +244,45 @@ fn a_thread_that_has_ended_holds_nothing_against_its_leader() {
     all[1].note_passed(Place { thread: 0, calls: Place::ENDED, kind: 0 });
     assert_eq!(all[1].poll_output(), None);
 }
+
+/// Seed 19040 of the library's simulator: one that has come further in its program cancels another receive, and cannot.
+#[test]
+fn a_ballot_for_another_receive_does_not_count_and_shows_who_has_left_the_path() {
+    for comes_first in [true, false] {
+        let mut all = trio();
+        let (theirs, own) = (at(Call::Cancel, 16), at(Call::Cancel, 15));
+        if comes_first {
+            all[2].cast_ballot(thread(0), theirs, 0);
+            talk(&mut all, |_, _| {});
+        }
+        assert_eq!(all[0].lookup(thread(0), own), Lookup::MustDecide);
+        assert_eq!(all[0].count_ballots(thread(0), own), None);
+        for (replica, question, says) in [(1, own, 1), (2, theirs, 0)] {
+            all[replica].cast_ballot(thread(0), question, says);
+            assert_eq!(all[replica].lookup(thread(0), question), Lookup::Wait);
+        }
+        let early = outvoted(&mut all);
+        assert_eq!(all[0].lookup(thread(0), own), Lookup::MustDecide);
+        assert_eq!(all[0].count_ballots(thread(0), own), None, "one has yet to say what it can take");
+        assert_eq!(outvoted(&mut all).union(early), only(2), "{comes_first}");
+        let view = all[0].view().without(&[all[2].me()]);
+        all[..2].iter_mut().for_each(|replica| replica.apply_view(view.clone()).unwrap());
+        assert_eq!(all[0].count_ballots(thread(0), own), Some(true));
+    }
+}
+
+/// Both have reported it, and the leader's side is taken.
+#[test]
+fn a_leader_of_two_does_not_wait_for_the_ballot_of_one_that_cancels_another_receive() {
+    let mut pair = [0, 1].map(|index| replica((0, index), 2));
+    let (theirs, own) = (at(Call::Cancel, 16), at(Call::Cancel, 15));
+    pair[1].cast_ballot(thread(0), theirs, 0);
+    assert_eq!(pair[1].lookup(thread(0), theirs), Lookup::Wait);
+    talk(&mut pair, |_, _| {});
+    assert_eq!(pair[0].lookup(thread(0), own), Lookup::MustDecide);
+    assert_eq!(pair[0].count_ballots(thread(0), own), None);
+    let mut reports = 0;
+    talk(&mut pair, |_, output| reports += usize::from(matches!(output, Output::Parted(_))));
+    assert!(reports > 0);
+    assert_eq!(pair[0].count_ballots(thread(0), own), Some(true));
+}

@@ -248,9 +248,9 @@ impl Engine {
     }
 
     /// Says what this process can take for the next outcome of the stream; see `quiesce::Replica::cast_ballot`.
-    pub fn cast_ballot(&mut self, stream: StreamId, says: u64) {
+    pub fn cast_ballot(&mut self, stream: StreamId, question: Question, says: u64) {
         let replication = self.replication();
-        replication.replica.cast_ballot(replication.next(stream), says);
+        replication.replica.cast_ballot(replication.next(stream), question, says);
         self.carry_out();
     }
 
@@ -261,11 +261,11 @@ impl Engine {
     }
 
     /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
-    pub fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
+    pub fn count_ballots(&mut self, stream: StreamId, question: Question) -> Option<bool> {
         let replication = self.replication();
         let key = replication.next(stream);
-        let agreed = replication.replica.count_ballots(key);
-        let is_hindered = agreed.is_none() && replication.replica.is_hindered(key);
+        let agreed = replication.replica.count_ballots(key, question);
+        let is_hindered = agreed.is_none() && replication.replica.is_hindered(key, question);
         if is_hindered && !std::mem::replace(&mut replication.is_known_hindered, true) {
             self.runtime.tell(FromAgent::Hindered);
         }
