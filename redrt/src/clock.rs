@@ -126,7 +126,7 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
 /// From now on the program's readings of clocks are decisions. Random bytes stay with the preloaded library's
 /// generator, which makes the same ones in all replicas and whose bytes need no agreement.
 pub fn install_hooks() {
-    static HOOKS: preload::Hooks = preload::Hooks::new(clock_hook, crate::turns::hook);
+    static HOOKS: preload::Hooks = preload::Hooks::new(clock_hook, crate::turns::hook, crate::locks::hook);
     preload::install(Some(&HOOKS));
 }
 

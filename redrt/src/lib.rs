@@ -21,6 +21,7 @@ pub mod faults;
 pub mod file;
 pub mod handle;
 pub mod links;
+mod locks;
 pub mod membership;
 mod mutation;
 pub mod objects;

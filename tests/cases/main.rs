@@ -37,6 +37,7 @@ mod moves;
 mod names;
 mod nested;
 mod objects;
+mod ordered;
 mod output;
 mod pages;
 mod paths;

@@ -142,6 +142,11 @@ impl Held<'_> {
 }
 
 impl Held<'_> {
+    /// Does something that tells siblings of this process.
+    pub fn tell(&mut self, act: impl FnOnce(&mut Engine)) {
+        act(&mut self.engine);
+    }
+
     /// Whether nothing may be on its way between processes whose images belong together: nobody would send it again.
     pub fn needs_rest(&self) -> bool {
         self.engine.replication.is_none()

@@ -767,9 +767,14 @@ impl Cell {
     /// Tells siblings what threads of this process wait for, and whether they have passed places that siblings ask
     /// about; see [`Engine::tell_paths`].
     pub fn tell_paths(&self) {
+        self.tell(Engine::tell_paths);
+    }
+
+    /// Does something that tells siblings of this process, unless it may not speak now.
+    pub fn tell(&self, act: impl FnOnce(&mut Engine)) {
         let mut engine = self.lock_at_any_time();
         if !engine.joining.is_closed() {
-            engine.tell_paths();
+            act(&mut engine);
         }
     }
 

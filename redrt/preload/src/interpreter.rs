@@ -114,6 +114,11 @@ fn is_in_interpreter(address: usize) -> bool {
     (BEGIN.load(Ordering::Acquire)..END.load(Ordering::Relaxed)).contains(&address)
 }
 
+/// Whether this process has an interpreter that has made its lock.
+pub fn is_there() -> bool {
+    BEGIN.load(Ordering::Acquire) != 0
+}
+
 /// Whether the calling thread holds a lock of the interpreter itself.
 pub fn is_inside() -> bool {
     let known = MUTEXES.iter().map(|mutex| mutex.load(Ordering::Acquire)).take_while(|mutex| !mutex.is_null());
@@ -387,21 +392,19 @@ fn left_until(clock: clockid_t, deadline: &timespec) -> timespec {
     timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 }
 }
 
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
-    let gives_up = is(mutex, LOCK) && lock_begins();
-    let result = next!(pthread_mutex_lock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
+/// The calling thread is about to lock a mutex: whether it gives up the interpreter's lock by that.
+pub fn before_lock(mutex: *mut pthread_mutex_t) -> bool {
+    is(mutex, LOCK) && lock_begins()
+}
+
+/// It has locked it.
+pub fn after_lock(mutex: *mut pthread_mutex_t, gives_up: bool) {
     if gives_up {
         IS_HELD.store(false, Ordering::Relaxed);
         note_event();
     } else if is(mutex, SWITCH) {
         lock_taken();
     }
-    result
 }
 
 /// Replaces the C library's.

@@ -25,6 +25,8 @@ mod files;
 mod forks;
 mod identity;
 mod interpreter;
+mod lock_events;
+mod locks;
 mod random;
 mod real;
 mod spared;
@@ -50,6 +52,8 @@ pub struct Hooks {
     /// Is told what a thread does with the lock of its interpreter, and waits for its turn: what, and flags about it
     /// (module `turn`). Returns flags.
     pub turn: Option<unsafe extern "C" fn(c_int, c_int) -> c_int>,
+    /// Is told what a thread does with locks of the program, and waits until it may (module `lock_events`).
+    pub lock: Option<unsafe extern "C" fn(c_int, *const lock_events::LockOperation) -> u64>,
 }
 
 /// Installs the library's hooks, or takes them away when `hooks` is null: then clocks go on as a sequence from the last

@@ -48,6 +48,7 @@ struct Passport {
     argument: Cell<*mut c_void>,
     number: Cell<u64>,
     internal: Cell<bool>,
+    is_ordered: Cell<bool>,
 }
 
 // SAFETY: only the thread that has set `taken` touches the cells, until it clears it.
@@ -63,6 +64,7 @@ static PASSPORTS: [Passport; PASSPORT_COUNT] = [const {
         argument: Cell::new(std::ptr::null_mut()),
         number: Cell::new(0),
         internal: Cell::new(false),
+        is_ordered: Cell::new(false),
     }
 }; PASSPORT_COUNT];
 
@@ -83,6 +85,7 @@ extern "C" fn begin(passport: *mut c_void) -> *mut c_void {
     let (start, argument) = (passport.start.get(), passport.argument.get());
     NUMBER.set(Number::Known(passport.number.get()));
     state::set_internal(passport.internal.get());
+    crate::locks::begin_thread(passport.is_ordered.get().then_some(passport.number.get()));
     passport.taken.store(false, Ordering::Release);
     let result = match start {
         Some(start) => start(argument),
@@ -113,11 +116,13 @@ pub unsafe extern "C" fn pthread_create(
     if let Some(start) = start.filter(|_| !internal) {
         crate::interpreter::note_thread(start as usize);
     }
+    let is_ordered = !internal && crate::locks::creates_thread(number());
     let passport = take_passport();
     let order = CREATED.get();
     passport.start.set(start);
     passport.argument.set(argument);
     passport.internal.set(internal);
+    passport.is_ordered.set(is_ordered);
     passport.number.set(if internal { u64::MAX } else { state::mix(number(), order + 1) });
     let result = create(Some(begin), std::ptr::from_ref(passport).cast_mut().cast());
     if result != 0 {

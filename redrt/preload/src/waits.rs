@@ -2,8 +2,8 @@
 //! to real time, and time that was slept or waited away is added to the sequence.
 
 use crate::clock::{Family, advance, reach, real_deadline, to_ns};
-use crate::interpreter;
 use crate::real::next;
+use crate::{interpreter, locks};
 use libc::{c_int, clockid_t, timespec};
 
 const ETIMEDOUT: c_int = libc::ETIMEDOUT;
@@ -52,7 +52,7 @@ fn failed_with_timeout(result: c_int) -> bool {
 
 /// Interposes functions that wait until an absolute time, the last argument.
 macro_rules! absolute_waits {
-    ($( $name:ident ( $($argument:ident : $type:ty),* ), $family:expr, $timed_out:ident, $by:expr; )+) => { $(
+    ($( $name:ident ( $($argument:ident : $type:ty),* ), $family:expr, $timed_out:ident, $within:expr, $by:expr; )+) => { $(
         /// Replaces the C library's.
         ///
         /// # Safety
@@ -67,7 +67,11 @@ macro_rules! absolute_waits {
             let wait = || until(
                 family,
                 deadline,
-                |deadline| next!($name($($argument => $type,)* deadline => *const timespec) -> c_int, libc::ENOSYS),
+                |deadline| {
+                    let real =
+                        || next!($name($($argument => $type,)* deadline => *const timespec) -> c_int, libc::ENOSYS);
+                    ($within)(real, ($($argument,)*))
+                },
                 $timed_out,
             );
             ($by)(wait, ($($argument,)*))
@@ -82,6 +86,16 @@ fn simply<A>(wait: impl FnOnce() -> c_int, _: A) -> c_int {
     wait()
 }
 
+/// A wait that ends in the order of locks.
+fn in_order(real: impl FnOnce() -> c_int, condition: Pointer, mutex: Pointer) -> c_int {
+    locks::wait(condition.cast(), mutex.cast(), real)
+}
+
+/// A mutex that is taken in that order.
+fn of_mutex(real: impl Fn() -> c_int, mutex: Pointer) -> c_int {
+    locks::lock(mutex.cast(), true, real)
+}
+
 /// A wait that may be one for an interpreter's lock.
 fn of_condition(wait: impl FnOnce() -> c_int, mutex: Pointer) -> c_int {
     interpreter::waited(mutex, wait())
@@ -89,20 +103,22 @@ fn of_condition(wait: impl FnOnce() -> c_int, mutex: Pointer) -> c_int {
 
 absolute_waits! {
     pthread_cond_timedwait(cond: Pointer, mutex: Pointer), Family::of_deadline, is_timeout,
-        |wait, (_, mutex)| of_condition(wait, mutex);
+        |real, (cond, mutex)| in_order(real, cond, mutex), |wait, (_, mutex)| of_condition(wait, mutex);
     pthread_cond_clockwait(cond: Pointer, mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock),
-        is_timeout, |wait, (_, mutex, _)| of_condition(wait, mutex);
-    pthread_mutex_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
-    pthread_mutex_clocklock(mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply;
-    pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
-    pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
-    pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply;
-    pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply;
-    cnd_timedwait(cond: Pointer, mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply;
-    mtx_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply;
+        is_timeout, |real, (cond, mutex, _)| in_order(real, cond, mutex), |wait, (_, mutex, _)| of_condition(wait, mutex);
+    pthread_mutex_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout,
+        |real, (mutex,)| of_mutex(real, mutex), simply;
+    pthread_mutex_clocklock(mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout,
+        |real, (mutex, _)| of_mutex(real, mutex), simply;
+    pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply, simply;
+    pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply, simply;
+    pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply, simply;
+    pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply, simply;
+    cnd_timedwait(cond: Pointer, mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply, simply;
+    mtx_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply, simply;
     pthread_clockjoin_np(thread: libc::pthread_t, result: Pointer, clock: clockid_t),
-        |_: &timespec| Family::of(clock), is_timeout, simply;
-    pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout, simply;
+        |_: &timespec| Family::of(clock), is_timeout, simply, simply;
+    pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout, simply, simply;
 }
 
 /// Waits for a semaphore until then; it may be one of an interpreter's program.

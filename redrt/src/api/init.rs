@@ -115,6 +115,7 @@ pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Contro
 fn end() {
     connection::finalize();
     crate::turns::finish();
+    crate::locks::finish();
     posix::finish();
     crate::membership::end();
     crate::clock::remove_hooks();

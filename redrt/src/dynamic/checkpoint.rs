@@ -91,8 +91,8 @@ fn ask() -> u64 {
     code
 }
 
-/// Whether it waits for something that no message of another process brings. A follower waits for its leader, as for any
-/// outcome: one that asks for nothing any more has left its path.
+/// Whether it waits for something that no message of another process brings. A follower waits for its leader, as for
+/// any outcome: one that asks for nothing any more has left its path.
 pub fn has_asked() -> bool {
     HAS_ASKED.load(Ordering::SeqCst)
 }

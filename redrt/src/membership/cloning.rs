@@ -105,6 +105,8 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     }
     let held = if is_for_line { engine::cell().hold_for_line() } else { engine::cell().hold() };
     let Some(mut held) = held else { return libc::EBUSY };
+    // A copy of what its siblings were never told would be of no use to them.
+    held.tell(crate::locks::tell_in);
     let Some(unchanging) = undo::still() else {
         held.resume();
         return libc::EBUSY;
@@ -249,6 +251,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     super::agent::begin_anew();
     faults::become_copy(host_number);
     clock::become_copy();
+    crate::locks::become_copy();
     fence::register();
     // Of the memory that the processes of a host share a line has an image where nobody would send again what is in it.
     let goes_on_in_place = is_restored && !welcome.world.is_replicated();

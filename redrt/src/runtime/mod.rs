@@ -5,6 +5,8 @@ pub mod call;
 pub mod calls;
 pub mod control;
 pub mod leave;
+#[path = "../../preload/src/lock_events.rs"]
+pub mod lock_events;
 pub mod preload;
 pub mod progress;
 pub mod signals;

@@ -1,17 +1,20 @@
 //! The library that is preloaded into replicas, as seen from here; see `docs/determinism.md`.
 
 use super::call::Answer;
+use super::lock_events::LockOperation;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 type ClockHook = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
 type RandomHook = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 type TurnHook = unsafe extern "C" fn(c_int, c_int) -> c_int;
+type LockHook = unsafe extern "C" fn(c_int, *const LockOperation) -> u64;
 type InstallFunction = unsafe extern "C" fn(*const Hooks);
 type InternalFunction = extern "C" fn(bool) -> bool;
 type FilesFunction = unsafe extern "C" fn(Option<Answer>, bool) -> bool;
 type SpareFunction = extern "C" fn(c_int, bool);
 type NumberFunction = extern "C" fn() -> u64;
+type StirFunction = extern "C" fn();
 
 /// What this library answers in place of the C library.
 #[repr(C)]
@@ -20,12 +23,13 @@ pub struct Hooks {
     clock: Option<ClockHook>,
     random: Option<RandomHook>,
     turn: Option<TurnHook>,
+    lock: Option<LockHook>,
 }
 
 impl Hooks {
-    /// Hooks that answer for clocks, and for the order of an interpreter's threads.
-    pub const fn new(clock: ClockHook, turn: TurnHook) -> Self {
-        Self { size_bytes: size_of::<Self>(), clock: Some(clock), random: None, turn: Some(turn) }
+    /// Hooks that answer for clocks, for the order of an interpreter's threads, and for that of locks.
+    pub const fn new(clock: ClockHook, turn: TurnHook, lock: LockHook) -> Self {
+        Self { size_bytes: size_of::<Self>(), clock: Some(clock), random: None, turn: Some(turn), lock: Some(lock) }
     }
 }
 
@@ -35,6 +39,7 @@ struct Functions {
     number: NumberFunction,
     files: FilesFunction,
     spare: SpareFunction,
+    stir: StirFunction,
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -52,6 +57,7 @@ fn functions() -> Option<&'static Functions> {
         let number = symbol(c"redrt_thread_number")?;
         let files = symbol(c"redrt_preload_install_files")?;
         let spare = symbol(c"redrt_preload_spare")?;
+        let stir = symbol(c"redrt_preload_stir_waiters")?;
         Some(Functions {
             // SAFETY: - the preloaded library exports a function of this type under this name.
             install: unsafe { std::mem::transmute::<*mut c_void, InstallFunction>(install) },
@@ -63,6 +69,8 @@ fn functions() -> Option<&'static Functions> {
             files: unsafe { std::mem::transmute::<*mut c_void, FilesFunction>(files) },
             // SAFETY: - the preloaded library exports a function of this type under this name.
             spare: unsafe { std::mem::transmute::<*mut c_void, SpareFunction>(spare) },
+            // SAFETY: - the preloaded library exports a function of this type under this name.
+            stir: unsafe { std::mem::transmute::<*mut c_void, StirFunction>(stir) },
         })
     };
     FUNCTIONS.get_or_init(find).as_ref()
@@ -92,6 +100,13 @@ pub fn install_files(answer: Option<Answer>, only_looks: bool) -> Option<bool> {
 pub fn spare(fd: c_int, is_spared: bool) {
     if let Some(functions) = functions() {
         (functions.spare)(fd, is_spared);
+    }
+}
+
+/// Threads that wait for a signal of another thread look again.
+pub fn stir_waiters() {
+    if let Some(functions) = functions() {
+        (functions.stir)();
     }
 }
 

@@ -45,6 +45,8 @@ process_local! {
     static WATCHED: AtomicU8 = AtomicU8::new(0);
     /// Tells the program of events.
     static DELIVER: OnceLock<fn()> = OnceLock::new();
+    /// Tells siblings what threads have done.
+    static TELL: OnceLock<fn()> = OnceLock::new();
     /// Is told of threads that end.
     static END_OF_THREAD: OnceLock<fn(StreamId)> = OnceLock::new();
 }
@@ -55,6 +57,8 @@ const AGREES: u8 = 1;
 const DELIVERS: u8 = 2;
 /// Calls are timed.
 const TIMES: u8 = 4;
+/// Siblings are told before calls what threads have done.
+const TELLS_SIBLINGS: u8 = 8;
 
 /// From now on calls are marked and counted. `end_of_thread` is called at the end of each thread that has made a call,
 /// by that thread, but for the main one's.
@@ -67,6 +71,12 @@ pub fn watch(end_of_thread: fn(StreamId)) {
 pub fn deliver_events(deliver: fn()) {
     DELIVER.get_or_init(|| deliver);
     WATCHED.fetch_or(DELIVERS, Ordering::Release);
+}
+
+/// From now on `tell` is called at the begins of calls.
+pub fn tell_before_calls(tell: fn()) {
+    TELL.get_or_init(|| tell);
+    WATCHED.fetch_or(TELLS_SIBLINGS, Ordering::Release);
 }
 
 /// From now on calls are timed.
@@ -278,6 +288,11 @@ pub fn enter(kind: CallKind) -> Inside {
     let mut inside = enter_as(kind as u16 + 1);
     if inside.was_internal.is_some() {
         signals::look();
+    }
+    if watched & TELLS_SIBLINGS != 0
+        && let Some(tell) = TELL.get()
+    {
+        tell();
     }
     if watched & (DELIVERS | TIMES) != 0 {
         inside.extra = begin_extra(watched, kind);

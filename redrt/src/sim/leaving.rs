@@ -180,8 +180,8 @@ impl SimulatedJob {
         self.world().left.iter().any(is_of_rank)
     }
 
-    /// Whether somebody leaves in this run, or has left: then `redrun` asks again and again who waits for what. One that
-    /// is lost may have sent before what nobody else sends.
+    /// Whether somebody leaves in this run, or has left: then `redrun` asks again and again who waits for what. One
+    /// that is lost may have sent before what nobody else sends.
     pub(super) fn may_leave(&self) -> bool {
         self.leaves.is_some_and(|leaves| {
             let member = &self.members[leaves.process.0 as usize];
@@ -308,9 +308,9 @@ impl SimulatedJob {
         Ok(())
     }
 
-    /// Whether a replica that is gone has sent a message more to its own rank, which it got without a vote. As the leader
-    /// it may have taken that for the message of a receive from any source, and its siblings wait for one that does not
-    /// come (docs/sdc.md).
+    /// Whether a replica that is gone has sent a message more to its own rank, which it got without a vote. As the
+    /// leader it may have taken that for the message of a receive from any source, and its siblings wait for one that
+    /// does not come (docs/sdc.md).
     fn has_sent_to_itself(&self) -> bool {
         self.leaves.is_some_and(|Leaves { process, departure, .. }| {
             let member = &self.members[process.0 as usize];

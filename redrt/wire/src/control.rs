@@ -85,7 +85,7 @@ pub enum Files {
     All,
 }
 
-/// In which order threads of an interpreter with a global lock run.
+/// In which order threads take locks, and those of an interpreter with a global lock run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Threads {
     /// In that of their leader.

@@ -138,6 +138,9 @@ pub enum Parting {
     /// Threads of its interpreter came to other places than its leader's.
     #[error("a thread of its interpreter waits for a lock that it had in its leader")]
     Turns,
+    /// A thread waits for ever where in its leader it took a lock.
+    #[error("a thread stands still elsewhere than in its leader, where it took a lock that others wait for")]
+    Locks,
     /// The same bytes of a file are not the same for both.
     #[error("it reads other bytes from {path} than its leader has read")]
     Read {

@@ -69,8 +69,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHO", help_heading = "Replication")]
     pub files: Files,
 
-    /// Have threads of a Python program take the interpreter's lock in the same order in all replicas, or as they come:
-    /// then only what is sent has to be the same
+    /// Have threads take the program's locks, and those of Python the interpreter's, in the same order in all replicas
+    /// (order), or as they come: then only what is sent has to be the same
     #[arg(long, value_enum, default_value_t, value_name = "HOW", help_heading = "Replication")]
     pub threads: Threads,
 

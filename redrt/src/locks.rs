@@ -1,0 +1,271 @@
+//! Locks of the program are taken in the same order in all replicas of a rank.
+//!
+//! With that, a program without data races behaves the same in all replicas: what its threads do between two locks does
+//! not depend on others. The preloaded library tells of each operation (`redrt/preload/src/locks.rs`); the machine is
+//! `thread-order`; its batches are outcomes of a stream of their own, so what leaves a process waits until its siblings
+//! hold the order that it depends on.
+//!
+//! A leader tells what its threads have done before each MPI call and each change of a file, and every millisecond
+//! while they do something: until a follower hears of an operation it waits with its own.
+
+use crate::runtime::lock_events::{BEFORE, BEGINS, DECIDED, FOLLOWED, FREE, LEADS, LockOperation, MADE, PARTED, TAKES};
+use crate::runtime::{job, preload, threads, workers};
+use quiesce::{Call, Outcome, Place, Question, StreamId};
+use redrt_engine::{Engine, Outlook};
+use redrt_process::clock::monotonic_ns;
+use redrt_wire::control::Threads;
+use redrt_wire::event::Parting;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use thread_order::{Batch, Operation, Order, Step};
+
+/// The stream of the order. No thread has this number: they are hashes.
+const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"locks   "));
+const QUESTION: Question = Question { call: Call::Turn, arguments: 0, data: 0, place: Place::NOWHERE };
+
+/// How long a follower waits at most for what its leader has done without calling MPI.
+const TELL_INTERVAL: Duration = Duration::from_millis(1);
+
+process_local! {
+    /// `None` until threads are ordered.
+    static ORDER: Mutex<Option<Order>> = const { Mutex::new(None) };
+    /// Threads are ordered, and this is not over.
+    static IS_ON: AtomicBool = AtomicBool::new(false);
+    /// Threads that wait for their turn.
+    static WAITING: AtomicU32 = AtomicU32::new(0);
+    /// Operations were made that are not told.
+    static IS_UNTOLD: AtomicBool = AtomicBool::new(false);
+    /// Who tells them sleeps.
+    static IS_IDLE: Mutex<bool> = const { Mutex::new(false) };
+    static HAS_BEGUN: Condvar = const { Condvar::new() };
+}
+
+/// Asked for with the engine in hand, or alone.
+fn order() -> MutexGuard<'static, Option<Order>> {
+    ORDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Threads go on as they come from now on. Called in `MPI_Finalize`, and where replicas have parted.
+pub fn finish() {
+    if IS_ON.load(Ordering::Acquire) {
+        tell();
+        IS_ON.store(false, Ordering::Release);
+        redrt_engine::cell().wake();
+    }
+}
+
+/// This process is a copy of another: it follows.
+pub fn become_copy() {
+    if let Some(order) = &mut *order() {
+        order.join();
+    }
+    preload::stir_waiters();
+}
+
+/// Tells siblings what threads have done, if they have. To be called before something leaves that may depend on it.
+#[inline]
+pub fn tell() {
+    if IS_UNTOLD.load(Ordering::Acquire) {
+        tell_in(&mut redrt_engine::cell().lock());
+    }
+}
+
+/// The same with the engine in hand.
+pub fn tell_in(engine: &mut Engine) {
+    if !IS_UNTOLD.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    let batch = order().as_mut().and_then(Order::cut);
+    let Some(bytes) = batch.and_then(|batch| postcard::to_stdvec(&batch).ok()) else { return };
+    engine.answer(STREAM, QUESTION, Outcome::Bytes(bytes));
+    engine.flush();
+}
+
+/// Tells what threads of a leader have done while none of them calls MPI.
+fn tell_now_and_then() {
+    while IS_ON.load(Ordering::Acquire) {
+        if IS_UNTOLD.load(Ordering::Acquire) {
+            redrt_engine::cell().tell(tell_in);
+            std::thread::sleep(TELL_INTERVAL);
+            continue;
+        }
+        let mut is_idle = IS_IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+        *is_idle = true;
+        while *is_idle && !IS_UNTOLD.load(Ordering::Acquire) && IS_ON.load(Ordering::Acquire) {
+            is_idle = HAS_BEGUN.wait_timeout(is_idle, Duration::from_secs(1)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *is_idle = false;
+    }
+}
+
+fn note_untold() {
+    if !IS_UNTOLD.swap(true, Ordering::AcqRel) {
+        let mut is_idle = IS_IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *is_idle, false) {
+            HAS_BEGUN.notify_one();
+        }
+    }
+}
+
+fn applies() -> bool {
+    crate::phase::is_active()
+        && !threads::is_aside()
+        && job().is_some_and(|job| {
+            let welcome = &job.welcome;
+            welcome.options.threads == Threads::Order && welcome.world.degree(welcome.me.rank) > 1
+        })
+}
+
+fn begin() -> u64 {
+    if !applies() {
+        return 0;
+    }
+    let leads = redrt_engine::cell().lock().is_deciding();
+    let is_first = order().replace(Order::new(leads)).is_none();
+    if is_first {
+        IS_ON.store(true, Ordering::Release);
+        threads::order_threads(true);
+        threads::tell_before_calls(tell);
+        // A thread of the library's own.
+        let was_internal = preload::set_internal(true);
+        let spawned = workers::spawn("redrt-order", Box::new(tell_now_and_then));
+        preload::set_internal(was_internal);
+        if spawned.is_err() {
+            return 0;
+        }
+    }
+    FREE
+}
+
+/// Takes what the leader has told.
+fn learn(engine: &mut Engine, order: &mut Order) {
+    while let Some(outcome) = engine.peek_outcome(STREAM) {
+        engine.pass_outcome(STREAM);
+        if let Outcome::Bytes(bytes) = outcome
+            && let Ok(batch) = postcard::from_bytes::<Batch>(&bytes)
+        {
+            order.learn(batch);
+        }
+    }
+}
+
+fn answer(step: Step) -> Option<u64> {
+    match step {
+        Step::Wait => None,
+        Step::Free => Some(FREE),
+        Step::Decided { takes, result } => {
+            Some(DECIDED | if takes { TAKES } else { 0 } | u64::from(result.cast_unsigned()) << 32)
+        }
+    }
+}
+
+/// A thread of this process that has yet to take a lock which it took in the leader, as long as it stands still.
+#[derive(Clone, Copy)]
+struct Still {
+    thread: u64,
+    pulse: u64,
+    since_ns: u64,
+    next_ns: u64,
+}
+
+/// How often it is looked whether such a thread stands still, and for how long it may.
+const LOOK_NS: u64 = 1_000_000_000;
+const STILL_NS_MAX: u64 = 10 * LOOK_NS;
+
+impl Still {
+    /// Looks, if it is time: whether the thread has stood still for so long that it will not come to that lock.
+    fn look(still: &mut Option<Self>, thread: u64, now: u64) -> bool {
+        let before = still.filter(|still| still.thread == thread);
+        if before.is_some_and(|still| now < still.next_ns) {
+            return false;
+        }
+        let pulse = threads::pulse_of(thread);
+        let since_ns = before.filter(|still| still.pulse == pulse).map_or(now, |still| still.since_ns);
+        *still = Some(Self { thread, pulse, since_ns, next_ns: now + LOOK_NS });
+        now - since_ns > STILL_NS_MAX
+    }
+}
+
+/// Waits until a thread may make its next operation.
+fn before(thread: u64) -> u64 {
+    threads::make_known();
+    if let Some(answer) = order().as_mut().and_then(|order| answer(order.next(thread))) {
+        return answer;
+    }
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    let cell = redrt_engine::cell();
+    let (mut still, mut has_parted) = (None, false);
+    let answer = cell.wait_for_many(|engine| {
+        if !IS_ON.load(Ordering::Acquire) {
+            return Outlook::Done(0);
+        }
+        let mut order = order();
+        let Some(order) = &mut *order else { return Outlook::Done(0) };
+        learn(engine, order);
+        if engine.is_deciding() {
+            order.lead();
+        }
+        if let Some(answer) = answer(order.next(thread)) {
+            return Outlook::Done(answer);
+        }
+        if let Some(awaited) = order.awaited_by(thread) {
+            has_parted = Still::look(&mut still, awaited, monotonic_ns());
+            if has_parted {
+                return Outlook::Done(0);
+            }
+            cell.set_alarm(engine, still.map_or(0, |still| still.next_ns));
+        }
+        Outlook::Asleep
+    });
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+    if has_parted {
+        part();
+    }
+    answer
+}
+
+/// Threads have gone different ways in this process and in its leader: they go on as they come.
+fn part() {
+    finish();
+    redrt_engine::cell().lock().report_divergence(Parting::Locks);
+}
+
+/// Called by the preloaded library, by threads of the program.
+pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> u64 {
+    // SAFETY: - the preloaded library passes one that lives as long as the call.
+    let Some(operation) = (unsafe { operation.as_ref() }) else { return 0 };
+    if event == BEGINS {
+        return begin();
+    }
+    if !IS_ON.load(Ordering::Acquire) || threads::is_aside() || threads::is_in_callback() {
+        return 0;
+    }
+    let thread = operation.thread;
+    match event {
+        BEFORE => before(thread),
+        LEADS => u64::from(order().as_ref().is_some_and(Order::leads)) * FREE,
+        MADE => {
+            let mut order = order();
+            let Some(order) = order.as_mut().filter(|order| order.leads()) else { return 0 };
+            let last = Operation { thread: operation.last_thread, number: operation.last_number };
+            let after = if last.number != 0 && last.thread != thread { vec![last] } else { Vec::new() };
+            let made = order.record(thread, after, operation.flags & TAKES != 0, operation.result);
+            note_untold();
+            made.number
+        }
+        FOLLOWED => {
+            let made = order().as_mut().map_or(0, |order| order.follow(thread).number);
+            if WAITING.load(Ordering::SeqCst) > 0 {
+                redrt_engine::cell().wake();
+            }
+            made
+        }
+        PARTED => {
+            part();
+            0
+        }
+        _ => 0,
+    }
+}

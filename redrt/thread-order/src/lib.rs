@@ -1,0 +1,33 @@
+//! The order in which the threads of a process take locks, the same in all replicas of a rank: pure, for one process.
+//!
+//! A program without data races does the same in each replica if its threads take locks in the same order. That order
+//! is decided by one replica, the leader, and followed by the others.
+//!
+//! *Operations.* A thread counts its operations on locks: each lock, attempt, timed wait, and return from a condition
+//! variable is one. The count is the same in all replicas, so an operation is named by its thread and number. Locks
+//! have no names: an address, or the order of creation, need not be the same everywhere.
+//!
+//! *Events.* Most operations take a lock that the same thread had last, and nothing is said of them. Where another
+//! thread had it, the leader says after which operation of that thread this one came. Where a call did something else
+//! than take the lock at once (it was busy, a wait has timed out), the leader says what it returned.
+//!
+//! ```text
+//!   leader                                        follower
+//!     A1 takes l                                    A1: told of 1 by the batch, takes l
+//!     B1 takes l after A1                           B1: waits until A has made 1, takes l
+//!     A2 finds l busy                               A2: told that it is busy, does not try
+//!       └─ cut: A until 2 {2: busy}, B until 1 {1: after A1} ─▶ batch
+//! ```
+//! *Batches.* A follower makes an operation when a batch has told of it, since another thread may have come first in
+//! the leader. A batch is a cut through all threads at one moment: what it tells of can be made without anything that
+//! it does not tell of. So a successor makes all that was told before its threads go on by themselves: a thread that
+//! went on at once might take a lock that another one had taken first.
+//!
+//! What leaves a process waits until its siblings hold the batch that it depends on; that is not done here.
+#![forbid(unsafe_code)]
+
+mod order;
+#[cfg(test)]
+mod sim;
+
+pub use order::{Batch, Event, Operation, Order, Progress, Step};

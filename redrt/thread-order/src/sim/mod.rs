@@ -1,0 +1,293 @@
+//! Three replicas of a program with threads, from a seed: threads run in any order, batches come late, leaders are
+//! lost, and copies take the places of the lost. What a thread has said when others could see it, and what all replicas
+//! end with, must be the same.
+
+mod process;
+mod program;
+
+use crate::Batch;
+use process::{Process, Said};
+use program::PROGRAMS;
+use std::collections::VecDeque;
+
+/// What can be planted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mistake {
+    /// A batch tells of some threads what depends on more of others than it tells.
+    TornCut,
+    /// A successor's threads go on by themselves while others have yet to make what was told.
+    LeadsAtOnce,
+    /// The leader does not say after whom a lock was taken.
+    EdgesUntold,
+    /// Nor that a lock was busy,
+    MissUntold,
+    /// nor that a wait has timed out.
+    TimeOutUntold,
+    /// A writer does not wait for those who have read before.
+    ReadersForgotten,
+    /// A copy of the leader goes on as a leader.
+    CopyLeads,
+    /// A leader is copied that has not told all that it has made.
+    CopiedUntold,
+    /// What a leader says is seen before its siblings hold what it depends on.
+    SeenEarly,
+}
+
+const REPLICAS: usize = 3;
+const STEPS_MAX: u32 = 200_000;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    }
+}
+
+struct Replica {
+    process: Process,
+    is_lost: bool,
+    /// Batches that are on their way to it.
+    coming: VecDeque<Batch>,
+    /// How many of the job's batches it holds.
+    held: usize,
+}
+
+struct World {
+    random: Random,
+    replicas: Vec<Replica>,
+    leader: usize,
+    /// All batches that some live replica holds.
+    log: Vec<Batch>,
+    mistake: Option<Mistake>,
+    /// What was said, by thread, and how many batches its siblings must hold before it is seen.
+    said: Vec<VecDeque<(usize, (u64, u64))>>,
+    seen: Vec<Said>,
+    losses_left: usize,
+}
+
+impl World {
+    fn live(&self) -> impl Iterator<Item = usize> {
+        (0..REPLICAS).filter(|at| !self.replicas[*at].is_lost)
+    }
+
+    fn announce(&mut self, batch: Batch) {
+        self.log.push(batch.clone());
+        for at in 0..REPLICAS {
+            if at == self.leader {
+                self.replicas[at].held = self.log.len();
+            } else {
+                self.replicas[at].coming.push_back(batch.clone());
+            }
+        }
+    }
+
+    fn deliver(&mut self, at: usize) -> bool {
+        let replica = &mut self.replicas[at];
+        let Some(batch) = replica.coming.pop_front().filter(|_| !replica.is_lost) else { return false };
+        replica.process.order.learn(batch);
+        replica.held += 1;
+        true
+    }
+
+    fn run(&mut self, at: usize, thread: usize) -> bool {
+        if self.replicas[at].is_lost {
+            return false;
+        }
+        let leads = at == self.leader;
+        let is_over = self.random.below(4) == 0;
+        let process = &mut self.replicas[at].process;
+        let said = process.said(thread).len();
+        let (has_run, batch) = process.step(thread, leads, is_over);
+        let new = process.said(thread).get(said).copied();
+        if let Some(batch) = batch {
+            self.announce(batch);
+        }
+        // A successor says again what was seen of the leader before.
+        let is_new = self.seen[thread].len() + self.said[thread].len() == said;
+        if let Some(new) = new.filter(|_| leads && is_new) {
+            let needed = if self.mistake == Some(Mistake::SeenEarly) { 0 } else { self.log.len() };
+            self.said[thread].push_back((needed, new));
+        }
+        has_run
+    }
+
+    /// What all live replicas hold the order for is seen.
+    fn show(&mut self) {
+        let held = self.live().map(|at| self.replicas[at].held).min().unwrap_or(0);
+        for (said, seen) in self.said.iter_mut().zip(&mut self.seen) {
+            while let Some((_, said)) = said.pop_front_if(|(needed, _)| *needed <= held) {
+                seen.push(said);
+            }
+        }
+    }
+
+    /// The leader is lost, and some of what is on its way from it.
+    fn lose_leader(&mut self) {
+        self.show();
+        self.replicas[self.leader].is_lost = true;
+        self.losses_left -= 1;
+        for at in 0..REPLICAS {
+            let on_way = self.replicas[at].coming.len();
+            let kept = self.random.below(on_way + 1);
+            self.replicas[at].coming.truncate(kept);
+        }
+        let reaches = |at: usize| self.replicas[at].held + self.replicas[at].coming.len();
+        let known = self.live().map(reaches).max().expect("one is live");
+        self.log.truncate(known);
+        for at in 0..REPLICAS {
+            let replica = &mut self.replicas[at];
+            let from = replica.held + replica.coming.len();
+            replica.coming.extend(self.log.iter().skip(from).cloned());
+        }
+        let next = self.live().next();
+        self.leader = next.expect("one is live");
+        while self.deliver(self.leader) {}
+        self.replicas[self.leader].process.order.lead();
+        // What its own threads have said already and nobody has seen is said by this one.
+        let process = &self.replicas[self.leader].process;
+        for (thread, (said, seen)) in self.said.iter_mut().zip(&self.seen).enumerate() {
+            let unseen = process.said(thread).iter().skip(seen.len());
+            *said = unseen.map(|said| (known, *said)).collect();
+        }
+    }
+
+    /// A copy of a live replica takes the place of a lost one.
+    fn copy(&mut self) -> bool {
+        let Some(place) = (0..REPLICAS).find(|at| self.replicas[*at].is_lost) else { return false };
+        let live: Vec<_> = self.live().collect();
+        let source = live[self.random.below(live.len())];
+        if source == self.leader
+            && self.mistake != Some(Mistake::CopiedUntold)
+            && let Some(batch) = self.replicas[source].process.order.cut()
+        {
+            self.announce(batch);
+        }
+        let source = &self.replicas[source];
+        let (process, coming, held) = (source.process.copy(), source.coming.clone(), source.held);
+        self.replicas[place] = Replica { process, is_lost: false, coming, held };
+        true
+    }
+
+    /// Everybody is tried once: whether somebody could do something.
+    fn sweep(&mut self) -> bool {
+        let mut has_moved = false;
+        if let Some(batch) = self.replicas[self.leader].process.order.cut() {
+            self.announce(batch);
+            has_moved = true;
+        }
+        for at in 0..REPLICAS {
+            has_moved |= self.deliver(at);
+            for thread in 0..self.said.len() {
+                has_moved |= self.run(at, thread);
+            }
+        }
+        has_moved
+    }
+}
+
+/// What no run of sound replicas shows.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// Nobody goes on; where the threads of the live replicas are.
+    Stalled(Vec<Vec<usize>>),
+    Endless,
+    /// This replica ends with something else than the leader.
+    Differs(usize),
+    /// What was seen is not what was said.
+    Seen,
+}
+
+/// Runs a seed.
+pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
+    let mut random = Random(seed);
+    let program = PROGRAMS[random.below(PROGRAMS.len())];
+    let losses_left = random.below(2 * REPLICAS);
+    let start = |at| Replica {
+        process: Process::new(program, at == 0, mistake),
+        is_lost: false,
+        coming: VecDeque::new(),
+        held: 0,
+    };
+    let replicas = (0..REPLICAS).map(start).collect();
+    let (said, seen) = (vec![VecDeque::new(); program.0], vec![Vec::new(); program.0]);
+    let mut world = World { random, replicas, leader: 0, log: Vec::new(), mistake, said, seen, losses_left };
+    let mut idle = 0;
+    for _ in 0..STEPS_MAX {
+        if world.live().all(|at| world.replicas[at].process.has_ended()) {
+            return compare(&mut world);
+        }
+        let at = world.random.below(REPLICAS);
+        let has_moved = match world.random.below(40) {
+            0..3 => world.deliver(at),
+            3 => match world.replicas[world.leader].process.order.cut() {
+                Some(batch) => {
+                    world.announce(batch);
+                    true
+                }
+                None => false,
+            },
+            4 if world.losses_left > 0 && world.random.below(20) == 0 && world.live().count() > 1 => {
+                world.lose_leader();
+                true
+            }
+            5 if world.random.below(10) == 0 && world.copy() => true,
+            _ => {
+                let thread = world.random.below(program.0);
+                world.run(at, thread)
+            }
+        };
+        world.show();
+        idle = if has_moved { 0 } else { idle + 1 };
+        // Timed waits end in one of four attempts.
+        if idle > 200 && (0..50).all(|_| !world.sweep()) {
+            return Err(Wrong::Stalled(world.live().map(|at| world.replicas[at].process.places()).collect()));
+        }
+    }
+    Err(Wrong::Endless)
+}
+
+fn compare(world: &mut World) -> Result<(), Wrong> {
+    while let Some(batch) = world.replicas[world.leader].process.order.cut() {
+        world.announce(batch);
+    }
+    (0..REPLICAS).for_each(|at| while world.deliver(at) {});
+    world.show();
+    let leader = world.replicas[world.leader].process.result();
+    for at in world.live() {
+        if world.replicas[at].process.result() != leader {
+            return Err(Wrong::Differs(at));
+        }
+    }
+    if leader.0 == world.seen { Ok(()) } else { Err(Wrong::Seen) }
+}
+
+#[test]
+fn replicas_of_programs_with_threads_say_the_same() {
+    for seed in 0..10_000 {
+        if let Err(wrong) = run(seed, None) {
+            panic!("seed {seed}: {wrong:?}");
+        }
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    use Mistake::*;
+    for mistake in [
+        TornCut,
+        LeadsAtOnce,
+        EdgesUntold,
+        MissUntold,
+        TimeOutUntold,
+        ReadersForgotten,
+        CopyLeads,
+        CopiedUntold,
+        SeenEarly,
+    ] {
+        assert!((0..2_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");
+    }
+}

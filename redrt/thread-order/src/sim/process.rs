@@ -1,0 +1,241 @@
+//! One simulated process: its memory, its locks, and threads that run one instruction at a time.
+
+use super::Mistake;
+use super::program::{Instruction, Memory, Program, Registers, VARIABLES};
+use crate::{Batch, Operation, Order, Step};
+
+/// `EBUSY` and `ETIMEDOUT`, as far as a program here can tell them apart.
+const BUSY: i32 = 16;
+const TIMED_OUT: i32 = 110;
+
+/// What is seen of a thread by others.
+pub type Said = Vec<(u64, u64)>;
+
+#[derive(Clone, Default)]
+struct Lock {
+    owner: Option<usize>,
+    readers: Vec<usize>,
+    /// Who had it last, alone.
+    last: Option<Operation>,
+    /// Who has had it since, with others.
+    last_readers: Vec<Operation>,
+}
+
+/// In a condition variable.
+#[derive(Clone)]
+struct Waiting {
+    condition: usize,
+    is_woken: bool,
+    /// It began before this process led, or was copied: signals of that time have woken nobody.
+    is_old: bool,
+}
+
+#[derive(Clone)]
+struct Thread {
+    at: usize,
+    own: Registers,
+    waiting: Option<Waiting>,
+    said: Said,
+    has_ended: bool,
+}
+
+#[derive(Clone)]
+pub struct Process {
+    pub order: Order,
+    program: Program,
+    memory: Memory,
+    locks: [Lock; 2],
+    threads: Vec<Thread>,
+}
+
+/// What a thread wants of a lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Alone,
+    WithOthers,
+    /// If it is free.
+    Attempt,
+    /// Again, after a condition variable.
+    Again {
+        has_timed_out: bool,
+    },
+}
+
+impl Process {
+    pub fn new(program: Program, leads: bool, mistake: Option<Mistake>) -> Self {
+        let mut order = Order::new(leads);
+        order.mistake = mistake;
+        let thread = |me| Thread {
+            at: 0,
+            own: Registers { me: me as u64, ..Registers::default() },
+            waiting: None,
+            said: Vec::new(),
+            has_ended: false,
+        };
+        let threads = (0..program.0).map(thread).collect();
+        Self { order, program, memory: [0; VARIABLES], locks: Default::default(), threads }
+    }
+
+    /// A copy, which follows.
+    pub fn copy(&self) -> Self {
+        let mut copy = self.clone();
+        if !self.has(Mistake::CopyLeads) {
+            copy.order.join();
+        }
+        copy.threads.iter_mut().filter_map(|thread| thread.waiting.as_mut()).for_each(|waiting| waiting.is_old = true);
+        copy
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().all(|thread| thread.has_ended)
+    }
+
+    /// What its threads have said, and what is in its memory.
+    pub fn result(&self) -> (Vec<Said>, Memory) {
+        (self.threads.iter().map(|thread| thread.said.clone()).collect(), self.memory)
+    }
+
+    /// What a thread has said.
+    pub fn said(&self, thread: usize) -> &Said {
+        &self.threads[thread].said
+    }
+
+    /// Where its threads are.
+    pub fn places(&self) -> Vec<usize> {
+        self.threads.iter().map(|thread| thread.at).collect()
+    }
+
+    fn has(&self, mistake: Mistake) -> bool {
+        self.order.mistake == Some(mistake)
+    }
+
+    /// Takes a lock, if it may and can; `None` when not yet. `Some(error)`: what the call returns.
+    fn acquire(&mut self, thread: usize, lock: usize, wish: Wish) -> Option<i32> {
+        let number = thread as u64;
+        let is_shared = wish == Wish::WithOthers;
+        let Lock { owner, readers, last, last_readers } = &self.locks[lock];
+        let is_free = owner.is_none() && (is_shared || readers.is_empty());
+        let mut after: Vec<Operation> = last.iter().copied().collect();
+        if !is_shared && !self.has(Mistake::ReadersForgotten) {
+            after.extend(last_readers);
+        }
+        after.retain(|before| before.thread != number);
+        let (operation, takes, result) = match self.order.next(number) {
+            Step::Wait => return None,
+            Step::Decided { takes, result } => {
+                if takes && !is_free {
+                    return None;
+                }
+                (self.order.follow(number), takes, result)
+            }
+            Step::Free => {
+                let result = match wish {
+                    Wish::Attempt if !is_free => BUSY,
+                    _ if !is_free => return None,
+                    Wish::Again { has_timed_out: true } if !self.has(Mistake::TimeOutUntold) => TIMED_OUT,
+                    _ => 0,
+                };
+                let takes = result != BUSY;
+                let is_said = takes || !self.has(Mistake::MissUntold);
+                let after = if takes && !self.has(Mistake::EdgesUntold) { after } else { Vec::new() };
+                let told = if is_said { result } else { 0 };
+                (self.order.record(number, after, takes || !is_said, told), takes, result)
+            }
+        };
+        if takes {
+            let lock = &mut self.locks[lock];
+            if is_shared {
+                lock.readers.push(thread);
+                lock.last_readers.retain(|before| before.thread != number);
+                lock.last_readers.push(operation);
+            } else {
+                lock.owner = Some(thread);
+                lock.last = Some(operation);
+                lock.last_readers.clear();
+            }
+        }
+        Some(result)
+    }
+
+    fn release(&mut self, thread: usize, lock: usize) {
+        let lock = &mut self.locks[lock];
+        if lock.owner == Some(thread) {
+            lock.owner = None;
+        } else {
+            lock.readers.retain(|reader| *reader != thread);
+        }
+    }
+
+    /// Runs one instruction of a thread: whether it could. `leads`: whether this process decides. `is_over`: a timed
+    /// wait may end now. What it says when others can see it is given back with the batch that this depends on.
+    pub fn step(&mut self, thread: usize, leads: bool, is_over: bool) -> (bool, Option<Batch>) {
+        if self.threads[thread].has_ended {
+            return (false, None);
+        }
+        let at = self.threads[thread].at;
+        let instruction = (self.program.1)(thread)[at];
+        let mut next = at + 1;
+        let mut batch = None;
+        match instruction {
+            Instruction::Lock(lock) => {
+                if self.acquire(thread, lock, Wish::Alone).is_none() {
+                    return (false, None);
+                }
+            }
+            Instruction::Read(lock) => {
+                if self.acquire(thread, lock, Wish::WithOthers).is_none() {
+                    return (false, None);
+                }
+            }
+            Instruction::TryLock(lock) => match self.acquire(thread, lock, Wish::Attempt) {
+                Some(result) => self.threads[thread].own.got = result == 0,
+                None => return (false, None),
+            },
+            Instruction::Unlock(lock) => self.release(thread, lock),
+            Instruction::Wait { condition, lock, is_timed } => {
+                let Some(waiting) = &self.threads[thread].waiting else {
+                    self.release(thread, lock);
+                    self.threads[thread].waiting = Some(Waiting { condition, is_woken: false, is_old: !leads });
+                    return (true, None);
+                };
+                let has_timed_out = is_timed && is_over && !waiting.is_woken;
+                let may_end = waiting.is_woken || waiting.is_old || has_timed_out;
+                let is_decided = matches!(self.order.next(thread as u64), Step::Decided { .. });
+                if !may_end && !is_decided {
+                    return (false, None);
+                }
+                let Some(result) = self.acquire(thread, lock, Wish::Again { has_timed_out }) else {
+                    return (false, None);
+                };
+                let has_failed = result != 0 || has_timed_out && !is_decided;
+                self.threads[thread].waiting = None;
+                self.threads[thread].own.got = !has_failed;
+            }
+            Instruction::Signal(condition) => self.wake(condition, 1),
+            Instruction::Broadcast(condition) => self.wake(condition, usize::MAX),
+            Instruction::Do(act) => act(&mut self.memory, &mut self.threads[thread].own),
+            Instruction::JumpIf(holds, to) => {
+                if holds(&self.memory, &self.threads[thread].own) {
+                    next = to;
+                }
+            }
+            Instruction::Jump(to) => next = to,
+            Instruction::Output => {
+                if leads {
+                    batch = self.order.cut();
+                }
+                let Registers { number, value, .. } = self.threads[thread].own;
+                self.threads[thread].said.push((number, value));
+            }
+            Instruction::End => self.threads[thread].has_ended = true,
+        }
+        self.threads[thread].at = next;
+        (true, batch)
+    }
+
+    fn wake(&mut self, condition: usize, count: usize) {
+        let waiting = self.threads.iter_mut().filter_map(|thread| thread.waiting.as_mut());
+        let waiting = waiting.filter(|waiting| waiting.condition == condition && !waiting.is_woken);
+        waiting.take(count).for_each(|waiting| waiting.is_woken = true);
+    }
+}

@@ -1,0 +1,150 @@
+//! Programs of simulated processes: race-free, and what they compute depends on who takes a lock first.
+
+/// What a thread does next. Numbers are those of locks, condition variables, and of instructions of its program.
+#[derive(Clone, Copy)]
+pub enum Instruction {
+    Lock(usize),
+    /// Leaves in `got` whether it has the lock.
+    TryLock(usize),
+    /// As one of several readers.
+    Read(usize),
+    Unlock(usize),
+    /// Leaves in `got` whether it was woken before its time was over.
+    Wait {
+        condition: usize,
+        lock: usize,
+        is_timed: bool,
+    },
+    Signal(usize),
+    Broadcast(usize),
+    /// Computes with what its locks protect.
+    Do(fn(&mut Memory, &mut Registers)),
+    JumpIf(fn(&Memory, &Registers) -> bool, usize),
+    Jump(usize),
+    /// Tells others what it has.
+    Output,
+    End,
+}
+
+pub const VARIABLES: usize = 4;
+pub type Memory = [u64; VARIABLES];
+
+/// What a thread has of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Registers {
+    pub me: u64,
+    pub got: bool,
+    pub number: u64,
+    pub value: u64,
+}
+
+/// A program: how many threads it has, and what each of them does.
+pub type Program = (usize, fn(usize) -> &'static [Instruction]);
+
+use Instruction::*;
+
+fn mix(value: u64, with: u64) -> u64 {
+    (value ^ with).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+}
+
+/// Workers take the next piece, work, and add up, in the order in which they come.
+const WORKER: &[Instruction] = &[
+    Lock(0),
+    Do(|memory, own| {
+        own.number = memory[0];
+        memory[0] += 1;
+    }),
+    Unlock(0),
+    JumpIf(|_, own| own.number >= 24, 10),
+    Do(|_, own| own.value = mix(own.value, own.number)),
+    Lock(1),
+    Do(|memory, own| memory[1] = mix(memory[1], own.value ^ own.me)),
+    Unlock(1),
+    Output,
+    Jump(0),
+    End,
+];
+
+/// Waits for something in a buffer of two places, or gives up and counts that.
+const CONSUMER: &[Instruction] = &[
+    Lock(0),
+    JumpIf(|memory, _| memory[0] > 0, 7),
+    JumpIf(|memory, _| memory[2] == 12, 13),
+    Wait { condition: 0, lock: 0, is_timed: true },
+    JumpIf(|_, own| own.got, 1),
+    Do(|_, own| own.value = mix(own.value, 99)),
+    Jump(1),
+    Do(|memory, own| {
+        memory[0] -= 1;
+        memory[1] = mix(memory[1], own.me);
+        own.value = mix(own.value, memory[1]);
+    }),
+    Signal(1),
+    Unlock(0),
+    Output,
+    Jump(0),
+    End,
+    Unlock(0),
+    Output,
+    End,
+];
+
+const PRODUCER: &[Instruction] = &[
+    Lock(0),
+    JumpIf(|memory, _| memory[0] < 2, 4),
+    Wait { condition: 1, lock: 0, is_timed: false },
+    Jump(1),
+    Do(|memory, own| {
+        memory[0] += 1;
+        memory[2] += 1;
+        own.number += 1;
+    }),
+    Broadcast(0),
+    Unlock(0),
+    JumpIf(|_, own| own.number < 6, 0),
+    End,
+];
+
+/// Counts how often it has found the lock busy.
+const ATTEMPT: &[Instruction] = &[
+    TryLock(0),
+    JumpIf(|_, own| own.got, 4),
+    Do(|_, own| own.value += 1),
+    Jump(0),
+    Do(|memory, own| {
+        memory[0] = mix(memory[0], own.me + own.value);
+        own.number += 1;
+    }),
+    Unlock(0),
+    Output,
+    JumpIf(|_, own| own.number < 8, 0),
+    End,
+];
+
+const READER: &[Instruction] = &[
+    Read(0),
+    Do(|memory, own| own.value = mix(own.value, memory[0])),
+    Unlock(0),
+    Do(|_, own| own.number += 1),
+    Output,
+    JumpIf(|_, own| own.number < 8, 0),
+    End,
+];
+
+const WRITER: &[Instruction] = &[
+    Lock(0),
+    Do(|memory, own| {
+        memory[0] = mix(memory[0], own.me);
+        own.number += 1;
+    }),
+    Unlock(0),
+    JumpIf(|_, own| own.number < 8, 0),
+    End,
+];
+
+pub const PROGRAMS: [Program; 4] = [
+    (3, |_| WORKER),
+    (4, |thread| if thread < 2 { CONSUMER } else { PRODUCER }),
+    (3, |_| ATTEMPT),
+    (4, |thread| if thread < 2 { READER } else { WRITER }),
+];

@@ -1,0 +1,45 @@
+//! Programs with threads that take locks are the same in all replicas of a rank.
+
+use redrt_tests::{Ended, Job, compile_case};
+
+fn job(degree: u16, rounds: &str) -> Job {
+    Job::new(2, &compile_case("ordered")).degree(degree).arguments(&[rounds, "4"])
+}
+
+/// The sums that its messages agree on are of the order of all locks, which each replica prints.
+fn agreed(ended: &Ended) {
+    let sums: Vec<_> = ended.err.lines().filter(|line| line.contains(" misses")).collect();
+    assert!(!sums.is_empty(), "{ended}");
+    for rank in ["rank 0: ", "rank 1: "] {
+        let mut of_rank: Vec<_> = sums.iter().filter_map(|line| line.split_once(rank)).map(|(_, sum)| sum).collect();
+        of_rank.dedup();
+        assert_eq!(of_rank.len(), 1, "{ended}");
+    }
+    assert_eq!((ended.number("mismatches"), ended.number("divergences")), (0, 0), "{ended}");
+}
+
+#[test]
+fn threads_take_locks_in_the_same_order_in_all_replicas() {
+    for degree in 1..=3 {
+        agreed(&job(degree, "30").run().ended_well().printed("threads agree\n"));
+    }
+}
+
+#[test]
+fn threads_take_locks_alike_when_their_leader_is_lost_and_replaced() {
+    for killed in ["0.0", "1.1"] {
+        let options = ["--inject", &format!("kill:{killed}@#20"), "--spares", "1"];
+        agreed(&job(2, "150").options(&options).run().ended_with(0).printed("threads agree\n"));
+    }
+}
+
+#[test]
+fn threads_that_wait_for_locks_go_back_to_a_checkpoint() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = directory.path().display().to_string();
+    let faults = "kill:0.0@#150,kill:0.1@#150";
+    let options = ["--checkpoint", "1h", "--checkpoint-dir", &path, "--inject", faults];
+    let ended = job(2, "200").arguments(&["50"]).options(&options).run().ended_with(0).printed("threads agree\n");
+    assert!(ended.err.contains("the job is back at checkpoint"), "{ended}");
+    agreed(&ended);
+}
