@@ -7,7 +7,7 @@ use crate::settings::{PROCESS_COUNT, THREAD_COUNT};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Grows with each change of anything in this file.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The first word of a [`Block`].
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
 /// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
@@ -17,7 +17,7 @@ pub const TIMER_COUNT_MAX: usize = 32;
 /// Maximum number of queued signals carried, of each thread and of the process.
 pub const PENDING_COUNT_MAX: usize = 8;
 /// Maximum number of ranges that the embedder can leave out of the image.
-pub const EXCLUDED_COUNT_MAX: usize = 64;
+pub const EXCLUDED_COUNT_MAX: usize = 512;
 /// Nodes of memory that a policy can name.
 pub const NODE_COUNT_MAX: usize = 1024;
 /// Descriptors below this can be left out by the embedder.

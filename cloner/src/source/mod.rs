@@ -275,7 +275,6 @@ struct Source<'a> {
     files: Files,
     advice: Advice,
     reading: Reading,
-    excluded: Vec<[u64; 2]>,
     /// What the destination has, where nothing was written since.
     sent: RangeSet,
     /// What it has from the image below, before the first round.
@@ -329,8 +328,7 @@ impl<'a> Source<'a> {
         let steps = Steps::begin();
         control.reset().during(phase, Operation::AskAgent)?;
         let (_, block) = control.block().during(phase, Operation::ReadAgent)?;
-        let excluded = block.excluded[..block.excluded_count as usize].to_vec();
-        refuse_what_stays(phase, || reasons(control, options, &excluded, phase))?;
+        refuse_what_stays(phase, || reasons(control, options, phase))?;
         let mappings = read_maps(control, phase)?;
         let files = mapped_files(&mappings);
         let assumed = assumed(&files);
@@ -376,7 +374,6 @@ impl<'a> Source<'a> {
             files,
             advice: Advice::default(),
             reading,
-            excluded,
             sent: RangeSet::new(),
             below: pages.ranges(),
             layout: Layout::anonymous(&areas),
@@ -391,8 +388,9 @@ impl<'a> Source<'a> {
 
     /// Looks at maps.
     fn look_at_maps(&self, phase: Phase) -> Result<(Vec<Mapping>, Plan), Error> {
+        let excluded = excluded(self.control, phase)?;
         let mappings = read_maps(self.control, phase)?;
-        let plan = layout::plan(&mappings, &self.advice, &self.files, &self.excluded);
+        let plan = layout::plan(&mappings, &self.advice, &self.files, &excluded);
         Ok((mappings, plan))
     }
 
@@ -709,14 +707,20 @@ fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
 const REST_MAX: Duration = Duration::from_secs(5);
 
 /// All that one look finds that cannot be copied.
-fn reasons(control: &Control, options: &Options, excluded: &[[u64; 2]], phase: Phase) -> Result<Vec<Refusal>, Error> {
+fn reasons(control: &Control, options: &Options, phase: Phase) -> Result<Vec<Refusal>, Error> {
     let mut reasons = attributes::refusals(control).during(phase, Operation::ReadProcess)?;
     let found = descriptors::gather(control, options.close_unsupported, false);
     reasons.extend(found.during(phase, Operation::ReadDescriptors)?.refusals);
     let mappings = read_maps(control, phase)?;
     let files = assumed(&mapped_files(&mappings));
-    reasons.extend(layout::plan(&mappings, &Advice::default(), &files, excluded).refusals);
+    reasons.extend(layout::plan(&mappings, &Advice::default(), &files, &excluded(control, phase)?).refusals);
     Ok(reasons)
+}
+
+/// The memory that is left out now. The embedder may change that at any time, but not while its threads are stopped.
+fn excluded(control: &Control, phase: Phase) -> Result<Vec<[u64; 2]>, Error> {
+    let (_, block) = control.block().during(phase, Operation::ReadAgent)?;
+    Ok(block.excluded.iter().take(block.excluded_count as usize).copied().collect())
 }
 
 /// Refuses what a running program has that cannot be copied, if it still has it at a second look.
