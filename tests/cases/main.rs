@@ -41,6 +41,7 @@ mod ordered;
 mod output;
 mod pages;
 mod paths;
+mod planes;
 mod planning;
 mod posix;
 mod profile;

@@ -44,13 +44,6 @@ int main(int argc, char **argv)
     tell("MPI_Publish_name", MPI_Publish_name("name", info, port));
     tell("MPI_Unpublish_name", MPI_Unpublish_name("name", info, port));
 
-    MPI_Win window;
-    void *memory;
-    tell("MPI_Win_allocate_shared", MPI_Win_allocate_shared(64, 1, info, MPI_COMM_WORLD, &memory, &window));
-    /* Of one rank it is like any other window. */
-    CHECK(MPI_Win_allocate_shared(64, 1, info, MPI_COMM_SELF, &memory, &window) == MPI_SUCCESS);
-    CHECK(MPI_Win_free(&window) == MPI_SUCCESS);
-
     /* All goes on. */
     int sum = 0, one = 1, size;
     MPI_Comm_size(MPI_COMM_WORLD, &size);

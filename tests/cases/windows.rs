@@ -241,6 +241,8 @@ fn readers_never_see_half_of_what_a_writer_writes() {
     for flavor in FLAVORS {
         let _ = run(flavor, "shm", body).ended_well().printed("done\n");
     }
+    let (_directory, program) = compile_source(&with_window("shared", body));
+    let _ = Job::new(4, &program).degree(2).run().ended_well().printed("done\n");
 }
 
 /// Nobody serves a lock in shared memory, and nobody gives back what a process held that has died: the job ends.

@@ -2,7 +2,7 @@
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Lab, Running, compile, compile_case};
+use redrt_tests::{Ended, Job, Lab, Running, compile, compile_case};
 use std::time::Duration;
 
 fn count(job: &Running, event: &str) -> usize {
@@ -199,4 +199,37 @@ fn a_job_that_loses_a_host_is_resumed_with_another_if_that_ends_sooner() {
     let ended = Job::resume(&checkpoints).on_hosts(&lab, "h1,h3").limit(Duration::from_secs(120)).run().ended_well();
     assert!(ended.out.lines().count() == ranks as usize && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
+}
+
+/// Ranks of a host that share memory, and what they print in the end; `lose` takes hosts away meanwhile.
+fn sharing(lab: &Lab, hosts: &str, options: &[&str], lose: impl FnOnce(&Running)) -> Ended {
+    let stop = lab.path("stop");
+    let _ = std::fs::remove_file(&stop);
+    let job = Job::new(4, &compile("shares")).arguments(&["100", &stop.display().to_string()]);
+    let job = job.options(&["--checkpoint", "asked", "--checkpoint-dir", &lab.path("store").display().to_string()]);
+    let job = computing(job.options(options).on_hosts(lab, hosts).limit(Duration::from_secs(120)));
+    lose(&job);
+    std::fs::write(&stop, "").expect("the lab's directory is there");
+    job.wait()
+}
+
+/// Ranks that share memory are on one host again after a return; with replicas those of other indexes go on.
+#[test]
+fn ranks_that_share_memory_go_on_together_without_the_host_that_they_lose() {
+    let Some(lab) = lab(4) else { return };
+    let right = sharing(&lab, "h1:2,h2:2", &[], |_| ()).ended_well().out;
+    assert!(right.starts_with("computing\n2 of 4 share memory: "), "{right}");
+    let _ = sharing(&lab, "h1:2,h2:2", &[], |job| {
+        save(job);
+        lab.cut_power("h2");
+        job.wait_until("all run again", |job| count(job, "went-back") == 1);
+    })
+    .ended_well()
+    .printed(&right);
+    let replicated = ["-r", "2", "--report-placement"];
+    let ended = sharing(&lab, "h1:2,h3:2,h4:4", &replicated, |job| {
+        lab.cut_power("h3");
+        job.wait_until("its replicas are lost", |job| count(job, "replica-lost") == 2);
+    });
+    nothing_left(&lab, &ended.ended_well().printed(&right));
 }

@@ -121,10 +121,11 @@ fn read_environment() -> bool {
     let host = host.map_or(std::ptr::null(), CStr::as_ptr);
     HOST.store(host.cast_mut(), Ordering::Relaxed);
     PROCESS.store(real::process_id(), Ordering::Relaxed);
-    // Set by the daemon. The memory that the processes of a host share has the number after the connection's.
-    for (name, count) in [(c"REDRT_CONTROL_FD", 2), (c"REDRT_CLONER_FD", 1)] {
+    // Set by the daemon. Behind the number of the connection is that of the memory which the processes of a host share,
+    // and further on that of their memory for windows.
+    for (name, given) in [(c"REDRT_CONTROL_FD", &[0, 1, 4][..]), (c"REDRT_CLONER_FD", &[0])] {
         if let Some(first) = variable(name).map(|text| number(text, 10) as libc::c_int) {
-            (first..first.saturating_add(count)).for_each(|fd| crate::spared::spare(fd, true));
+            given.iter().for_each(|behind| crate::spared::spare(first.saturating_add(*behind), true));
         }
     }
     PHASE.store(ACTIVE, Ordering::Release);

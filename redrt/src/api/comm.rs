@@ -209,21 +209,20 @@ pub fn comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: Output<Co
 /// The colour of the ranks of `comm` that share memory with this one: see `MPI_Comm_split_type`. Jobs do not share any.
 fn shared_memory_color(comm: &Comm) -> i32 {
     match runtime::job() {
-        Some(job) if !job.may_share_memory() => job.welcome.me.rank.0 as i32,
+        Some(job) if !job.has_shared_windows() => job.welcome.me.rank.0 as i32,
         Some(job) => {
             let mut jobs: Vec<_> = comm.members.iter().map(|member| contact::identity(*member).0).collect();
             jobs.sort_unstable();
             jobs.dedup();
             let number = jobs.iter().position(|other| *other == job.welcome.job).unwrap_or_default();
-            (number << 20) as i32 | job.welcome.host_number as i32
+            (number << 20) as i32 | job.welcome.neighborhood.0 as i32
         }
         None => 0,
     }
 }
 
-/// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host, at r = 1. At r ≥ 2 the
-/// replicas of a rank are on different hosts, so that no two ranks share memory in every plane: each is by itself. So
-/// it is where processes are saved one by one.
+/// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host; with replicas, those
+/// whose replicas of each index it put on one host. Where windows of several ranks are refused each is by itself.
 pub fn comm_split_type(
     comm: CommHandle,
     split_type: c_int,

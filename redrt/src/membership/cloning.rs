@@ -17,6 +17,7 @@ use crate::posix;
 use crate::runtime::control::{Control, Hushed};
 use crate::runtime::{Job, job, set_job, workers};
 use crate::undo::{self, Still};
+use crate::window::pages::{self, Table};
 use cloner_agent::abi::CUT_FOR_SUCCESSOR;
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_engine as engine;
@@ -25,6 +26,7 @@ use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
 use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
+use redrt_wire::lack::Lack;
 use redrt_wire::line::UndoPlace;
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -44,6 +46,8 @@ struct Stillness {
     closed: MutexGuard<'static, ()>,
     /// Nobody changes a file.
     unchanging: Still,
+    /// Nobody makes a window, or frees one.
+    windows: MutexGuard<'static, Table>,
 }
 
 thread_local! {
@@ -81,6 +85,7 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
             );
         };
         descriptors::tell(agent.exclusions());
+        pages::tell(agent.exclusions());
         if let Some(segment) = segment {
             let mut exclusions = agent.exclusions();
             let (start, bytes) = segment.range();
@@ -112,18 +117,20 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
         return libc::EBUSY;
     };
     let mut hushed = deaf.hush();
-    if is_for_line {
-        match come_to_rest(&mut hushed, &mut held, Some(asker)) {
-            Ok(place) => undo::begin(&place),
-            Err(refusal) => {
-                go_on(Stillness { hushed, held, settled: descriptors::settled(), closed, unchanging });
-                return refusal;
-            }
-        }
+    let come = if is_for_line { come_to_rest(&mut hushed, &mut held, Some(asker)).map(Some) } else { Ok(None) };
+    let (settled, windows) = (descriptors::settled(), pages::still());
+    // What it shares with others changes on behind a single image.
+    let refusal = come.as_ref().err().copied().or((!is_for_line && windows.has_any()).then_some(libc::EOPNOTSUPP));
+    let stillness = Stillness { hushed, held, settled, closed, unchanging, windows };
+    if let Some(refusal) = refusal {
+        go_on(stillness);
+        return refusal;
+    }
+    if let Ok(Some(place)) = &come {
+        undo::begin(place);
     }
     clock::note_cut();
-    let settled = descriptors::settled();
-    HELD.set(Some(ManuallyDrop::new(Stillness { hushed, held, settled, closed, unchanging })));
+    HELD.set(Some(ManuallyDrop::new(stillness)));
     0
 }
 
@@ -169,8 +176,8 @@ unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
 }
 
 fn go_on(stillness: Stillness) {
-    let Stillness { hushed, held, settled, closed, unchanging } = stillness;
-    drop((settled, closed, unchanging));
+    let Stillness { hushed, held, settled, closed, unchanging, windows } = stillness;
+    drop((settled, closed, unchanging, windows));
     held.resume();
     heed_all(hushed.end());
 }
@@ -200,9 +207,9 @@ pub fn go_on_simulated(mut held: Held<'static>, place: UndoPlace, said: &[ToAgen
 
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     let Some(stillness) = HELD.take().map(ManuallyDrop::into_inner) else { return };
-    let Stillness { mut hushed, mut held, settled, closed, unchanging } = stillness;
+    let Stillness { mut hushed, mut held, settled, closed, unchanging, windows } = stillness;
     // No other thread runs yet.
-    drop((settled, closed, unchanging));
+    drop((settled, closed, unchanging, windows));
     if let Err(error) = become_copy(&mut hushed, &mut held) {
         complain(&error);
     }
@@ -235,13 +242,16 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let CopyPlace { me, incarnation, host, host_number, core_sharers, listen, link_secret, is_restored, leads, undo } =
-        place;
+    let CopyPlace { me, incarnation, host, host_number, neighborhood, .. } = place;
+    let CopyPlace { core_sharers, listen, link_secret, is_restored, leads, undo, .. } = place;
+    // Its siblings agree on who can share memory, and a copy elsewhere comes to them.
+    let neighborhood = if is_restored { neighborhood } else { before.welcome.neighborhood };
     let welcome = Welcome {
         me,
         incarnation,
         host,
         host_number,
+        neighborhood,
         core_sharers,
         listen,
         link_secret,
@@ -270,7 +280,12 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         false => held.become_copy(me, identity, shares_core)?,
     }
     let card = super::card(&welcome, listener.as_ref())?;
-    set_job(Job::new(welcome, before.control));
+    let now = set_job(Job::new(welcome, before.control));
+    let shares_memory = pages::are_there();
+    if shares_memory {
+        pages::restore(now)?;
+        hushed.send(&FromAgent::Shares(pages::neighbors()))?;
+    }
     // Files are as they were, and what the process that was saved was about to change, it has yet to. If it does and
     // dies, its siblings see that another has.
     if !is_restored || me != before.welcome.me {
@@ -282,12 +297,20 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     }
     posix::become_copy(leads);
     hushed.send(&FromAgent::Ready(card))?;
-    // Others may have yet to lock what they had locked, and a thread that waits in the kernel would have it before.
-    let mut waits = goes_on_in_place;
+    // Others may have yet to lock what they had locked, and a thread that waits in the kernel would have it before. Or
+    // they have yet to bring what is theirs of memory that is shared.
+    let mut waits = goes_on_in_place || shares_memory;
     while waits {
         let message = hushed.receive()?;
         waits = !matches!(message, ToAgent::Cards(_));
         hushed.put_aside(message);
+    }
+    if let Some(rank) = pages::parted(now) {
+        hushed.send(&FromAgent::Unable(Lack::Neighbor { rank: rank.0 }))?;
+        // The daemon ends this process.
+        loop {
+            std::thread::park();
+        }
     }
     Ok(())
 }
@@ -304,6 +327,7 @@ fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
     let is_given = |fd: i32| {
         Some(fd) == job().and_then(|job| job.control).map(Control::fd)
             || welcome.shared_memory.is_some_and(|memory| memory.fd == fd)
+            || welcome.windows == Some(fd)
     };
     let mut keeps_number = false;
     for fd in descriptors::noted().filter(|fd| !is_given(*fd)) {

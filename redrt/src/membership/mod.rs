@@ -23,9 +23,9 @@ use redrt_engine::traffic::Traffic;
 use redrt_engine::{self as engine, Engine, Setup};
 use redrt_process::clock;
 use redrt_sync::fence;
-use redrt_transport::direct;
 use redrt_transport::shm::Segment;
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
+use redrt_transport::{descriptors, direct};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::card::Card;
 use redrt_wire::control::{
     CONTROL_FD_VARIABLE, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification, Welcome,
@@ -344,6 +344,8 @@ fn alone() -> std::io::Result<Welcome> {
         host_number: 0,
         core_sharers: 1,
         shared_memory: None,
+        windows: None,
+        neighborhood: VirtualRank(0),
         listen: ([127, 0, 0, 1], 0).into(),
         faults: Vec::new(),
         application: 0,
@@ -362,8 +364,13 @@ fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Ca
     })
 }
 
+/// The memory that this process shares with others of its host.
 fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
+    if let Some(windows) = welcome.windows {
+        close_on_exec(windows).map_err(shared)?;
+        descriptors::note(windows);
+    }
     match (welcome.options.transport, &welcome.shared_memory) {
         (Transport::Tcp, _) | (_, None) => Ok(None),
         (_, Some(memory)) => {

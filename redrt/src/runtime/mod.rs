@@ -18,7 +18,7 @@ pub mod workers;
 pub use leave::{abort, unable};
 
 use control::Control;
-use redrt_wire::control::Welcome;
+use redrt_wire::control::{Verification, Welcome};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -31,10 +31,21 @@ pub struct Job {
 }
 
 impl Job {
-    /// Whether the program's processes may share memory that it uses itself: not where replicas of a rank are on
-    /// different hosts, nor where processes are saved one by one.
+    /// Whether processes may open each other's memory: not where replicas of a rank are on different hosts, nor where
+    /// each process is in a process-id namespace of its own, to be saved.
     pub fn may_share_memory(&self) -> bool {
         !self.welcome.world.is_replicated() && !self.welcome.options.is_saved
+    }
+
+    /// Whether ranks can have windows that they share.
+    pub fn has_shared_windows(&self) -> bool {
+        self.may_share_memory() || self.welcome.windows.is_some() && !self.refuses_windows()
+    }
+
+    /// Deferred verification lets ranks go on with what one replica has sent, while the leader of its rank may be
+    /// behind: no window spans several ranks.
+    pub fn refuses_windows(&self) -> bool {
+        self.welcome.world.is_replicated() && self.welcome.options.verification == Verification::Deferred
     }
 
     /// What it is after this welcome.

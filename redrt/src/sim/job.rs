@@ -686,6 +686,8 @@ fn welcome(
         host_number: world.process(me).0,
         core_sharers: 1,
         shared_memory: None,
+        windows: None,
+        neighborhood: me.rank,
         listen: ([127, 0, 0, 1], 0).into(),
         faults: Vec::new(),
         application: 0,

@@ -6,6 +6,7 @@ use super::epoch::Latest;
 use super::kept;
 use super::memory::{Block, Mapping, Memory, Shared};
 use super::origin::Origin;
+use super::pages::Pages;
 use super::server::{Served, serve};
 use super::{Exposed, Facts, REMOVED, WINDOWS, Window};
 use crate::abi::{
@@ -19,11 +20,10 @@ use crate::error::{Error, Result};
 use crate::handle::WinHandle;
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
-use crate::runtime::{self, progress};
+use crate::runtime::{self, Job, progress};
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_transport::board::Member;
-use redrt_wire::control::Verification;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -90,12 +90,8 @@ pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -
     Ok(window)
 }
 
-/// Deferred verification lets ranks go on with what one replica has sent, while the leader of its rank may be behind.
 fn check_verification(comm: &Comm) -> Result {
-    let is_deferred = runtime::job().is_some_and(|job| {
-        job.welcome.world.is_replicated() && job.welcome.options.verification == Verification::Deferred
-    });
-    if is_deferred && comm.size() > 1 {
+    if runtime::job().is_some_and(Job::refuses_windows) && comm.size() > 1 {
         let message = "windows of replicas are possible with redrun --verify strict only, which is the default";
         return Err(Error::unsupported(MPI_ERR_UNSUPPORTED_OPERATION, message));
     }
@@ -176,8 +172,8 @@ fn exposed(cards: &[Card], start: impl Fn(usize) -> Option<usize>) -> Vec<Expose
     cards.iter().enumerate().map(exposed).collect()
 }
 
-/// Whether members may reach each other's memory; the same at all of them. Not in a job that is saved: what processes
-/// share but for the host's memory is in none of their images, and each is in a process-id namespace of its own.
+/// Whether members may reach each other's memory; the same at all of them. Not in a job that is saved: each process is
+/// in a process-id namespace of its own.
 fn may_reach(comm: &Comm) -> bool {
     seat::may_share(comm) && runtime::job().is_some_and(runtime::Job::may_share_memory)
 }
@@ -240,13 +236,52 @@ fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furni
     Ok(Some(Furnished { memory: Memory::Lent, start, size, unit, flavor, members, direct }))
 }
 
+/// Memory that all members reach with loads and stores.
 fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
-    if runtime::job().is_some_and(|job| !job.may_share_memory()) && comm.size() > 1 {
-        let message = "ranks share memory with redrun -r 1 without --spares, --pool and --checkpoint only: elsewhere \
-                       their processes may be on different hosts. Run it so, or make windows over the communicators \
-                       that MPI_Comm_split_type makes for MPI_COMM_TYPE_SHARED, which have one rank each here";
+    match runtime::job() {
+        Some(job) if !job.may_share_memory() && comm.size() > 1 => share_given(comm, job, size, unit, apart),
+        _ => share_own(comm, size, unit, apart),
+    }
+}
+
+/// In a job whose processes are saved or replicated: in memory that the daemon has given them.
+fn share_given(comm: &Comm, job: &Job, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
+    if job.welcome.windows.is_none() {
+        let message = "the limit of files' sizes (ulimit -f) leaves no room for memory that ranks share with redrun -r \
+                       2, --checkpoint or --spares: raise it on all hosts";
         return Err(Error::unsupported(MPI_ERR_RMA_SHARED, message));
     }
+    let neighborhood = u64::from(job.welcome.neighborhood.0);
+    let cards = exchange(comm, [size, unit as u64, neighborhood, u64::from(apart), 0])?;
+    if cards.iter().any(|card| card[2] != cards[0][2]) {
+        let message = "ranks share memory whose processes are on one host, and with replicas those of each index. Make \
+                       windows over the communicators that MPI_Comm_split_type makes for MPI_COMM_TYPE_SHARED, or \
+                       start replicas so (redrun --report-placement shows where they are)";
+        return Err(Error::unsupported(MPI_ERR_RMA_SHARED, message));
+    }
+    let (offsets, total) = offsets(&cards, 0, |card| card[3] & IS_APART != 0)?;
+    let own = comm.rank as usize;
+    let end = offsets.get(own + 1).copied().unwrap_or(total);
+    let memory = Pages::new(comm, total, offsets[own]..end)?;
+    let start = memory.start();
+    Ok(laid_out(&cards, &offsets, start, own, Memory::Pages(memory), unit))
+}
+
+/// A shared window that is served, of memory that begins here.
+fn laid_out(cards: &[Card], offsets: &[u64], start: usize, own: usize, memory: Memory, unit: c_int) -> Furnished {
+    let place = |rank: usize| place_of(&cards[rank], start, offsets[rank]);
+    let members = exposed(cards, |rank| Some(place(rank)));
+    Furnished::served(memory, place(own), cards[own][0], unit, MPI_WIN_FLAVOR_SHARED, members)
+}
+
+/// Where a part is. A part by itself without bytes is nowhere; where parts lie side by side it is between its
+/// neighbours.
+fn place_of(card: &Card, start: usize, offset: u64) -> usize {
+    if card[0] == 0 && card[3] & IS_APART != 0 { 0 } else { start + offset as usize }
+}
+
+/// Where processes open each other's.
+fn share_own(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };
     let kept = if near.is_some() { kept::take(&comm.members, false) } else { None };
@@ -260,20 +295,13 @@ fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> 
     let head = if near.is_some() { Control::bytes(cards.len()) as u64 } else { 0 };
     let (offsets, total) = offsets(&cards, head, |card| card[3] & IS_APART != 0)?;
     let memory = memory_of_all(comm, kept, &cards, total, None)?;
-    // A part by itself without bytes is nowhere; where parts lie side by side it is between its neighbours.
-    let is_nowhere = |card: &Card| card[0] == 0 && card[3] & IS_APART != 0;
-    let place = |rank: usize| match is_nowhere(&cards[rank]) {
-        true => 0,
-        false => memory.start() + offsets[rank] as usize,
-    };
-    let members = exposed(&cards, |rank| Some(place(rank)));
-    let (start, flavor) = (place(comm.rank as usize), MPI_WIN_FLAVOR_SHARED);
+    let (start, own) = (memory.start(), comm.rank as usize);
     let Some((segment, processes)) = near else {
-        return Ok(Furnished::served(Memory::Shared(memory), start, size, unit, flavor, members));
+        return Ok(laid_out(&cards, &offsets, start, own, Memory::Shared(memory), unit));
     };
-    let parts = (0..cards.len()).map(|rank| Part::Mapped(place(rank))).collect();
+    let parts = (0..cards.len()).map(|rank| Part::Mapped(place_of(&cards[rank], start, offsets[rank]))).collect();
     let direct = Some(Direct::new(segment, processes, comm.rank, parts, memory));
-    Ok(Furnished { memory: Memory::Lent, start, size, unit, flavor, members, direct })
+    Ok(Furnished { direct, ..laid_out(&cards, &offsets, start, own, Memory::Lent, unit) })
 }
 
 /// Which of its words says in the card of a member what it has kept of an earlier window; 0 for nothing.

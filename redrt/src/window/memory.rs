@@ -1,10 +1,11 @@
 //! The memory behind a window: the program's, of our own, or shared by the processes of a host.
 
+use super::pages::Pages;
 use crate::abi::memory::{allocate, free};
 use redrt_types::VirtualRank;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Who owns a window's memory. It is only held until the window is freed.
@@ -16,6 +17,8 @@ pub enum Memory {
     Own(Block),
     /// The members of the window, which are on one host.
     Shared(Shared),
+    /// They too, in a job whose processes are saved or replicated.
+    Pages(Pages),
 }
 
 /// Zero bytes that the window gives to the program.
@@ -69,15 +72,24 @@ impl Mapping {
 
     /// Maps `length` bytes, at least one.
     pub fn map(file: &File, length: usize) -> io::Result<Self> {
+        Self::of_part(file.as_raw_fd(), 0, length, 0)
+    }
+
+    /// Maps `length` bytes, at least one, of a file from `offset` on, at this address if there is room.
+    pub fn of_part(fd: RawFd, offset: u64, length: usize, wish: usize) -> io::Result<Self> {
         let length = length.max(1);
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (protection, wish) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::without_provenance_mut(wish));
         // SAFETY: - a new mapping, wherever the kernel finds room.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(wish, length, protection, libc::MAP_SHARED, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         Ok(Self { start: start.expose_provenance(), length })
+    }
+
+    /// Its first byte.
+    pub fn start(&self) -> usize {
+        self.start
     }
 }
 

@@ -25,6 +25,8 @@
 //!
 //! Where there are no replicas and all members share a host's memory, nothing is asked and nothing served: see
 //! `direct`. The memory of such a window is kept for the next one (`kept`).
+//!
+//! Memory that ranks share where processes are saved or replicated is given to them by their daemon (`pages`).
 
 mod access;
 pub(crate) mod apply;
@@ -36,6 +38,7 @@ pub(crate) mod locks;
 pub(crate) mod memory;
 pub(crate) mod order;
 mod origin;
+pub(crate) mod pages;
 mod server;
 mod synchronize;
 

@@ -13,7 +13,7 @@ mod header;
 mod kind;
 mod parse;
 
-pub use coverage::{REPLICATED, Replicated, render_coverage};
+pub use coverage::{REFUSED, render_coverage};
 pub use exports::{render_constants, render_exports};
 pub use facade::{Fact, Facts, Family, render_core_table, render_core_type, render_facade};
 pub use fortran::{

@@ -19,7 +19,7 @@ use crate::profile::ProcessProfile;
 use crate::scrub::{Answer, Scrub};
 use crate::secret::Secret;
 use crate::trace::{Sending, Trace};
-use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, World};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -193,6 +193,16 @@ pub fn shared_memory_bytes(slot_count: u32) -> u64 {
     HEAD_BYTES as u64 + slots * (SLOT_BYTES + BOARDS_BYTES) as u64 + slots * slots * ring_bytes(slot_count) as u64
 }
 
+/// Bytes of the region that each process has for windows, in memory that is for all windows of a host: no more than a
+/// window can have, and holes until they are used.
+pub const WINDOW_REGION_BYTES: u64 = 1 << 40;
+
+/// Where the region of a process begins there.
+#[must_use]
+pub const fn window_region(process: ProcessIndex) -> u64 {
+    process.0 as u64 * WINDOW_REGION_BYTES
+}
+
 /// Everything a process needs to know to take its place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
@@ -218,6 +228,12 @@ pub struct Welcome {
     pub core_sharers: u32,
     /// The node's shared memory, unless the transport is TCP only.
     pub shared_memory: Option<SharedMemory>,
+    /// Where windows are that ranks share: the descriptor of memory that all processes of this host have. `None` where
+    /// they make memory by themselves, as processes can that are neither saved nor copied.
+    pub windows: Option<i32>,
+    /// The least rank whose replicas were started on the same hosts as those of this rank, index by index. Ranks with
+    /// the same number can share memory.
+    pub neighborhood: VirtualRank,
     /// Address on which data connections are to be accepted (port 0).
     pub listen: SocketAddr,
     /// Faults to carry out.
@@ -272,6 +288,8 @@ pub struct CopyPlace {
     pub host: String,
     /// Number of its host within the job.
     pub host_number: u32,
+    /// See [`Welcome::neighborhood`]. A copy has that of its source, who goes on from a line that of now.
+    pub neighborhood: VirtualRank,
     /// How many processes of the job may use the processors there that it may use.
     pub core_sharers: u32,
     /// Address on which data connections are to be accepted (port 0).
@@ -384,6 +402,8 @@ pub enum FromAgent {
     },
     /// This process lacks something of its host without which it cannot go on: descriptors, memory.
     Unable(Lack),
+    /// With the replicas of its index of these ranks it shares memory from now on, and with no others.
+    Shares(Vec<VirtualRank>),
     /// Something for the audit log.
     Event(Event),
     /// The answer to `Ask`.

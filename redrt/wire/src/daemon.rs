@@ -212,6 +212,16 @@ impl Launch {
         (here.iter().position(|other| *other == rank).unwrap_or(0), here.len())
     }
 
+    /// The least rank whose replicas are on the same hosts as those of this one, index by index: their processes of one
+    /// index can share memory.
+    #[must_use]
+    pub fn neighborhood(&self, rank: VirtualRank) -> VirtualRank {
+        let placed = || self.world.replicas().zip(&self.placement).filter(|(replica, _)| self.view.is_live(*replica));
+        let hosts = |rank| placed().filter(move |(replica, _)| replica.rank == rank).map(|(of, at)| (of.index, *at));
+        let own: Vec<_> = hosts(rank).collect();
+        (0..rank.0).map(VirtualRank).find(|other| hosts(*other).eq(own.iter().copied())).unwrap_or(rank)
+    }
+
     /// The replicas to start on a host.
     pub fn replicas_on(&self, host: u32) -> impl Iterator<Item = ReplicaId> + '_ {
         let placed = self.world.replicas().zip(&self.placement);

@@ -69,6 +69,8 @@ fn welcome() -> Welcome {
         host_number: 0,
         core_sharers: 6,
         shared_memory: Some(SharedMemory { fd: 201, slot_count: 6 }),
+        windows: Some(204),
+        neighborhood: VirtualRank(1),
         listen: ([127, 0, 0, 1], 0).into(),
         faults: vec![ProcessFault::Kill { send: 3 }],
         application: 0,
@@ -177,6 +179,7 @@ fn place() -> CopyPlace {
         incarnation: Incarnation(1),
         host: "host".into(),
         host_number: 2,
+        neighborhood: VirtualRank(1),
         core_sharers: 3,
         listen: ([127, 0, 0, 1], 0).into(),
         link_secret: Secret::new([6; 32]),
@@ -348,6 +351,8 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromAgent::Dynamic(6, Request::Name(NameRequest::Lookup { service: "name".into() })),
         FromAgent::Dynamic(7, Request::Checkpoint),
         FromAgent::Unable(Lack::Connection { errno: 24 }),
+        FromAgent::Unable(Lack::Neighbor { rank: 1 }),
+        FromAgent::Shares(vec![VirtualRank(0), VirtualRank(2)]),
         FromAgent::Pace { calls: 1 << 40 },
         FromAgent::Answer { wave: 4, passive: Some(passive()), waits: true, statistics: Statistics::default() },
         FromAgent::Pinned(vec![replica; 2]),
@@ -543,6 +548,21 @@ proptest! {
             prop_assert_eq!(secret.to_text(), text.to_lowercase());
         }
     }
+}
+
+#[test]
+fn neighbors_are_on_the_same_hosts_index_by_index() {
+    let neighborhoods = |placement: &[u32], gone: &[ReplicaId]| {
+        let world = World::new(vec![2, 2, 2]);
+        let view = View::initial(&world).without(gone);
+        let launch = Launch { placement: placement.to_vec(), view, world, ..launch() };
+        [0, 1, 2].map(|rank| launch.neighborhood(VirtualRank(rank)).0)
+    };
+    assert_eq!(neighborhoods(&[0; 6], &[]), [0, 0, 0]);
+    assert_eq!(neighborhoods(&[0, 1, 0, 1, 1, 0], &[]), [0, 0, 2], "the planes of rank 2 are the other way round");
+    assert_eq!(neighborhoods(&[0, 1, 1, 2, 1, 2], &[]), [0, 1, 1]);
+    let gone = ReplicaId::new(1, 1);
+    assert_eq!(neighborhoods(&[0, 1, 0, 1, 0, 1], &[gone]), [0, 1, 0], "its plane would lack one");
 }
 
 #[test]

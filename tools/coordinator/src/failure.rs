@@ -28,6 +28,9 @@ pub enum CloneFailure {
     /// The pool has taken the place back, and says why.
     #[error("{0}")]
     PlaceLost(String),
+    /// A copy would have its part of memory at another moment than the others of its plane.
+    #[error("its rank shares memory with others (MPI_Win_allocate_shared), and is not copied while it does")]
+    SharesMemory,
     /// Messages for the copy are not kept everywhere.
     #[error("a process does not answer")]
     Silent,

@@ -50,6 +50,7 @@ impl Coordinator {
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
+            FromAgent::Shares(ranks) => self.shares(now, replica, ranks),
             FromAgent::Unable(lack) => self.unable(now, replica, lack),
             FromAgent::Event(Event::Mismatch(mismatch)) if mismatch.action == Action::Disputed => {
                 self.have_differed = true;

@@ -30,6 +30,7 @@ mod look;
 mod losses;
 mod messages;
 mod pace;
+mod planes;
 mod process;
 mod recovery;
 mod redundancy;

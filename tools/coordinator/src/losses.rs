@@ -96,8 +96,10 @@ impl Coordinator {
         self.kill_all(now);
     }
 
-    /// Takes replicas, whose exits are known, out of the view; or ends the job when a sphere has no other.
+    /// Takes replicas, whose exits are known, out of the view, with those that share memory with them; or ends the job
+    /// when a sphere has no other.
     pub(super) fn lose(&mut self, now: Duration, replicas: &[ReplicaId]) {
+        let replicas = &self.with_planes(replicas)[..];
         for replica in replicas {
             if self.process(*replica).exit == Some(Exit::OutOfMemory)
                 && let Some(host) = self.host_of(*replica)
@@ -206,8 +208,7 @@ impl Coordinator {
     /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait
     /// for ever for what it does not send, acknowledge or finish.
     pub(super) fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
-        let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
-        let is_fit = |other: &ReplicaId| *other != replica && counts(other) && self.is_in_step(*other);
+        let is_fit = |other: &ReplicaId| *other != replica && self.is_plane_whole(*other) && self.is_in_step(*other);
         let fit: ReplicaSet = self.view.live(replica.rank).filter(is_fit).map(|other| other.index).collect();
         let counting = fit.union(ReplicaSet::only(replica.index));
         let others = self.view.kinship(replica.rank).weight(fit, counting);

@@ -1,6 +1,6 @@
 //! One process, as far as the coordinator knows it.
 
-use redrt_types::{Incarnation, ReplicaId, ViewNumber};
+use redrt_types::{Incarnation, ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::card::Card;
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::exit::Exit;
@@ -41,6 +41,8 @@ pub struct Process {
     pub lacks_script: bool,
     /// There is no process in this place.
     pub is_vacant: bool,
+    /// With which ranks it shares memory.
+    pub shares: Vec<VirtualRank>,
     /// Whose frame it refused first.
     pub refuses: Option<ReplicaId>,
     /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
@@ -68,6 +70,7 @@ impl Process {
             leaves: false,
             lacks_script: false,
             is_vacant: false,
+            shares: Vec::new(),
             refuses: None,
             killed_at_end: false,
             is_doomed: false,

@@ -41,6 +41,9 @@ impl Coordinator {
             FromAgent::Trace(sending, _) if sending.to.0 >= world.rank_count() => {
                 return Err(Implausible::NoSuchRank);
             }
+            FromAgent::Shares(ranks) if ranks.iter().any(|rank| rank.0 >= world.rank_count()) => {
+                return Err(Implausible::NoSuchRank);
+            }
             FromAgent::Ready(card) if card.process != world.process(replica) => return Err(Implausible::CardOfAnother),
             FromAgent::Suspect { peer, .. } => vec![*peer],
             FromAgent::Pinned(others) => others.clone(),
@@ -84,6 +87,7 @@ impl Coordinator {
             | FromAgent::Finalizing { .. }
             | FromAgent::Abort { .. }
             | FromAgent::Unable(_)
+            | FromAgent::Shares(_)
             | FromAgent::Trace(..)
             | FromAgent::Dynamic(..)
             | FromAgent::Answer { .. }

@@ -194,6 +194,13 @@ pub struct Refusal {
 pub enum Report {
     /// A replica was lost and its sphere goes on.
     Lost(Loss),
+    /// A replica is lost, and these are ended: they share memory with it, or with each other.
+    PlaneLost {
+        /// Which.
+        replica: ReplicaId,
+        /// They.
+        others: Vec<ReplicaId>,
+    },
     /// A process ended in the ordinary course of events.
     Exited {
         /// The replica.

@@ -42,6 +42,16 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
             let place = if host.is_empty() { String::new() } else { format!(" to {host}") };
             (Severity::Warning, format!("cloning {source}{place} as {replica} failed: {why}"))
         }
+        Report::PlaneLost { replica, others } => {
+            const NAMED_MAX: usize = 8;
+            let named: Vec<_> = others.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+            let more = if others.len() > NAMED_MAX { ", …" } else { "" };
+            let named = named.join(", ");
+            (
+                Severity::Warning,
+                format!("{named}{more} share memory with {replica}, which is lost: they are ended, too"),
+            )
+        }
         // Lines that are taken at an interval are not news.
         Report::LineTaken { .. } => return None,
         Report::LineFailed { generation, why } => {

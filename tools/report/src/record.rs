@@ -57,6 +57,10 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             ("checkpoint-awaits-start", json!({ "missing": missing }))
         }
         Report::StoreAwaited { generation } => ("store-awaited", json!({ "generation": generation.0 })),
+        Report::PlaneLost { replica, others } => {
+            let others: Vec<_> = others.iter().map(ToString::to_string).collect();
+            ("plane-lost", json!({ "replica": replica.to_string(), "others": others }))
+        }
         Report::NoSpare { replica, why, .. } => ("no-spare", json!({ "replica": replica.to_string(), "why": why })),
         Report::Leaving { replica, to } => {
             ("leaving", json!({ "replica": replica.to_string(), "host": host(*replica), "to": to }))

@@ -281,6 +281,7 @@ impl Daemon {
             incarnation,
             host: self.host.clone(),
             host_number,
+            neighborhood: job.launch.neighborhood(child.replica.rank),
             core_sharers: alive.max(job.launch.replicas_on(host_number).count() as u32),
             listen: SocketAddr::from((self.post.address(), 0)),
             link_secret: self.post.secret().of_links(),

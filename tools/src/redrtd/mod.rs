@@ -572,6 +572,8 @@ impl Daemon {
             host_number: self.post.host(),
             core_sharers: job.prepared.sharers(me) as u32,
             shared_memory: job.shared_memory,
+            windows: job.prepared.windows(),
+            neighborhood: launch.neighborhood(me.rank),
             listen: SocketAddr::from((self.post.address(), 0)),
             faults,
             application: launch.application_of_rank[me.rank.0 as usize],

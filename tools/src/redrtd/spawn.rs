@@ -25,8 +25,8 @@ use nix::sys::personality::{self, Persona};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
-use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
+use redrt_types::{ProcessIndex, ReplicaId, VirtualRank};
+use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes, window_region};
 use redrt_wire::daemon::{Abi, Application, BindTo, Binding, Launch};
 use redrt_wire::line::{CHILDREN_VARIABLE, told_to_children};
 use redrt_wire::secret::Secret;
@@ -45,6 +45,8 @@ use std::process::{Command, Stdio};
 pub const CONTROL_FD: RawFd = 200;
 /// Number of the node's shared memory in every process.
 pub const SHARED_MEMORY_FD: RawFd = 201;
+/// Number of the memory for windows, where processes do not make it by themselves.
+pub const WINDOWS_FD: RawFd = 204;
 
 /// Descriptors a child costs the daemon: pidfd, two sockets, two pipes, and one of input; with some in passing.
 const FDS_PER_CHILD: u64 = 6;
@@ -54,8 +56,9 @@ pub struct Prepared {
     /// What the user should be told.
     pub notes: Vec<String>,
     shared_memory: Option<OwnedFd>,
+    windows: Option<OwnedFd>,
     /// Keeps the numbers above, and those of helpers, from being used for anything else.
-    _reserved: [File; 4],
+    _reserved: Vec<File>,
     /// Where the agents of processes that can be cloned have their sockets.
     sockets: Option<Sockets>,
     /// What the user's shell has left open to redrun is not for the processes: replicas would take turns in it, and a
@@ -80,7 +83,11 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     let mut notes = Vec::new();
     let child_count = own.len();
     let open_files = raise_open_files(child_count as u64)?;
-    let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
+    let numbers = [CONTROL_FD, SHARED_MEMORY_FD, HELPER_FD, CLONER_FD, WINDOWS_FD];
+    let mut reserved = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        reserved.push(reserve(number)?);
+    }
     let sockets = launch.cloneable.then(Sockets::new).transpose()?;
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
     let replicated = launch.world.is_replicated();
@@ -94,6 +101,9 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     let shared_memory = (launch.options.transport != Transport::Tcp)
         .then(|| make_shared_memory(shared_memory_bytes(launch.world.process_count())))
         .transpose()?;
+    // Elsewhere processes open each other's memory.
+    let has_windows = launch.world.is_replicated() || launch.cloneable;
+    let windows = if has_windows { make_window_memory(launch.world.process_count())? } else { None };
     let sealed_key = launch.restore.as_ref().and_then(|restore| restore.sealed_key.as_deref());
     let line_key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, job_secret)).transpose();
     let line_key = line_key.context("Failed to take the key of the checkpoint")?;
@@ -135,6 +145,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     Ok(Prepared {
         notes,
         shared_memory,
+        windows,
         _reserved: reserved,
         sockets,
         closes_others: replicated || launch.cloneable,
@@ -234,6 +245,11 @@ impl Prepared {
         self.start((self.helper()?, None), Some(&task), replica, has_input)
     }
 
+    /// The number by which processes have the memory for windows, if they have it.
+    pub fn windows(&self) -> Option<RawFd> {
+        self.windows.as_ref().map(|_| WINDOWS_FD)
+    }
+
     /// Starts a helper that sends or saves an image.
     pub fn send(&self, task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
         let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
@@ -281,6 +297,7 @@ impl Prepared {
             .process_group(0);
         let mut places = vec![(control.as_raw_fd(), CONTROL_FD)];
         places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
+        places.extend(self.windows.iter().map(|fd| (fd.as_raw_fd(), WINDOWS_FD)));
         places.extend(helper.iter().map(|(_, theirs)| (theirs.as_raw_fd(), HELPER_FD)));
         let processors = place.map(|place| set_of(&place.processors));
         inherit(&mut command, places, self.open_files, processors, self.closes_others);
@@ -511,6 +528,19 @@ fn fix_layout() -> nix::Result<()> {
     let persona = personality::get()?;
     personality::set(persona | Persona::ADDR_NO_RANDOMIZE)?;
     Ok(())
+}
+
+/// A region for each process: much longer than any memory, of holes. None where files may not be as long.
+fn make_window_memory(process_count: u32) -> Result<Option<OwnedFd>> {
+    let bytes = window_region(ProcessIndex(process_count));
+    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE)?;
+    if bytes > hard {
+        return Ok(None);
+    }
+    setrlimit(Resource::RLIMIT_FSIZE, hard, hard)?;
+    let made = make_shared_memory(bytes);
+    setrlimit(Resource::RLIMIT_FSIZE, soft, hard)?;
+    made.map(Some)
 }
 
 fn make_shared_memory(bytes: u64) -> Result<OwnedFd> {

@@ -89,6 +89,7 @@ impl Coordinator {
         if recovery.leaving.contains_key(&replica) {
             return Err(WishError::Leaving(replica));
         }
+        self.check_planes([replica.rank])?;
         if let Some(to) = to.filter(|to| recovery.host(self.world(), replica) == *to) {
             return Err(WishError::There { replica, host: recovery.name(to).to_owned() });
         }
@@ -98,6 +99,12 @@ impl Coordinator {
         self.check_room(replica.rank, 1, to, room)?;
         self.let_go(now, replica, to);
         Ok(())
+    }
+
+    /// Whether these ranks can be copied.
+    fn check_planes(&self, ranks: impl IntoIterator<Item = VirtualRank>) -> Result<(), WishError> {
+        let in_plane = |rank: &VirtualRank| self.view.live(*rank).any(|replica| self.is_in_plane(replica));
+        ranks.into_iter().find(in_plane).map_or(Ok(()), |rank| Err(WishError::SharesMemory(rank)))
     }
 
     fn check_room(&self, rank: VirtualRank, count: u32, to: Option<u32>, room: Option<u32>) -> Result<(), WishError> {
@@ -138,6 +145,7 @@ impl Coordinator {
         }
         let there: Vec<_> =
             self.replicas_on(host).into_iter().filter(|replica| !recovery.leaving.contains_key(replica)).collect();
+        self.check_planes(there.iter().map(|replica| replica.rank))?;
         for replica in &there {
             self.check_room(replica.rank, there.len() as u32, None, room)?;
         }
@@ -199,6 +207,7 @@ impl Coordinator {
         if let Some(rank) = ranks.iter().find(|rank| world.degree(**rank) < degree) {
             return Err(WishError::DegreeTooGreat { rank: *rank, place_count: world.degree(*rank) });
         }
+        self.check_planes(ranks.iter().copied())?;
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         let more = ranks.iter().map(|rank| degree.saturating_sub(recovery.degrees[rank.0 as usize]));
         let needed: u32 = more.map(u32::from).sum();

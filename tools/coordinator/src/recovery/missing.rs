@@ -232,10 +232,11 @@ impl Coordinator {
         }
     }
 
-    /// Whether it cannot be copied as long as it lives.
+    /// Whether it cannot be copied: as long as it lives, or as it shares memory.
     pub(crate) fn is_unfit(&self, source: ReplicaId) -> bool {
         let life = self.view.member(source).map(|member| (source, member.incarnation));
-        self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life))
+        let is_unfit = self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life));
+        is_unfit || self.is_in_plane(source)
     }
 
     /// Whether a place of this rank stays empty, since nobody whose copy may be there can be copied.

@@ -117,6 +117,8 @@ pub struct Recovery {
     /// Cuts and comparisons of memory so far.
     pub(super) cut_count: u64,
     clone_count_max: usize,
+    /// The user was told that ranks which share memory are not copied.
+    pub(super) was_told_of_planes: bool,
 }
 
 impl Recovery {
@@ -138,7 +140,13 @@ impl Recovery {
             next_number: 0,
             cut_count: 0,
             clone_count_max,
+            was_told_of_planes: false,
         }
+    }
+
+    /// Places that are to be filled, and nobody is at it.
+    pub(super) fn empty_places(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.missing.keys().copied()
     }
 
     /// Of each rank with two replicas, copies of both stand ready from now on to judge when the two differ, and are
@@ -266,6 +274,7 @@ impl Coordinator {
         self.conclude_cases(now);
         self.let_leave();
         self.hold_copies(now);
+        self.tell_of_planes();
         self.fill_places(now);
     }
 

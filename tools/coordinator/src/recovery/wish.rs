@@ -42,6 +42,12 @@ pub enum WishError {
     /// There is no such replica, or it is dead.
     #[error("there is no live replica {0}")]
     NotLive(ReplicaId),
+    /// Copies of it would not fit those that it shares memory with.
+    #[error(
+        "rank {0} shares memory with other ranks (MPI_Win_allocate_shared), and is not copied while it does: a job goes \
+         to other hosts from a checkpoint (redctl checkpoint --stop, redrun --resume)"
+    )]
+    SharesMemory(VirtualRank),
     /// It was to leave before.
     #[error("replica {0} is on its way already")]
     Leaving(ReplicaId),

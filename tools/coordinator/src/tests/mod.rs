@@ -7,6 +7,7 @@ mod health;
 mod lines;
 mod moves;
 mod paces;
+mod planes;
 mod proof;
 mod recovery;
 mod refusals;
@@ -198,6 +199,8 @@ impl StepTable {
                     statistics: Statistics::default(),
                 },
             )],
+            "shares" => vec![Input::Agent(replica, FromAgent::Shares(vec![]))],
+            "shares-with-0" => vec![Input::Agent(replica, FromAgent::Shares(vec![VirtualRank(0), replica.rank]))],
             "abort" => vec![Input::Agent(replica, FromAgent::Abort { code: number(), message: String::new() })],
             "pinned" => {
                 let newcomer = self.coordinator.attempts().next().expect("a clone is under way").1.replica;
@@ -260,6 +263,10 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Report(Report::CloneFailed { replica, why, .. }) if why.is_want_of_memory() => {
             format!("{replica} waits for memory")
         }
+        Output::Report(Report::CloneFailed { replica, why: CloneFailure::SharesMemory, .. }) => {
+            format!("{replica} stays empty")
+        }
+        Output::Report(Report::PlaneLost { replica, others }) => format!("{} go with {replica}", others.len()),
         Output::Report(Report::NoSpare { replica, .. }) => format!("no spare for {replica}"),
         Output::Report(Report::Left { replica }) => format!("{replica} has left"),
         Output::Report(Report::Stays { replica, .. }) => format!("{replica} stays"),

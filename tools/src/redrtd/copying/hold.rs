@@ -1,6 +1,6 @@
 //! The parent of a process in namespaces of its own.
 
-use super::super::spawn::CONTROL_FD;
+use super::super::spawn::{CONTROL_FD, WINDOWS_FD};
 use super::{CLONER_FD, Daemon, Reply};
 use anyhow::{Context, Result};
 use cloner::launch::{self, Inside, KilledBefore, Running};
@@ -45,7 +45,7 @@ fn leave_open(inside: &Inside) -> io::Result<()> {
     if unsafe { libc::dup2(inside.listener.as_fd().as_raw_fd(), CLONER_FD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    for (first, last) in [(3, CONTROL_FD - 1), (CLONER_FD + 1, RawFd::MAX)] {
+    for (first, last) in [(3, CONTROL_FD - 1), (WINDOWS_FD + 1, RawFd::MAX)] {
         // SAFETY: sets flags of descriptors.
         if unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());

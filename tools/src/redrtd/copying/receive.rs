@@ -1,6 +1,6 @@
 //! Receives an image and becomes the parent of the copy.
 
-use super::super::spawn::{CONTROL_FD, SHARED_MEMORY_FD};
+use super::super::spawn::{CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD};
 use super::{Daemon, Reply, hold};
 use crate::redclone::standard;
 use anyhow::{Context, Result, ensure};
@@ -105,10 +105,11 @@ pub(super) fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Resul
     }
 }
 
-/// What the copy is given besides: its connection to the daemon, and the shared memory of its host, if there is some.
+/// What the copy is given besides: its connection to the daemon, and what its host has of shared memory and of memory
+/// for windows.
 pub fn given() -> io::Result<Vec<(RawFd, OwnedFd)>> {
     let mut given = Vec::new();
-    for number in [CONTROL_FD, SHARED_MEMORY_FD] {
+    for number in [CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD] {
         // SAFETY: only asks whether the number is open, and the daemon has put nothing else there.
         if unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0 {
             // SAFETY: it is open, as was just seen, and nobody closes it.

@@ -1,0 +1,363 @@
+//! Memory that ranks share, in jobs whose processes are saved or replicated.
+//!
+//! Such processes are each in a process-id namespace of its own and cannot open each other's memory. So the daemon
+//! gives all processes of a host one descriptor, of memory with a *region* for each process of the job: much longer
+//! than what there is, and of holes. The root of a window, its rank 0, takes a stretch of its region; the others find
+//! it in the directory in front of the region.
+//!
+//! ```text
+//!   region of 0.0            region of 0.1            region of 1.0 …
+//!   │ directory │ window of {0.0 1.0 2.0} │ … │ directory │ window of {0.1 1.1 2.1} │ …
+//! ```
+//! So replicas of one index share memory, a *plane* of the window, and nobody says an offset in a message, which would
+//! differ between replicas. Who is not on the host of its root finds nothing, and cannot go on.
+//!
+//! **Images.** Each page is in the image of one member: of those that begin in the part of a member, in its. A process
+//! that goes on from an image has its own pages as memory of its own. It puts them where they belong on the host where
+//! it is now, maps the window again where it was, and waits until all members have done so.
+//!
+//! The trap: an image of one replica among others has its part of the window at a moment at which the others are
+//! elsewhere. Only images of all members of a plane, taken while none runs, fit each other: those of a line. So such a
+//! process is not copied.
+
+mod directory;
+
+use super::memory::Mapping;
+use crate::abi::MPI_ERR_NO_MEM;
+use crate::comm::Comm;
+use crate::comm::cards::exchange;
+use crate::error::{Error, Result};
+use crate::runtime::{self, Job};
+use cloner_agent::Exclusions;
+use directory::{ALIGNMENT, ENTRIES, free_place, look_up, note, region};
+use redrt_process::lock;
+use redrt_types::VirtualRank;
+use redrt_wire::control::{FromAgent, WINDOW_REGION_BYTES};
+use redrt_wire::lack::Lack;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const PAGE_BYTES: u64 = 4096;
+/// Far from where the kernel looks for room: windows are mapped at the same addresses when processes go on elsewhere.
+const REMOTE: u64 = 0x5000_0000_0000;
+const REMOTE_END: u64 = 0x5800_0000_0000;
+
+/// A window that this process maps.
+struct Mapped {
+    /// Who share it, the root first.
+    members: Arc<[VirtualRank]>,
+    /// What members know it by.
+    context: u64,
+    /// From the beginning of the region.
+    offset: u64,
+    start: u64,
+    length: u64,
+    /// The pages that are in images of this process, from `start` on.
+    own: Range<u64>,
+}
+
+/// A stretch of this process's region.
+struct Taken {
+    length: u64,
+    /// Which window it is of.
+    context: u64,
+    /// Its place in the directory.
+    entry: usize,
+}
+
+/// What this process has of windows.
+pub struct Table {
+    /// Of its own region, by offset.
+    taken: BTreeMap<u64, Taken>,
+    mapped: Vec<Mapped>,
+    /// Where the cloner looks for what is not in images, in a process that can be cloned.
+    exclusions: Option<Exclusions>,
+}
+
+process_local! {
+    /// Held while an image is taken, so that all that is mapped is known.
+    static TABLE: Mutex<Table> = const { Mutex::new(Table::new()) };
+    /// What is said last is how it is.
+    static TELLING: Mutex<()> = const { Mutex::new(()) };
+}
+
+/// A window's memory, as this process maps it.
+pub struct Pages {
+    root: VirtualRank,
+    offset: u64,
+    start: u64,
+}
+
+impl Pages {
+    /// Memory of `total` bytes that all members map, all zeros. Those in `own` are this member's.
+    pub fn new(comm: &Comm, total: u64, own: Range<u64>) -> Result<Self> {
+        let job = runtime::job().ok_or_else(|| no_room(total))?;
+        let (root, context) = (comm.members[0], comm.context);
+        let taken = if comm.rank == 0 { lock(&TABLE).take(job, context, total) } else { Some(0) };
+        let cards = exchange(comm, [u64::from(taken.is_some())])?;
+        if cards[0] == [0] {
+            return Err(no_room(total));
+        }
+        // From here on failures are this process's own: its siblings may have better luck.
+        let Ok(Some(offset)) = look_up(job, root, context) else {
+            return runtime::unable(Lack::Neighbor { rank: root.0 });
+        };
+        let members = comm.members.clone();
+        let mapped = lock(&TABLE).map(job, Mapped { members, context, offset, start: 0, length: total, own });
+        let start = match mapped {
+            Ok(start) => start,
+            Err(error) => runtime::unable(Lack::SharedMemory { errno: error.raw_os_error().unwrap_or(0) }),
+        };
+        let pages = Self { root, offset, start };
+        tell_neighbors(job);
+        // Nobody goes on before all have it, and all have said so.
+        exchange(comm, [0])?;
+        Ok(pages)
+    }
+
+    /// Its first byte.
+    pub fn start(&self) -> usize {
+        self.start as usize
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let Some(job) = runtime::job() else { return };
+        let mut table = lock(&TABLE);
+        table.unmap(self.start);
+        if job.welcome.me.rank == self.root {
+            table.give_back(job, self.offset);
+        }
+        drop(table);
+        tell_neighbors(job);
+    }
+}
+
+/// With whom this process shares memory.
+pub fn neighbors() -> Vec<VirtualRank> {
+    let table = lock(&TABLE);
+    let all: BTreeSet<_> = table.mapped.iter().flat_map(|mapped| mapped.members.iter().copied()).collect();
+    all.into_iter().collect()
+}
+
+/// Says so. Not with the table held: nobody can say anything while an image is taken.
+fn tell_neighbors(job: &Job) {
+    let _telling = lock(&TELLING);
+    if let Some(control) = job.control {
+        // If the daemon is gone, so is the job.
+        let _ = control.send(&FromAgent::Shares(neighbors()));
+    }
+}
+
+fn no_room(total: u64) -> Error {
+    Error::new(MPI_ERR_NO_MEM, format!("there is no memory for a window of {total} bytes"))
+}
+
+/// The pages that begin in a part, of a window that begins with one.
+fn pages_of(part: &Range<u64>) -> Range<u64> {
+    let up = |bytes: u64| bytes.next_multiple_of(PAGE_BYTES);
+    up(part.start)..up(part.end)
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self { taken: BTreeMap::new(), mapped: Vec::new(), exclusions: None }
+    }
+
+    /// Whether this process has windows that it shares.
+    pub fn has_any(&self) -> bool {
+        !self.mapped.is_empty() || !self.taken.is_empty()
+    }
+
+    /// At the root: a stretch of its region for a window.
+    fn take(&mut self, job: &Job, context: u64, total: u64) -> Option<u64> {
+        let length = total.max(1).checked_next_multiple_of(PAGE_BYTES)?;
+        let ranges = self.taken.iter().map(|(offset, taken)| *offset..offset + taken.length);
+        let offset = free_place(ranges, ALIGNMENT, WINDOW_REGION_BYTES, length)?;
+        let entry = (0..ENTRIES).find(|entry| self.taken.values().all(|taken| taken.entry != *entry))?;
+        note(job, entry, context, offset).ok()?;
+        self.taken.insert(offset, Taken { length, context, entry });
+        Some(offset)
+    }
+
+    /// At the root: the window is over. Its members reach it no more.
+    fn give_back(&mut self, job: &Job, offset: u64) {
+        let Some(taken) = self.taken.remove(&offset) else { return };
+        let _ = note(job, taken.entry, 0, 0);
+        if let (Some(fd), Some(region)) = (job.welcome.windows, region(job, job.welcome.me.rank)) {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // What is left there would be in the next window. It cannot fail in memory.
+            // SAFETY: - changes a file of which nobody uses these bytes.
+            unsafe { libc::fallocate(fd, mode, (region + offset) as libc::off_t, taken.length as libc::off_t) };
+        }
+    }
+
+    /// Maps a window, wherever there is room for it.
+    fn map(&mut self, job: &Job, window: Mapped) -> io::Result<u64> {
+        let (Some(fd), Some(region)) = (job.welcome.windows, region(job, window.root())) else {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        };
+        let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let length = window.length.max(1).next_multiple_of(PAGE_BYTES);
+        let own = pages_of(&window.own);
+        let taken = self.mapped.iter().map(|mapped| mapped.start..mapped.start + mapped.length);
+        let wish = free_place(taken, REMOTE, REMOTE_END, length).ok_or_else(no_memory)?;
+        let mapping = Mapping::of_part(fd, region + window.offset, length as usize, wish as usize)?;
+        let mapped = Mapped { start: mapping.start() as u64, length, own, ..window };
+        if let Some(exclusions) = &mut self.exclusions
+            && !mapped.leave_out(exclusions)
+        {
+            mapped.carry(exclusions);
+            return Err(no_memory());
+        }
+        let start = mapped.start;
+        std::mem::forget(mapping);
+        self.mapped.push(mapped);
+        self.mapped.sort_by_key(|mapped| mapped.start);
+        Ok(start)
+    }
+
+    fn unmap(&mut self, start: u64) {
+        let Some(at) = self.mapped.iter().position(|mapped| mapped.start == start) else { return };
+        let mapped = self.mapped.remove(at);
+        // Before something else may be there.
+        if let Some(exclusions) = &mut self.exclusions {
+            mapped.carry(exclusions);
+        }
+        // SAFETY: - mapped by `map`, with this length; the window is over, so nobody reaches it any more.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start as usize), mapped.length as usize) };
+    }
+}
+
+impl Mapped {
+    /// Whose region it is in.
+    fn root(&self) -> VirtualRank {
+        self.members[0]
+    }
+
+    /// What is in the images of other members.
+    fn others(&self) -> impl Iterator<Item = Range<u64>> {
+        let (end, own) = (self.start + self.length, self.start + self.own.start..self.start + self.own.end);
+        let parts = match own.is_empty() {
+            true => [self.start..end, end..end],
+            false => [self.start..own.start, own.end..end],
+        };
+        parts.into_iter().filter(|part| !part.is_empty())
+    }
+
+    /// Keeps that out of this process's images. False if there is no room for more of it.
+    fn leave_out(&self, exclusions: &mut Exclusions) -> bool {
+        self.others().all(|part| exclusions.add_memory(part.start, part.end - part.start))
+    }
+
+    fn carry(&self, exclusions: &mut Exclusions) {
+        self.others().for_each(|part| exclusions.remove_memory(part.start));
+    }
+
+    /// In a process that goes on from an image: puts its pages where they belong, and maps all where it was.
+    fn restore(&self, job: &Job) -> io::Result<()> {
+        let (Some(fd), Some(region)) = (job.welcome.windows, region(job, self.root())) else {
+            return Err(io::Error::other("the job has no memory for windows here"));
+        };
+        let place = region + self.offset;
+        if !self.own.is_empty() {
+            let length = (self.own.end - self.own.start) as usize;
+            let there = Mapping::of_part(fd, place + self.own.start, length, 0)?;
+            copy_pages(self.start + self.own.start, there.start() as u64, length);
+        }
+        let at = std::ptr::without_provenance_mut(self.start as usize);
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let length = self.length as usize;
+        // SAFETY: - over what the window had here and nothing else: its own pages, which are copied, or nothing.
+        match unsafe { libc::mmap(at, length, protection, flags, fd, place as libc::off_t) } {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Copies pages, but for those that are all zeros, as they are there already: they take no memory.
+fn copy_pages(from: u64, to: u64, length: usize) {
+    for at in (0..length).step_by(PAGE_BYTES as usize) {
+        let from = std::ptr::with_exposed_provenance::<[u64; PAGE_BYTES as usize / 8]>(from as usize + at);
+        let to = std::ptr::with_exposed_provenance_mut::<[u64; PAGE_BYTES as usize / 8]>(to as usize + at);
+        // SAFETY: - both are mapped, in whole pages, and no other thread runs.
+        unsafe {
+            if (*from).iter().any(|word| *word != 0) {
+                to.copy_from_nonoverlapping(from, 1);
+            }
+        }
+    }
+}
+
+/// From now on the cloner is told what is in the images of others; of windows that are there already, too.
+pub fn tell(exclusions: Exclusions) {
+    let mut table = lock(&TABLE);
+    let Table { mapped, exclusions: place, .. } = &mut *table;
+    let exclusions = place.insert(exclusions);
+    for mapped in mapped {
+        // There is room for what a program has made before the agent began.
+        let _ = mapped.leave_out(exclusions);
+    }
+}
+
+/// Nobody maps a window, or unmaps one, while this is held.
+pub fn still() -> MutexGuard<'static, Table> {
+    lock(&TABLE)
+}
+
+/// Whether this process shares memory with others.
+pub fn are_there() -> bool {
+    lock(&TABLE).has_any()
+}
+
+/// In a process that goes on from an image of a line: its part of windows is where others reach it.
+pub fn restore(job: &Job) -> io::Result<()> {
+    let table = lock(&TABLE);
+    table.taken.iter().try_for_each(|(offset, taken)| note(job, taken.entry, taken.context, *offset))?;
+    table.mapped.iter().try_for_each(|mapped| mapped.restore(job))
+}
+
+/// When all have done that: a rank whose process is on another host, though memory is shared with it.
+pub fn parted(job: &Job) -> Option<VirtualRank> {
+    let table = lock(&TABLE);
+    let is_here =
+        |mapped: &&Mapped| look_up(job, mapped.root(), mapped.context).is_ok_and(|found| found == Some(mapped.offset));
+    table.mapped.iter().find(|mapped| !is_here(mapped)).map(Mapped::root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_of_a_window_is_in_the_image_of_one_member() {
+        for sizes in [&[100, 5000, 0, 4096, 1][..], &[0, 0, 8192], &[4096, 4096], &[1, 1, 1]] {
+            let mut next = 0;
+            let mut begin = 0;
+            for size in sizes {
+                let pages = pages_of(&(begin..begin + size));
+                assert_eq!(pages.start.max(next), next, "{sizes:?}: a page twice");
+                assert!(pages.is_empty() || pages.start == next, "{sizes:?}: a page is nobody's");
+                (next, begin) = (next.max(pages.end), begin + size);
+            }
+            assert_eq!(next, begin.next_multiple_of(PAGE_BYTES), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_members_own_is_left_out() {
+        let others = |own: Range<u64>| {
+            let members = [VirtualRank(0)].into();
+            let window = Mapped { members, context: 1, offset: 0, start: 0x10000, length: 0x5000, own };
+            window.others().map(|part| (part.start, part.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(others(0..0x5000), &[]);
+        assert_eq!(others(0x2000..0x2000), [(0x10000, 0x15000)]);
+        assert_eq!(others(0..0x1000), [(0x11000, 0x15000)]);
+        assert_eq!(others(0x2000..0x3000), [(0x10000, 0x12000), (0x13000, 0x15000)]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Where windows are in the memory that a daemon gives its processes: the region of each process begins with a
+//! directory of the windows that it is the root of.
+
+use crate::runtime::Job;
+use crate::window::memory::Mapping;
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::control::{WINDOW_REGION_BYTES, window_region};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A huge page of the kernel's: windows begin at multiples of it.
+pub const ALIGNMENT: u64 = 2 << 20;
+
+/// How many windows a root can have at a time.
+pub const ENTRIES: usize = 4096;
+const DIRECTORY_BYTES: usize = ENTRIES * size_of::<Entry>();
+
+/// In the directory: which window is where. It is free if there is no offset.
+#[repr(C)]
+struct Entry {
+    context: AtomicU64,
+    offset: AtomicU64,
+}
+
+/// Where the region begins of the process of `root` that is on this process's plane; `None` if there is no such one.
+pub fn region(job: &Job, root: VirtualRank) -> Option<u64> {
+    let id = ReplicaId { rank: root, ..job.welcome.me };
+    job.welcome.world.contains(id).then(|| window_region(job.welcome.world.process(id)))
+}
+
+/// Maps the directory of a root's region.
+fn with_directory<T>(job: &Job, root: VirtualRank, act: impl FnOnce(&[Entry]) -> T) -> io::Result<T> {
+    let (Some(fd), Some(region)) = (job.welcome.windows, region(job, root)) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let mapping = Mapping::of_part(fd, region, DIRECTORY_BYTES, 0)?;
+    // SAFETY: - mapped with so many bytes until the end of this function; on a page; atomics only, of any content.
+    Ok(act(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(mapping.start()), ENTRIES) }))
+}
+
+/// Where in its region a root has this window.
+pub fn look_up(job: &Job, root: VirtualRank, context: u64) -> io::Result<Option<u64>> {
+    with_directory(job, root, |entries| {
+        let entries = entries.iter().map(|entry| {
+            let offset = entry.offset.load(Ordering::Acquire);
+            (entry.context.load(Ordering::Relaxed), offset)
+        });
+        let found = entries.filter(|(of, offset)| *of == context && *offset != 0).map(|(_, offset)| offset).next();
+        found.filter(|offset| offset.is_multiple_of(ALIGNMENT) && *offset < WINDOW_REGION_BYTES)
+    })
+}
+
+/// At a root: says in its directory where a window is; nowhere, if there is no offset.
+pub fn note(job: &Job, entry: usize, context: u64, offset: u64) -> io::Result<()> {
+    with_directory(job, job.welcome.me.rank, |entries| {
+        if let Some(entry) = entries.get(entry) {
+            entry.context.store(context, Ordering::Relaxed);
+            entry.offset.store(offset, Ordering::Release);
+        }
+    })
+}
+
+/// The first place from `from` on with room for `length`, between what is taken: ranges in order.
+pub fn free_place(taken: impl Iterator<Item = Range<u64>>, from: u64, end: u64, length: u64) -> Option<u64> {
+    let mut place = from;
+    for range in taken {
+        if range.start.checked_sub(place).is_some_and(|gap| gap >= length) {
+            break;
+        }
+        place = place.max(range.end.next_multiple_of(ALIGNMENT));
+    }
+    end.checked_sub(place).is_some_and(|gap| gap >= length).then_some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_gap_that_is_long_enough_is_taken() {
+        let place = |taken: &[(u64, u64)], length| {
+            let taken = taken.iter().map(|(at, length)| at * ALIGNMENT..at * ALIGNMENT + length);
+            free_place(taken, ALIGNMENT, 10 * ALIGNMENT, length).map(|place| place / ALIGNMENT)
+        };
+        assert_eq!(place(&[], 1), Some(1));
+        assert_eq!(place(&[(1, 1)], 4096), Some(2));
+        assert_eq!(place(&[(1, 1), (3, ALIGNMENT)], ALIGNMENT), Some(2));
+        assert_eq!(place(&[(1, 1), (3, ALIGNMENT + 1)], ALIGNMENT + 1), Some(5));
+        assert_eq!(place(&[(2, 1)], ALIGNMENT), Some(1));
+        assert_eq!(place(&[(1, 1)], 8 * ALIGNMENT), Some(2));
+        assert_eq!(place(&[(1, 1)], 8 * ALIGNMENT + 1), None);
+        assert_eq!(place(&[], u64::MAX), None);
+    }
+}
