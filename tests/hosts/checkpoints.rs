@@ -216,20 +216,39 @@ fn sharing(lab: &Lab, hosts: &str, options: &[&str], lose: impl FnOnce(&Running)
 /// Ranks that share memory are on one host again after a return; with replicas those of other indexes go on.
 #[test]
 fn ranks_that_share_memory_go_on_together_without_the_host_that_they_lose() {
-    let Some(lab) = lab(4) else { return };
-    let right = sharing(&lab, "h1:2,h2:2", &[], |_| ()).ended_well().out;
-    assert!(right.starts_with("computing\n2 of 4 share memory: "), "{right}");
-    let _ = sharing(&lab, "h1:2,h2:2", &[], |job| {
-        save(job);
-        lab.cut_power("h2");
-        job.wait_until("all run again", |job| count(job, "went-back") == 1);
-    })
-    .ended_well()
-    .printed(&right);
+    let Some(lab) = lab(5) else { return };
     let replicated = ["-r", "2", "--report-placement"];
-    let ended = sharing(&lab, "h1:2,h3:2,h4:4", &replicated, |job| {
-        lab.cut_power("h3");
+    let ended = sharing(&lab, "h1:2,h2:2,h3:2,h4:2", &replicated, |job| {
+        lab.cut_power("h4");
         job.wait_until("its replicas are lost", |job| count(job, "replica-lost") == 2);
     });
-    nothing_left(&lab, &ended.ended_well().printed(&right));
+    let ended = ended.ended_well();
+    assert!(ended.out.starts_with("computing\n2 of 4 share memory: "), "{ended}");
+    let right = ended.out.clone();
+    for (hosts, lost, options) in
+        [("h1:2,h2:2", "h2", &["--checkpoint-level", "partner"][..]), ("h1:2,h3:2,h5:2", "h3", &["--spares", "1"])]
+    {
+        let ended = sharing(&lab, hosts, options, |job| {
+            save(job);
+            lab.cut_power(lost);
+            job.wait_until("all run again", |job| count(job, "went-back") == 1);
+        });
+        nothing_left(&lab, &ended.ended_well().printed(&right));
+    }
+}
+
+/// They stay together also where processes are saved one by one, and resumed elsewhere.
+#[test]
+fn ranks_that_share_memory_are_resumed_together_on_another_host() {
+    let Some(lab) = lab(3) else { return };
+    let ended = sharing(&lab, "h1:4", &["--spares", "0"], |job| {
+        job.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    });
+    let _ = ended.ended_with(75);
+    let ended = Job::resume(&lab.path("store")).on_hosts(&lab, "h2:2,h3:2").limit(Duration::from_secs(60)).run();
+    let ended = ended.ended_well();
+    assert!(ended.out.starts_with("4 of 4 share memory: "), "{ended}");
+    let started = ended.events("started").map(|record| record["host"].as_str());
+    assert_eq!(started.collect::<Vec<_>>(), [Some("h2"); 4], "{ended}");
+    nothing_left(&lab, &ended);
 }
