@@ -271,6 +271,11 @@ impl Engine {
         !self.links.is_busy() && self.replication.as_ref().is_none_or(|replication| replication.is_settled())
     }
 
+    /// The membership that this process acts on, in a world that is replicated.
+    pub fn view(&self) -> Option<&View> {
+        self.replication.as_ref().map(|replication| replication.view())
+    }
+
     /// Number of the view this process acts on; `initial` in a world that is not replicated.
     pub fn view_number(&self, initial: &View) -> redrt_types::ViewNumber {
         self.replication.as_ref().map_or(initial.number, |replication| replication.view().number)

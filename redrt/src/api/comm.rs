@@ -14,6 +14,7 @@ use crate::abi::{
     MPI_UNEQUAL, Output,
 };
 use crate::coll::gather;
+use crate::comm::cards::exchange;
 use crate::comm::topology::{Grid, Topology};
 use crate::comm::{self, Comm, handle_of};
 use crate::error::{Error, Result};
@@ -21,8 +22,8 @@ use crate::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
 use crate::objects::attached::Attached;
 use crate::objects::{group, info};
 use crate::runtime;
+use crate::window::pages;
 use redrt_engine as engine;
-use redrt_engine::contact;
 use redrt_engine::request::{Operation, Status};
 use redrt_engine::tasks::block_on;
 use redrt_process::lock;
@@ -207,18 +208,12 @@ pub fn comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: Output<Co
 }
 
 /// The colour of the ranks of `comm` that share memory with this one: see `MPI_Comm_split_type`. Jobs do not share any.
-fn shared_memory_color(comm: &Comm) -> i32 {
-    match runtime::job() {
-        Some(job) if !job.has_shared_windows() => job.welcome.me.rank.0 as i32,
-        Some(job) => {
-            let mut jobs: Vec<_> = comm.members.iter().map(|member| contact::identity(*member).0).collect();
-            jobs.sort_unstable();
-            jobs.dedup();
-            let number = jobs.iter().position(|other| *other == job.welcome.job).unwrap_or_default();
-            (number << 20) as i32 | job.welcome.neighborhood.0 as i32
-        }
-        None => 0,
-    }
+/// All members call it.
+fn shared_memory_color(comm: &Comm) -> Result<i32> {
+    let Some(job) = runtime::job() else { return Ok(0) };
+    let own = [job.welcome.job, pages::neighborhood(job)];
+    let all = exchange(comm, own)?;
+    Ok(all.iter().position(|card| *card == own).unwrap_or_default() as i32)
 }
 
 /// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host; with replicas, those
@@ -234,10 +229,12 @@ pub fn comm_split_type(
     let resource = info::resolve_hints(info)?.and_then(|info| info.get("mpi_hw_resource_type"));
     // §7.4.2: mpi_shared_memory asks for the same as MPI_COMM_TYPE_SHARED; no other resource is known here.
     let shared = resource.as_deref() == Some("mpi_shared_memory");
+    // Also by those that want no communicator.
+    let of_shared = shared_memory_color(&parent)?;
     let color = match split_type {
         MPI_UNDEFINED => MPI_UNDEFINED,
-        MPI_COMM_TYPE_SHARED => shared_memory_color(&parent),
-        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => shared_memory_color(&parent),
+        MPI_COMM_TYPE_SHARED => of_shared,
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => of_shared,
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => MPI_UNDEFINED,
         other => return Err(Error::new(MPI_ERR_ARG, format!("{other} is not a split type"))),
     };

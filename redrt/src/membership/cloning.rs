@@ -242,16 +242,20 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let CopyPlace { me, incarnation, host, host_number, neighborhood, .. } = place;
+    let CopyPlace { me, incarnation, host, host_number, neighborhood, placed, .. } = place;
     let CopyPlace { core_sharers, listen, link_secret, is_restored, leads, undo, .. } = place;
     // Its siblings agree on who can share memory, and a copy elsewhere comes to them.
-    let neighborhood = if is_restored { neighborhood } else { before.welcome.neighborhood };
+    let (neighborhood, placed) = match is_restored {
+        true => (neighborhood, placed),
+        false => (before.welcome.neighborhood, before.welcome.placed),
+    };
     let welcome = Welcome {
         me,
         incarnation,
         host,
         host_number,
         neighborhood,
+        placed,
         core_sharers,
         listen,
         link_secret,

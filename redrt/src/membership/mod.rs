@@ -25,7 +25,7 @@ use redrt_process::clock;
 use redrt_sync::fence;
 use redrt_transport::shm::Segment;
 use redrt_transport::{descriptors, direct};
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, VirtualRank, World};
 use redrt_wire::card::Card;
 use redrt_wire::control::{
     CONTROL_FD_VARIABLE, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification, Welcome,
@@ -346,6 +346,7 @@ fn alone() -> std::io::Result<Welcome> {
         shared_memory: None,
         windows: None,
         neighborhood: VirtualRank(0),
+        placed: ViewNumber(0),
         listen: ([127, 0, 0, 1], 0).into(),
         faults: Vec::new(),
         application: 0,

@@ -688,6 +688,7 @@ fn welcome(
         shared_memory: None,
         windows: None,
         neighborhood: me.rank,
+        placed: view.number,
         listen: ([127, 0, 0, 1], 0).into(),
         faults: Vec::new(),
         application: 0,

@@ -6,7 +6,7 @@ use super::epoch::Latest;
 use super::kept;
 use super::memory::{Block, Mapping, Memory, Shared};
 use super::origin::Origin;
-use super::pages::Pages;
+use super::pages::{self, Pages};
 use super::server::{Served, serve};
 use super::{Exposed, Facts, REMOVED, WINDOWS, Window};
 use crate::abi::{
@@ -251,12 +251,13 @@ fn share_given(comm: &Comm, job: &Job, size: u64, unit: c_int, apart: bool) -> R
                        2, --checkpoint or --spares: raise it on all hosts";
         return Err(Error::unsupported(MPI_ERR_RMA_SHARED, message));
     }
-    let neighborhood = u64::from(job.welcome.neighborhood.0);
+    let neighborhood = pages::neighborhood(job);
     let cards = exchange(comm, [size, unit as u64, neighborhood, u64::from(apart), 0])?;
     if cards.iter().any(|card| card[2] != cards[0][2]) {
-        let message = "ranks share memory whose processes are on one host, and with replicas those of each index. Make \
-                       windows over the communicators that MPI_Comm_split_type makes for MPI_COMM_TYPE_SHARED, or \
-                       start replicas so (redrun --report-placement shows where they are)";
+        let message = "ranks share memory whose processes are on one host, with replicas those of each index, and of \
+                       which no copy has taken the place of one that was lost or moved. Make windows over the \
+                       communicators that MPI_Comm_split_type makes for MPI_COMM_TYPE_SHARED, or start replicas so \
+                       (redrun --report-placement shows where they are)";
         return Err(Error::unsupported(MPI_ERR_RMA_SHARED, message));
     }
     let (offsets, total) = offsets(&cards, 0, |card| card[3] & IS_APART != 0)?;

@@ -26,12 +26,14 @@ use super::memory::Mapping;
 use crate::abi::MPI_ERR_NO_MEM;
 use crate::comm::Comm;
 use crate::comm::cards::exchange;
+use crate::decide;
 use crate::error::{Error, Result};
 use crate::runtime::{self, Job};
 use cloner_agent::Exclusions;
 use directory::{ALIGNMENT, ENTRIES, free_place, look_up, note, region};
+use redrt_engine as engine;
 use redrt_process::lock;
-use redrt_types::VirtualRank;
+use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{FromAgent, WINDOW_REGION_BYTES};
 use redrt_wire::lack::Lack;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +116,14 @@ impl Pages {
         tell_neighbors(job);
         // Nobody goes on before all have it, and all have said so.
         exchange(comm, [0])?;
+        // Whoever is lost from now on takes this process along, in one view. One that was lost before writes nothing.
+        let is_live = |rank: &&VirtualRank| {
+            let engine = engine::cell().lock();
+            engine.view().is_none_or(|view| view.is_live(ReplicaId { rank: **rank, ..job.welcome.me }))
+        };
+        if let Some(rank) = comm.members.iter().find(|rank| !is_live(rank)) {
+            return runtime::unable(Lack::Neighbor { rank: rank.0 });
+        }
         Ok(pages)
     }
 
@@ -134,6 +144,27 @@ impl Drop for Pages {
         drop(table);
         tell_neighbors(job);
     }
+}
+
+/// A number that ranks have in common which can share memory: they were placed so, and have replicas of the same
+/// indexes. All replicas of a rank agree, for its leader says it. A rank of which a copy has taken a place has one of
+/// its own: nobody is to be on that copy's plane.
+pub fn neighborhood(job: &Job) -> u64 {
+    const BY_ITSELF: u64 = 1 << 63;
+    let rank = job.welcome.me.rank;
+    if !job.has_shared_windows() {
+        return BY_ITSELF | u64::from(rank.0);
+    }
+    decide::value(|engine| {
+        let Some(view) = engine.view() else { return u64::from(job.welcome.neighborhood.0) << 32 };
+        let live = view.live(rank).map(|replica| {
+            view.member(replica).filter(|member| member.joined <= job.welcome.placed)?;
+            1_u32.checked_shl(u32::from(replica.index.0))
+        });
+        let indexes = live.into_iter().try_fold(0, |bits, bit| Some(bits | bit?));
+        indexes
+            .map_or(BY_ITSELF | u64::from(rank.0), |bits| u64::from(job.welcome.neighborhood.0) << 32 | u64::from(bits))
+    })
 }
 
 /// With whom this process shares memory.

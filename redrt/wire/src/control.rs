@@ -234,6 +234,8 @@ pub struct Welcome {
     /// The least rank whose replicas were started on the same hosts as those of this rank, index by index. Ranks with
     /// the same number can share memory.
     pub neighborhood: VirtualRank,
+    /// That holds of replicas that had joined in this view, and not of copies that came later.
+    pub placed: ViewNumber,
     /// Address on which data connections are to be accepted (port 0).
     pub listen: SocketAddr,
     /// Faults to carry out.
@@ -290,6 +292,8 @@ pub struct CopyPlace {
     pub host_number: u32,
     /// See [`Welcome::neighborhood`]. A copy has that of its source, who goes on from a line that of now.
     pub neighborhood: VirtualRank,
+    /// See [`Welcome::placed`], likewise.
+    pub placed: ViewNumber,
     /// How many processes of the job may use the processors there that it may use.
     pub core_sharers: u32,
     /// Address on which data connections are to be accepted (port 0).

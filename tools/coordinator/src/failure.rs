@@ -65,6 +65,9 @@ pub enum LineFailure {
     Lost(Option<ReplicaId>),
     /// This one decides for its rank, and its siblings have contradicted its memory.
     Distrusted(ReplicaId),
+    /// This one decides for its rank, and those that decide for others are not all on the plane with which it shares
+    /// memory.
+    Apart(ReplicaId),
     /// These did not stop in time.
     Late(Vec<ReplicaId>),
     /// The images of these were not written in this time.
@@ -85,6 +88,9 @@ impl LineFailure {
             Self::Lost(Some(replica)) => format!("{} was lost meanwhile", name(*replica)),
             Self::Distrusted(replica) => {
                 format!("all would go on with the memory of {}, which its siblings have contradicted", name(*replica))
+            }
+            Self::Apart(replica) => {
+                format!("{} shares memory with other ranks, of which replicas of another index decide", name(*replica))
             }
             Self::Late(replicas) => {
                 let names: Vec<_> = replicas.iter().map(|replica| name(*replica)).collect();

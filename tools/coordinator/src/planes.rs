@@ -43,6 +43,12 @@ impl Coordinator {
         all
     }
 
+    /// One of these that shares memory with another which is not among them: their images would not fit each other.
+    pub(super) fn source_apart(&self, sources: &[ReplicaId]) -> Option<ReplicaId> {
+        let is_apart = |source: &ReplicaId| self.planes_of(&[*source]).iter().any(|other| !sources.contains(other));
+        sources.iter().copied().find(is_apart)
+    }
+
     /// Whether nobody of its plane is on its way out.
     pub(super) fn is_plane_whole(&self, replica: ReplicaId) -> bool {
         let mut plane = self.planes_of(&[replica]).into_iter();

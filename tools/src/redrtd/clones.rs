@@ -282,6 +282,7 @@ impl Daemon {
             host: self.host.clone(),
             host_number,
             neighborhood: job.launch.neighborhood(child.replica.rank),
+            placed: job.launch.view.number,
             core_sharers: alive.max(job.launch.replicas_on(host_number).count() as u32),
             listen: SocketAddr::from((self.post.address(), 0)),
             link_secret: self.post.secret().of_links(),

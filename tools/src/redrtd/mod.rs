@@ -574,6 +574,7 @@ impl Daemon {
             shared_memory: job.shared_memory,
             windows: job.prepared.windows(),
             neighborhood: launch.neighborhood(me.rank),
+            placed: launch.view.number,
             listen: SocketAddr::from((self.post.address(), 0)),
             faults,
             application: launch.application_of_rank[me.rank.0 as usize],

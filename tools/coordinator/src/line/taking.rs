@@ -157,10 +157,11 @@ impl Coordinator {
         let sources: Vec<_> = ranks.filter_map(|rank| self.view.leader(rank)).collect();
         // All would go on with the memory that others of its rank have contradicted.
         let unsound = sources.iter().copied().find(|source| self.is_distrusted(*source));
+        let unfit = unsound.map(LineFailure::Distrusted).or(self.source_apart(&sources).map(LineFailure::Apart));
         if let Some(line) = &mut self.line {
             let generation = line.begin(now, self.view.clone(), sources);
-            match unsound {
-                Some(source) => self.follow(now, Next::GiveUp(LineFailure::Distrusted(source))),
+            match unfit {
+                Some(why) => self.follow(now, Next::GiveUp(why)),
                 None => self.outputs.push_back(Output::OpenLine(generation)),
             }
         }
@@ -233,6 +234,10 @@ impl Coordinator {
 
     fn follow(&mut self, now: Duration, next: Next) {
         match next {
+            // Each has said with whom it shares memory before it said that it is quiet.
+            Next::Tell(LineOrder::Copy) if let Some(source) = self.source_apart(self.line_sources()) => {
+                self.follow(now, Next::GiveUp(LineFailure::Apart(source)));
+            }
             Next::Tell(order) => {
                 let attempt = self.line.as_mut().and_then(|line| line.attempt.as_mut());
                 let attempt = attempt.expect("a line is under way when somebody is told of it");

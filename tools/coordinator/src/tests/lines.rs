@@ -166,6 +166,36 @@ fn one_replica_of_each_rank_is_saved_and_its_siblings_are_neither_stopped_nor_mi
     assert_eq!(table.all(1, &LineStep::Saved(Cost::default(), Vec::new())), "commit 1 of 7");
 }
 
+/// Images of two planes would have one memory at two moments.
+#[test]
+fn no_line_is_taken_of_two_planes_of_ranks_that_share_memory() {
+    let share = |table: &mut StepTable, replicas: &[(u16, u32)]| {
+        for (index, rank) in replicas {
+            let ranks = vec![VirtualRank(0), VirtualRank(1)];
+            let (replica, shares) = (ReplicaId::new(*rank, *index), FromAgent::Shares(ranks));
+            table.coordinator.handle(table.now, Input::Agent(replica, shares));
+        }
+    };
+    let both = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    // Both are led by their replicas 0.
+    let mut fits = table(&[2, 2], Schedule::Asked);
+    share(&mut fits, &both);
+    fits.want(false);
+    assert_eq!(fits.coordinator.line_sources().len(), 2);
+    // Rank 0 is led by its replica 1, and shares memory when the line is under way.
+    let mut parted = table(&[2, 2], Schedule::Asked);
+    parted.lose("0.0", KILLED);
+    parted.want(false);
+    assert_eq!(parted.coordinator.line_sources().to_vec(), [ReplicaId::new(0, 1), ReplicaId::new(1, 0)]);
+    assert_eq!(parted.store(1, StoreNews::Opened), "");
+    assert_eq!(parted.all(1, &LineStep::Ready), "round");
+    assert_eq!(parted.all(1, &LineStep::Ready), "stop");
+    assert_eq!(parted.quiet(), "rest");
+    share(&mut parted, &[(1, 0), (1, 1)]);
+    let said = parted.all(1, &LineStep::Stopped(Position::default()));
+    assert!(said.starts_with("abandon, drop 1, failed: 0.1 shares memory with other ranks"), "{said}");
+}
+
 #[test]
 fn a_host_that_is_lost_while_its_images_are_written_makes_a_line_void() {
     let mut table = table(&[2, 2], Schedule::Asked);
