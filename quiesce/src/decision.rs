@@ -18,8 +18,10 @@
 //! union. It sends each sibling what that lacks, and decides from there.
 
 mod stream;
+mod times;
 
 use self::stream::Stream;
+pub use self::times::Timed;
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::hashable_map::{HashableMap, Table};
@@ -105,6 +107,9 @@ pub(crate) struct Decisions {
     /// Another; see `Mutation::LeaderTrusted`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) leader_trusted: bool,
+    /// Another; see `Mutation::AskersIgnored`.
+    #[cfg(any(test, feature = "mutation"))]
+    pub(crate) askers_ignored: bool,
     /// Who has yet to ask for many outcomes.
     lag: Lag,
     /// What is known of each stream.
@@ -113,6 +118,8 @@ pub(crate) struct Decisions {
     posted: HashableMap<DecisionKey, Question>,
     /// Those of which a source was decided since the machine looked, with the leader whose word was taken, if it was.
     news_of_sources: Vec<(DecisionKey, Option<ReplicaIndex>)>,
+    /// Who in the program reads clocks at moments of its own ([`times`]).
+    apart: HashableMap<u64, ()>,
 }
 
 /// What a replica can take for an outcome.
@@ -165,10 +172,13 @@ impl Decisions {
             sync_from_stable: false,
             #[cfg(any(test, feature = "mutation"))]
             leader_trusted: false,
+            #[cfg(any(test, feature = "mutation"))]
+            askers_ignored: false,
             lag: Lag::default(),
             streams: Table::new(),
             posted: HashableMap::default(),
             news_of_sources: Vec::new(),
+            apart: HashableMap::default(),
         }
     }
 
@@ -372,15 +382,19 @@ impl Decisions {
         }
     }
 
-    /// The thread at this place goes another way than the leader went that decided these sources: they are void. No
-    /// receive has taken one of them, since the thread has not come to where they were posted.
-    fn forget_receives_after(&mut self, place: Place) {
-        self.streams.values_mut().for_each(|stream| stream.forget_receives_after(place));
+    /// The thread at this place goes another way than the leader went that decided these sources, and made these
+    /// readings: they are void. None was taken, since the thread has not come to where they were asked for.
+    fn forget_after(&mut self, place: Place) {
+        self.streams.values_mut().for_each(|stream| stream.forget_after(place));
     }
 
     /// This process asks for no more outcomes of a stream: a leader does not wait for it there.
     pub(crate) fn end_stream(&mut self, stream: StreamId, outputs: &mut VecDeque<Output>) {
-        if self.lag.end(stream) {
+        let mut is_news = self.lag.end(stream);
+        if let StreamId::Thread(thread) = stream {
+            is_news |= self.lag.end(StreamId::Readings(thread));
+        }
+        if is_news {
             self.tell_lag(outputs);
         }
     }
@@ -445,7 +459,7 @@ impl Decisions {
     /// void.
     pub(crate) fn retract(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) {
         self.forget_from(key);
-        self.forget_receives_after(question.place);
+        self.forget_after(question.place);
         self.decide(key, question, Outcome::Retracted, outputs);
     }
 
@@ -466,6 +480,7 @@ impl Decisions {
     }
 
     fn forget_from(&mut self, key: DecisionKey) {
+        self.forget_times_from(key);
         self.streams.get_or_insert_with(key.stream, Stream::default).retract(key.index);
     }
 
@@ -806,7 +821,7 @@ impl Decisions {
             return Err(self.blame(from, Breach::BadDecision { number: self.count, key: item.key }));
         }
         // Wildcard receives are decided in the order in which they match, the outcomes of a thread as it asks for them.
-        let is_in_order = !matches!(stream, StreamId::Match(_));
+        let is_in_order = !matches!(stream, StreamId::Match(_) | StreamId::Readings(_));
         let last = self.streams.get(stream).and_then(|stream| stream.waiting.back()).filter(|_| is_in_order);
         match last.map(DecisionItem::end) {
             Some(expected) if expected != index => {
@@ -835,7 +850,7 @@ impl Decisions {
             match (item.key.stream, &item.outcome) {
                 (_, Outcome::Retracted) => {
                     self.forget_from(item.key);
-                    self.forget_receives_after(item.question.place);
+                    self.forget_after(item.question.place);
                     outputs.push_back(Output::Decided { key: item.key });
                 }
                 (StreamId::Match(_), Outcome::Source(_)) => self.learn_source(item, outputs),

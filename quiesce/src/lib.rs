@@ -26,7 +26,7 @@ mod replica;
 pub mod sim;
 pub mod view;
 
-pub use decision::Lookup;
+pub use decision::{Lookup, Timed};
 pub use error::{Breach, ProtocolError};
 pub use frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Outbound, Output, PayloadKey};
 #[cfg(any(test, feature = "mutation"))]

@@ -48,6 +48,8 @@ pub enum Mutation {
     DisputeKept,
     /// An outcome is taken whatever it was decided for.
     LeaderTrusted,
+    /// A reading of a clock is taken by whoever in the program reads next.
+    AskersIgnored,
     /// A change that others can see is made before a majority has asked for it.
     ChangeUnbacked,
     /// A receiver does not ask for a message that some of its senders have passed by.

@@ -18,6 +18,9 @@ pub enum StreamId {
     Signals,
     /// The messages of a channel, by position: nobody decides them, but replicas are asked whether they send them.
     Channel(VirtualRank, ContextId),
+    /// Readings of clocks by one thread, past MPI: each is known by its moment ([`Question::reading`]), and not by its
+    /// position, since replicas need not make the same ones.
+    Readings(u64),
 }
 
 /// Names one outcome.
@@ -61,7 +64,7 @@ pub enum Call {
     Probe,
     /// `MPI_Cancel`.
     Cancel,
-    /// A reading of a clock.
+    /// `MPI_Wtime`.
     Clock,
     /// A question to the system that changes nothing: `stat`, `read`.
     Observe,
@@ -81,6 +84,8 @@ pub enum Call {
     Send,
     /// A thread takes the lock of its interpreter.
     Turn,
+    /// A reading of a clock past MPI, perhaps by the runtime of a language.
+    Reading,
 }
 
 impl Call {
@@ -92,7 +97,7 @@ impl Call {
             Outcome::Index(_) => matches!(self, Self::TestAny | Self::WaitAny),
             Outcome::Indices(_) => matches!(self, Self::TestSome | Self::WaitSome),
             Outcome::Message { .. } => matches!(self, Self::TestMessage | Self::Probe),
-            Outcome::Clock { .. } => self == Self::Clock,
+            Outcome::Clock { .. } => matches!(self, Self::Clock | Self::Reading),
             Outcome::Bytes(_) => matches!(self, Self::Observe | Self::Change | Self::Turn),
             Outcome::Value(_) => matches!(self, Self::Number | Self::Serve | Self::Signal),
             Outcome::Source(_) => self == Self::Receive,
@@ -120,6 +125,7 @@ impl fmt::Display for Call {
             Self::Receive => "receives from any source",
             Self::Send => "sends a message",
             Self::Turn => "takes its interpreter's lock",
+            Self::Reading => "reads a clock of the system",
         })
     }
 }
@@ -162,6 +168,18 @@ impl Question {
     #[must_use]
     pub fn serve(server: u64, thread: u64) -> Self {
         Self { call: Call::Serve, arguments: thread, data: 0, place: Place { thread: server, ..Place::NOWHERE } }
+    }
+
+    /// Of a reading of a clock. `asker` is a digest of the clock and of who in the program asks; `place` is where the
+    /// thread is, and `outcomes` how many outcomes it has had. Readings with the same four are the same.
+    #[must_use]
+    pub fn reading(asker: u64, place: Place, outcomes: u64) -> Self {
+        Self { call: Call::Reading, arguments: asker, data: outcomes, place }
+    }
+
+    /// When in the course of its thread a reading of a clock is made: readings come in this order.
+    pub(crate) fn moment(&self) -> (u64, u64) {
+        (self.place.calls, self.data)
     }
 
     /// The question without what does not matter when nothing was found: a poll that finds nothing may be any poll.
@@ -292,8 +310,11 @@ impl DecisionItem {
             StreamId::Thread(_) => !is_run || self.outcome == Outcome::NotReady,
             StreamId::Signals => matches!(self.outcome, Outcome::Value(_)) && !is_run,
             StreamId::Channel(..) => false,
+            StreamId::Readings(_) => self.question.call == Call::Reading && !is_run,
         };
-        fits && self.question.call.can_have(&self.outcome)
+        let is_apart = matches!(self.key.stream, StreamId::Readings(_));
+        fits && (is_apart || self.question.call != Call::Reading)
+            && self.question.call.can_have(&self.outcome)
             && self.repeat > 0
             && self.key.index.checked_add(u64::from(self.repeat)).is_some()
     }

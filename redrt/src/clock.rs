@@ -2,7 +2,9 @@
 //!
 //! The leader shows its own clocks. A follower remembers how far each was ahead of its own, and shows it with that
 //! difference if it becomes the leader: hosts count their monotonic clocks from when they were started. In no thread
-//! does a clock ever go back.
+//! does a clock ever go back, but for one that was read where no sibling reads it.
+
+mod asker;
 
 use crate::decide;
 use crate::runtime::{job, preload, threads};
@@ -24,6 +26,8 @@ process_local! {
 
 thread_local! {
     static LATEST_NS: [Cell<u64>; CLOCK_COUNT] = const { [const { Cell::new(0) }; CLOCK_COUNT] };
+    /// What this machine's showed then.
+    static OWN_NS: [Cell<u64>; CLOCK_COUNT] = const { [const { Cell::new(0) }; CLOCK_COUNT] };
 }
 
 process_local! {
@@ -73,8 +77,8 @@ fn is_agreed() -> bool {
         })
 }
 
-/// A clock as the leader shows it. Called where clocks are real.
-fn agreed_ns(clock: c_int) -> u64 {
+/// A clock as the leader shows it, and `decide` says. Called where clocks are real.
+fn agreed_ns(clock: c_int, decide: impl FnOnce(&dyn Fn() -> u64) -> Option<u64>) -> u64 {
     let ahead = &AHEAD_NS[clock as usize];
     let latest = LATEST_NS.with(|latest| latest[clock as usize].get());
     let here = || {
@@ -82,21 +86,35 @@ fn agreed_ns(clock: c_int) -> u64 {
         let own = shown_ns(clock);
         own.saturating_add_signed(if ahead == UNKNOWN { 0 } else { ahead }).max(latest)
     };
-    let decided = decide::reading(clock, here);
+    let Some(decided) = decide(&here) else { return alone_ns(clock, latest, here) };
     // The decision is not behind, unless this replica has diverged and read by itself. Then time must go on too: a
     // program that measures how long something took would be shown that it took none.
     let decided = if decided < latest { here() } else { decided };
+    let own = shown_ns(clock);
     // What was decided a while ago seems less far ahead than it was: the greatest difference is the best.
-    ahead.fetch_max(decided.cast_signed() - shown_ns(clock).cast_signed(), Ordering::Relaxed);
+    ahead.fetch_max(decided.cast_signed() - own.cast_signed(), Ordering::Relaxed);
     LATEST_NS.with(|latest| latest[clock as usize].set(decided));
+    OWN_NS.with(|at| at[clock as usize].set(own));
     decided
+}
+
+/// What a clock shows that no sibling reads now. Nothing that is agreed depends on it: a time that is agreed after it
+/// is shown as it is.
+fn alone_ns(clock: c_int, agreed: u64, here: impl Fn() -> u64) -> u64 {
+    if !matches!(clock, libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID) {
+        return here();
+    }
+    // Replicas use different amounts of processor time. With half of its own the next time that is agreed is hardly
+    // behind this one.
+    let used = shown_ns(clock).saturating_sub(OWN_NS.with(|own| own[clock as usize].get()));
+    agreed + used / 2
 }
 
 /// `MPI_Wtime`, in seconds.
 pub fn wtime() -> f64 {
     let now = if is_agreed() {
         let _inside = threads::enter_quietly();
-        agreed_ns(libc::CLOCK_MONOTONIC)
+        agreed_ns(libc::CLOCK_MONOTONIC, |here| Some(decide::time_of_call(libc::CLOCK_MONOTONIC, here)))
     } else {
         // It goes on where it was in a process that was restored, on another host or after a restart of this one.
         redrt_process::clock::shifted(shown_ns(libc::CLOCK_MONOTONIC))
@@ -109,7 +127,8 @@ const OF_OTHER_THREAD: c_int = -1;
 
 /// The processor time of another thread, which is no clock of the calling one: as the leader reads it.
 fn agreed_of_other_thread(clock: libc::clockid_t) -> u64 {
-    decide::reading(OF_OTHER_THREAD, || shown_ns(clock))
+    let here = || shown_ns(clock);
+    decide::reading(OF_OTHER_THREAD, asker::here(), here).unwrap_or_else(here)
 }
 
 unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
@@ -117,7 +136,10 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
         return 0;
     }
     threads::make_known();
-    let ns = if clock < 0 { agreed_of_other_thread(clock) } else { agreed_ns(clock) };
+    let ns = match clock {
+        ..0 => agreed_of_other_thread(clock),
+        _ => agreed_ns(clock, |here| decide::reading(clock, asker::here(), here)),
+    };
     // SAFETY: - the preloaded library passes a place to write to.
     unsafe { *time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 } };
     1
@@ -126,6 +148,7 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
 /// From now on the program's readings of clocks are decisions. Random bytes stay with the preloaded library's
 /// generator, which makes the same ones in all replicas and whose bytes need no agreement.
 pub fn install_hooks() {
+    asker::prepare();
     static HOOKS: preload::Hooks = preload::Hooks::new(clock_hook, crate::turns::hook, crate::locks::hook);
     preload::install(Some(&HOOKS));
 }

@@ -11,6 +11,7 @@ use crate::runtime::{self, threads};
 use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_engine::asked::{Ahead, Asked};
 use redrt_engine::reading::{Awaited, Patience, Reading};
+use redrt_engine::replication::times::Time;
 use redrt_engine::request::{Operation, RequestId};
 use redrt_engine::tasks;
 use redrt_engine::{self as engine, Cell, Engine};
@@ -501,23 +502,58 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
     all
 }
 
-/// A clock, as the leader reads it; `here` reads this machine's.
-pub fn reading(clock: i32, here: impl Fn() -> u64) -> u64 {
+/// A clock that the program reads by a call of MPI, as the leader reads it; `here` reads this machine's.
+pub fn time_of_call(clock: i32, here: impl Fn() -> u64) -> u64 {
     let ns = if threads::is_in_callback() { tasks::hold(|| read(clock, here)) } else { read(clock, here) };
     if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns }
 }
 
-fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
-    let cell = engine::cell();
-    let stream = threads::stream();
-    let mut patience = Patience::default();
-    // A program may do nothing but read clocks until something has come, and its followers' answers fill its inbox.
+/// Makes progress now and then: a program may do nothing but read clocks until something has come, and its followers'
+/// answers fill its inbox.
+fn poll_for_reading(cell: &Cell) {
     process_local! {
         static COUNT: AtomicU32 = AtomicU32::new(0);
     }
     if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(READINGS_PER_POLL) {
         cell.poll_once();
     }
+}
+
+/// A clock past MPI, as the leader reads it; nothing where no sibling makes this reading. `asker`: who in the program
+/// asks; `here` reads this machine's.
+pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
+    let read = || read_by(digest((clock, asker)), clock, here);
+    let ns = if threads::is_in_callback() { tasks::hold(read) } else { read() };
+    ns.map(|ns| if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns })
+}
+
+fn read_by(asker: u64, clock: i32, here: impl Fn() -> u64) -> Option<u64> {
+    let cell = engine::cell();
+    let stream = threads::stream();
+    let mut patience = Patience::short();
+    poll_for_reading(cell);
+    cell.wait_for(|engine| {
+        loop {
+            return match engine.ask_time(stream, asker, clock, &mut patience) {
+                Time::Decided(ns) => Some(Some(ns)),
+                Time::Decide => {
+                    let ns = here();
+                    engine.answer_time(stream, asker, (clock, ns), monotonic_ns());
+                    Some(Some(ns))
+                }
+                Time::Alone => Some(None),
+                Time::Crowded if patience.is_vain(engine, StreamId::Readings(threads::number())) => continue,
+                Time::Crowded | Time::Wait => None,
+            };
+        }
+    })
+}
+
+fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
+    let cell = engine::cell();
+    let stream = threads::stream();
+    let mut patience = Patience::default();
+    poll_for_reading(cell);
     cell.wait_for(|engine| {
         loop {
             let awaited = match engine.ask_reading(stream, clock, &patience) {

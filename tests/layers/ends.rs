@@ -150,6 +150,8 @@ const MAY_END: &[(&str, &str, usize, &str)] = &[
     ("redrt/engine/src/send.rs", "expect(\"just kept\")", 2, "own sends"),
     ("redrt/engine/src/sleep.rs", "expect(\"eight bytes\")", 1, "a slice of that length"),
     ("redrt/engine/src/sleep.rs", ")[", 1, "constants"),
+    ("redrt/engine/src/replication/times.rs", "unreachable!", 1,
+        "`Call::can_have` refuses other outcomes of this question"),
     ("redrt/engine/src/sleep.rs", "unreachable!", 1, "of the own start"),
     ("redrt/engine/src/tasks.rs", "expect(\"no task panics\")", 6, "own tasks"),
     ("redrt/engine/src/tasks.rs", "expect(\"not polled after completion\")", 1, "own tasks"),

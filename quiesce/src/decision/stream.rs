@@ -1,6 +1,6 @@
 //! What one process knows of the outcomes of one stream.
 
-use crate::outcome::{Decided, DecisionItem, Outcome, Place, Question};
+use crate::outcome::{Call, Decided, DecisionItem, Outcome, Place, Question};
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
 
@@ -84,11 +84,13 @@ impl Stream {
         self.waiting.retain(|item| item.key.index != index);
     }
 
-    /// Sources of receives that the thread at this place has not posted, and will not.
-    pub(super) fn forget_receives_after(&mut self, place: Place) {
+    /// What has a place of its own, and not in a row: sources of receives that the thread at this place has not posted,
+    /// and will not, and its readings of clocks.
+    pub(super) fn forget_after(&mut self, place: Place) {
         self.waiting.retain(|item| {
-            let posted_at = item.question.place;
-            !item.outcome.is_source() || posted_at.thread != place.thread || posted_at.calls <= place.calls
+            let asked_at = item.question.place;
+            let is_placed = item.outcome.is_source() || item.question.call == Call::Reading;
+            !is_placed || asked_at.thread != place.thread || asked_at.calls <= place.calls
         });
     }
 

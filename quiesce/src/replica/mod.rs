@@ -26,6 +26,7 @@ mod scale;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod times;
 mod wildcards;
 
 use crate::channel::{Inbox, Outbox, Released};
@@ -513,6 +514,7 @@ impl Replica {
         self.decisions.sync_skipped = mutation == Mutation::SyncSkipped;
         self.decisions.sync_from_stable = mutation == Mutation::SyncFromStable;
         self.decisions.leader_trusted = mutation == Mutation::LeaderTrusted;
+        self.decisions.askers_ignored = mutation == Mutation::AskersIgnored;
         if mutation == Mutation::FreePlaceServed {
             let live = self.live(self.me.rank);
             let served = |client: ReplicaId| service(&self.world, live, self.protocol, self.me, client.index);

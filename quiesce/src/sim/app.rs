@@ -24,7 +24,7 @@ pub struct App {
     matched: u32,
     pub(super) open: VecDeque<usize>,
     /// Position in the thread's stream of decisions.
-    decision_index: u64,
+    pub(super) decision_index: u64,
     /// What it is in the middle of, within an instruction.
     pending: Option<Pending>,
     /// `state` after each outcome: what replicas are compared by.
@@ -138,7 +138,7 @@ impl App {
         }
     }
 
-    fn absorb(&mut self, outcome: u64) {
+    pub(super) fn absorb(&mut self, outcome: u64) {
         self.state = mix(self.state ^ outcome);
         self.history.push(self.state);
     }
@@ -157,6 +157,9 @@ impl Process {
         let Some(instruction) = self.app.program.front().copied() else { return Progress::Finished };
         self.app.calls += u64::from(!std::mem::replace(&mut self.app.is_in_call, true));
         self.app.kind = instruction.kind();
+        if self.collects {
+            self.collect();
+        }
         let progress = self.execute(instruction);
         if let Some(progress) = progress {
             self.app.is_in_call = progress != Progress::Polled;
@@ -202,6 +205,7 @@ impl Process {
                 None
             }
             Instruction::TakeToken { from, context, tag } => self.take_token(from, context, tag),
+            Instruction::Clock => self.read_time(),
         }
     }
 

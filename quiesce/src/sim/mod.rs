@@ -8,6 +8,7 @@ mod app;
 mod arbitration;
 mod broken;
 mod check;
+mod collectors;
 mod joins;
 mod lines;
 #[cfg(test)]
@@ -53,6 +54,9 @@ pub enum Faults {
     /// Ranks have two replicas, and copies of both that wait until the two differ. One replica's program leaves the
     /// path of the other, or what makes it do so is in its memory when it is copied; anybody dies at any time.
     PathArbitration,
+    /// The program reads a clock, and so does its runtime, at moments of its own in each replica, as when it
+    /// collects garbage; replicas die, and copies join.
+    Collectors,
     /// Memory is corrupted at rest in one replica of three or more, which is copied before and after; replicas die, and
     /// who is named is replaced.
     Rest,
@@ -125,6 +129,8 @@ pub struct Summary {
     pub open: u64,
     /// Sound replicas that were outvoted after a message that nobody could judge, and not blamed.
     pub misnamed: u64,
+    /// Readings of clocks that a runtime made alone.
+    pub alone: u64,
     /// Comparisons of memory after which replicas were not kin any more.
     pub proven: u64,
 }

@@ -142,6 +142,10 @@ pub struct Process {
     pub(super) loses_word: bool,
     /// What a clock outside shows: another number in each process.
     pub(super) clock: u64,
+    /// Whether its runtime reads clocks at moments of its own.
+    pub(super) collects: bool,
+    /// How often that was alone.
+    pub(super) alone_count: u64,
     /// What it has changed outside since the world looked: positions in its rank's file, and what is there.
     pub(super) changes: Vec<(u64, u64)>,
     /// Its program can go on only when copies that stand ready are dropped.
@@ -193,6 +197,8 @@ impl Process {
             leaves_path: None,
             loses_word: false,
             clock: 0,
+            collects: false,
+            alone_count: 0,
             changes: Vec::new(),
             is_hindered: false,
             runnable: true,

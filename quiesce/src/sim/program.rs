@@ -95,10 +95,12 @@ pub enum Instruction {
         /// Tag of the announcement.
         tag: Tag,
     },
+    /// Reads a clock.
+    Clock,
 }
 
 use Instruction::{
-    CancelLast, PassToken, PollOnce, PollProbe, Post, Probe, Read, Send, TakeToken, TestNext, WaitAny, WaitNext,
+    CancelLast, Clock, PassToken, PollOnce, PollProbe, Post, Probe, Read, Send, TakeToken, TestNext, WaitAny, WaitNext,
     WaitSends, Write,
 };
 
@@ -120,6 +122,7 @@ impl Instruction {
             WaitSends => 12,
             PassToken { .. } => 13,
             TakeToken { .. } => 14,
+            Clock => 15,
         }
     }
 }
@@ -152,6 +155,12 @@ pub fn generate(random: &mut Random, rank_count: u32, phase_count: usize, kinds:
     }
     programs.iter_mut().for_each(|program| program.push(WaitSends));
     programs
+}
+
+/// The same, with readings of clocks in between.
+pub(super) fn with_times(random: &mut Random, programs: Vec<Vec<Instruction>>) -> Vec<Vec<Instruction>> {
+    let mut with = |instruction| (0..random.below(3)).map(|_| Clock).chain([instruction]).collect::<Vec<_>>();
+    programs.into_iter().map(|program| program.into_iter().flat_map(&mut with).collect()).collect()
 }
 
 fn length(random: &mut Random) -> u64 {

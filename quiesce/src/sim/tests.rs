@@ -75,6 +75,15 @@ fn every_seed_of_corrupt_logs_ends_right() {
     assert!(total.reports > count() / 20 && total.withheld > count() / 100, "{total:?}");
 }
 
+/// Runtimes that read clocks at moments of their own, among readings of the program's: those agree, no replica
+/// is held to have parted, and nothing hangs.
+#[test]
+fn every_seed_of_collectors_ends_right() {
+    let options = Options { faults: Some(Faults::Collectors), ..Options::default() };
+    let total = all_end_right(count(), &options, " --faults collectors");
+    assert!(total.alone > count() && total.deaths > count() / 4 && total.joins > count() / 10, "{total:?}");
+}
+
 /// One replica's program makes one call more, less or another, or goes on with other data: it is outvoted at r >= 3,
 /// its siblings never are, files are right, and nobody waits for ever. At r = 2 it is said that they have parted.
 #[test]
@@ -90,6 +99,14 @@ fn every_seed_of_paths_of_which_calls_are_not_counted_ends_right() {
     let options = Options { faults: Some(Faults::Path), uncounted: true, ..Options::default() };
     let total = all_end_right(count(), &options, " --faults path");
     assert_eq!(total.named, 0, "{total:?}");
+}
+
+/// A reading of the program's goes to the collector, and the other way round.
+#[test]
+fn a_planted_bug_of_collectors_is_found() {
+    let mutation = Some(crate::Mutation::AskersIgnored);
+    let options = Options { mutation, faults: Some(Faults::Collectors), ..Options::default() };
+    assert!((0..1_000).any(|seed| outcome(seed, &options).is_err()));
 }
 
 /// The same of what only shows where a path parts.
@@ -127,6 +144,7 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
                 total.open += summary.open;
                 total.proven += summary.proven;
                 total.misnamed += summary.misnamed;
+                total.alone += summary.alone;
             }
             Err(reason) => panic!("seed {seed}: {reason}\nreplay: redrt-sim {seed}{words} --trace"),
         }

@@ -7,7 +7,7 @@ use super::joins::{Join, with_free_places};
 use super::lines::Lines;
 use super::paths::{Departure, PathWatch};
 use super::process::{Control, Packet, Process};
-use super::program::{PhaseKinds, generate};
+use super::program::{PhaseKinds, generate, with_times};
 use super::random::Random;
 use super::resets::Breaks;
 use super::rest::Rest;
@@ -106,7 +106,10 @@ impl Simulation {
             Faults::Path | Faults::PathArbitration => PhaseKinds::WITH_FILES,
             _ => PhaseKinds::WITHOUT,
         };
-        let programs = generate(&mut random, rank_count, phase_count, kinds);
+        let mut programs = generate(&mut random, rank_count, phase_count, kinds);
+        if faults == Faults::Collectors {
+            programs = with_times(&mut random, programs);
+        }
         let mut contexts = vec![ContextId(1), ContextId(2)];
         contexts.extend((0..phase_count as u64).map(|phase| ContextId(100 + phase)));
         let full = View::initial(&world);
@@ -158,6 +161,7 @@ impl Simulation {
         for (number, process) in processes.iter_mut().enumerate() {
             process.clock = number as u64;
             process.app.counts_calls = !options.uncounted;
+            process.collects = faults == Faults::Collectors;
         }
         if faults == Faults::Log {
             let place = random.below(processes.len());
@@ -165,6 +169,7 @@ impl Simulation {
         }
         let deaths_left = match faults {
             Faults::Deaths => 1 + random.below(4),
+            Faults::Collectors => random.below(4),
             Faults::Lines => random.below(4),
             Faults::Resets => random.below(3),
             Faults::Clones => random.below(6),
@@ -174,7 +179,7 @@ impl Simulation {
             _ => 0,
         };
         let joins_left = match faults {
-            Faults::Deaths | Faults::Resets | Faults::Lines => random.below(4),
+            Faults::Deaths | Faults::Resets | Faults::Lines | Faults::Collectors => random.below(4),
             Faults::Arbitration | Faults::PathArbitration => random.below(4),
             Faults::Clones | Faults::Rest => 2 + random.below(6),
             _ => 0,
@@ -269,6 +274,7 @@ impl Simulation {
         summary.steps = self.step;
         summary.messages = self.processes.iter().map(|process| process.sent.len() as u64).sum();
         summary.reports = self.processes.iter().map(|process| process.reports.len() as u64).sum();
+        summary.alone = self.processes.iter().map(|process| process.alone_count).sum();
         summary.decisions = self.processes.iter().map(|process| process.replica.decision_count()).sum();
         let summary = *summary;
         check::end(&self).map_err(|broken| self.failure(broken))?;

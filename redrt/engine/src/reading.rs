@@ -1,4 +1,5 @@
-//! Readings of clocks in a replicated world: the leader's are everyone's.
+//! Readings of clocks by calls of MPI in a replicated world: the leader's are everyone's. Those of the system's clocks
+//! are in `replication::times`.
 //!
 //! They share the stream of the thread's other outcomes, so that a follower sees when its program has taken another
 //! path than its leader's: then the next outcome was decided for another question.
@@ -45,6 +46,8 @@ use tracing::warn;
 
 /// A follower that waits asks this often how far its leader has come.
 const ASK_INTERVAL_NS: u64 = 100_000_000;
+/// … and where the leader may well not make the reading after this first, and then ever less often.
+const FIRST_PAUSE_NS: u64 = 1_000_000;
 
 /// A thread that the leader has never seen is waited for no longer than this; once the replica is known to have
 /// diverged, the leader's next answer is enough.
@@ -83,6 +86,8 @@ pub struct Readings {
     longer: FxHashSet<StreamId>,
     /// Answers of the leader, by thread, as far as it was asked.
     answers: FxHashMap<u64, Option<Whereabouts>>,
+    /// How many readings of clocks that no sibling makes were told.
+    pub(super) told_alone: u32,
 }
 
 /// The answer to a question for a reading.
@@ -120,9 +125,16 @@ pub struct Patience {
     stands: Option<(Whereabouts, u64)>,
     /// The reading is voted on: it was looked at, after it had not come for a while.
     is_voted: bool,
+    /// How long it waits for an answer before it asks the first time, if not as long as always.
+    first_pause_ns: Option<u64>,
 }
 
 impl Patience {
+    /// Of a reading that siblings may well not make: asks soon.
+    pub fn short() -> Self {
+        Self { first_pause_ns: Some(FIRST_PAUSE_NS), ..Self::default() }
+    }
+
     /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
     pub fn awaited(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
         let StreamId::Thread(thread) = stream else { return Awaited::Never };
@@ -138,25 +150,15 @@ impl Patience {
             };
         }
         let now = monotonic_ns();
-        if self.began_ns == 0 {
-            self.began_ns = now;
-            engine.readings.answers.remove(&thread);
-        }
-        if let Some(answer) = engine.readings.take_answer(thread) {
-            let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
-            let passed = engine.replication().passed(stream);
-            let is_all = answer.outcomes <= passed;
-            if is_all && answer.calls == Place::ENDED {
+        match self.heard(engine, stream, thread, now) {
+            Awaited::Perhaps => {}
+            Awaited::Ended => {
                 engine.readings.longer.insert(stream);
                 return Awaited::Ended;
             }
-            let went_past = answer.calls > engine.runtime.call_count() && is_all;
-            let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
-            let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
-            let stands_still = self.stood_ns(answer, now) > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
-            if went_past || (is_unknown && has_waited) || stands_still {
+            gone => {
                 engine.readings.diverged.insert(stream);
-                return Awaited::Never;
+                return gone;
             }
         }
         if self.is_time_to_ask(engine, now) {
@@ -164,13 +166,39 @@ impl Patience {
             if self.look_whether_voted(engine, stream) {
                 return Awaited::Voted;
             }
-            let view = engine.replication().view().clone();
-            let siblings: Vec<_> = view.live(engine.me.rank).collect();
-            for sibling in siblings {
-                engine.ask_whereabouts(sibling, thread);
-            }
+            engine.ask_all_whereabouts(thread);
         }
         Awaited::Perhaps
+    }
+
+    /// The same of a reading past MPI, which is never voted on.
+    pub fn awaited_time(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
+        let StreamId::Thread(thread) = stream else { return Awaited::Never };
+        let now = monotonic_ns();
+        let heard = self.heard(engine, stream, thread, now);
+        if matches!(heard, Awaited::Perhaps) && self.is_time_to_ask(engine, now) {
+            engine.ask_all_whereabouts(thread);
+        }
+        heard
+    }
+
+    /// What the leader has said of its thread since this was asked first.
+    fn heard(&mut self, engine: &mut Engine, stream: StreamId, thread: u64, now: u64) -> Awaited {
+        if self.began_ns == 0 {
+            self.began_ns = now;
+            engine.readings.answers.remove(&thread);
+        }
+        let Some(answer) = engine.readings.take_answer(thread) else { return Awaited::Perhaps };
+        let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
+        let is_all = answer.outcomes <= engine.replication().passed(stream);
+        if is_all && answer.calls == Place::ENDED {
+            return Awaited::Ended;
+        }
+        let went_past = answer.calls > engine.runtime.call_count() && is_all;
+        let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
+        let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
+        let stands_still = self.stood_ns(answer, now) > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
+        if went_past || (is_unknown && has_waited) || stands_still { Awaited::Never } else { Awaited::Perhaps }
     }
 
     fn look_whether_voted(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
@@ -181,7 +209,7 @@ impl Patience {
     /// Whether the leader may read on although a follower is far behind, since that may never make these readings.
     /// Called while it waits ([`Reading::Crowded`]).
     pub fn is_vain(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
-        let StreamId::Thread(thread) = stream else { return false };
+        let (StreamId::Thread(thread) | StreamId::Readings(thread)) = stream else { return false };
         let Some(behind) = engine.replication().sibling_behind(stream) else { return false };
         let now = monotonic_ns();
         if let Some(answer) = engine.readings.take_answer(thread) {
@@ -208,7 +236,9 @@ impl Patience {
     fn is_time_to_ask(&mut self, engine: &mut Engine, now: u64) -> bool {
         let is_time = self.next_ns != 0 && now >= self.next_ns;
         if self.next_ns == 0 || is_time {
-            self.next_ns = now + ASK_INTERVAL_NS;
+            let pause = self.first_pause_ns.unwrap_or(ASK_INTERVAL_NS);
+            self.first_pause_ns = Some(ASK_INTERVAL_NS.min(2 * pause));
+            self.next_ns = now + pause;
         }
         super::cell().set_alarm(engine, self.next_ns);
         is_time
@@ -272,6 +302,11 @@ impl Engine {
     pub fn answer_reading(&mut self, stream: StreamId, clock: i32, ns: u64, now_ns: u64) {
         let question = self.reading_of(stream, clock);
         self.answer(stream, question, Outcome::Clock { clock, ns });
+        self.tell_reading(now_ns);
+    }
+
+    /// A reading was decided.
+    pub(super) fn tell_reading(&mut self, now_ns: u64) {
         let readings = &mut self.readings;
         let is_close = now_ns.saturating_sub(readings.latest_ns) < LOOP_DISTANCE_NS;
         readings.close_count = if is_close { readings.close_count + 1 } else { 0 };
@@ -318,7 +353,16 @@ impl Engine {
         self.runtime.tell(FromAgent::Event(event));
     }
 
-    /// Asks a sibling how far a thread of its program has come. A follower asks all of them, and its leader answers.
+    /// Asks how far a thread of the program has come. All siblings are asked, and the leader answers.
+    fn ask_all_whereabouts(&mut self, thread: u64) {
+        let rank = self.me.rank;
+        let siblings: Vec<_> = self.replication().view().live(rank).collect();
+        for sibling in siblings {
+            self.ask_whereabouts(sibling, thread);
+        }
+    }
+
+    /// Asks a sibling how far a thread of its program has come.
     fn ask_whereabouts(&mut self, sibling: ReplicaId, thread: u64) {
         if sibling != self.me {
             self.readings.answers.insert(thread, None);

@@ -10,6 +10,7 @@
 
 mod incoming;
 mod outcomes;
+pub mod times;
 
 pub use incoming::Whole;
 
@@ -403,6 +404,9 @@ impl Engine {
             Output::Decided { key } => {
                 self.signals.is_told |= key.stream == StreamId::Signals;
                 self.requests.completions += 1;
+                if let StreamId::Readings(thread) = key.stream {
+                    self.pass_times(thread);
+                }
             }
             Output::BecameLeader => self.lead(),
         }

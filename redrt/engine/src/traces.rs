@@ -7,6 +7,7 @@ use libc::{c_int, c_void};
 use quiesce::DecisionKey;
 use redrt_wire::trace::{Frame, Sending, Trace};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Innermost frames that are kept, the library's own among them.
@@ -134,22 +135,32 @@ pub fn here(maps: &str) -> Trace {
     stack.located(maps)
 }
 
+/// A file that is mapped: the addresses, where in the file they begin, and its name.
+fn mapping(line: &str) -> Option<(Range<u64>, u64, &str)> {
+    // 7f0000000000-7f0000001000 r-xp 00002000 08:01 1234    /path of the file
+    let mut words = line.split_ascii_whitespace();
+    let (from, to) = words.next()?.split_once('-')?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let range = number(from)?..number(to)?;
+    let offset = number(words.nth(1)?)?;
+    Some((range, offset, line.find('/').map(|at| &line[at..])?))
+}
+
 /// The file that an address is in, and the offset there.
 fn place(address: u64, maps: &str) -> Frame {
-    let find = |line: &str| {
-        // 7f0000000000-7f0000001000 r-xp 00002000 08:01 1234    /path of the file
-        let mut words = line.split_ascii_whitespace();
-        let (from, to) = words.next()?.split_once('-')?;
-        let number = |text: &str| u64::from_str_radix(text, 16).ok();
-        let from = number(from)?;
-        if !(from..number(to)?).contains(&address) {
-            return None;
-        }
-        let offset = number(words.nth(1)?)?;
-        let file = line.find('/').map(|at| line[at..].to_owned())?;
-        Some(Frame { file, offset: address - from + offset })
-    };
-    maps.lines().find_map(find).unwrap_or(Frame { file: String::new(), offset: address })
+    let found = maps.lines().filter_map(mapping).find(|(range, ..)| range.contains(&address));
+    match found {
+        Some((range, offset, file)) => Frame { file: file.to_owned(), offset: address - range.start + offset },
+        None => Frame { file: String::new(), offset: address },
+    }
+}
+
+/// The addresses of the file that this address is in.
+pub fn file_around(address: u64, maps: &str) -> Option<Range<u64>> {
+    let all = || maps.lines().filter_map(mapping);
+    let (.., own) = all().find(|(range, ..)| range.contains(&address))?;
+    let parts = all().filter(|(.., file)| *file == own).map(|(range, ..)| range);
+    parts.reduce(|all, part| all.start.min(part.start)..all.end.max(part.end))
 }
 
 #[cfg(test)]
@@ -169,6 +180,9 @@ mod tests {
         assert_eq!(place(0x40_1010, maps), Frame { file: "/bin/a b".into(), offset: 0x1010 });
         assert_eq!(place(0x7ffe_0001, maps), Frame { file: String::new(), offset: 0x7ffe_0001 });
         assert_eq!(place(1, "rubbish\n-\n"), Frame { file: String::new(), offset: 1 });
+        assert_eq!(file_around(0x40_1010, maps), Some(0x40_0000..0x40_2000));
+        assert_eq!(file_around(0x7ffe_0001, maps), None);
+        assert_eq!(file_around(1, "rubbish\n-\n"), None);
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Engine {
             StreamId::Channel(to, context) => {
                 traces.find(&Sending { to, context, sequence: SeqNum(index) }, &traces::maps())
             }
-            StreamId::Thread(_) | StreamId::Match(_) | StreamId::Signals => {
+            StreamId::Thread(_) | StreamId::Match(_) | StreamId::Signals | StreamId::Readings(_) => {
                 traces.find_outcome(&report.key, &traces::maps())
             }
         }
@@ -147,7 +147,7 @@ fn outcome_of(rank: VirtualRank, report: &PathReport) -> OutcomeId {
 
 fn course(stream: StreamId) -> Course {
     match stream {
-        StreamId::Thread(thread) => Course::Thread(thread),
+        StreamId::Thread(thread) | StreamId::Readings(thread) => Course::Thread(thread),
         StreamId::Match(context) => Course::Sources(context),
         StreamId::Signals => Course::Signals,
         StreamId::Channel(to, context) => Course::Messages { to, context },

@@ -76,6 +76,11 @@ fn functions() -> Option<&'static Functions> {
     FUNCTIONS.get_or_init(find).as_ref()
 }
 
+/// The address of one of its functions.
+pub fn address() -> Option<usize> {
+    functions().map(|functions| functions.install as usize)
+}
+
 /// Whether it is there.
 pub fn is_present() -> bool {
     functions().is_some()

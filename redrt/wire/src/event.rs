@@ -149,6 +149,34 @@ pub enum Parting {
     },
 }
 
+/// A replica read a clock where no sibling of it does: perhaps the runtime of a language, at a moment of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReadingAlone {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// The clock, as the system numbers it; negative for the processor time of another thread.
+    pub clock: i32,
+    /// The thread that read it, as all replicas number it.
+    pub thread: u64,
+    /// The stack of the call.
+    pub trace: Trace,
+}
+
+/// In words that follow on the name of the replica.
+impl fmt::Display for ReadingAlone {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        // As Linux numbers them: CLOCK_REALTIME, CLOCK_PROCESS_CPUTIME_ID and so on; 11 is CLOCK_TAI.
+        let clock = match self.clock {
+            0 | 5 | 8 | 11 => "the time of day",
+            2 => "the processor time of its process",
+            3 => "the processor time of its thread",
+            ..0 => "the processor time of another thread",
+            _ => "the time since a beginning",
+        };
+        write!(f, "read {clock} alone, in thread {}", self.thread)
+    }
+}
+
 /// What one replica did, where a sibling of it did something else.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
@@ -283,6 +311,8 @@ pub enum Event {
         /// Where they parted.
         parting: Parting,
     },
+    /// A replica read a clock where no sibling does.
+    ReadingAlone(Box<ReadingAlone>),
     /// A connection that was lost between two living processes is there again.
     Reconnected {
         /// Who says so.

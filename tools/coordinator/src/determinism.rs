@@ -8,7 +8,7 @@
 use super::Coordinator;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::event::{Evidence, Finding, Mismatch, OutcomeId, Parting, PathMismatch, PathStack};
+use redrt_wire::event::{Evidence, Finding, Mismatch, OutcomeId, Parting, PathMismatch, PathStack, ReadingAlone};
 use redrt_wire::trace::{Sending, Trace};
 use replica_output::mismatch::OutputMismatch;
 use sdc_detect::Difference;
@@ -79,6 +79,8 @@ pub struct Check {
     pub others: Vec<(ReplicaId, Apart)>,
     /// Where outcomes were asked for in which replicas differ, by replica.
     pub stacks: BTreeMap<OutcomeId, BTreeMap<ReplicaId, Trace>>,
+    /// Readings of clocks that a replica made alone, one for each stack: no differences by themselves.
+    pub alone: Vec<ReadingAlone>,
     /// What is not among these because there is too much of it.
     pub untold_count: u64,
 }
@@ -117,6 +119,14 @@ impl Check {
     /// Takes a difference of paths, which this replica has told.
     pub(super) fn path(&mut self, by: ReplicaId, path: &PathMismatch) {
         self.other(by, Apart::Path { path: path.to_string(), outcome: path.outcome });
+    }
+
+    /// Takes a reading that no sibling makes. One by the same stack is not news.
+    pub(super) fn reading_alone(&mut self, alone: &ReadingAlone) {
+        let what = |one: &ReadingAlone| (one.clock, one.thread, one.trace.frames.clone());
+        if self.alone.len() < LINES_MAX && !self.alone.iter().any(|known| what(known) == what(alone)) {
+            self.alone.push(alone.clone());
+        }
     }
 
     /// Takes where a replica was when they parted.

@@ -71,6 +71,9 @@ impl Coordinator {
                 if let (Event::Divergence { replica, parting }, Some(check)) = (&event, &mut self.check) {
                     check.other(*replica, Apart::Diverged(parting.clone()));
                 }
+                if let (Event::ReadingAlone(alone), Some(check)) = (&event, &mut self.check) {
+                    check.reading_alone(alone);
+                }
                 if let Event::Mismatch(mismatch) = &event {
                     self.check_message(mismatch);
                 }

@@ -73,6 +73,7 @@ impl Coordinator {
                 }
                 vec![replica]
             }
+            FromAgent::Event(Event::ReadingAlone(alone)) => vec![alone.replica],
             FromAgent::Event(Event::Reconnected { replica, peer }) => vec![*replica, *peer],
             FromAgent::Event(
                 Event::Divergence { replica, .. }

@@ -21,7 +21,7 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
         Report::Exited { .. }
         | Report::Suspected { .. }
         | Report::Refused(_)
-        | Report::Event(Event::Reconnected { .. } | Event::PathStack(_))
+        | Report::Event(Event::Reconnected { .. } | Event::PathStack(_) | Event::ReadingAlone(_))
         | Report::CopyRuns { .. }
         | Report::CopyHeld { .. }
         | Report::CloneBegun { purpose: Purpose::Arbitration, .. }

@@ -2,6 +2,7 @@
 
 use redrt_types::ReplicaId;
 use redrt_wire::event::{Action, Finding, OutcomeId, PathMismatch, PathStack, Step};
+use redrt_wire::trace::Trace;
 use serde_json::{Value, json};
 
 /// One line for the user.
@@ -49,9 +50,13 @@ pub(crate) fn record(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) ->
 /// The same of where a replica was.
 pub(crate) fn stack_record(stack: &PathStack, host: &dyn Fn(ReplicaId) -> String) -> Value {
     let OutcomeId { rank, course, index } = stack.outcome;
-    let frames = stack.trace.frames.iter().map(|frame| json!({ "file": frame.file, "offset": frame.offset }));
     json!({
         "rank": rank.0, "thread": course.thread(), "of": course.to_string(), "outcome": index,
-        "replica": stack.replica.to_string(), "host": host(stack.replica), "stack": frames.collect::<Vec<_>>(),
+        "replica": stack.replica.to_string(), "host": host(stack.replica), "stack": frames(&stack.trace),
     })
+}
+
+/// The frames of a stack, innermost first.
+pub(crate) fn frames(trace: &Trace) -> Value {
+    trace.frames.iter().map(|frame| json!({ "file": frame.file, "offset": frame.offset })).collect()
 }

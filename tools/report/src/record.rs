@@ -7,7 +7,7 @@ use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use coordinator::{EndReason, Loss, Report, RetireReason};
 use coordinator::{Laggard, SlowHost};
 use redrt_types::ReplicaId;
-use redrt_wire::event::{Event, Evidence, Mismatch, Vote};
+use redrt_wire::event::{Event, Evidence, Mismatch, ReadingAlone, Vote};
 use redrt_wire::exit::Exit;
 use serde_json::{Value, json};
 
@@ -98,6 +98,17 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         Report::Event(Event::Divergence { replica, parting }) => {
             let what = parting.to_string();
             ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
+        }
+        Report::Event(Event::ReadingAlone(alone)) => {
+            let ReadingAlone { replica, thread, clock, trace } = &**alone;
+            let what = alone.to_string();
+            (
+                "reading-alone",
+                json!({
+                    "replica": replica.to_string(), "host": host(*replica), "what": what, "clock": clock,
+                    "thread": thread, "stack": path::frames(trace),
+                }),
+            )
         }
         Report::Event(Event::Unsupported { replica, function, why }) => (
             "unsupported",

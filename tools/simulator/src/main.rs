@@ -74,6 +74,7 @@ enum FaultsArgument {
     Arbitration,
     PathArbitration,
     Rest,
+    Collectors,
     Lines,
     Path,
 }
@@ -96,6 +97,7 @@ impl Arguments {
             FaultsArgument::Arbitration => Faults::Arbitration,
             FaultsArgument::PathArbitration => Faults::PathArbitration,
             FaultsArgument::Rest => Faults::Rest,
+            FaultsArgument::Collectors => Faults::Collectors,
             FaultsArgument::Lines => Faults::Lines,
             FaultsArgument::Path => Faults::Path,
         });

@@ -5,6 +5,7 @@ use crate::symbols::{Location, Symbols};
 use coordinator::{Apart, Check, Nondeterministic};
 use job_report::in_words;
 use redrt_types::ReplicaId;
+use redrt_wire::event::ReadingAlone;
 use redrt_wire::trace::Trace;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -13,8 +14,8 @@ use std::collections::BTreeMap;
 const PLACES_MAX: usize = 8;
 /// Number of functions of a stack that are shown.
 const DEPTH_MAX: usize = 10;
-/// The file name of the library begins with this.
-const LIBRARY: &str = "libmpi_abi.so";
+/// The file names of the libraries begin with these.
+const LIBRARIES: [&str; 2] = ["libmpi_abi.so", "libredrt_preload.so"];
 
 /// A stack as the user sees it: the MPI function that was called, and who called it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -28,9 +29,10 @@ impl Stack {
         let frames = trace.frames.iter().enumerate();
         let located: Vec<_> = frames.map(|(depth, frame)| symbols.locate(frame, depth > 0)).collect();
         let is_own = |locations: &Vec<Location>| {
-            locations.iter().any(|one| one.object.rsplit('/').next().is_some_and(|name| name.starts_with(LIBRARY)))
+            let is_library = |name: &str| LIBRARIES.iter().any(|library| name.starts_with(library));
+            locations.iter().any(|one| one.object.rsplit('/').next().is_some_and(is_library))
         };
-        // Up to the outermost frame of the library, so that its own callbacks are not taken for the program.
+        // Up to the outermost frame of the libraries, so that its own callbacks are not taken for the program.
         let own_count = located.iter().rposition(is_own).map_or(0, |last| last + 1);
         let call = located[..own_count].last().and_then(|last| last.last());
         let call = call.map(|call| call_name(&call.function)).unwrap_or_default();
@@ -158,6 +160,11 @@ fn asked_here(replica: ReplicaId, stack: &Stack) -> Vec<String> {
     lines
 }
 
+fn alone_json((one, stack): &(&ReadingAlone, Stack)) -> Value {
+    let ReadingAlone { replica, clock, thread, .. } = one;
+    json!({ "replica": replica.to_string(), "clock": clock, "thread": thread, "stack": stack.json() })
+}
+
 /// What is said of a check.
 pub(super) struct Verdict {
     pub lines: Vec<String>,
@@ -208,6 +215,14 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
         let texts: Vec<_> = texts.collect();
         lines.push(format!("  line {} that rank {rank} prints: {}", line.line, texts.join(" and ")));
     }
+    let alone: Vec<_> = check.alone.iter().map(|one| (one, Stack::of(&one.trace, symbols))).collect();
+    if !alone.is_empty() {
+        lines.push("  one replica read a clock where the other did not, as runtimes of languages do:".into());
+    }
+    for (one, stack) in alone.iter().take(PLACES_MAX) {
+        lines.push(format!("    {} {one}:", one.replica));
+        lines.extend(stack.lines());
+    }
     if check.untold_count > 0 {
         lines.push(format!("  and {} more differences", check.untold_count));
     }
@@ -221,6 +236,7 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
     });
     let json = json!({
         "deterministic": is_deterministic, "messages": places.iter().map(SendSite::json).collect::<Vec<_>>(),
+        "readings_alone": alone.iter().map(alone_json).collect::<Vec<_>>(),
         "output": printed.collect::<Vec<_>>(), "others": others.collect::<Vec<_>>(), "untold": check.untold_count,
     });
     Verdict { lines, json, is_deterministic: check.is_clean() }
@@ -248,6 +264,21 @@ mod tests {
             assert_eq!(verdict.lines[0].contains("was deterministic"), known.is_some(), "{:?}", verdict.lines);
             assert_eq!(verdict.json["deterministic"].as_bool(), known);
         }
+    }
+
+    #[test]
+    fn readings_of_clocks_by_a_runtime_are_shown_and_make_no_program_nondeterministic() {
+        let frames = vec![redrt_wire::trace::Frame { file: "/lib/libgc.so.1".into(), offset: 0x1234 }];
+        let replica = ReplicaId::new(1, 0);
+        let one = ReadingAlone { replica, clock: 2, thread: 0, trace: Trace { time_ns: 1, frames } };
+        let mut check = Check::default();
+        check.alone.push(one);
+        let verdict = verdict(&check, 7, true);
+        let said = verdict.lines.join("\n");
+        assert!(said.contains("1.0 read the processor time of its process alone, in thread 0:"), "{said}");
+        assert!(said.contains("libgc.so.1+0x1234"), "{said}");
+        assert!(verdict.is_deterministic && verdict.json["deterministic"] == true);
+        assert_eq!(verdict.json["readings_alone"][0]["replica"], "1.0");
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub struct Tally {
     output_mismatches: u64,
     output_by_replica: BTreeMap<ReplicaId, u64>,
     divergences: u64,
+    readings_alone: u64,
     pub(super) injected: u64,
     /// In order; a place may be lost several times.
     pub(super) losses: Vec<(ReplicaId, Exit)>,
@@ -107,6 +108,7 @@ impl Tally {
                 }
             }
             Report::Event(Event::Divergence { .. } | Event::Path(_)) => self.divergences += 1,
+            Report::Event(Event::ReadingAlone(_)) => self.readings_alone += 1,
             Report::OutputMismatch { rank, mismatch, .. } => {
                 self.output_mismatches += 1;
                 if let Some(index) = mismatch.culprit {
@@ -304,6 +306,10 @@ impl<'a> Summary<'a> {
         if tally.divergences > 0 {
             lines.push(format!("  {} between replicas outside messages", counted(tally.divergences, "divergence")));
         }
+        if tally.readings_alone > 0 {
+            let places = counted(tally.readings_alone, "place");
+            lines.push(format!("  at {places} a replica reads a clock alone; --check-determinism shows where"));
+        }
         if tally.injected > 0 {
             lines.push(format!("  {} injected", counted(tally.injected, "fault")));
         }
@@ -416,7 +422,7 @@ impl<'a> Summary<'a> {
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
-            "divergences": self.tally.divergences, "output_mismatches": self.tally.output_mismatches,
+            "divergences": self.tally.divergences, "readings_alone": self.tally.readings_alone, "output_mismatches": self.tally.output_mismatches,
             "output_mismatches_by_replica": by_replica(&self.tally.output_by_replica),
             "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
             "not_injected": self.not_injected,

@@ -1,0 +1,297 @@
+//! Readings of clocks past MPI: the leader's where siblings make the same, each replica's own where they do not.
+//!
+//! The runtime of a language reads clocks when it collects garbage: how much processor time that takes, and how long
+//! it waits for its threads to stop. When it collects depends on what a collection finds and how long its helpers take,
+//! so it is at another moment in each replica. Such a reading may neither part replicas nor move the positions of what
+//! else they ask for. So readings of clocks are in no row with anything: each is known by its *moment* (how many MPI
+//! calls the thread has begun, and how many other outcomes it has had) and by who asks.
+//!
+//! ```text
+//!   leader     call 7 ── main ── collector ── call 8 ── main        decided: (7, main) (7, collector) (8, main)
+//!   follower   call 7 ── main ── call 8 ── collector ── main
+//!                         │                   │           └ takes (8, main)
+//!                         │                   └ passes over (7, collector); the leader is past it: alone
+//!                         └ takes (7, main)
+//! ```
+//! The trap is a leader that has not come to the moment: it may read there yet, and then its reading holds. So a
+//! follower waits, until its leader is known to be past: by what it has decided, or because it has said so
+//! ([`Decisions::note_apart`]). That would cost a collection the time by which the follower is ahead. So who has read
+//! alone once, here or in the leader, is *apart*: its readings are not awaited any more, and taken where they are
+//! known.
+
+use super::{DecisionItem, DecisionKey, Decisions, Outcome, Output, Place, Question, Stream, StreamId};
+use std::collections::VecDeque;
+
+/// Askers that are known to be apart, at most. The readings of further ones are awaited each time.
+const APART_MAX: usize = 1 << 10;
+
+/// The answer to a question for a reading of a clock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Timed {
+    /// Take this one.
+    Decided(Outcome),
+    /// This process decides: read the clock and call `Replica::decide_time`.
+    MustDecide,
+    /// No sibling whose word counts makes this reading: it is this process's own. `is_news`: who asks was not known to
+    /// do so before.
+    Alone {
+        /// See above.
+        is_news: bool,
+    },
+    /// The leader has not said yet: handle frames and ask again.
+    Wait,
+}
+
+impl Stream {
+    /// Takes away the readings of before this moment. Calls `pass` with who asked for each of them.
+    fn pass_times(&mut self, moment: (u64, u64), mut pass: impl FnMut(u64)) {
+        while let Some(item) = self.waiting.front().filter(|item| item.question.moment() < moment) {
+            pass(item.question.arguments);
+            self.passed = self.passed.max(item.end());
+            self.waiting.pop_front();
+        }
+    }
+}
+
+impl Decisions {
+    /// Asks for a reading by the thread of the question's place. Each is asked for until there is an
+    /// answer, and not again.
+    pub(crate) fn ask_time(&mut self, question: &Question, outputs: &mut VecDeque<Output>) -> Timed {
+        let thread = question.place.thread;
+        let stream = StreamId::Readings(thread);
+        let mut passed = Vec::new();
+        #[cfg(any(test, feature = "mutation"))]
+        let any_asker = self.askers_ignored;
+        #[cfg(not(any(test, feature = "mutation")))]
+        let any_asker = false;
+        let times = self.streams.get_or_insert_with(stream, Stream::default);
+        times.pass_times(question.moment(), |asker| passed.push(asker));
+        let now = |item: &&DecisionItem| item.question.moment() == question.moment();
+        let found = times.waiting.iter().take_while(now).position(|item| any_asker || item.question == *question);
+        let is_past = times.waiting.back().is_some_and(|last| last.question.moment() > question.moment());
+        // Those before it stay: a collection may come at this moment, too, and earlier or later in it.
+        let taken = found.and_then(|at| times.waiting.remove(at));
+        times.passed = taken.as_ref().map_or(times.passed, |item| times.passed.max(item.end()));
+        let waiting = times.waiting.len() as u64;
+        passed.into_iter().for_each(|asker| _ = self.note_apart(asker));
+        if self.lag.asked(stream, waiting) {
+            self.tell_lag(outputs);
+        }
+        if let Some(item) = taken {
+            return Timed::Decided(item.outcome);
+        }
+        let asker = question.arguments;
+        if is_past || self.has_outcome_after(question) {
+            Timed::Alone { is_news: self.note_apart(asker) }
+        } else if self.is_deciding() {
+            Timed::MustDecide
+        } else if self.apart.contains_key(&asker) {
+            Timed::Alone { is_news: false }
+        } else {
+            Timed::Wait
+        }
+    }
+
+    /// Whether the leader is known to have gone on to another outcome of the thread, at this place or later.
+    fn has_outcome_after(&self, question: &Question) -> bool {
+        let next = DecisionKey { stream: StreamId::Thread(question.place.thread), index: question.data };
+        self.decided(next).is_some_and(|decided| decided.question.place.calls >= question.place.calls)
+    }
+
+    /// Who asks so reads clocks at moments of its own. Whether that is news.
+    pub(crate) fn note_apart(&mut self, asker: u64) -> bool {
+        self.apart.len() < APART_MAX && self.apart.insert(asker, ()).is_none()
+    }
+
+    /// Decides the reading that was asked for.
+    pub(crate) fn decide_time(&mut self, question: &Question, outcome: Outcome, outputs: &mut VecDeque<Output>) {
+        let stream = StreamId::Readings(question.place.thread);
+        let times = self.streams.get_or_insert_with(stream, Stream::default);
+        // What an earlier leader read at this moment, for who asked then, may be asked for yet.
+        let known = times.waiting.back().map_or(0, DecisionItem::end);
+        let key = DecisionKey { stream, index: times.passed.max(known) };
+        self.decide(key, question, outcome, outputs);
+    }
+
+    /// The thread has come to this place: readings of its leader that were made before are not its own.
+    pub(crate) fn pass_times(&mut self, place: Place, outputs: &mut VecDeque<Output>) {
+        let stream = StreamId::Readings(place.thread);
+        let Some(times) = self.streams.get_mut(stream) else { return };
+        let mut passed = Vec::new();
+        times.pass_times((place.calls, 0), |asker| passed.push(asker));
+        let waiting = times.waiting.len() as u64;
+        passed.into_iter().for_each(|asker| _ = self.note_apart(asker));
+        if self.lag.asked(stream, waiting) {
+            self.tell_lag(outputs);
+        }
+    }
+
+    /// What the leader read after this outcome of a thread is void with it.
+    pub(super) fn forget_times_from(&mut self, key: DecisionKey) {
+        if let StreamId::Thread(thread) = key.stream
+            && let Some(times) = self.streams.get_mut(StreamId::Readings(thread))
+        {
+            times.waiting.retain(|item| item.question.data <= key.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet};
+
+    const MAIN: u64 = 1;
+    const COLLECTOR: u64 = 2;
+
+    /// A leader and its follower, which hears what it is told.
+    struct Pair {
+        leader: Decisions,
+        follower: Decisions,
+        outputs: VecDeque<Output>,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let live: ReplicaSet = [ReplicaIndex(0), ReplicaIndex(1)].into_iter().collect();
+            let member = |index| Decisions::new(ReplicaId::new(0, index), 2, live, ReplicaIndex(0));
+            Self { leader: member(0), follower: member(1), outputs: VecDeque::new() }
+        }
+
+        /// The leader reads what it shows.
+        fn leader_reads(&mut self, question: Question, ns: u64) {
+            assert_eq!(self.leader.ask_time(&question, &mut self.outputs), Timed::MustDecide);
+            self.leader.decide_time(&question, shows(ns), &mut self.outputs);
+            self.tell();
+        }
+
+        fn tell(&mut self) {
+            self.leader.announce(&mut self.outputs);
+            for output in std::mem::take(&mut self.outputs) {
+                if let Output::Transmit { frame: crate::Frame::Decisions { first, items }, .. } = output {
+                    let from = ReplicaIndex(0);
+                    self.follower.handle_decisions(from, first, items, &mut self.outputs).expect("it is sound");
+                }
+            }
+        }
+
+        fn follower_reads(&mut self, question: Question) -> Timed {
+            self.follower.ask_time(&question, &mut self.outputs)
+        }
+    }
+
+    fn at(calls: u64, outcomes: u64, asker: u64) -> Question {
+        Question::reading(asker, Place { thread: 0, calls, kind: 3 }, outcomes)
+    }
+
+    fn shows(ns: u64) -> Outcome {
+        Outcome::Clock { clock: 2, ns }
+    }
+
+    #[test]
+    fn the_same_readings_are_the_leaders_and_one_that_it_has_not_come_to_is_awaited() {
+        let mut pair = Pair::new();
+        assert_eq!(pair.follower_reads(at(7, 0, MAIN)), Timed::Wait);
+        pair.leader_reads(at(7, 0, MAIN), 10);
+        pair.leader_reads(at(7, 0, MAIN), 20);
+        pair.leader_reads(at(9, 0, MAIN), 30);
+        let read: Vec<_> = [7, 7, 9].map(|calls| pair.follower_reads(at(calls, 0, MAIN))).into();
+        assert_eq!(read, [10, 20, 30].map(|ns| Timed::Decided(shows(ns))));
+    }
+
+    #[test]
+    fn readings_of_a_collector_at_moments_of_its_own_do_not_move_the_programs() {
+        let mut pair = Pair::new();
+        for (question, ns) in [(at(7, 0, COLLECTOR), 1), (at(7, 0, MAIN), 2), (at(8, 0, MAIN), 3)] {
+            pair.leader_reads(question, ns);
+        }
+        assert_eq!(pair.follower_reads(at(7, 0, MAIN)), Timed::Decided(shows(2)));
+        assert_eq!(pair.follower_reads(at(8, 0, COLLECTOR)), Timed::Alone { is_news: false });
+        assert_eq!(pair.follower_reads(at(8, 0, MAIN)), Timed::Decided(shows(3)));
+    }
+
+    #[test]
+    fn a_collection_at_the_same_moment_takes_no_reading_from_the_program() {
+        let mut pair = Pair::new();
+        for (asker, ns) in [(MAIN, 1), (COLLECTOR, 2), (MAIN, 3)] {
+            pair.leader_reads(at(7, 0, asker), ns);
+        }
+        let read: Vec<_> = [COLLECTOR, MAIN, MAIN].map(|asker| pair.follower_reads(at(7, 0, asker))).into();
+        assert_eq!(read, [2, 1, 3].map(|ns| Timed::Decided(shows(ns))));
+    }
+
+    #[test]
+    fn a_reading_is_alone_once_the_leader_has_gone_past_and_its_asker_is_not_awaited_again() {
+        let mut pair = Pair::new();
+        assert_eq!(pair.follower_reads(at(7, 0, COLLECTOR)), Timed::Wait);
+        pair.leader_reads(at(8, 0, MAIN), 1);
+        assert_eq!(pair.follower_reads(at(7, 0, COLLECTOR)), Timed::Alone { is_news: true });
+        assert_eq!(pair.follower_reads(at(8, 0, COLLECTOR)), Timed::Alone { is_news: false });
+        assert_eq!(pair.follower_reads(at(8, 0, MAIN)), Timed::Decided(shows(1)));
+        // Where it reads with its siblings, that holds.
+        pair.leader_reads(at(9, 0, COLLECTOR), 2);
+        assert_eq!(pair.follower_reads(at(9, 0, COLLECTOR)), Timed::Decided(shows(2)));
+        assert_eq!(pair.follower_reads(at(9, 0, MAIN)), Timed::Wait);
+    }
+
+    #[test]
+    fn another_outcome_of_the_thread_says_that_the_leader_is_past() {
+        let mut pair = Pair::new();
+        let key = DecisionKey { stream: StreamId::Thread(0), index: 0 };
+        let probe = Question { call: crate::Call::Number, place: at(7, 0, 0).place, ..Question::default() };
+        pair.leader.decide(key, &probe, Outcome::Value(1), &mut pair.outputs);
+        pair.tell();
+        assert_eq!(pair.follower_reads(at(7, 0, COLLECTOR)), Timed::Alone { is_news: true });
+        // After that outcome nothing is known.
+        assert_eq!(pair.follower_reads(at(7, 1, MAIN)), Timed::Wait);
+    }
+
+    #[test]
+    fn what_a_thread_has_passed_is_not_kept_and_puts_nobody_behind() {
+        let mut pair = Pair::new();
+        for calls in 0..300 {
+            pair.leader_reads(at(calls, 0, COLLECTOR), calls);
+            let place = at(calls + 1, 0, 0).place;
+            pair.follower.pass_times(place, &mut pair.outputs);
+        }
+        let stream = StreamId::Readings(0);
+        assert_eq!(pair.follower.known_count(stream), 0);
+        assert!(!pair.follower.lag.is_behind());
+        for calls in 300..600 {
+            pair.leader_reads(at(calls, 0, COLLECTOR), calls);
+        }
+        assert!(pair.follower.lag.is_behind());
+        pair.follower.pass_times(at(600, 0, 0).place, &mut pair.outputs);
+        assert!(!pair.follower.lag.is_behind());
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_after_what_its_predecessor_has_read_and_is_heard() {
+        let mut pair = Pair::new();
+        pair.leader_reads(at(7, 0, COLLECTOR), 1);
+        pair.leader_reads(at(9, 0, MAIN), 2);
+        let live = ReplicaSet::only(ReplicaIndex(1));
+        let Pair { follower, outputs, .. } = &mut pair;
+        follower.apply_view(live, ReplicaIndex(1), outputs).expect("it is sound");
+        // Where its predecessor has been, siblings know that it did not read: so it does not decide it for them.
+        assert_eq!(follower.ask_time(&at(8, 0, COLLECTOR), outputs), Timed::Alone { is_news: false });
+        assert_eq!(follower.ask_time(&at(9, 0, COLLECTOR), outputs), Timed::MustDecide);
+        follower.decide_time(&at(9, 0, COLLECTOR), shows(3), outputs);
+        assert_eq!(follower.ask_time(&at(9, 0, MAIN), outputs), Timed::Decided(shows(2)));
+        assert_eq!(follower.streams.get(StreamId::Readings(0)).map(|times| times.passed), Some(3));
+    }
+
+    #[test]
+    fn what_a_leader_read_behind_a_place_that_is_retracted_is_void() {
+        let mut pair = Pair::new();
+        for (calls, outcomes) in [(7, 2), (8, 3), (9, 3)] {
+            pair.leader_reads(at(calls, outcomes, MAIN), calls);
+        }
+        pair.follower.forget_from(DecisionKey { stream: StreamId::Thread(0), index: 2 });
+        assert_eq!(pair.follower.known_count(StreamId::Readings(0)), 1);
+        pair.leader_reads(at(9, 3, MAIN), 9);
+        pair.follower.forget_after(at(7, 2, 0).place);
+        assert_eq!(pair.follower.known_count(StreamId::Readings(0)), 1);
+        assert_eq!(pair.follower_reads(at(7, 2, MAIN)), Timed::Decided(shows(7)));
+    }
+}

@@ -1,0 +1,52 @@
+//! Who in the program reads a clock: the function that calls the C library, and those that called it.
+//!
+//! A few functions deep, so that a collection of garbage is told apart from the program's own reading through the same
+//! function of its runtime, and is one asker wherever in the program memory runs short. Of each return address the
+//! place within its page counts: address-space randomization does not change that.
+
+use crate::runtime::preload;
+use redrt_engine::traces;
+use rustc_hash::FxHasher;
+use std::hash::Hasher;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// How many functions of the program count.
+const DEPTH: u32 = 4;
+/// Frames that are looked at: there are some of this library before those.
+const FRAMES_MAX: u32 = 64;
+/// Offsets within a page.
+const IN_PAGE: usize = 0xfff;
+
+process_local! {
+    /// Where this library lies, and the preloaded one.
+    static OWN: OnceLock<[Option<Range<u64>>; 2]> = OnceLock::new();
+}
+
+/// Finds out which functions are not the program's.
+pub fn prepare() {
+    OWN.get_or_init(|| {
+        let maps = traces::maps();
+        let around = |address: usize| traces::file_around(address as u64, &maps);
+        [around(prepare as *const () as usize), preload::address().and_then(around)]
+    });
+}
+
+/// A digest of who asks, the same in all replicas.
+#[inline(never)]
+pub fn here() -> u64 {
+    let own = OWN.get();
+    let is_own =
+        |address: usize| own.is_some_and(|own| own.iter().flatten().any(|range| range.contains(&(address as u64))));
+    let mut hasher = FxHasher::default();
+    let (mut seen, mut taken) = (0, 0);
+    traces::walk_stack(|address| {
+        seen += 1;
+        if !is_own(address) {
+            taken += 1;
+            hasher.write_usize(address & IN_PAGE);
+        }
+        taken < DEPTH && seen < FRAMES_MAX
+    });
+    hasher.finish()
+}
