@@ -170,11 +170,24 @@ impl Question {
         Self { call: Call::Serve, arguments: thread, data: 0, place: Place { thread: server, ..Place::NOWHERE } }
     }
 
-    /// Of a reading of a clock. `asker` is a digest of the clock and of who in the program asks; `place` is where the
-    /// thread is, and `outcomes` how many outcomes it has had. Readings with the same four are the same.
+    /// Of a reading of a clock. `asker` is who in the program asks ([`Question::asker`]); `place` is where the thread
+    /// is, and `outcomes` how many outcomes it has had. Readings with the same four are the same.
     #[must_use]
     pub fn reading(asker: u64, place: Place, outcomes: u64) -> Self {
         Self { call: Call::Reading, arguments: asker, data: outcomes, place }
+    }
+
+    /// Who in the program reads a clock. `innermost`: a digest of the clock and of the function that asks; `all`: of
+    /// those that called it, too, as far as they are known. `is_cut`: they are not, for code that was generated while
+    /// the program ran has called them. When that is generated differs between replicas.
+    #[must_use]
+    pub fn asker(innermost: u64, all: u64, is_cut: bool) -> u64 {
+        innermost >> 32 << 32 | all >> 32 & !1 | u64::from(is_cut)
+    }
+
+    /// Whether the two may be one asker, whom not both know in full.
+    pub(crate) fn may_be_asked_by(&self, other: u64) -> bool {
+        (self.arguments ^ other) >> 32 == 0 && (self.arguments | other) & 1 == 1
     }
 
     /// When in the course of its thread a reading of a clock is made: readings come in this order.

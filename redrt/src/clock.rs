@@ -128,7 +128,7 @@ const OF_OTHER_THREAD: c_int = -1;
 /// The processor time of another thread, which is no clock of the calling one: as the leader reads it.
 fn agreed_of_other_thread(clock: libc::clockid_t) -> u64 {
     let here = || shown_ns(clock);
-    decide::reading(OF_OTHER_THREAD, asker::here(), here).unwrap_or_else(here)
+    decide::reading(OF_OTHER_THREAD, asker::here(OF_OTHER_THREAD), here).unwrap_or_else(here)
 }
 
 unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
@@ -138,7 +138,7 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
     threads::make_known();
     let ns = match clock {
         ..0 => agreed_of_other_thread(clock),
-        _ => agreed_ns(clock, |here| decide::reading(clock, asker::here(), here)),
+        _ => agreed_ns(clock, |here| decide::reading(clock, asker::here(clock), here)),
     };
     // SAFETY: - the preloaded library passes a place to write to.
     unsafe { *time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 } };

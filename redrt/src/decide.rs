@@ -522,7 +522,7 @@ fn poll_for_reading(cell: &Cell) {
 /// A clock past MPI, as the leader reads it; nothing where no sibling makes this reading. `asker`: who in the program
 /// asks; `here` reads this machine's.
 pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
-    let read = || read_by(digest((clock, asker)), clock, here);
+    let read = || read_by(asker, clock, here);
     let ns = if threads::is_in_callback() { tasks::hold(read) } else { read() };
     ns.map(|ns| if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns })
 }

@@ -18,6 +18,9 @@
 //! ([`Decisions::note_apart`]). That would cost a collection the time by which the follower is ahead. So who has read
 //! alone once, here or in the leader, is *apart*: its readings are not awaited any more, and taken where they are
 //! known.
+//!
+//! Who asks may not be known in full: code that a runtime generates while the program runs has no names, and is
+//! generated sooner in one replica than in another. Then the function that asks has to do ([`Question::asker`]).
 
 use super::{DecisionItem, DecisionKey, Decisions, Outcome, Output, Place, Question, Stream, StreamId};
 use std::collections::VecDeque;
@@ -67,7 +70,14 @@ impl Decisions {
         let times = self.streams.get_or_insert_with(stream, Stream::default);
         times.pass_times(question.moment(), |asker| passed.push(asker));
         let now = |item: &&DecisionItem| item.question.moment() == question.moment();
-        let found = times.waiting.iter().take_while(now).position(|item| any_asker || item.question == *question);
+        let at_once = || times.waiting.iter().take_while(now);
+        let found = at_once().position(|item| any_asker || item.question == *question);
+        let is_apart = |asker| self.apart.contains_key(&asker);
+        let is_like_it = |item: &DecisionItem| {
+            let asker = item.question.arguments;
+            question.may_be_asked_by(asker) && !is_apart(asker) && !is_apart(question.arguments)
+        };
+        let found = found.or_else(|| at_once().position(is_like_it));
         let is_past = times.waiting.back().is_some_and(|last| last.question.moment() > question.moment());
         // Those before it stay: a collection may come at this moment, too, and earlier or later in it.
         let taken = found.and_then(|at| times.waiting.remove(at));
@@ -141,8 +151,8 @@ mod tests {
     use super::*;
     use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet};
 
-    const MAIN: u64 = 1;
-    const COLLECTOR: u64 = 2;
+    const MAIN: u64 = 1 << 32 | 2;
+    const COLLECTOR: u64 = 2 << 32 | 2;
 
     /// A leader and its follower, which hears what it is told.
     struct Pair {
@@ -218,6 +228,22 @@ mod tests {
         }
         let read: Vec<_> = [COLLECTOR, MAIN, MAIN].map(|asker| pair.follower_reads(at(7, 0, asker))).into();
         assert_eq!(read, [2, 1, 3].map(|ns| Timed::Decided(shows(ns))));
+    }
+
+    #[test]
+    fn a_program_whose_code_is_generated_later_in_one_replica_reads_the_same() {
+        let (interpreted, generated) =
+            (Question::asker(7 << 32, 1 << 40, false), Question::asker(7 << 32, 2 << 40, true));
+        let mut pair = Pair::new();
+        pair.leader_reads(at(7, 0, interpreted), 1);
+        pair.leader_reads(at(8, 0, COLLECTOR), 2);
+        pair.leader_reads(at(8, 0, interpreted), 3);
+        let read: Vec<_> = [7, 8].map(|calls| pair.follower_reads(at(calls, 0, generated))).into();
+        assert_eq!(read, [1, 3].map(|ns| Timed::Decided(shows(ns))));
+        assert_eq!(pair.follower_reads(at(8, 0, COLLECTOR)), Timed::Decided(shows(2)));
+        // Two that are known in full are two.
+        pair.leader_reads(at(9, 0, interpreted), 4);
+        assert_eq!(pair.follower_reads(at(9, 0, Question::asker(7 << 32, 2 << 40, false))), Timed::Wait);
     }
 
     #[test]

@@ -10,9 +10,10 @@ use super::random::mix;
 use crate::decision::Timed;
 use crate::outcome::{Outcome, Question};
 
-/// Who asks.
-const MAIN: u64 = 1;
-const COLLECTOR: u64 = 2;
+/// Who asks: the program, from code that is generated sooner in one process than in another, and two that collect.
+const MAIN: u64 = 1 << 32 | 2;
+const GENERATED: u64 = 1 << 32 | 1;
+const COLLECTORS: [u64; 2] = [2 << 32 | 2, 3 << 32 | 2];
 /// It collects once in so many steps of the program.
 const STEPS_PER_COLLECTION: u64 = 3;
 
@@ -23,7 +24,7 @@ impl Process {
         if !self.clock.is_multiple_of(STEPS_PER_COLLECTION) {
             return;
         }
-        for asker in [COLLECTOR, COLLECTOR + 1] {
+        for asker in COLLECTORS {
             let question = self.time_question(asker);
             match self.replica.ask_time(question) {
                 Timed::Decided(_) => {}
@@ -41,7 +42,8 @@ impl Process {
 
     /// The program reads a clock.
     pub(super) fn read_time(&mut self) -> Option<Progress> {
-        let question = self.time_question(MAIN);
+        let is_generated = self.app.calls > self.generates_after;
+        let question = self.time_question(if is_generated { GENERATED } else { MAIN });
         let outcome = match self.replica.ask_time(question) {
             Timed::Decided(outcome) => outcome,
             Timed::MustDecide => {

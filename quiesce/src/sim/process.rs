@@ -144,6 +144,8 @@ pub struct Process {
     pub(super) clock: u64,
     /// Whether its runtime reads clocks at moments of its own.
     pub(super) collects: bool,
+    /// After how many calls it has generated code of the program.
+    pub(super) generates_after: u64,
     /// How often that was alone.
     pub(super) alone_count: u64,
     /// What it has changed outside since the world looked: positions in its rank's file, and what is there.
@@ -198,6 +200,7 @@ impl Process {
             loses_word: false,
             clock: 0,
             collects: false,
+            generates_after: 0,
             alone_count: 0,
             changes: Vec::new(),
             is_hindered: false,

@@ -162,6 +162,7 @@ impl Simulation {
             process.clock = number as u64;
             process.app.counts_calls = !options.uncounted;
             process.collects = faults == Faults::Collectors;
+            process.generates_after = 10 + 7 * number as u64;
         }
         if faults == Faults::Log {
             let place = random.below(processes.len());

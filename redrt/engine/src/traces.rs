@@ -27,6 +27,7 @@ struct Stack {
 unsafe extern "C" {
     fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
     fn _Unwind_GetIP(frame: *mut c_void) -> usize;
+    fn _Unwind_FindEnclosingFunction(address: *mut c_void) -> *mut c_void;
 }
 
 /// `_URC_NO_REASON`: goes on with the caller; and `_URC_NORMAL_STOP`.
@@ -46,6 +47,13 @@ pub fn walk_stack<F: FnMut(usize) -> bool>(mut each: F) {
     }
     // SAFETY: - the function is for this argument, which lives longer than the call.
     let _ = unsafe { _Unwind_Backtrace(look_at::<F>, (&raw mut each).cast()) };
+}
+
+/// Whether an address on the stack is that of a function of a file, and not of code that was generated since.
+pub fn is_in_function(address: usize) -> bool {
+    let address = std::ptr::without_provenance_mut(address.saturating_sub(1));
+    // SAFETY: - looks the address up, and does not follow it.
+    !unsafe { _Unwind_FindEnclosingFunction(address) }.is_null()
 }
 
 impl Stack {
@@ -183,6 +191,15 @@ mod tests {
         assert_eq!(file_around(0x40_1010, maps), Some(0x40_0000..0x40_2000));
         assert_eq!(file_around(0x7ffe_0001, maps), None);
         assert_eq!(file_around(1, "rubbish\n-\n"), None);
+    }
+
+    #[test]
+    fn code_of_a_file_is_told_apart_from_what_is_none() {
+        let mut first = None;
+        walk_stack(|address| *first.get_or_insert(address) == 0);
+        assert!(first.is_some_and(is_in_function));
+        let heap = Box::new(0_u64);
+        assert!(!is_in_function(&raw const *heap as usize));
     }
 
     #[test]

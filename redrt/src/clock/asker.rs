@@ -5,6 +5,7 @@
 //! place within its page counts: address-space randomization does not change that.
 
 use crate::runtime::preload;
+use quiesce::Question;
 use redrt_engine::traces;
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
@@ -32,21 +33,30 @@ pub fn prepare() {
     });
 }
 
-/// A digest of who asks, the same in all replicas.
+/// Who asks for this clock, the same in all replicas.
 #[inline(never)]
-pub fn here() -> u64 {
+pub fn here(clock: i32) -> u64 {
     let own = OWN.get();
     let is_own =
         |address: usize| own.is_some_and(|own| own.iter().flatten().any(|range| range.contains(&(address as u64))));
-    let mut hasher = FxHasher::default();
-    let (mut seen, mut taken) = (0, 0);
+    let (mut innermost, mut all) = (FxHasher::default(), FxHasher::default());
+    innermost.write_i32(clock);
+    let (mut seen, mut taken, mut is_cut) = (0, 0, false);
     traces::walk_stack(|address| {
         seen += 1;
-        if !is_own(address) {
-            taken += 1;
-            hasher.write_usize(address & IN_PAGE);
+        if is_own(address) {
+            return seen < FRAMES_MAX;
         }
+        if !traces::is_in_function(address) {
+            is_cut = true;
+            return false;
+        }
+        if taken == 0 {
+            innermost.write_usize(address & IN_PAGE);
+        }
+        all.write_usize(address & IN_PAGE);
+        taken += 1;
         taken < DEPTH && seen < FRAMES_MAX
     });
-    hasher.finish()
+    Question::asker(innermost.finish(), all.finish(), is_cut)
 }
