@@ -386,7 +386,7 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
         Some(answer)
     };
     let cell = engine::cell();
-    crate::locks::tell();
+    threads::tell_siblings();
     if cell.lock().is_replicated() {
         // Of two threads that use one file, one may have it here and the other in a sibling: each would wait for the
         // word of a thread that waits for the file.

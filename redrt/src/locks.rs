@@ -1,4 +1,4 @@
-//! Locks of the program are taken in the same order in all replicas of a rank.
+//! Locks of the program are taken in the same order in all replicas of a rank, with `--threads=locks`.
 //!
 //! With that, a program without data races behaves the same in all replicas: what its threads do between two locks does
 //! not depend on others. The preloaded library tells of each operation (`redrt/preload/src/locks.rs`); the machine is
@@ -49,10 +49,13 @@ fn order() -> MutexGuard<'static, Option<Order>> {
 
 /// Threads go on as they come from now on. Called in `MPI_Finalize`, and where replicas have parted.
 pub fn finish() {
-    if IS_ON.load(Ordering::Acquire) {
-        tell();
-        IS_ON.store(false, Ordering::Release);
-        redrt_engine::cell().wake();
+    if IS_ON.swap(false, Ordering::AcqRel) {
+        let cell = redrt_engine::cell();
+        let mut engine = cell.lock();
+        tell_in(&mut engine);
+        say(&mut engine, &Batch::default());
+        drop(engine);
+        cell.wake();
     }
 }
 
@@ -78,9 +81,19 @@ pub fn tell_in(engine: &mut Engine) {
         return;
     }
     let batch = order().as_mut().and_then(Order::cut);
-    let Some(bytes) = batch.and_then(|batch| postcard::to_stdvec(&batch).ok()) else { return };
-    engine.answer(STREAM, QUESTION, Outcome::Bytes(bytes));
-    engine.flush();
+    if let Some(batch) = batch {
+        say(engine, &batch);
+    }
+}
+
+/// Tells siblings this, if this process decides; an empty batch says that it orders its threads no more.
+fn say(engine: &mut Engine, batch: &Batch) {
+    if engine.is_deciding()
+        && let Ok(bytes) = postcard::to_stdvec(batch)
+    {
+        engine.answer(STREAM, QUESTION, Outcome::Bytes(bytes));
+        engine.flush();
+    }
 }
 
 /// Tells what threads of a leader have done while none of them calls MPI.
@@ -114,7 +127,7 @@ fn applies() -> bool {
         && !threads::is_aside()
         && job().is_some_and(|job| {
             let welcome = &job.welcome;
-            welcome.options.threads == Threads::Order && welcome.world.degree(welcome.me.rank) > 1
+            welcome.options.threads == Threads::Locks && welcome.world.degree(welcome.me.rank) > 1
         })
 }
 
@@ -146,6 +159,10 @@ fn learn(engine: &mut Engine, order: &mut Order) {
         if let Outcome::Bytes(bytes) = outcome
             && let Ok(batch) = postcard::from_bytes::<Batch>(&bytes)
         {
+            // Nobody says any more what comes next: what was told is made, and then threads go on by themselves.
+            if batch.0.is_empty() {
+                order.lead();
+            }
             order.learn(batch);
         }
     }

@@ -80,7 +80,7 @@ fn applies() -> bool {
         && !threads::is_aside()
         && job().is_some_and(|job| {
             let welcome = &job.welcome;
-            welcome.options.threads == Threads::Order && welcome.world.degree(welcome.me.rank) > 1
+            welcome.options.threads != Threads::None && welcome.world.degree(welcome.me.rank) > 1
         })
 }
 

@@ -3,7 +3,7 @@
 use redrt_tests::{Ended, Job, compile_case};
 
 fn job(degree: u16, rounds: &str) -> Job {
-    Job::new(2, &compile_case("ordered")).degree(degree).arguments(&[rounds, "4"])
+    Job::new(2, &compile_case("ordered")).degree(degree).options(&["--threads", "locks"]).arguments(&[rounds, "4"])
 }
 
 /// The sums that its messages agree on are of the order of all locks, which each replica prints.

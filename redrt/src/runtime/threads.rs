@@ -79,6 +79,13 @@ pub fn tell_before_calls(tell: fn()) {
     WATCHED.fetch_or(TELLS_SIBLINGS, Ordering::Release);
 }
 
+/// Something is about to leave that may depend on what threads have done: siblings are told of that.
+pub fn tell_siblings() {
+    if let Some(tell) = TELL.get() {
+        tell();
+    }
+}
+
 /// From now on calls are timed.
 pub fn time_calls() {
     WATCHED.fetch_or(TIMES, Ordering::Release);
@@ -289,10 +296,8 @@ pub fn enter(kind: CallKind) -> Inside {
     if inside.was_internal.is_some() {
         signals::look();
     }
-    if watched & TELLS_SIBLINGS != 0
-        && let Some(tell) = TELL.get()
-    {
-        tell();
+    if watched & TELLS_SIBLINGS != 0 {
+        tell_siblings();
     }
     if watched & (DELIVERS | TIMES) != 0 {
         inside.extra = begin_extra(watched, kind);

@@ -96,6 +96,7 @@ pub(super) const CONTROLS: [Control; 9] = [
         value: Value::Named(&enumeration::THREADS, || match option(|options| options.threads) {
             Threads::Order => 0,
             Threads::None => 1,
+            Threads::Locks => 2,
         }),
     },
     Control {
