@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -330,6 +331,22 @@ fn lives_in(directory: &Path, job: &str) -> bool {
 }
 
 impl Found {
+    /// How a program is started where this job can be reached, if it has a network of its own on this host, as where
+    /// the host has none ([`own_network`](crate::own_network)): what comes before the program's name.
+    #[must_use]
+    pub fn way_there(&self) -> Option<String> {
+        let name = self.path.file_name()?.as_bytes();
+        let (_, process) = std::str::from_utf8(&name[name.iter().rposition(|byte| *byte == b'.')?..]).ok()?.split_at(1);
+        let process: u32 = process.parse().ok()?;
+        let differs = |kind: &str| {
+            let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
+            let theirs = of(&process.to_string());
+            theirs.is_some() && theirs != of("self")
+        };
+        let privileges = if differs("user") { " -U --preserve-credentials" } else { "" };
+        differs("net").then(|| format!("nsenter -t {process}{privileges} -n"))
+    }
+
     /// The job is over, and its writer was killed before it could cross it out.
     pub fn cross_out(&self) {
         let _ = fs::remove_file(&self.path);

@@ -31,6 +31,10 @@ pub fn ask(found: &Found, question: Question) -> Result<String> {
             if ledger::rootless().contains(&found.job) {
                 bail!("{}", ledger::no_root(&found.job));
             }
+            if let Some(way) = found.way_there() {
+                let why = "has a network of its own, which cannot be reached from here";
+                bail!("job {} runs, and {why}: ask it by `{way} redctl …`", found.job);
+            }
             found.cross_out();
             bail!("job {} has ended", found.job);
         }
