@@ -48,7 +48,7 @@ pub enum Mutation {
     DisputeKept,
     /// An outcome is taken whatever it was decided for.
     LeaderTrusted,
-    /// A reading of a clock is taken by whoever in the program reads next.
+    /// The next reader in the program takes a reading of a clock, whoever asked for it.
     AskersIgnored,
     /// A change that others can see is made before a majority has asked for it.
     ChangeUnbacked,

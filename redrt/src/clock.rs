@@ -7,7 +7,7 @@
 mod asker;
 
 use crate::decide;
-use crate::runtime::{job, preload, threads};
+use crate::runtime::{preload, threads};
 use redrt_process::simulation;
 use redrt_wire::control::Determinism;
 use std::cell::Cell;
@@ -69,12 +69,7 @@ fn shown_ns(clock: c_int) -> u64 {
 
 /// Whether clocks are agreed in this process.
 fn is_agreed() -> bool {
-    crate::phase::is_active()
-        && !threads::is_aside()
-        && job().is_some_and(|job| {
-            let welcome = &job.welcome;
-            welcome.options.determinism == Determinism::Full && welcome.world.degree(welcome.me.rank) > 1
-        })
+    threads::agrees(|options| options.determinism == Determinism::Full)
 }
 
 /// A clock as the leader shows it, and `decide` says. Called where clocks are real.

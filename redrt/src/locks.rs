@@ -9,7 +9,7 @@
 //! while they do something: until a follower hears of an operation it waits with its own.
 
 use crate::runtime::lock_events::{BEFORE, BEGINS, DECIDED, FOLLOWED, FREE, LEADS, LockOperation, MADE, PARTED, TAKES};
-use crate::runtime::{job, preload, threads, workers};
+use crate::runtime::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_engine::{Engine, Outlook};
 use redrt_process::clock::monotonic_ns;
@@ -123,12 +123,7 @@ fn note_untold() {
 }
 
 fn applies() -> bool {
-    crate::phase::is_active()
-        && !threads::is_aside()
-        && job().is_some_and(|job| {
-            let welcome = &job.welcome;
-            welcome.options.threads == Threads::Locks && welcome.world.degree(welcome.me.rank) > 1
-        })
+    threads::agrees(|options| options.threads == Threads::Locks)
 }
 
 fn begin() -> u64 {

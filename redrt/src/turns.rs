@@ -7,10 +7,10 @@
 
 mod order;
 
+use crate::runtime::threads;
 use crate::runtime::turn::{
     DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, TAKEN, TIMED_OUT,
 };
-use crate::runtime::{job, threads};
 use order::{Log, Order, Permit, Turn};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_engine::{Engine, Outlook, traces};
@@ -75,13 +75,7 @@ pub fn finish() {
 }
 
 fn applies() -> bool {
-    crate::phase::is_active()
-        && !HAS_ENDED.load(Ordering::Acquire)
-        && !threads::is_aside()
-        && job().is_some_and(|job| {
-            let welcome = &job.welcome;
-            welcome.options.threads != Threads::None && welcome.world.degree(welcome.me.rank) > 1
-        })
+    !HAS_ENDED.load(Ordering::Acquire) && threads::agrees(|options| options.threads != Threads::None)
 }
 
 /// Called by the preloaded library, by threads of the interpreter.

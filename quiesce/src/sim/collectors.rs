@@ -14,7 +14,7 @@ use crate::outcome::{Outcome, Question};
 const MAIN: u64 = 1 << 32 | 2;
 const GENERATED: u64 = 1 << 32 | 1;
 const COLLECTORS: [u64; 2] = [2 << 32 | 2, 3 << 32 | 2];
-/// It collects once in so many steps of the program.
+/// It collects once in this many steps of the program.
 const STEPS_PER_COLLECTION: u64 = 3;
 
 impl Process {

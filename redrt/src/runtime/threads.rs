@@ -11,6 +11,7 @@ use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use quiesce::{Place, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_process::simulation;
+use redrt_wire::control::Options;
 use redrt_wire::profile::CallKind;
 use rustc_hash::FxHasher;
 use std::cell::Cell;
@@ -77,6 +78,17 @@ pub fn deliver_events(deliver: fn()) {
 pub fn tell_before_calls(tell: fn()) {
     TELL.get_or_init(|| tell);
     WATCHED.fetch_or(TELLS_SIBLINGS, Ordering::Release);
+}
+
+/// Whether the calling thread is at a place that all replicas of its rank come to, in a job in which they agree on what
+/// `option` says.
+pub fn agrees(option: impl FnOnce(&Options) -> bool) -> bool {
+    crate::phase::is_active()
+        && !is_aside()
+        && super::job().is_some_and(|job| {
+            let welcome = &job.welcome;
+            option(&welcome.options) && welcome.world.degree(welcome.me.rank) > 1
+        })
 }
 
 /// Something is about to leave that may depend on what threads have done: siblings are told of that.

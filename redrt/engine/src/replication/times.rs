@@ -11,7 +11,7 @@ use quiesce::{Outcome, Place, Question, StreamId, Timed};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Event, ReadingAlone};
 
-/// A follower that has heard of so many readings of a thread that this has not made looks where the thread is: fewer
+/// A follower with this many readings of a thread ahead of what it has made looks where the thread is: fewer
 /// than make it one that is far behind.
 const EARLY_MAX: usize = 128;
 

@@ -35,7 +35,7 @@ fn with_directory<T>(job: &Job, root: VirtualRank, act: impl FnOnce(&[Entry]) ->
         return Err(io::ErrorKind::NotFound.into());
     };
     let mapping = Mapping::of_part(fd, region, DIRECTORY_BYTES, 0)?;
-    // SAFETY: - mapped with so many bytes until the end of this function; on a page; atomics only, of any content.
+    // SAFETY: - mapped with that many bytes until the end of this function; on a page; atomics only, of any content.
     Ok(act(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(mapping.start()), ENTRIES) }))
 }
 
