@@ -13,7 +13,7 @@ use crate::decide;
 use crate::exports::call_iprobe;
 use crate::handle::CommHandle;
 use crate::phase;
-use crate::runtime::job;
+use crate::runtime::{job, threads};
 use quiesce::sim::random::{Random, mix};
 use redrt_types::{ProcessIndex, ReplicaId};
 use redrt_wire::control::{FromAgent, Passive};
@@ -135,7 +135,10 @@ pub(super) fn after_call() {
             mpi!(call_iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, CommHandle::WORLD, &raw mut flag, &raw mut status));
         }
         Departure::Send(to) => _ = mpi::isend(CommHandle::WORLD, &STRAY_WORDS, to, STRAY_TAG),
-        Departure::Change => _ = decide::effect(u64::MAX, 0, Vec::new),
+        Departure::Change => {
+            let _inside = threads::enter_quietly();
+            decide::effect(u64::MAX, 0, Vec::new);
+        }
         Departure::Falsified | Departure::Less => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Member, messages, same};
 use crate::decide;
-use crate::runtime::job;
+use crate::runtime::{job, threads};
 use crate::sim::{leaving, world};
 use crate::undo::SIMULATED_SINCE;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 process_local! {
     /// How often the program has added to its file.
     static CHANGES: AtomicU64 = AtomicU64::new(0);
+}
+
+/// A call about a file, at a place of its own in the program.
+fn call(act: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    let _inside = threads::enter_quietly();
+    act()
 }
 
 /// Reads a number, adds one and writes it back, now and then between messages. What was written once too often, or was
@@ -21,13 +27,13 @@ pub fn changed(member: &mut Member) {
         done.expect("it is in a world").to_le_bytes().to_vec()
     };
     for _ in 0..2 + member.common.below(6) {
-        let read = decide::outside(0, || file(&|number| *number));
+        let read = call(|| decide::outside(0, || file(&|number| *number)));
         let number = u64::from_le_bytes(read.try_into().expect("it is a number"));
         same(&[number], &[CHANGES.load(Ordering::Relaxed)], "what is in the file");
         if leaving::is_left_out() {
             continue;
         }
-        decide::effect(number, number + 1, || {
+        let change = || {
             let last = world::with_current(|world| world.line_count).unwrap_or_default();
             let since = SIMULATED_SINCE.load(Ordering::Relaxed);
             assert_eq!(since, last, "it changes a file, and it is not written down since which line");
@@ -35,7 +41,8 @@ pub fn changed(member: &mut Member) {
                 *written = number + 1;
                 *written
             })
-        });
+        };
+        call(|| decide::effect(number, number + 1, change));
         CHANGES.fetch_add(1, Ordering::Relaxed);
         if member.common.chance(50) {
             messages::named(member);

@@ -4,11 +4,17 @@ use super::mpi::{self, WORD, mpi};
 use super::{Member, messages, same};
 use crate::dynamic::checkpoint;
 use crate::exports::*;
+use crate::runtime::threads;
+use redrt_wire::profile::CallKind;
 
 /// Asks now and then, between messages; all are told the same.
 pub fn asked_for(member: &mut Member) {
     for _ in 0..1 + member.common.below(3) {
-        let told = [checkpoint::checkpoint() as u64];
+        let told = {
+            // As the function that programs call.
+            let _inside = threads::enter(CallKind::Other);
+            [checkpoint::checkpoint() as u64]
+        };
         let mut of_all = vec![0; member.size];
         mpi!(call_allgather(mpi::from(&told), 1, WORD, mpi::into(&mut of_all), 1, WORD, member.comm));
         same(&of_all, &vec![told[0]; member.size], "what ranks are told of a checkpoint");
