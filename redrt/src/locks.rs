@@ -1,14 +1,16 @@
 //! Locks of the program are taken in the same order in all replicas of a rank, with `--threads=locks`.
 //!
 //! With that, a program without data races behaves the same in all replicas: what its threads do between two locks does
-//! not depend on others. The preloaded library tells of each operation (`redrt/preload/src/locks.rs`); the machine is
-//! `thread-order`; its batches are outcomes of a stream of their own, so what leaves a process waits until its siblings
-//! hold the order that it depends on.
+//! not depend on others. The preloaded library counts each operation, and tells of those that matter to others
+//! (`redrt/preload/src/ordered`); the machine is `thread-order`; its batches are outcomes of a stream of their own, so
+//! what leaves a process waits until its siblings hold the order that it depends on.
 //!
 //! A leader tells what its threads have done before each MPI call and each change of a file, and every millisecond
 //! while they do something: until a follower hears of an operation it waits with its own.
 
-use crate::runtime::lock_events::{BEFORE, BEGINS, DECIDED, FOLLOWED, FREE, LEADS, LockOperation, MADE, PARTED, TAKES};
+use crate::runtime::lock_events::{
+    BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
+};
 use crate::runtime::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_engine::{Engine, Outlook};
@@ -16,10 +18,10 @@ use redrt_process::clock::monotonic_ns;
 use redrt_wire::control::Threads;
 use redrt_wire::event::Parting;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use thread_order::{Batch, Operation, Order, Step};
+use thread_order::{Batch, Notes, Operation, Order, Step};
 
 /// The stream of the order. No thread has this number: they are hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"locks   "));
@@ -33,10 +35,8 @@ process_local! {
     static ORDER: Mutex<Option<Order>> = const { Mutex::new(None) };
     /// Threads are ordered, and this is not over.
     static IS_ON: AtomicBool = AtomicBool::new(false);
-    /// Threads that wait for their turn.
-    static WAITING: AtomicU32 = AtomicU32::new(0);
-    /// Operations were made that are not told.
-    static IS_UNTOLD: AtomicBool = AtomicBool::new(false);
+    /// Of threads that wait for their turn, and of what is not told.
+    static NOTES: Notes = const { Notes::new() };
     /// Who tells them sleeps.
     static IS_IDLE: Mutex<bool> = const { Mutex::new(false) };
     static HAS_BEGUN: Condvar = const { Condvar::new() };
@@ -53,6 +53,9 @@ pub fn finish() {
         let cell = redrt_engine::cell();
         let mut engine = cell.lock();
         tell_in(&mut engine);
+        if let Some(order) = &mut *order() {
+            order.end();
+        }
         say(&mut engine, &Batch::default());
         drop(engine);
         cell.wake();
@@ -70,14 +73,14 @@ pub fn become_copy() {
 /// Tells siblings what threads have done, if they have. To be called before something leaves that may depend on it.
 #[inline]
 pub fn tell() {
-    if IS_UNTOLD.load(Ordering::Acquire) {
+    if NOTES.is_untold.load(Ordering::SeqCst) {
         tell_in(&mut redrt_engine::cell().lock());
     }
 }
 
 /// The same with the engine in hand.
 pub fn tell_in(engine: &mut Engine) {
-    if !IS_UNTOLD.swap(false, Ordering::AcqRel) {
+    if !NOTES.is_untold.swap(false, Ordering::SeqCst) {
         return;
     }
     let batch = order().as_mut().and_then(Order::cut);
@@ -99,14 +102,14 @@ fn say(engine: &mut Engine, batch: &Batch) {
 /// Tells what threads of a leader have done while none of them calls MPI.
 fn tell_now_and_then() {
     while IS_ON.load(Ordering::Acquire) {
-        if IS_UNTOLD.load(Ordering::Acquire) {
+        if NOTES.is_untold.load(Ordering::SeqCst) {
             redrt_engine::cell().tell(tell_in);
             std::thread::sleep(TELL_INTERVAL);
             continue;
         }
         let mut is_idle = IS_IDLE.lock().unwrap_or_else(PoisonError::into_inner);
         *is_idle = true;
-        while *is_idle && !IS_UNTOLD.load(Ordering::Acquire) && IS_ON.load(Ordering::Acquire) {
+        while *is_idle && !NOTES.is_untold.load(Ordering::SeqCst) && IS_ON.load(Ordering::Acquire) {
             is_idle = HAS_BEGUN.wait_timeout(is_idle, Duration::from_secs(1)).unwrap_or_else(PoisonError::into_inner).0;
         }
         *is_idle = false;
@@ -114,7 +117,7 @@ fn tell_now_and_then() {
 }
 
 fn note_untold() {
-    if !IS_UNTOLD.swap(true, Ordering::AcqRel) {
+    if !NOTES.is_untold.swap(true, Ordering::SeqCst) {
         let mut is_idle = IS_IDLE.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *is_idle, false) {
             HAS_BEGUN.notify_one();
@@ -126,13 +129,17 @@ fn applies() -> bool {
     threads::agrees(|options| options.threads == Threads::Locks)
 }
 
+/// The address of what threads leave for each other, if they are ordered.
 fn begin() -> u64 {
     if !applies() {
         return 0;
     }
     let leads = redrt_engine::cell().lock().is_deciding();
-    let is_first = order().replace(Order::new(leads)).is_none();
-    if is_first {
+    // Threads keep the addresses of their counts.
+    let mut known = order();
+    if known.is_none() {
+        *known = Some(Order::new(leads));
+        drop(known);
         IS_ON.store(true, Ordering::Release);
         threads::order_threads(true);
         threads::tell_before_calls(tell);
@@ -144,7 +151,12 @@ fn begin() -> u64 {
             return 0;
         }
     }
-    FREE
+    std::ptr::from_ref::<Notes>(&NOTES) as u64
+}
+
+/// The address of a thread's counts, which stay as long as the process.
+fn enter(thread: u64) -> u64 {
+    order().as_mut().map_or(0, |order| Arc::as_ptr(&order.counts(thread)) as u64)
 }
 
 /// Takes what the leader has told.
@@ -206,7 +218,7 @@ fn before(thread: u64) -> u64 {
     if let Some(answer) = order().as_mut().and_then(|order| answer(order.next(thread))) {
         return answer;
     }
-    WAITING.fetch_add(1, Ordering::SeqCst);
+    NOTES.waiting.fetch_add(1, Ordering::SeqCst);
     let cell = redrt_engine::cell();
     let (mut still, mut has_parted) = (None, false);
     let answer = cell.wait_for_many(|engine| {
@@ -231,7 +243,7 @@ fn before(thread: u64) -> u64 {
         }
         Outlook::Asleep
     });
-    WAITING.fetch_sub(1, Ordering::SeqCst);
+    NOTES.waiting.fetch_sub(1, Ordering::SeqCst);
     if has_parted {
         part();
     }
@@ -251,27 +263,33 @@ pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> 
     if event == BEGINS {
         return begin();
     }
-    if !IS_ON.load(Ordering::Acquire) || threads::is_aside() || threads::is_in_callback() {
+    if !IS_ON.load(Ordering::Acquire) {
         return 0;
     }
     let thread = operation.thread;
     match event {
+        ENTERS => enter(thread),
         BEFORE => before(thread),
-        LEADS => u64::from(order().as_ref().is_some_and(Order::leads)) * FREE,
+        MATTERS => {
+            if order().as_ref().is_some_and(Order::leads) {
+                note_untold();
+            } else {
+                wake_waiting();
+            }
+            0
+        }
         MADE => {
             let mut order = order();
             let Some(order) = order.as_mut().filter(|order| order.leads()) else { return 0 };
             let last = Operation { thread: operation.last_thread, number: operation.last_number };
-            let after = if last.number != 0 && last.thread != thread { vec![last] } else { Vec::new() };
+            let after = if last.number != 0 { vec![last] } else { Vec::new() };
             let made = order.record(thread, after, operation.flags & TAKES != 0, operation.result);
             note_untold();
             made.number
         }
         FOLLOWED => {
             let made = order().as_mut().map_or(0, |order| order.follow(thread).number);
-            if WAITING.load(Ordering::SeqCst) > 0 {
-                redrt_engine::cell().wake();
-            }
+            wake_waiting();
             made
         }
         PARTED => {
@@ -279,5 +297,11 @@ pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> 
             0
         }
         _ => 0,
+    }
+}
+
+fn wake_waiting() {
+    if NOTES.waiting.load(Ordering::SeqCst) > 0 {
+        redrt_engine::cell().wake();
     }
 }

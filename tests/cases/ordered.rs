@@ -25,6 +25,16 @@ fn threads_take_locks_in_the_same_order_in_all_replicas() {
     }
 }
 
+/// Locks for reading and writing, spin locks, semaphores, barriers, what is done once, mutexes that are robust or lend
+/// their priorities, and C11's threads.
+#[test]
+fn threads_come_to_locks_of_all_kinds_in_the_same_order() {
+    for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &["--inject", "kill:0.0@0.2s"])] {
+        let job = Job::new(2, &compile_case("ordered_objects")).degree(degree).options(&["--threads", "locks"]);
+        agreed(&job.options(options).arguments(&["400"]).run().ended_with(0).printed("threads agree\n"));
+    }
+}
+
 #[test]
 fn threads_take_locks_alike_when_their_leader_is_lost_and_replaced() {
     for killed in ["0.0", "1.1"] {

@@ -412,15 +412,6 @@ pub fn after_lock(mutex: *mut pthread_mutex_t, gives_up: bool) {
 /// # Safety
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_wait(semaphore: *mut c_void) -> c_int {
-    wait_for_semaphore(semaphore, None, || next!(sem_wait(semaphore => *mut c_void) -> c_int, -1))
-}
-
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_post(semaphore: *mut c_void) -> c_int {
     let result = next!(sem_post(semaphore => *mut c_void) -> c_int, -1);
     if HAS_THREADS.load(Ordering::Relaxed) {

@@ -26,7 +26,7 @@ mod forks;
 mod identity;
 mod interpreter;
 mod lock_events;
-mod locks;
+mod ordered;
 mod random;
 mod real;
 mod spared;

@@ -85,7 +85,7 @@ extern "C" fn begin(passport: *mut c_void) -> *mut c_void {
     let (start, argument) = (passport.start.get(), passport.argument.get());
     NUMBER.set(Number::Known(passport.number.get()));
     state::set_internal(passport.internal.get());
-    crate::locks::begin_thread(passport.is_ordered.get().then_some(passport.number.get()));
+    crate::ordered::begin_thread(passport.is_ordered.get().then_some(passport.number.get()));
     passport.taken.store(false, Ordering::Release);
     let result = match start {
         Some(start) => start(argument),
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn pthread_create(
     if let Some(start) = start.filter(|_| !internal) {
         crate::interpreter::note_thread(start as usize);
     }
-    let is_ordered = !internal && crate::locks::creates_thread(number());
+    let is_ordered = !internal && crate::ordered::creates_thread(number());
     let passport = take_passport();
     let order = CREATED.get();
     passport.start.set(start);
@@ -131,4 +131,27 @@ pub unsafe extern "C" fn pthread_create(
         CREATED.set(order + 1);
     }
     result
+}
+
+/// Replaces the C library's, which calls its own `pthread_create`: the thread is numbered as all others are.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thrd_create(
+    thread: *mut pthread_t,
+    start: Option<extern "C" fn(*mut c_void) -> c_int>,
+    argument: *mut c_void,
+) -> c_int {
+    /// `thrd_error` and `thrd_nomem` of the C library.
+    const ERROR: c_int = 2;
+    const NO_MEMORY: c_int = 3;
+    // SAFETY: `thrd_join` takes the lower half of what a thread returns, and that is where a number is returned.
+    let start = unsafe { std::mem::transmute::<Option<extern "C" fn(*mut c_void) -> c_int>, Option<Start>>(start) };
+    // SAFETY: the caller's promise is passed on.
+    match unsafe { pthread_create(thread, std::ptr::null(), start, argument) } {
+        0 => 0,
+        libc::ENOMEM => NO_MEMORY,
+        _ => ERROR,
+    }
 }

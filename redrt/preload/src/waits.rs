@@ -3,7 +3,7 @@
 
 use crate::clock::{Family, advance, reach, real_deadline, to_ns};
 use crate::real::next;
-use crate::{interpreter, locks};
+use crate::{interpreter, ordered};
 use libc::{c_int, clockid_t, timespec};
 
 const ETIMEDOUT: c_int = libc::ETIMEDOUT;
@@ -41,8 +41,7 @@ fn is_timeout(result: c_int) -> bool {
 }
 
 fn is_timeout_of_c11(result: c_int) -> bool {
-    // C11's thrd_timedout, in the C library.
-    result == 4
+    result == ordered::C11_TIMED_OUT
 }
 
 fn failed_with_timeout(result: c_int) -> bool {
@@ -88,12 +87,26 @@ fn simply<A>(wait: impl FnOnce() -> c_int, _: A) -> c_int {
 
 /// A wait that ends in the order of locks.
 fn in_order(real: impl FnOnce() -> c_int, condition: Pointer, mutex: Pointer) -> c_int {
-    locks::wait(condition.cast(), mutex.cast(), real)
+    ordered::wait(condition.cast(), mutex.cast(), ETIMEDOUT, real)
+}
+
+fn in_order_of_c11(real: impl FnOnce() -> c_int, (condition, mutex): (Pointer, Pointer)) -> c_int {
+    ordered::wait(condition.cast(), mutex.cast(), ordered::C11_TIMED_OUT, real)
 }
 
 /// A mutex that is taken in that order.
 fn of_mutex(real: impl Fn() -> c_int, mutex: Pointer) -> c_int {
-    locks::lock(mutex.cast(), true, real)
+    ordered::lock(mutex.cast(), true, real)
+}
+
+/// A lock that is taken for reading.
+fn of_reader(real: impl Fn() -> c_int, lock: Pointer) -> c_int {
+    ordered::hold_read(lock.cast(), true, real)
+}
+
+/// One that is taken for writing.
+fn of_writer(real: impl Fn() -> c_int, lock: Pointer) -> c_int {
+    ordered::hold_written(lock.cast(), true, real)
 }
 
 /// A wait that may be one for an interpreter's lock.
@@ -110,12 +123,17 @@ absolute_waits! {
         |real, (mutex,)| of_mutex(real, mutex), simply;
     pthread_mutex_clocklock(mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout,
         |real, (mutex, _)| of_mutex(real, mutex), simply;
-    pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply, simply;
-    pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout, simply, simply;
-    pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply, simply;
-    pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout, simply, simply;
-    cnd_timedwait(cond: Pointer, mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply, simply;
-    mtx_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, simply, simply;
+    pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout,
+        |real, (lock,)| of_reader(real, lock), simply;
+    pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout,
+        |real, (lock,)| of_writer(real, lock), simply;
+    pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout,
+        |real, (lock, _)| of_reader(real, lock), simply;
+    pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout,
+        |real, (lock, _)| of_writer(real, lock), simply;
+    cnd_timedwait(cond: Pointer, mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11, in_order_of_c11, simply;
+    mtx_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout_of_c11,
+        |real, (mutex,)| of_mutex(real, mutex), simply;
     pthread_clockjoin_np(thread: libc::pthread_t, result: Pointer, clock: clockid_t),
         |_: &timespec| Family::of(clock), is_timeout, simply, simply;
     pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout, simply, simply;
@@ -129,13 +147,14 @@ unsafe fn wait_for_semaphore(
     semaphore: Pointer,
     clock: clockid_t,
     deadline: *const timespec,
-    wait: impl FnOnce(*const timespec) -> c_int,
+    wait: impl Fn(*const timespec) -> c_int,
 ) -> c_int {
     let family = Family::of(clock);
     let wait = |real: *const timespec| {
         // SAFETY: null or valid for reading, by contract.
         let until = unsafe { real.as_ref() }.map(|real| (clock, real));
-        interpreter::wait_for_semaphore(semaphore, until, || wait(real))
+        let wait = || ordered::semaphore(semaphore, || wait(real));
+        interpreter::wait_for_semaphore(semaphore, until, wait)
     };
     until(family, deadline, wait, failed_with_timeout)
 }

@@ -15,6 +15,7 @@ type FilesFunction = unsafe extern "C" fn(Option<Answer>, bool) -> bool;
 type SpareFunction = extern "C" fn(c_int, bool);
 type NumberFunction = extern "C" fn() -> u64;
 type StirFunction = extern "C" fn();
+type PauseFunction = extern "C" fn(bool) -> bool;
 
 /// What this library answers in place of the C library.
 #[repr(C)]
@@ -40,6 +41,7 @@ struct Functions {
     files: FilesFunction,
     spare: SpareFunction,
     stir: StirFunction,
+    pause: PauseFunction,
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -58,6 +60,7 @@ fn functions() -> Option<&'static Functions> {
         let files = symbol(c"redrt_preload_install_files")?;
         let spare = symbol(c"redrt_preload_spare")?;
         let stir = symbol(c"redrt_preload_stir_waiters")?;
+        let pause = symbol(c"redrt_preload_pause_order")?;
         Some(Functions {
             // SAFETY: - the preloaded library exports a function of this type under this name.
             install: unsafe { std::mem::transmute::<*mut c_void, InstallFunction>(install) },
@@ -71,6 +74,8 @@ fn functions() -> Option<&'static Functions> {
             spare: unsafe { std::mem::transmute::<*mut c_void, SpareFunction>(spare) },
             // SAFETY: - the preloaded library exports a function of this type under this name.
             stir: unsafe { std::mem::transmute::<*mut c_void, StirFunction>(stir) },
+            // SAFETY: - the preloaded library exports a function of this type under this name.
+            pause: unsafe { std::mem::transmute::<*mut c_void, PauseFunction>(pause) },
         })
     };
     FUNCTIONS.get_or_init(find).as_ref()
@@ -113,6 +118,11 @@ pub fn stir_waiters() {
     if let Some(functions) = functions() {
         (functions.stir)();
     }
+}
+
+/// While `is_paused`, what the calling thread does with locks is not ordered. What held before.
+pub fn pause_order(is_paused: bool) -> bool {
+    functions().is_some_and(|functions| (functions.pause)(is_paused))
 }
 
 /// While `internal`, what the calling thread is shown is real. What held before.

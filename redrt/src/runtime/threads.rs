@@ -412,6 +412,10 @@ pub fn call_back() -> CallingBack {
     if !is_watched() || is_aside() {
         return CallingBack { before: None };
     }
+    if ARE_ORDERED.load(Ordering::Relaxed) {
+        // When it is called is not the same in all replicas.
+        preload::pause_order(true);
+    }
     CallingBack { before: Some((preload::set_internal(false), IN_CALLBACK.replace(true))) }
 }
 
@@ -420,6 +424,9 @@ impl Drop for CallingBack {
     fn drop(&mut self) {
         if let Some((was_internal, was_in_callback)) = self.before {
             IN_CALLBACK.set(was_in_callback);
+            if ARE_ORDERED.load(Ordering::Relaxed) {
+                preload::pause_order(was_in_callback);
+            }
             preload::set_internal(was_internal);
         }
     }

@@ -23,11 +23,16 @@
 //! it does not tell of. So a successor makes all that was told before its threads go on by themselves: a thread that
 //! went on at once might take a lock that another one had taken first.
 //!
+//! *Shortcuts.* Each thread has its counts in hand. A thread of the leader that takes a lock which nobody else had last
+//! only counts it; so does one of a follower up to the next event. Nothing is locked for that, nor looked up.
+//!
 //! What leaves a process waits until its siblings hold the batch that it depends on; that is not done here.
 #![forbid(unsafe_code)]
 
+mod counts;
 mod order;
 #[cfg(test)]
 mod sim;
 
+pub use counts::{Counts, Notes, Shortcut};
 pub use order::{Batch, Event, Operation, Order, Progress, Step};

@@ -1,9 +1,11 @@
 //! The machine.
 
+use crate::counts::Counts;
 #[cfg(test)]
 use crate::sim::Mistake;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// One operation on a lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -66,10 +68,9 @@ enum Role {
     Leads,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Debug)]
 struct Thread {
-    /// The last operation that it has made here.
-    made: u64,
+    counts: Arc<Counts>,
     /// The last operation that a batch has told of.
     told: u64,
     /// Of operations that are told and not made; where this process leads, of those that are made and not told.
@@ -77,14 +78,31 @@ struct Thread {
 }
 
 impl Thread {
+    fn new(leads: bool) -> Self {
+        Self { counts: Arc::new(Counts::new(leads)), told: 0, events: VecDeque::new() }
+    }
+
     /// What the leader said of the next operation.
     fn next_event(&self) -> Option<&Event> {
-        self.events.front().filter(|event| event.number == self.made + 1)
+        self.events.front().filter(|event| event.number == self.counts.made() + 1)
+    }
+
+    /// It may make what was told, up to what there is to say of.
+    fn allow(&self) {
+        self.counts.allow(self.events.front().map_or(self.told, |event| self.told.min(event.number - 1)));
+    }
+}
+
+impl Clone for Thread {
+    /// That of a process of its own.
+    fn clone(&self) -> Self {
+        let counts = Arc::new(Counts::clone(&self.counts));
+        Self { counts, told: self.told, events: self.events.clone() }
     }
 }
 
 /// The order of one process.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Order {
     role: Role,
     threads: BTreeMap<u64, Thread>,
@@ -105,11 +123,27 @@ impl Order {
         }
     }
 
+    fn thread(&mut self, number: u64) -> &mut Thread {
+        let leads = self.leads();
+        self.threads.entry(number).or_insert_with(|| Thread::new(leads))
+    }
+
+    /// The counts of a thread, for itself: what it may do without asking.
+    #[must_use]
+    pub fn counts(&mut self, thread: u64) -> Arc<Counts> {
+        Arc::clone(&self.thread(thread).counts)
+    }
+
     /// This process leads from now on. It has learned all batches that one of its siblings holds.
     pub fn lead(&mut self) {
         if self.role == Role::Follows {
             self.role = Role::TakesOver;
         }
+    }
+
+    /// Threads go on as they come from now on, and nothing is told of them.
+    pub fn end(&mut self) {
+        self.threads.values().for_each(|thread| thread.counts.end());
     }
 
     /// Whether its threads go on by themselves.
@@ -121,8 +155,11 @@ impl Order {
     /// This process is a copy of the one whose order this was, and follows. A leader is copied after a cut: what it has
     /// not told is of no use to its copy if it is lost before it tells.
     pub fn join(&mut self) {
-        if self.role == Role::Leads {
-            self.threads.values_mut().for_each(|thread| thread.events.clear());
+        for thread in self.threads.values_mut() {
+            if self.role == Role::Leads {
+                thread.events.clear();
+            }
+            thread.allow();
         }
         self.role = Role::Follows;
     }
@@ -130,12 +167,12 @@ impl Order {
     /// What a thread may do for its next operation.
     #[must_use]
     pub fn next(&mut self, thread: u64) -> Step {
-        self.threads.entry(thread).or_default();
+        self.thread(thread);
         if self.role == Role::Leads {
             return Step::Free;
         }
         let of = &self.threads[&thread];
-        if of.made < of.told {
+        if of.counts.made() < of.told {
             let Some(Event { after, takes, result, .. }) = of.next_event() else {
                 return Step::Decided { takes: true, result: 0 };
             };
@@ -144,6 +181,7 @@ impl Order {
         }
         if self.role == Role::TakesOver && self.has_caught_up() {
             self.role = Role::Leads;
+            self.threads.values().for_each(|thread| thread.counts.lead());
             return Step::Free;
         }
         Step::Wait
@@ -157,7 +195,7 @@ impl Order {
     }
 
     fn has_made(&self, operation: Operation) -> bool {
-        self.threads.get(&operation.thread).is_some_and(|thread| thread.made >= operation.number)
+        self.threads.get(&operation.thread).is_some_and(|thread| thread.counts.made() >= operation.number)
     }
 
     /// Whether all that was told is made.
@@ -166,40 +204,45 @@ impl Order {
         if self.mistake == Some(Mistake::LeadsAtOnce) {
             return true;
         }
-        self.threads.values().all(|thread| thread.made >= thread.told)
+        self.threads.values().all(|thread| thread.counts.made() >= thread.told)
     }
 
     /// A thread has made its next operation as the leader did.
     pub fn follow(&mut self, thread: u64) -> Operation {
-        let of = self.threads.entry(thread).or_default();
+        let of = self.thread(thread);
         if of.next_event().is_some() {
             of.events.pop_front();
         }
-        of.made += 1;
-        Operation { thread, number: of.made }
+        let number = of.counts.go();
+        of.allow();
+        Operation { thread, number }
     }
 
     /// A thread of the leader has made its next operation. `after`: the latest operations of other threads that had the
     /// lock, if it takes it.
     pub fn record(&mut self, thread: u64, after: Vec<Operation>, takes: bool, result: i32) -> Operation {
-        let of = self.threads.entry(thread).or_default();
-        of.made += 1;
+        let of = self.thread(thread);
+        // What there is to say of it stands there before it counts: a cut may be made at any moment.
         if !after.is_empty() || !takes || result != 0 {
-            of.events.push_back(Event { number: of.made, after, takes, result });
+            of.events.push_back(Event { number: of.counts.made() + 1, after, takes, result });
         }
-        Operation { thread, number: of.made }
+        Operation { thread, number: of.counts.go() }
     }
 
     /// What has been made since the last cut, if anything.
+    ///
+    /// Threads may make operations meanwhile of which there is nothing to say. What an operation comes after is counted
+    /// before that is recorded, so the cut has it too.
     pub fn cut(&mut self) -> Option<Batch> {
         if self.role != Role::Leads {
             return None;
         }
         let mut progress = Vec::new();
         for (number, thread) in &mut self.threads {
-            if thread.made > thread.told {
+            let made = thread.counts.made();
+            if made > thread.told {
                 #[cfg(test)]
-                if self.mistake == Some(Mistake::TornCut) && number % 2 == 1 && thread.made > thread.told + 1 {
+                if self.mistake == Some(Mistake::TornCut) && number % 2 == 1 && made > thread.told + 1 {
                     thread.told += 1;
                     let is_told = |event: &Event| event.number <= thread.told;
                     let events = std::mem::take(&mut thread.events);
@@ -208,9 +251,9 @@ impl Order {
                     progress.push(Progress { thread: *number, until: thread.told, events: told.into() });
                     continue;
                 }
-                thread.told = thread.made;
+                thread.told = made;
                 let events = std::mem::take(&mut thread.events).into();
-                progress.push(Progress { thread: *number, until: thread.made, events });
+                progress.push(Progress { thread: *number, until: made, events });
             }
         }
         (!progress.is_empty()).then_some(Batch(progress))
@@ -218,11 +261,18 @@ impl Order {
 
     /// The leader's next batch. A copy of it may have made some of that.
     pub fn learn(&mut self, batch: Batch) {
+        #[cfg(test)]
+        let goes_past_events = self.mistake == Some(Mistake::GoesPastEvents);
         for Progress { thread, until, events } in batch.0 {
-            let of = self.threads.entry(thread).or_default();
+            let of = self.thread(thread);
             of.told = of.told.max(until);
-            let made = of.made;
+            let made = of.counts.made();
             of.events.extend(events.into_iter().filter(|event| event.number > made));
+            of.allow();
+            #[cfg(test)]
+            if goes_past_events {
+                of.counts.allow(of.told);
+            }
         }
     }
 }

@@ -31,6 +31,10 @@ pub enum Mistake {
     CopiedUntold,
     /// What a leader says is seen before its siblings hold what it depends on.
     SeenEarly,
+    /// A follower's threads go on without asking although there is something to say of what comes next.
+    GoesPastEvents,
+    /// A follower's thread comes to a barrier only when it is told of its return.
+    ComesInTurn,
 }
 
 const REPLICAS: usize = 3;
@@ -287,6 +291,8 @@ fn planted_mistakes_are_found() {
         CopyLeads,
         CopiedUntold,
         SeenEarly,
+        GoesPastEvents,
+        ComesInTurn,
     ] {
         assert!((0..40_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");
     }

@@ -2,10 +2,12 @@
 
 use super::Mistake;
 use super::program::{Instruction, Memory, Program, Registers, VARIABLES};
-use crate::{Batch, Operation, Order, Step};
+use crate::{Batch, Operation, Order, Shortcut, Step};
 
 /// `EBUSY` and `ETIMEDOUT`, as far as a program here can tell them apart.
 const BUSY: i32 = 16;
+/// `PTHREAD_BARRIER_SERIAL_THREAD`.
+const LAST: i32 = -1;
 const TIMED_OUT: i32 = 110;
 
 /// What is seen of a thread by others.
@@ -35,6 +37,8 @@ struct Thread {
     at: usize,
     own: Registers,
     waiting: Option<Waiting>,
+    /// It has come to the barrier, in this round of it, and was the last one or not.
+    came: Option<(u64, bool)>,
     said: Said,
     has_ended: bool,
 }
@@ -45,6 +49,8 @@ pub struct Process {
     program: Program,
     memory: Memory,
     locks: [Lock; 2],
+    /// The round of the barrier, and how many have come in it.
+    barrier: (u64, usize),
     threads: Vec<Thread>,
 }
 
@@ -69,11 +75,12 @@ impl Process {
             at: 0,
             own: Registers { me: me as u64, ..Registers::default() },
             waiting: None,
+            came: None,
             said: Vec::new(),
             has_ended: false,
         };
         let threads = (0..program.0).map(thread).collect();
-        Self { order, program, memory: [0; VARIABLES], locks: Default::default(), threads }
+        Self { order, program, memory: [0; VARIABLES], locks: Default::default(), barrier: (0, 0), threads }
     }
 
     /// A copy, which follows.
@@ -120,8 +127,17 @@ impl Process {
             after.extend(last_readers);
         }
         after.retain(|before| before.thread != number);
-        let (operation, takes, result) = match self.order.next(number) {
+        let counts = self.order.counts(number);
+        let may_count = match counts.shortcut() {
+            Shortcut::Follows => true,
+            Shortcut::Leads => wish == Wish::Alone && after.is_empty(),
+            Shortcut::Ask | Shortcut::Unordered => false,
+        };
+        let step = if may_count { Step::Decided { takes: true, result: 0 } } else { self.order.next(number) };
+        let (operation, takes, result) = match step {
+            _ if may_count && !is_free => return None,
             Step::Wait => return None,
+            Step::Decided { .. } if may_count => (Operation { thread: number, number: counts.go() }, true, 0),
             Step::Decided { takes, result } => {
                 if takes && !is_free {
                     return None;
@@ -164,6 +180,50 @@ impl Process {
         } else {
             lock.readers.retain(|reader| *reader != thread);
         }
+    }
+
+    /// Waits at the barrier: whether it was the last one, when it returns.
+    fn meet(&mut self, thread: usize) -> Option<bool> {
+        let number = thread as u64;
+        let Some((round, is_last)) = self.threads[thread].came else {
+            let leads = self.order.leads();
+            if self.has(Mistake::ComesInTurn) && !leads && self.order.next(number) == Step::Wait {
+                return None;
+            }
+            let (round, come) = self.barrier;
+            let is_last = come + 1 == self.threads.len();
+            self.barrier = if is_last { (round + 1, 0) } else { (round, come + 1) };
+            self.threads[thread].came = Some((round, is_last));
+            return None;
+        };
+        if self.barrier.0 == round {
+            return None;
+        }
+        let counts = self.order.counts(number);
+        let result = match counts.shortcut() {
+            Shortcut::Follows => {
+                counts.go();
+                0
+            }
+            Shortcut::Leads if !is_last => {
+                counts.go();
+                0
+            }
+            Shortcut::Leads => {
+                self.order.record(number, Vec::new(), true, LAST);
+                LAST
+            }
+            Shortcut::Ask | Shortcut::Unordered => match self.order.next(number) {
+                Step::Decided { result, .. } => {
+                    self.order.follow(number);
+                    result
+                }
+                // It leads now, and comes here again.
+                Step::Free | Step::Wait => return None,
+            },
+        };
+        self.threads[thread].came = None;
+        Some(result == LAST)
     }
 
     /// Runs one instruction of a thread: whether it could. `leads`: whether this process decides. `is_over`: a timed
@@ -213,6 +273,13 @@ impl Process {
             }
             Instruction::Signal(condition) => self.wake(condition, 1),
             Instruction::Broadcast(condition) => self.wake(condition, usize::MAX),
+            Instruction::Barrier => {
+                let had_come = self.threads[thread].came.is_some();
+                match self.meet(thread) {
+                    Some(is_last) => self.threads[thread].own.got = is_last,
+                    None => return (!had_come && self.threads[thread].came.is_some(), None),
+                }
+            }
             Instruction::Do(act) => act(&mut self.memory, &mut self.threads[thread].own),
             Instruction::JumpIf(holds, to) => {
                 if holds(&self.memory, &self.threads[thread].own) {

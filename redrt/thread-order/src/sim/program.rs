@@ -17,6 +17,8 @@ pub enum Instruction {
     },
     Signal(usize),
     Broadcast(usize),
+    /// Waits until all threads have come. Leaves in `got` whether it came last.
+    Barrier,
     /// Computes with what its locks protect.
     Do(fn(&mut Memory, &mut Registers)),
     JumpIf(fn(&Memory, &Registers) -> bool, usize),
@@ -142,9 +144,27 @@ const WRITER: &[Instruction] = &[
     End,
 ];
 
-pub const PROGRAMS: [Program; 4] = [
+/// Rounds that begin together; who ends one is counted.
+const ROUND: &[Instruction] = &[
+    Lock(0),
+    Do(|memory, own| {
+        memory[0] = mix(memory[0], own.me);
+        own.value = mix(own.value, memory[0]);
+    }),
+    Unlock(0),
+    Barrier,
+    JumpIf(|_, own| !own.got, 6),
+    Do(|_, own| own.value = mix(own.value, 77)),
+    Do(|_, own| own.number += 1),
+    Output,
+    JumpIf(|_, own| own.number < 6, 0),
+    End,
+];
+
+pub const PROGRAMS: [Program; 5] = [
     (3, |_| WORKER),
     (4, |thread| if thread < 2 { CONSUMER } else { PRODUCER }),
     (3, |_| ATTEMPT),
     (4, |thread| if thread < 2 { READER } else { WRITER }),
+    (3, |_| ROUND),
 ];

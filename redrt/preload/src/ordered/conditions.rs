@@ -1,0 +1,102 @@
+//! What returns from condition variables.
+
+use super::mutexes::{LastOf, last_of, really_lock, really_unlock};
+use super::places::Last;
+use super::{Act, Ordered, current, is_zero};
+use crate::real::next;
+use libc::{c_int, pthread_cond_t, pthread_mutex_t};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use thread_order::Shortcut;
+
+/// Condition variables in which threads of a leader wait. A copy follows: there they are to look again.
+const CONDITION_COUNT: usize = 1024;
+static CONDITIONS: [AtomicPtr<pthread_cond_t>; CONDITION_COUNT] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; CONDITION_COUNT];
+
+/// Waits in a condition variable: gives the mutex back, and takes it in its turn. `real`: the call, which returns
+/// `timed_out` when its time was over.
+pub fn wait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    timed_out: c_int,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    let Some(thread) = current() else { return real() };
+    let wait = Wait { thread, condition, mutex, timed_out };
+    match last_of(mutex) {
+        Some(LastOf::Itself(last)) => wait.perform(&last, real),
+        Some(LastOf::Elsewhere(last)) => wait.perform(&last, real),
+        None => real(),
+    }
+}
+
+struct Wait {
+    thread: Ordered,
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    timed_out: c_int,
+}
+
+impl Wait {
+    fn perform(&self, last: &impl Last, real: impl FnOnce() -> c_int) -> c_int {
+        match self.thread.counts.shortcut() {
+            Shortcut::Unordered => return real(),
+            Shortcut::Leads => {
+                let place = enter(self.condition);
+                let result = real();
+                if let Some(place) = place {
+                    place.store(std::ptr::null_mut(), Ordering::Release);
+                }
+                // Whatever it returns, it has the mutex, but for wrong arguments.
+                let takes = result == 0 || result == self.timed_out;
+                if self.thread.made(last, takes, result) {
+                    return result;
+                }
+            }
+            Shortcut::Follows | Shortcut::Ask => {}
+        }
+        // Its siblings were woken when their leader was. One that has become the leader meanwhile was woken for no
+        // reason, as any thread may be: signals that came before were for nobody.
+        really_unlock(self.mutex);
+        let real = || really_lock(self.mutex);
+        let take_back = || {
+            really_unlock(self.mutex);
+            true
+        };
+        self.thread.perform(last, &Act { real, surely: || _ = real(), take_back, takes: is_zero, may_miss: true })
+    }
+}
+
+fn enter(condition: *mut pthread_cond_t) -> Option<&'static AtomicPtr<pthread_cond_t>> {
+    let null = std::ptr::null_mut();
+    let is_mine = |place: &&AtomicPtr<pthread_cond_t>| {
+        let taken = place.compare_exchange(null, condition, Ordering::AcqRel, Ordering::Relaxed);
+        taken.is_ok()
+    };
+    CONDITIONS.iter().find(is_mine)
+}
+
+/// This process is a copy, and follows: threads that wait for a signal look again.
+#[unsafe(no_mangle)]
+pub extern "C" fn redrt_preload_stir_waiters() {
+    for place in &CONDITIONS {
+        let condition = place.load(Ordering::Acquire);
+        if !condition.is_null() {
+            next!(pthread_cond_broadcast(condition => *mut pthread_cond_t) -> c_int, libc::ENOSYS);
+        }
+    }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_wait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
+    wait(
+        condition,
+        mutex,
+        libc::ETIMEDOUT,
+        || next!(pthread_cond_wait(condition => *mut pthread_cond_t, mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS),
+    )
+}

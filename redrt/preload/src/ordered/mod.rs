@@ -1,0 +1,246 @@
+//! Locks of the program, taken in the leader's order (`redrt/src/locks.rs`).
+//!
+//! Each operation of an ordered thread goes through [`Ordered::perform`]. What it needs to know is what it comes after:
+//! who had the lock last. For mutexes that is noted in the mutex itself, for all else in a table (module `places`).
+//!
+//! Ordered are the threads that the program makes after `MPI_Init`, by the main thread or by one that is ordered, and
+//! the thread that makes the first of them. Interpreters with a lock of their own have an order of their own.
+
+mod c11;
+mod conditions;
+mod mutexes;
+mod objects;
+mod places;
+
+pub use c11::TIMED_OUT as C11_TIMED_OUT;
+pub use conditions::wait;
+pub use mutexes::lock;
+pub use objects::{hold_read, hold_written, semaphore};
+
+use crate::lock_events::{
+    BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
+};
+use crate::{interpreter, state};
+use libc::c_int;
+use places::Last;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use thread_order::{Counts, Notes, Shortcut};
+
+/// An ordered thread, in its own hands.
+#[derive(Clone, Copy)]
+struct Ordered {
+    number: u64,
+    counts: &'static Counts,
+    notes: &'static Notes,
+}
+
+thread_local! {
+    /// The calling thread, if it is ordered.
+    static ORDERED: Cell<Option<Ordered>> = const { Cell::new(None) };
+    /// What the thread does now is not ordered.
+    static IS_PAUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What threads leave for each other; null as long as none is ordered.
+static NOTES: AtomicPtr<Notes> = AtomicPtr::new(std::ptr::null_mut());
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// Asks the library; 0 where nobody answers.
+fn ask(event: c_int, operation: &LockOperation) -> u64 {
+    let answer = state::ask_library(|hooks| match hooks.lock {
+        // SAFETY: the function is valid by the contract of redrt_preload_install.
+        Some(lock) => unsafe { lock(event, operation) },
+        None => 0,
+    });
+    answer.unwrap_or(0)
+}
+
+/// A thread of this number is ordered from now on.
+fn enter(number: u64) -> Option<Ordered> {
+    let counts = ask(ENTERS, &LockOperation::of(number)) as *const Counts;
+    // SAFETY: null, or counts that the library keeps for good.
+    let counts = unsafe { counts.as_ref() }?;
+    // SAFETY: null, or notes that the library keeps for good.
+    let notes = unsafe { NOTES.load(Ordering::Acquire).as_ref() }?;
+    Some(Ordered { number, counts, notes })
+}
+
+/// The calling thread, which has this number, makes another one: whether that is ordered.
+pub fn creates_thread(number: u64) -> bool {
+    if state::job().is_none() || interpreter::is_there() {
+        return false;
+    }
+    // The first one is made by the main thread, if it is to be ordered.
+    if number == 0 && ORDERED.get().is_none() {
+        NOTES.store(ask(BEGINS, &LockOperation::of(0)) as *mut Notes, Ordering::Release);
+        ORDERED.set(enter(number));
+        IS_ON.store(ORDERED.get().is_some(), Ordering::Release);
+    }
+    ORDERED.get().is_some()
+}
+
+/// The calling thread begins, with this number if it is ordered.
+pub fn begin_thread(ordered: Option<u64>) {
+    ORDERED.set(ordered.and_then(enter));
+}
+
+/// While `is_paused`, what the calling thread does with locks is not ordered. Returns what held before.
+#[unsafe(no_mangle)]
+pub extern "C" fn redrt_preload_pause_order(is_paused: bool) -> bool {
+    IS_PAUSED.replace(is_paused)
+}
+
+/// The calling thread, if it is ordered here.
+#[inline]
+fn current() -> Option<Ordered> {
+    if !IS_ON.load(Ordering::Relaxed) {
+        return None;
+    }
+    ORDERED.get().filter(|_| !IS_PAUSED.get() && state::job().is_some())
+}
+
+/// One call.
+struct Act<R, S, B> {
+    /// The call itself.
+    real: R,
+    /// Does for sure what the leader did.
+    surely: S,
+    /// Takes that back, if it can be.
+    take_back: B,
+    /// Whether it has the lock when it returns this.
+    takes: fn(c_int) -> bool,
+    /// It may well return without the lock.
+    may_miss: bool,
+}
+
+/// Calls that return 0 when they have the lock.
+fn is_zero(result: c_int) -> bool {
+    result == 0
+}
+
+/// What only calls that may miss return: `EBUSY` and its kin, and C11's `thrd_busy` and `thrd_timedout`.
+fn is_miss(result: c_int) -> bool {
+    matches!(result, libc::EBUSY | libc::ETIMEDOUT | libc::EAGAIN | c11::BUSY | c11::TIMED_OUT)
+}
+
+/// What the library says of an operation that is asked for.
+enum Next {
+    Unordered,
+    /// This process leads.
+    Free,
+    Decided {
+        takes: bool,
+        result: c_int,
+    },
+}
+
+impl Ordered {
+    /// Makes one operation in its turn; what the call returns. `last`: who had the lock last.
+    fn perform(self, last: &impl Last, act: &Act<impl Fn() -> c_int, impl Fn(), impl Fn() -> bool>) -> c_int {
+        // What was done as it came, and could not be taken back.
+        let mut done = None;
+        let surely = |done: Option<c_int>| {
+            if done.is_none() {
+                (act.surely)()
+            }
+        };
+        loop {
+            match self.counts.shortcut() {
+                Shortcut::Unordered => return done.unwrap_or_else(&act.real),
+                Shortcut::Follows => {
+                    surely(done);
+                    let _held = last.hold();
+                    self.count(last, false);
+                    return 0;
+                }
+                Shortcut::Leads => {
+                    let result = done.unwrap_or_else(&act.real);
+                    let takes = (act.takes)(result);
+                    if self.made(last, takes, result) {
+                        return result;
+                    }
+                    done = Some(result).filter(|_| takes && !(act.take_back)());
+                }
+                Shortcut::Ask => match self.before() {
+                    Next::Unordered => return done.unwrap_or_else(&act.real),
+                    Next::Free => {}
+                    Next::Decided { takes: false, result } if !act.may_miss && is_miss(result) => {
+                        ask(PARTED, &LockOperation::of(self.number));
+                        return (act.real)();
+                    }
+                    Next::Decided { takes, result } => {
+                        if takes {
+                            surely(done);
+                        }
+                        self.followed(last, takes);
+                        return result;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Agrees on what was done already; what the call returns.
+    fn agree(self, last: &impl Last, result: c_int) -> c_int {
+        let act = Act { real: || result, surely: || (), take_back: || false, takes: |_| true, may_miss: true };
+        self.perform(last, &act)
+    }
+
+    /// Waits until its next operation may be made.
+    fn before(self) -> Next {
+        let answer = ask(BEFORE, &LockOperation::of(self.number));
+        if answer & DECIDED != 0 {
+            return Next::Decided { takes: answer & TAKES != 0, result: (answer >> 32) as c_int };
+        }
+        if answer & FREE != 0 { Next::Free } else { Next::Unordered }
+    }
+
+    /// It has made an operation as it came; `false` if that is to be taken back, for this process follows now.
+    #[inline]
+    fn made(self, last: &impl Last, takes: bool, result: c_int) -> bool {
+        if self.counts.shortcut() != Shortcut::Leads {
+            return false;
+        }
+        if !takes {
+            return self.say(None, false, result).is_some();
+        }
+        let held = last.hold();
+        let before = last.read().filter(|(thread, _)| *thread != self.number);
+        if result == 0 && before.is_none() {
+            self.count(last, true);
+            return true;
+        }
+        let Some(number) = self.say(before, takes, result) else { return false };
+        last.write(self.number, number);
+        drop(held);
+        true
+    }
+
+    /// It has taken a lock of which there is nothing to say.
+    #[inline]
+    fn count(self, last: &impl Last, leads: bool) {
+        last.write(self.number, self.counts.go());
+        if self.notes.concerns_others(leads) {
+            ask(MATTERS, &LockOperation::of(self.number));
+        }
+    }
+
+    /// Says what it has made as it came.
+    #[cold]
+    fn say(self, before: Option<(u64, u64)>, takes: bool, result: c_int) -> Option<u64> {
+        let (last_thread, last_number) = before.unwrap_or_default();
+        let flags = if takes { TAKES } else { 0 };
+        let operation = LockOperation { thread: self.number, last_thread, last_number, flags, result };
+        Some(ask(MADE, &operation)).filter(|number| *number != 0)
+    }
+
+    /// It has made an operation as the leader did.
+    fn followed(self, last: &impl Last, takes: bool) {
+        let number = ask(FOLLOWED, &LockOperation::of(self.number));
+        if takes && number != 0 {
+            let _held = last.hold();
+            last.write(self.number, number);
+        }
+    }
+}

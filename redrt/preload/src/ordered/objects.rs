@@ -1,0 +1,220 @@
+//! Locks for reading and writing, spin locks, semaphores, barriers, and what is done once.
+
+use super::places::{Last, Nobody, OfObject};
+use super::{Act, Next, Ordered, current, is_zero};
+use crate::interpreter;
+use crate::real::{self, next};
+use libc::{c_int, pthread_barrier_t, pthread_once_t, pthread_rwlock_t, pthread_spinlock_t};
+use std::cell::Cell;
+use std::ffi::c_void;
+use thread_order::Shortcut;
+
+fn unlock(lock: *mut pthread_rwlock_t) -> bool {
+    next!(pthread_rwlock_unlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS) == 0
+}
+
+/// Takes a lock for reading, or tries to, in its turn. Readers come one after the other, and then have it together.
+pub fn hold_read(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
+    let Some(thread) = current() else { return real() };
+    let surely = || _ = next!(pthread_rwlock_rdlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
+    let act = Act { real, surely, take_back: || unlock(lock), takes: is_zero, may_miss };
+    thread.perform(&OfObject::new(lock.cast()), &act)
+}
+
+/// The same for writing.
+pub fn hold_written(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
+    let Some(thread) = current() else { return real() };
+    let surely = || _ = next!(pthread_rwlock_wrlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
+    let act = Act { real, surely, take_back: || unlock(lock), takes: is_zero, may_miss };
+    thread.perform(&OfObject::new(lock.cast()), &act)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int {
+    hold_read(lock, false, || next!(pthread_rwlock_rdlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS))
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t) -> c_int {
+    hold_read(lock, true, || next!(pthread_rwlock_tryrdlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS))
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c_int {
+    hold_written(lock, false, || next!(pthread_rwlock_wrlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS))
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) -> c_int {
+    hold_written(lock, true, || next!(pthread_rwlock_trywrlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS))
+}
+
+fn spin(lock: *mut pthread_spinlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
+    let Some(thread) = current() else { return real() };
+    let surely = || _ = next!(pthread_spin_lock(lock => *mut pthread_spinlock_t) -> c_int, 0);
+    let take_back = || next!(pthread_spin_unlock(lock => *mut pthread_spinlock_t) -> c_int, 0) == 0;
+    let act = Act { real, surely, take_back, takes: is_zero, may_miss };
+    thread.perform(&OfObject::new(lock.cast_const().cast()), &act)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int {
+    spin(lock, false, || next!(pthread_spin_lock(lock => *mut pthread_spinlock_t) -> c_int, libc::ENOSYS))
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> c_int {
+    spin(lock, true, || next!(pthread_spin_trylock(lock => *mut pthread_spinlock_t) -> c_int, libc::ENOSYS))
+}
+
+/// A semaphore, as `sem_t` is passed.
+pub type Semaphore = *mut c_void;
+
+/// Waits for a semaphore, or tries to, in its turn. `real`: the call, which sets `errno` when it returns -1. To give
+/// one back has no turn, for handlers of signals may do that.
+pub fn semaphore(semaphore: Semaphore, real: impl Fn() -> c_int) -> c_int {
+    let Some(thread) = current() else { return real() };
+    let real = || if real() == 0 { 0 } else { real::errno() };
+    let surely = || while next!(sem_wait(semaphore => Semaphore) -> c_int, 0) != 0 && real::errno() == libc::EINTR {};
+    let take_back = || next!(sem_post(semaphore => Semaphore) -> c_int, -1) == 0;
+    let act = Act { real, surely, take_back, takes: is_zero, may_miss: true };
+    match thread.perform(&OfObject::new(semaphore), &act) {
+        0 => 0,
+        error => {
+            real::set_errno(error);
+            -1
+        }
+    }
+}
+
+/// Replaces the C library's. It may be one of an interpreter's program.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_wait(lock: Semaphore) -> c_int {
+    let wait = || semaphore(lock, || next!(sem_wait(lock => Semaphore) -> c_int, -1));
+    interpreter::wait_for_semaphore(lock, None, wait)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_trywait(lock: Semaphore) -> c_int {
+    semaphore(lock, || next!(sem_trywait(lock => Semaphore) -> c_int, -1))
+}
+
+/// Replaces the C library's: which of the threads is told that it is the one is the same in all replicas.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
+    // It comes there first, whatever is told of it: siblings that are told of others' returns wait for it.
+    let result = next!(pthread_barrier_wait(barrier => *mut pthread_barrier_t) -> c_int, libc::ENOSYS);
+    let Some(thread) = current() else { return result };
+    thread.agree(&Nobody, result)
+}
+
+/// What a thread does once.
+#[derive(Clone, Copy)]
+struct Once {
+    thread: Ordered,
+    last: OfObject,
+    routine: extern "C" fn(),
+    has_run: bool,
+}
+
+thread_local! {
+    static ONCE: Cell<Option<Once>> = const { Cell::new(None) };
+}
+
+/// What a thread is said to return that has run the routine.
+const HAS_RUN: c_int = 1;
+
+/// The leader's thread runs the routine, and says so before others see that it has run.
+extern "C" fn run_once() {
+    let Some(once) = ONCE.get() else { return };
+    (once.routine)();
+    let Once { thread, last, .. } = once;
+    if !thread.made(&last, true, HAS_RUN) {
+        // This process has become a copy meanwhile, which follows.
+        thread.agree(&last, HAS_RUN);
+    }
+    ONCE.set(Some(Once { has_run: true, ..once }));
+}
+
+/// Does it once; who does is the same thread in all replicas. `real`: the call, with the routine that it is to run.
+pub(super) fn once(
+    control: *mut pthread_once_t,
+    routine: extern "C" fn(),
+    real: impl Fn(extern "C" fn()) -> c_int,
+) -> c_int {
+    let Some(thread) = current() else { return real(routine) };
+    let last = OfObject::new(control.cast());
+    loop {
+        match thread.counts.shortcut() {
+            Shortcut::Unordered => return real(routine),
+            Shortcut::Follows => {
+                let result = real(routine);
+                let _held = last.hold();
+                thread.count(&last, false);
+                return result;
+            }
+            Shortcut::Leads => {
+                // A routine may do something else once.
+                let outer = ONCE.replace(Some(Once { thread, last, routine, has_run: false }));
+                let result = real(run_once);
+                let has_run = ONCE.replace(outer).is_some_and(|once| once.has_run);
+                if has_run || thread.made(&last, true, 0) {
+                    return result;
+                }
+            }
+            Shortcut::Ask => match thread.before() {
+                Next::Unordered => return real(routine),
+                Next::Free => {}
+                Next::Decided { takes, .. } => {
+                    let result = real(routine);
+                    thread.followed(&last, takes);
+                    return result;
+                }
+            },
+        }
+    }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_once(control: *mut pthread_once_t, routine: extern "C" fn()) -> c_int {
+    let real = |routine| next!(pthread_once(control => *mut pthread_once_t, routine => extern "C" fn()) -> c_int, libc::ENOSYS);
+    once(control, routine, real)
+}

@@ -1,0 +1,120 @@
+//! Who had a lock last.
+
+use libc::pthread_mutex_t;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Where it is noted who had a lock last: a thread, and its operation.
+pub trait Last {
+    /// While this is held nobody else writes.
+    fn hold(&self) -> Held;
+    /// Who had it, if that is known.
+    fn read(&self) -> Option<(u64, u64)>;
+    /// This one has it now.
+    fn write(&self, thread: u64, number: u64);
+}
+
+/// The right to write.
+pub struct Held(Option<&'static Row>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(row) = self.0 {
+            row.is_held.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A mutex that the calling thread has. It is noted in the two words with which the C library keeps a list of robust
+/// ones (`__list` of `struct __pthread_mutex_s`), which others do not use.
+pub struct OfMutex(pub *mut pthread_mutex_t);
+
+const STAMP_OFFSET: usize = 24;
+
+impl OfMutex {
+    fn words(&self) -> [&AtomicU64; 2] {
+        // SAFETY: aligned words within a mutex of the program's, of a kind that uses them for nothing else.
+        [0, 8].map(|offset| unsafe { AtomicU64::from_ptr(self.0.byte_add(STAMP_OFFSET + offset).cast()) })
+    }
+}
+
+impl Last for OfMutex {
+    #[inline]
+    fn hold(&self) -> Held {
+        Held(None)
+    }
+
+    #[inline]
+    fn read(&self) -> Option<(u64, u64)> {
+        let [thread, number] = self.words().map(|word| word.load(Ordering::Relaxed));
+        (number != 0).then_some((thread, number))
+    }
+
+    #[inline]
+    fn write(&self, thread: u64, number: u64) {
+        let [of, last] = self.words();
+        of.store(thread, Ordering::Relaxed);
+        last.store(number, Ordering::Relaxed);
+    }
+}
+
+/// A row of the table.
+#[repr(align(64))]
+struct Row {
+    is_held: AtomicBool,
+    thread: AtomicU64,
+    number: AtomicU64,
+}
+
+/// Objects are found by their addresses. Two of one row count as one, in which more is ordered than has to be: each
+/// operation really came after the one before it.
+const ROW_COUNT: usize = 256;
+static ROWS: [Row; ROW_COUNT] =
+    [const { Row { is_held: AtomicBool::new(false), thread: AtomicU64::new(0), number: AtomicU64::new(0) } };
+        ROW_COUNT];
+
+/// An object that has no room for it.
+#[derive(Clone, Copy)]
+pub struct OfObject(&'static Row);
+
+impl OfObject {
+    pub fn new(object: *const c_void) -> Self {
+        let mixed = (object as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        Self(&ROWS[mixed as usize % ROW_COUNT])
+    }
+}
+
+impl Last for OfObject {
+    fn hold(&self) -> Held {
+        while self.0.is_held.swap(true, Ordering::Acquire) {
+            // SAFETY: sched_yield has no arguments.
+            unsafe { libc::sched_yield() };
+        }
+        Held(Some(self.0))
+    }
+
+    fn read(&self) -> Option<(u64, u64)> {
+        let (thread, number) = (self.0.thread.load(Ordering::Relaxed), self.0.number.load(Ordering::Relaxed));
+        (number != 0).then_some((thread, number))
+    }
+
+    fn write(&self, thread: u64, number: u64) {
+        self.0.thread.store(thread, Ordering::Relaxed);
+        self.0.number.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Operations that come after nobody's.
+pub struct Nobody;
+
+impl Last for Nobody {
+    fn hold(&self) -> Held {
+        Held(None)
+    }
+
+    fn read(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn write(&self, _: u64, _: u64) {}
+}
