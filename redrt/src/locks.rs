@@ -1,4 +1,4 @@
-//! Locks of the program are taken in the same order in all replicas of a rank, with `--threads=locks`.
+//! Locks of the program are taken in the same order in all replicas of a rank.
 //!
 //! With that, a program without data races behaves the same in all replicas: what its threads do between two locks does
 //! not depend on others. The preloaded library counts each operation, and tells of those that matter to others
@@ -13,6 +13,7 @@ use crate::runtime::lock_events::{
 };
 use crate::runtime::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
+use redrt_engine::reading::{Awaited, Patience};
 use redrt_engine::{Engine, Outlook};
 use redrt_process::clock::monotonic_ns;
 use redrt_wire::control::Threads;
@@ -56,7 +57,13 @@ pub fn finish() {
         if let Some(order) = &mut *order() {
             order.end();
         }
-        say(&mut engine, &Batch::default());
+        // An empty batch says that this process orders its threads no more.
+        if engine.is_deciding()
+            && let Some(outcome) = outcome(&Batch::default())
+        {
+            engine.answer(STREAM, QUESTION, outcome);
+            engine.flush();
+        }
         drop(engine);
         cell.wake();
     }
@@ -80,23 +87,27 @@ pub fn tell() {
 
 /// The same with the engine in hand.
 pub fn tell_in(engine: &mut Engine) {
-    if !NOTES.is_untold.swap(false, Ordering::SeqCst) {
-        return;
-    }
-    let batch = order().as_mut().and_then(Order::cut);
-    if let Some(batch) = batch {
-        say(engine, &batch);
+    // Nothing is noted in a process that has no siblings.
+    if NOTES.is_untold.load(Ordering::SeqCst)
+        && engine.is_deciding()
+        && let Some((stream, question, outcome)) = untold()
+    {
+        engine.answer(stream, question, outcome);
+        engine.flush();
     }
 }
 
-/// Tells siblings this, if this process decides; an empty batch says that it orders its threads no more.
-fn say(engine: &mut Engine, batch: &Batch) {
-    if engine.is_deciding()
-        && let Ok(bytes) = postcard::to_stdvec(batch)
-    {
-        engine.answer(STREAM, QUESTION, Outcome::Bytes(bytes));
-        engine.flush();
+/// What siblings are to be told of what threads have done.
+pub fn untold() -> Option<(StreamId, Question, Outcome)> {
+    if !NOTES.is_untold.swap(false, Ordering::SeqCst) {
+        return None;
     }
+    let batch = order().as_mut().and_then(Order::cut)?;
+    Some((STREAM, QUESTION, outcome(&batch)?))
+}
+
+fn outcome(batch: &Batch) -> Option<Outcome> {
+    postcard::to_stdvec(batch).ok().map(Outcome::Bytes)
 }
 
 /// Tells what threads of a leader have done while none of them calls MPI.
@@ -126,7 +137,7 @@ fn note_untold() {
 }
 
 fn applies() -> bool {
-    threads::agrees(|options| options.threads == Threads::Locks)
+    threads::agrees(|options| options.threads == Threads::Order)
 }
 
 /// The address of what threads leave for each other, if they are ordered.
@@ -156,6 +167,8 @@ fn begin() -> u64 {
 
 /// The address of a thread's counts, which stay as long as the process.
 fn enter(thread: u64) -> u64 {
+    // Siblings may ask where it is.
+    threads::make_known();
     order().as_mut().map_or(0, |order| Arc::as_ptr(&order.counts(thread)) as u64)
 }
 
@@ -185,42 +198,47 @@ fn answer(step: Step) -> Option<u64> {
     }
 }
 
-/// A thread of this process that has yet to take a lock which it took in the leader, as long as it stands still.
-#[derive(Clone, Copy)]
-struct Still {
+/// A thread of this process that has yet to take a lock which it took in the leader.
+struct Behind {
     thread: u64,
     pulse: u64,
     since_ns: u64,
     next_ns: u64,
+    patience: Patience,
 }
 
-/// How often it is looked whether such a thread stands still, and for how long it may.
+/// How often it is looked whether such a thread comes to that lock, and for how long it may stand still.
 const LOOK_NS: u64 = 1_000_000_000;
 const STILL_NS_MAX: u64 = 10 * LOOK_NS;
 
-impl Still {
-    /// Looks, if it is time: whether the thread has stood still for so long that it will not come to that lock.
-    fn look(still: &mut Option<Self>, thread: u64, now: u64) -> bool {
-        let before = still.filter(|still| still.thread == thread);
-        if before.is_some_and(|still| now < still.next_ns) {
+impl Behind {
+    fn new(thread: u64, now: u64) -> Self {
+        Self { thread, pulse: 0, since_ns: now, next_ns: now, patience: Patience::default() }
+    }
+
+    /// Looks, if it is time: whether it will not come to that lock. It has stood still for long, or has run for longer
+    /// than the leader's thread in vain.
+    fn look(&mut self, engine: &mut Engine, now: u64) -> bool {
+        if now < self.next_ns {
             return false;
         }
-        let pulse = threads::pulse_of(thread);
-        let since_ns = before.filter(|still| still.pulse == pulse).map_or(now, |still| still.since_ns);
-        *still = Some(Self { thread, pulse, since_ns, next_ns: now + LOOK_NS });
-        now - since_ns > STILL_NS_MAX
+        self.next_ns = now + LOOK_NS;
+        let pulse = threads::pulse_of(self.thread);
+        if std::mem::replace(&mut self.pulse, pulse) != pulse {
+            self.since_ns = now;
+        }
+        now - self.since_ns > STILL_NS_MAX || self.patience.has_outrun(engine, self.thread)
     }
 }
 
 /// Waits until a thread may make its next operation.
 fn before(thread: u64) -> u64 {
-    threads::make_known();
     if let Some(answer) = order().as_mut().and_then(|order| answer(order.next(thread))) {
         return answer;
     }
     NOTES.waiting.fetch_add(1, Ordering::SeqCst);
     let cell = redrt_engine::cell();
-    let (mut still, mut has_parted) = (None, false);
+    let (mut behind, mut patience, mut has_parted) = (None::<Behind>, Patience::default(), false);
     let answer = cell.wait_for_many(|engine| {
         if !IS_ON.load(Ordering::Acquire) {
             return Outlook::Done(0);
@@ -234,14 +252,20 @@ fn before(thread: u64) -> u64 {
         if let Some(answer) = answer(order.next(thread)) {
             return Outlook::Done(answer);
         }
-        if let Some(awaited) = order.awaited_by(thread) {
-            has_parted = Still::look(&mut still, awaited, monotonic_ns());
-            if has_parted {
-                return Outlook::Done(0);
+        has_parted = match order.awaited_by(thread) {
+            Some(awaited) => {
+                let now = monotonic_ns();
+                let behind = match &mut behind {
+                    Some(behind) if behind.thread == awaited => behind,
+                    other => other.insert(Behind::new(awaited, now)),
+                };
+                let will_not_come = behind.look(engine, now);
+                cell.set_alarm(engine, behind.next_ns);
+                will_not_come
             }
-            cell.set_alarm(engine, still.map_or(0, |still| still.next_ns));
-        }
-        Outlook::Asleep
+            None => matches!(patience.awaited_operation(engine, thread), Awaited::Never),
+        };
+        if has_parted { Outlook::Done(0) } else { Outlook::Asleep }
     });
     NOTES.waiting.fetch_sub(1, Ordering::SeqCst);
     if has_parted {

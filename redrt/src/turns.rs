@@ -75,7 +75,7 @@ pub fn finish() {
 }
 
 fn applies() -> bool {
-    !HAS_ENDED.load(Ordering::Acquire) && threads::agrees(|options| options.threads != Threads::None)
+    !HAS_ENDED.load(Ordering::Acquire) && threads::agrees(|options| options.threads == Threads::Order)
 }
 
 /// Called by the preloaded library, by threads of the interpreter.

@@ -1,9 +1,9 @@
 //! Programs with threads that take locks are the same in all replicas of a rank.
 
-use redrt_tests::{Ended, Job, compile_case};
+use redrt_tests::{Ended, Job, compile_case, compile_source};
 
 fn job(degree: u16, rounds: &str) -> Job {
-    Job::new(2, &compile_case("ordered")).degree(degree).options(&["--threads", "locks"]).arguments(&[rounds, "4"])
+    Job::new(2, &compile_case("ordered")).degree(degree).arguments(&[rounds, "4"])
 }
 
 /// The sums that its messages agree on are of the order of all locks, which each replica prints.
@@ -30,7 +30,7 @@ fn threads_take_locks_in_the_same_order_in_all_replicas() {
 #[test]
 fn threads_come_to_locks_of_all_kinds_in_the_same_order() {
     for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &["--inject", "kill:0.0@0.2s"])] {
-        let job = Job::new(2, &compile_case("ordered_objects")).degree(degree).options(&["--threads", "locks"]);
+        let job = Job::new(2, &compile_case("ordered_objects")).degree(degree);
         agreed(&job.options(options).arguments(&["400"]).run().ended_with(0).printed("threads agree\n"));
     }
 }
@@ -52,4 +52,56 @@ fn threads_that_wait_for_locks_go_back_to_a_checkpoint() {
     let ended = job(2, "200").arguments(&["50"]).options(&options).run().ended_with(0).printed("threads agree\n");
     assert!(ended.err.contains("the job is back at checkpoint"), "{ended}");
     agreed(&ended);
+}
+
+/// Pieces of loops, sections, what one thread does, critical sections and locks.
+#[test]
+fn threads_of_openmp_get_the_same_work_in_all_replicas() {
+    for degree in [1, 2, 3] {
+        let job = Job::new(2, &compile_case("ordered_openmp")).degree(degree).arguments(&["30"]);
+        agreed(&job.run().ended_well().printed("threads agree\n"));
+    }
+}
+
+/// A runtime's own locks: how often it takes them depends on time.
+#[test]
+fn pools_of_runtimes_wait_as_they_come() {
+    let ended = Job::new(2, &compile_case("libtbb_spinning")).degree(2).run().ended_well().printed("6003000\n");
+    assert_eq!(ended.number("divergences"), 0, "{ended}");
+}
+
+/// A child of a program with threads takes locks that are ordered in its parent.
+#[test]
+fn forked_children_take_locks_as_they_come() {
+    let source = r#"
+        #include <mpi.h>
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static void *take(void *unused) {
+            pthread_mutex_lock(&lock);
+            pthread_mutex_unlock(&lock);
+            return unused;
+        }
+        int main(int argc, char **argv) {
+            int provided, status;
+            pthread_t thread;
+            MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+            pthread_create(&thread, NULL, take, NULL);
+            pthread_join(thread, NULL);
+            pid_t child = fork();
+            if (child == 0)
+                take(NULL), take(NULL), _exit(3);
+            waitpid(child, &status, 0);
+            take(NULL);
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (WEXITSTATUS(status) == 3)
+                printf("it was free\n");
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = compile_source(source);
+    let _ = Job::new(1, &program).degree(2).run().ended_well().printed("it was free\n");
 }

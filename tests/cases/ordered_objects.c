@@ -1,5 +1,5 @@
-/* Threads whose ways depend on who comes first at locks of all kinds but plain mutexes. Takes rounds, and the sum of the
-   parts that are done. What each has seen goes into messages. Race-free: what is shared is touched with its lock only. */
+/* Threads whose ways depend on who comes first at locks of all kinds but plain mutexes. Takes rounds, and the sum of
+   the parts that are done. What each has seen goes into messages. Race-free: what is shared is touched with its lock only. */
 #include <errno.h>
 #include <mpi.h>
 #include <pthread.h>

@@ -59,6 +59,9 @@ const STANDING_NS: u64 = 10_000_000_000;
 /// … and so long once the replica is known to have diverged.
 const STANDING_AGAIN_NS: u64 = 1_000_000_000;
 
+/// The same work takes no more than twice the time on another host, and this.
+const OUTRUN_NS: u64 = 10_000_000_000;
+
 /// A leader that waits for a follower which is far behind goes ahead when that thread has stood still for so long.
 const STANDING_BEHIND_NS: u64 = 300_000_000;
 
@@ -125,6 +128,8 @@ pub struct Patience {
     stands: Option<(Whereabouts, u64)>,
     /// The reading is voted on: it was looked at, after it had not come for a while.
     is_voted: bool,
+    /// For how long the leader's thread had run, in nanoseconds, when it had been where this process's is to come.
+    leader_ran_ns: Option<u64>,
     /// How long it waits for an answer before it asks the first time, if not as long as always.
     first_pause_ns: Option<u64>,
 }
@@ -182,13 +187,49 @@ impl Patience {
         heard
     }
 
+    /// Whether the leader's thread may still make an operation on a lock that this thread is about to make. Called
+    /// while nothing is told of it.
+    pub fn awaited_operation(&mut self, engine: &mut Engine, thread: u64) -> Awaited {
+        let now = monotonic_ns();
+        if let Some(answer) = self.fresh_answer(engine, thread, now) {
+            // What it had done before its call was told before it answered.
+            let went_past = answer.calls > engine.runtime.call_count();
+            let stands_still = self.stood_ns(answer, now) > STANDING_NS;
+            if answer.calls == Place::ENDED || went_past || stands_still {
+                return Awaited::Never;
+            }
+        }
+        if self.is_time_to_ask(engine, now) {
+            engine.ask_all_whereabouts(thread);
+        }
+        Awaited::Perhaps
+    }
+
+    /// Whether this thread of this process has run for so much longer than the leader's, without coming to where that
+    /// has been, that it will not come there: it may look for what another one does, which waits for it.
+    pub fn has_outrun(&mut self, engine: &mut Engine, thread: u64) -> bool {
+        let now = monotonic_ns();
+        if self.leader_ran_ns.is_none() {
+            self.leader_ran_ns = self.fresh_answer(engine, thread, now).map(|answer| answer.ran_ns);
+            if self.leader_ran_ns.is_none() && self.is_time_to_ask(engine, now) {
+                engine.ask_all_whereabouts(thread);
+            }
+        }
+        let limit_ns = |ran_ns: u64| ran_ns.saturating_mul(2).saturating_add(OUTRUN_NS);
+        self.leader_ran_ns.is_some_and(|ran_ns| engine.runtime.ran_ns_of(thread) > limit_ns(ran_ns))
+    }
+
     /// What the leader has said of its thread since this was asked first.
-    fn heard(&mut self, engine: &mut Engine, stream: StreamId, thread: u64, now: u64) -> Awaited {
+    fn fresh_answer(&mut self, engine: &mut Engine, thread: u64, now: u64) -> Option<Whereabouts> {
         if self.began_ns == 0 {
             self.began_ns = now;
             engine.readings.answers.remove(&thread);
         }
-        let Some(answer) = engine.readings.take_answer(thread) else { return Awaited::Perhaps };
+        engine.readings.take_answer(thread)
+    }
+
+    fn heard(&mut self, engine: &mut Engine, stream: StreamId, thread: u64, now: u64) -> Awaited {
+        let Some(answer) = self.fresh_answer(engine, thread, now) else { return Awaited::Perhaps };
         let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
         let is_all = answer.outcomes <= engine.replication().passed(stream);
         if is_all && answer.calls == Place::ENDED {
@@ -385,9 +426,13 @@ impl Engine {
         } else if self.replication().is_deciding() || self.replication().view().leader(asker.rank) == Some(asker) {
             // In this order: had the thread begun its next call before the count is taken, it has decided before that.
             let calls = self.runtime.calls_of(thread);
+            if let Some((stream, question, outcome)) = self.runtime.untold_order() {
+                self.answer(stream, question, outcome);
+            }
             let outcomes = self.replication().passed(StreamId::Thread(thread));
             self.flush();
-            let answer = Whereabouts { calls, outcomes, pulse: self.runtime.pulse_of(thread) };
+            let (pulse, ran_ns) = (self.runtime.pulse_of(thread), self.runtime.ran_ns_of(thread));
+            let answer = Whereabouts { calls, outcomes, pulse, ran_ns };
             self.links.send(from, Header::new(Kind::Whereabouts, thread), None, &answer.to_bytes());
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What the engine has to do with the process around it.
 
 use super::payload::{Payload, Target};
-use quiesce::Place;
+use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,8 +51,14 @@ pub trait Runtime: Sync {
     /// How many MPI calls the thread of this number has begun; 0 when none is known, `u64::MAX` when it has ended.
     fn calls_of(&self, thread: u64) -> u64;
 
+    /// The order of threads that siblings were not told of, of a process that decides it.
+    fn untold_order(&self) -> Option<(StreamId, Question, Outcome)>;
+
     /// Two that are equal say that the thread of this number has stood still between them, outside of MPI calls.
     fn pulse_of(&self, thread: u64) -> u64;
+
+    /// For how long the thread of this number has had a processor, in nanoseconds; 0 when none is known.
+    fn ran_ns_of(&self, thread: u64) -> u64;
 
     /// The bit to flip in the copy of a payload of this length that is about to be transmitted, if any.
     fn take_wire_bit(&self, length: usize) -> Option<u64>;

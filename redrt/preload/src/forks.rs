@@ -1,6 +1,6 @@
 //! What a forked child does otherwise than its parent.
 
-use crate::{files, random, state};
+use crate::{files, ordered, random, state};
 
 /// Has forks watched. A child draws other random bytes than its parent, but the same in all replicas, and the MPI
 /// library does not answer it: the library's engine is the parent's.
@@ -11,6 +11,7 @@ pub fn watch() {
     unsafe extern "C" fn in_child() {
         state::set_hooks(std::ptr::null());
         files::leave_alone();
+        ordered::leave_alone();
         random::follow_fork();
     }
     // SAFETY: the functions stay loaded as long as the process lives, for a preloaded library is never unloaded.

@@ -134,15 +134,8 @@ pub fn is_inside() -> bool {
     false
 }
 
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_init(
-    mutex: *mut pthread_mutex_t,
-    attributes: *const libc::pthread_mutexattr_t,
-) -> i32 {
+/// A mutex is made: it may be one of the interpreter's.
+pub fn note_mutex(mutex: *mut pthread_mutex_t) {
     if state::is_active() && is_in_interpreter(mutex as usize) {
         for place in &MUTEXES {
             let taken = place.compare_exchange(std::ptr::null_mut(), mutex, Ordering::AcqRel, Ordering::Acquire);
@@ -152,9 +145,6 @@ pub unsafe extern "C" fn pthread_mutex_init(
             }
         }
     }
-    real::next!(pthread_mutex_init(
-        mutex => *mut pthread_mutex_t, attributes => *const libc::pthread_mutexattr_t
-    ) -> i32, libc::ENOSYS)
 }
 
 fn is(mutex: *mut pthread_mutex_t, which: usize) -> bool {

@@ -3,7 +3,7 @@
 use crate::comm::connection;
 use crate::runtime::{abort, job, threads};
 use crate::{comm, events, faults, window};
-use quiesce::Place;
+use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_engine::Runtime;
 use redrt_engine::payload::{Payload, Target};
 use redrt_types::{ProcessIndex, View, World};
@@ -73,6 +73,14 @@ impl Runtime for Process {
 
     fn calls_of(&self, thread: u64) -> u64 {
         threads::calls_of(thread)
+    }
+
+    fn untold_order(&self) -> Option<(StreamId, Question, Outcome)> {
+        crate::locks::untold()
+    }
+
+    fn ran_ns_of(&self, thread: u64) -> u64 {
+        threads::ran_ns_of(thread)
     }
 
     fn pulse_of(&self, thread: u64) -> u64 {

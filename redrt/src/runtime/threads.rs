@@ -207,18 +207,30 @@ impl Thread {
     /// calls.
     fn pulse(&self) -> u64 {
         let is_outside = self.calls.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
+        is_outside.then(|| self.ran_ns()).flatten().unwrap_or_else(monotonic_ns)
+    }
+
+    /// For how long it has had a processor, in nanoseconds.
+    fn ran_ns(&self) -> Option<u64> {
         // proc(5): time spent on the processor, time spent waiting for one, and how often it was there.
-        let ran = is_outside.then(|| std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", self.task)).ok());
-        let ran = ran.flatten().and_then(|text| text.split_whitespace().next()?.parse().ok());
-        ran.unwrap_or_else(monotonic_ns)
+        let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", self.task)).ok()?;
+        text.split_whitespace().next()?.parse().ok()
     }
 }
 
+fn known(number: u64) -> Option<&'static Thread> {
+    threads().iter().rev().find(|thread| thread.number == number).copied()
+}
+
+/// For how long the thread of this number has had a processor, in nanoseconds; 0 when none is known, or it has ended.
+pub fn ran_ns_of(number: u64) -> u64 {
+    known(number).and_then(Thread::ran_ns).unwrap_or_default()
+}
+
 /// The pulse of a thread with this number: two that are equal say that it has stood still between them, outside of MPI
-/// calls.
+/// calls. One that is not known does nothing.
 pub fn pulse_of(number: u64) -> u64 {
-    let known = threads().iter().rev().find(|thread| thread.number == number).copied();
-    known.map_or_else(monotonic_ns, Thread::pulse)
+    known(number).map_or(0, Thread::pulse)
 }
 
 process_local! {
@@ -464,7 +476,5 @@ pub fn places() -> u64 {
 
 /// How many MPI calls the thread of this number has begun; 0 when none is known, [`Place::ENDED`] when it has ended.
 pub fn calls_of(number: u64) -> u64 {
-    let threads = threads();
-    let thread = threads.iter().rev().find(|thread| thread.number == number);
-    thread.map_or(0, |thread| thread.calls.load(Ordering::Acquire))
+    known(number).map_or(0, |thread| thread.calls.load(Ordering::Acquire))
 }

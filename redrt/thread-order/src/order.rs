@@ -187,11 +187,16 @@ impl Order {
         Step::Wait
     }
 
-    /// The thread that has yet to make what the next operation of this one comes after.
+    /// Another thread of this process that this one waits for: it has yet to make what the next operation of this one
+    /// comes after, or anything that was told, before threads go on by themselves. `None`: the leader is to tell more.
     #[must_use]
     pub fn awaited_by(&self, thread: u64) -> Option<u64> {
-        let event = self.threads.get(&thread)?.next_event()?;
-        event.after.iter().find(|before| !self.has_made(**before)).map(|before| before.thread)
+        let of = self.threads.get(&thread)?;
+        if let Some(event) = of.next_event() {
+            return event.after.iter().find(|before| !self.has_made(**before)).map(|before| before.thread);
+        }
+        let mut behind = self.threads.iter().filter(|(_, thread)| thread.counts.made() < thread.told);
+        behind.find(|_| self.role == Role::TakesOver).map(|(number, _)| *number)
     }
 
     fn has_made(&self, operation: Operation) -> bool {
@@ -274,5 +279,23 @@ impl Order {
                 of.counts.allow(of.told);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_waits_for_the_thread_that_has_yet_to_make_what_was_told() {
+        let mut order = Order::new(false);
+        let told = |thread| Progress { thread, until: 1, events: Vec::new() };
+        order.learn(Batch(vec![told(1), told(2)]));
+        order.follow(1);
+        assert_eq!((order.next(1), order.awaited_by(1)), (Step::Wait, None));
+        order.lead();
+        assert_eq!((order.next(1), order.awaited_by(1)), (Step::Wait, Some(2)));
+        order.follow(2);
+        assert_eq!(order.next(1), Step::Free);
     }
 }

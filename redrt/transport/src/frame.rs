@@ -309,6 +309,8 @@ pub struct Whereabouts {
     pub outcomes: u64,
     /// Changes as long as it does anything, or may.
     pub pulse: u64,
+    /// For how long it has had a processor, in nanoseconds.
+    pub ran_ns: u64,
 }
 
 macro_rules! words {
@@ -340,7 +342,7 @@ macro_rules! words {
 words!(Rendezvous { length, address, offer } 3);
 words!(Grant { offer, landing, length } 3);
 words!(Fragment { landing, offset } 2);
-words!(Whereabouts { calls, outcomes, pulse } 3);
+words!(Whereabouts { calls, outcomes, pulse, ran_ns } 4);
 
 #[cfg(test)]
 mod tests {

@@ -88,11 +88,9 @@ pub enum Files {
 /// In which order threads take locks, and those of an interpreter with a global lock run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Threads {
-    /// Those of an interpreter in that of their leader.
+    /// In that of their leader.
     #[default]
     Order,
-    /// Those of all programs, also at the program's own locks.
-    Locks,
     /// As they come, in each replica.
     None,
 }

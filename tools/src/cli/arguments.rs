@@ -69,8 +69,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHO", help_heading = "Replication")]
     pub files: Files,
 
-    /// Have threads of Python take the interpreter's lock in the same order in all replicas (order), and threads of
-    /// any program its mutexes, too (locks), or all as they come: then only what is sent has to be the same
+    /// Have threads take the program's locks, and that of Python's interpreter, in the same order in all replicas, or
+    /// as they come: then only what is sent has to be the same
     #[arg(long, value_enum, default_value_t, value_name = "HOW", help_heading = "Replication")]
     pub threads: Threads,
 
@@ -579,7 +579,7 @@ choice!(
 );
 choice!(
     /// `--threads`.
-    Threads => control::Threads { Order => Order, Locks => Locks, None => None }
+    Threads => control::Threads { Order => Order, None => None }
 );
 choice!(
     /// `--on-sdc`.

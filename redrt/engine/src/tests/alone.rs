@@ -2,7 +2,7 @@
 
 use crate::Runtime;
 use crate::payload::{Payload, Target};
-use quiesce::Place;
+use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 
@@ -55,6 +55,14 @@ impl Runtime for Alone {
     }
 
     fn calls_of(&self, _: u64) -> u64 {
+        0
+    }
+
+    fn untold_order(&self) -> Option<(StreamId, Question, Outcome)> {
+        None
+    }
+
+    fn ran_ns_of(&self, _: u64) -> u64 {
         0
     }
 

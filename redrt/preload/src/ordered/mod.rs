@@ -10,7 +10,9 @@ mod c11;
 mod conditions;
 mod mutexes;
 mod objects;
+mod openmp;
 mod places;
+mod runtimes;
 
 pub use c11::TIMED_OUT as C11_TIMED_OUT;
 pub use conditions::wait;
@@ -77,12 +79,21 @@ pub fn creates_thread(number: u64) -> bool {
         ORDERED.set(enter(number));
         IS_ON.store(ORDERED.get().is_some(), Ordering::Release);
     }
-    ORDERED.get().is_some()
+    let is_ordered = ORDERED.get().is_some();
+    if is_ordered {
+        runtimes::look();
+    }
+    is_ordered
 }
 
 /// The calling thread begins, with this number if it is ordered.
 pub fn begin_thread(ordered: Option<u64>) {
     ORDERED.set(ordered.and_then(enter));
+}
+
+/// No thread of this process is ordered any more: it is a forked child.
+pub fn leave_alone() {
+    IS_ON.store(false, Ordering::Release);
 }
 
 /// While `is_paused`, what the calling thread does with locks is not ordered. Returns what held before.

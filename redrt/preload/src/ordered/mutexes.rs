@@ -1,10 +1,10 @@
 //! Mutexes.
 
-use super::places::{OfMutex, OfObject};
-use super::{Act, current, is_zero};
-use crate::interpreter;
+use super::places::{Last, OfMutex, OfObject};
+use super::{Act, current, is_zero, runtimes};
 use crate::real::next;
-use libc::{c_int, pthread_mutex_t};
+use crate::{interpreter, state};
+use libc::{c_int, c_void, pthread_mutex_t, pthread_mutexattr_t};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// `__kind` of `struct __pthread_mutex_s`, in bytes, and its bits: robust ones, and those that lend priorities, need
@@ -42,8 +42,14 @@ pub(super) fn last_of(mutex: *mut pthread_mutex_t) -> Option<LastOf> {
     match kind(mutex) {
         kind if kind & (KIND_SHARED | KIND_ROBUST) == KIND_SHARED => None,
         kind if kind & KINDS_WITH_LISTS != 0 => Some(LastOf::Elsewhere(OfObject::new(mutex.cast()))),
-        _ => Some(LastOf::Itself(OfMutex(mutex))),
+        _ => Some(OfMutex(mutex)).filter(is_ordered).map(LastOf::Itself),
     }
+}
+
+/// Whether nobody has said that it is not. A mutex that was not made by a call is looked at when it is first taken.
+#[inline]
+fn is_ordered(mutex: &OfMutex) -> bool {
+    !mutex.is_set_aside() && (mutex.read().is_some() || !runtimes::has(mutex.0.cast_const().cast()))
 }
 
 /// Takes a mutex, or tries to, in its turn. `real`: the call. It may always take it, or not: `may_miss`.
@@ -82,4 +88,45 @@ pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_trylock(mutex: *mut pthread_mutex_t) -> c_int {
     lock(mutex, true, || next!(pthread_mutex_trylock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS))
+}
+
+/// Makes a mutex; `caller` is in who asks for it.
+unsafe extern "C" fn init(
+    mutex: *mut pthread_mutex_t,
+    attributes: *const pthread_mutexattr_t,
+    caller: *const c_void,
+) -> c_int {
+    interpreter::note_mutex(mutex);
+    let result = next!(pthread_mutex_init(
+        mutex => *mut pthread_mutex_t, attributes => *const pthread_mutexattr_t
+    ) -> c_int, libc::ENOSYS);
+    let is_plain = || kind(mutex) & (KINDS_WITH_LISTS | KIND_SHARED) == 0;
+    if result == 0 && state::is_active() && is_plain() && runtimes::is_one(caller) {
+        OfMutex(mutex).set_aside();
+    }
+    result
+}
+
+/// Replaces the C library's, and looks who calls it.
+///
+/// # Safety
+/// As for the function of the C library.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
+    // The address of return becomes the third argument.
+    std::arch::naked_asm!("mov rdx, [rsp]", "jmp {init}", init = sym init)
+}
+
+/// Replaces the C library's, and looks who calls it.
+///
+/// # Safety
+/// As for the function of the C library.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
+    // The address of return becomes the third argument.
+    std::arch::naked_asm!("mov x2, x30", "b {init}", init = sym init)
 }

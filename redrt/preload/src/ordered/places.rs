@@ -30,8 +30,20 @@ impl Drop for Held {
 pub struct OfMutex(pub *mut pthread_mutex_t);
 
 const STAMP_OFFSET: usize = 24;
+/// In place of a thread: this mutex is not ordered.
+const SET_ASIDE: u64 = u64::MAX;
 
 impl OfMutex {
+    /// From now on it is not ordered.
+    pub fn set_aside(&self) {
+        self.write(SET_ASIDE, u64::MAX);
+    }
+
+    #[inline]
+    pub fn is_set_aside(&self) -> bool {
+        self.words()[0].load(Ordering::Relaxed) == SET_ASIDE
+    }
+
     fn words(&self) -> [&AtomicU64; 2] {
         // SAFETY: aligned words within a mutex of the program's, of a kind that uses them for nothing else.
         [0, 8].map(|offset| unsafe { AtomicU64::from_ptr(self.0.byte_add(STAMP_OFFSET + offset).cast()) })

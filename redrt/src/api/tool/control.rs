@@ -92,11 +92,10 @@ pub(super) const CONTROLS: [Control; 9] = [
     Control {
         name: "redrt_threads",
         category: Category::Replication,
-        description: "in which order threads of an interpreter run",
+        description: "in which order threads take locks",
         value: Value::Named(&enumeration::THREADS, || match option(|options| options.threads) {
             Threads::Order => 0,
             Threads::None => 1,
-            Threads::Locks => 2,
         }),
     },
     Control {

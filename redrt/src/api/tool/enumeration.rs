@@ -17,7 +17,7 @@ pub(super) static SWITCH: Enumeration = Enumeration { name: "redrt_switch", item
 pub(super) static TRANSPORT: Enumeration = Enumeration { name: "redrt_transport", items: &["auto", "shm", "tcp"] };
 pub(super) static DETERMINISM: Enumeration = Enumeration { name: "redrt_determinism", items: &["full", "sends"] };
 pub(super) static FILES: Enumeration = Enumeration { name: "redrt_files", items: &["once", "all", "leader"] };
-pub(super) static THREADS: Enumeration = Enumeration { name: "redrt_threads", items: &["order", "none", "locks"] };
+pub(super) static THREADS: Enumeration = Enumeration { name: "redrt_threads", items: &["order", "none"] };
 pub(super) static ON_SDC: Enumeration =
     Enumeration { name: "redrt_on_sdc", items: &["heal", "correct", "report", "abort"] };
 

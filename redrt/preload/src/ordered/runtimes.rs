@@ -1,0 +1,80 @@
+//! Runtimes whose threads spin for a while before they wait: how often they take their own locks depends on time, and
+//! what the program computes does not depend on that order. Their locks are not ordered.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// How the names of their files begin: OpenMP of LLVM and Intel, OpenBLAS, BLIS, TBB, MKL.
+const NAMES: [&[u8]; 7] =
+    [b"libomp", b"libiomp", b"libopenblas", b"libscipy_openblas", b"libblis", b"libtbb", b"libmkl"];
+
+/// Memory of those that are loaded: begin and end.
+const RANGE_COUNT: usize = 16;
+static RANGES: [[AtomicUsize; 2]; RANGE_COUNT] = [const { [const { AtomicUsize::new(0) }; 2] }; RANGE_COUNT];
+/// So many objects had been loaded when that was looked for.
+static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
+
+fn is_named(path: *const c_char) -> bool {
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: a name that the dynamic linker keeps as long as the object is loaded.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    NAMES.iter().any(|begin| name.starts_with(begin))
+}
+
+/// Whether this code is in one of them.
+pub fn is_one(code: *const c_void) -> bool {
+    // SAFETY: Dl_info is made of pointers, which may be null.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: info is valid for writing.
+    unsafe { libc::dladdr(code, &raw mut info) != 0 && is_named(info.dli_fname) }
+}
+
+/// Whether this memory is one's own.
+#[inline]
+pub fn has(memory: *const c_void) -> bool {
+    let ranges = RANGES.iter().map(|range| [0, 1].map(|at| range[at].load(Ordering::Relaxed)));
+    ranges.take_while(|[_, end]| *end != 0).any(|[begin, end]| (begin..end).contains(&(memory as usize)))
+}
+
+/// Looks for those that were loaded since.
+pub fn look() {
+    // The program comes first.
+    let mut is_first = true;
+    // SAFETY: the function below has this type, and takes a flag.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut is_first).cast()) };
+}
+
+unsafe extern "C" fn note(object: *mut libc::dl_phdr_info, _: usize, is_first: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker passes an object that stays loaded during the call.
+    let object = unsafe { &*object };
+    // SAFETY: the flag of `look`, for which this is called.
+    let is_first = unsafe { is_first.cast::<bool>().replace(false) };
+    if is_first && LOOKED_AT.swap(object.dlpi_adds, Ordering::Relaxed) == object.dlpi_adds {
+        return 1;
+    }
+    if !is_named(object.dlpi_name) {
+        return 0;
+    }
+    for at in 0..object.dlpi_phnum {
+        // SAFETY: within the table of the object's segments.
+        let segment = unsafe { &*object.dlpi_phdr.add(usize::from(at)) };
+        if segment.p_type == libc::PT_LOAD {
+            let begin = (object.dlpi_addr + segment.p_vaddr) as usize;
+            keep(begin, begin + segment.p_memsz as usize);
+        }
+    }
+    0
+}
+
+fn keep(begin: usize, end: usize) {
+    for [of, until] in &RANGES {
+        match of.compare_exchange(0, begin, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return until.store(end, Ordering::Release),
+            Err(known) if known == begin => return,
+            Err(_) => {}
+        }
+    }
+}
