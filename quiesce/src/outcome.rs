@@ -18,8 +18,8 @@ pub enum StreamId {
     Signals,
     /// The messages of a channel, by position: nobody decides them, but replicas are asked whether they send them.
     Channel(VirtualRank, ContextId),
-    /// Readings of clocks by one thread, past MPI: each is known by its moment ([`Question::reading`]), and not by its
-    /// position, since replicas need not make the same ones.
+    /// Readings of clocks by one thread, past MPI, and of what the system counts: each is known by its moment
+    /// ([`Question::reading`]), and not by its position, since replicas need not make the same ones.
     Readings(u64),
 }
 
@@ -86,9 +86,16 @@ pub enum Call {
     Turn,
     /// A reading of a clock past MPI, perhaps by the runtime of a language.
     Reading,
+    /// A reading of what the system counts, likewise: memory, faults, load.
+    Facts,
 }
 
 impl Call {
+    /// Whether it has no position among what else a thread asks for.
+    pub(crate) fn is_reading(self) -> bool {
+        matches!(self, Self::Reading | Self::Facts)
+    }
+
     /// Whether an outcome can be one of this question. A frame that says otherwise is refused.
     fn can_have(self, outcome: &Outcome) -> bool {
         match outcome {
@@ -98,7 +105,7 @@ impl Call {
             Outcome::Indices(_) => matches!(self, Self::TestSome | Self::WaitSome),
             Outcome::Message { .. } => matches!(self, Self::TestMessage | Self::Probe),
             Outcome::Clock { .. } => matches!(self, Self::Clock | Self::Reading),
-            Outcome::Bytes(_) => matches!(self, Self::Observe | Self::Change | Self::Turn),
+            Outcome::Bytes(_) => matches!(self, Self::Observe | Self::Change | Self::Turn | Self::Facts),
             Outcome::Value(_) => matches!(self, Self::Number | Self::Serve | Self::Signal),
             Outcome::Source(_) => self == Self::Receive,
             Outcome::Retracted => true,
@@ -126,6 +133,7 @@ impl fmt::Display for Call {
             Self::Send => "sends a message",
             Self::Turn => "takes its interpreter's lock",
             Self::Reading => "reads a clock of the system",
+            Self::Facts => "asks what the system counts",
         })
     }
 }
@@ -177,6 +185,12 @@ impl Question {
         Self { call: Call::Reading, arguments: asker, data: outcomes, place }
     }
 
+    /// The same of what the system counts.
+    #[must_use]
+    pub fn facts(asker: u64, place: Place, outcomes: u64) -> Self {
+        Self { call: Call::Facts, ..Self::reading(asker, place, outcomes) }
+    }
+
     /// Who in the program reads a clock. `innermost`: a digest of the clock and of the function that asks; `all`: of
     /// those that called it, too, as far as they are known. `is_cut`: they are not, for code that was generated while
     /// the program ran has called them. When that is generated differs between replicas.
@@ -185,9 +199,10 @@ impl Question {
         innermost >> 32 << 32 | all >> 32 & !1 | u64::from(is_cut)
     }
 
-    /// Whether the two may be one asker, whom not both know in full.
-    pub(crate) fn may_be_asked_by(&self, other: u64) -> bool {
-        (self.arguments ^ other) >> 32 == 0 && (self.arguments | other) & 1 == 1
+    /// Whether the two may be one reading, by an asker whom not both know in full.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        let (asker, other_asker) = (self.arguments, other.arguments);
+        self.call == other.call && (asker ^ other_asker) >> 32 == 0 && (asker | other_asker) & 1 == 1
     }
 
     /// When in the course of its thread a reading of a clock is made: readings come in this order.
@@ -323,10 +338,10 @@ impl DecisionItem {
             StreamId::Thread(_) => !is_run || self.outcome == Outcome::NotReady,
             StreamId::Signals => matches!(self.outcome, Outcome::Value(_)) && !is_run,
             StreamId::Channel(..) => false,
-            StreamId::Readings(_) => self.question.call == Call::Reading && !is_run,
+            StreamId::Readings(_) => self.question.call.is_reading() && !is_run,
         };
         let is_apart = matches!(self.key.stream, StreamId::Readings(_));
-        fits && (is_apart || self.question.call != Call::Reading)
+        fits && (is_apart || !self.question.call.is_reading())
             && self.question.call.can_have(&self.outcome)
             && self.repeat > 0
             && self.key.index.checked_add(u64::from(self.repeat)).is_some()

@@ -5,6 +5,7 @@
 //! does a clock ever go back, but for one that was read where no sibling reads it.
 
 mod asker;
+pub mod counts;
 
 use crate::decide;
 use crate::runtime::{preload, threads};
@@ -140,11 +141,12 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
     1
 }
 
-/// From now on the program's readings of clocks are decisions. Random bytes stay with the preloaded library's
-/// generator, which makes the same ones in all replicas and whose bytes need no agreement.
+/// From now on the program's readings of clocks, and of what the system counts, are decisions. Random bytes stay with
+/// the preloaded library's generator, which makes the same ones in all replicas and whose bytes need no agreement.
 pub fn install_hooks() {
     asker::prepare();
-    static HOOKS: preload::Hooks = preload::Hooks::new(clock_hook, crate::turns::hook, crate::locks::hook);
+    static HOOKS: preload::Hooks =
+        preload::Hooks::new(clock_hook, crate::turns::hook, crate::locks::hook, counts::hook);
     preload::install(Some(&HOOKS));
 }
 

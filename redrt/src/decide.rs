@@ -5,26 +5,26 @@
 //! (design: output commit; `quiesce::decision`). Each outcome is asked for with a [`Question`]: what is asked, and
 //! where in the program. One that was decided for another question is not taken (`quiesce::path`).
 
+mod readings;
+
+pub use readings::{counted, reading, time_of_call};
+
 use crate::faults::{self, Shown};
 use crate::mutation::{self, Mutation};
 use crate::runtime::{self, threads};
 use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_engine::asked::{Ahead, Asked};
-use redrt_engine::reading::{Awaited, Patience, Reading};
-use redrt_engine::replication::times::Time;
 use redrt_engine::request::{Operation, RequestId};
-use redrt_engine::tasks;
 use redrt_engine::{self as engine, Cell, Engine};
 use redrt_process::clock::monotonic_ns;
 use redrt_types::Tag;
 use redrt_wire::control::Files;
-use redrt_wire::event::Parting;
 use rustc_hash::FxHasher;
 use std::cell::Cell as ThreadCell;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Readings of clocks for each time that progress is made.
+/// Readings of clocks, and questions to what is outside, for each time that progress is made.
 const READINGS_PER_POLL: u32 = 64;
 
 /// A leader that asks outside and does nothing else is no more decisions ahead of its followers: they may be large.
@@ -34,9 +34,6 @@ const AHEAD_OUTSIDE_MAX: u64 = 16;
 /// vain for a while.
 const ATTEMPT_PAUSE_NS_MIN: u64 = 100_000;
 const ATTEMPT_PAUSE_NS_MAX: u64 = 4_000_000;
-
-/// How late a clock is when that is injected.
-const FALSIFIED_BY_NS: u64 = 3_600_000_000_000;
 
 /// What is asked for: the kind of call, and digests of its arguments and of what it writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -500,85 +497,6 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
     });
     cell.lock().flush();
     all
-}
-
-/// A clock that the program reads by a call of MPI, as the leader reads it; `here` reads this machine's.
-pub fn time_of_call(clock: i32, here: impl Fn() -> u64) -> u64 {
-    let ns = if threads::is_in_callback() { tasks::hold(|| read(clock, here)) } else { read(clock, here) };
-    if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns }
-}
-
-/// Makes progress now and then: a program may do nothing but read clocks until something has come, and its followers'
-/// answers fill its inbox.
-fn poll_for_reading(cell: &Cell) {
-    process_local! {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-    }
-    if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(READINGS_PER_POLL) {
-        cell.poll_once();
-    }
-}
-
-/// A clock past MPI, as the leader reads it; nothing where no sibling makes this reading. `asker`: who in the program
-/// asks; `here` reads this machine's.
-pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
-    let read = || read_by(asker, clock, here);
-    let ns = if threads::is_in_callback() { tasks::hold(read) } else { read() };
-    ns.map(|ns| if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns })
-}
-
-fn read_by(asker: u64, clock: i32, here: impl Fn() -> u64) -> Option<u64> {
-    let cell = engine::cell();
-    let stream = threads::stream();
-    let mut patience = Patience::short();
-    poll_for_reading(cell);
-    cell.wait_for(|engine| {
-        loop {
-            return match engine.ask_time(stream, asker, clock, &mut patience) {
-                Time::Decided(ns) => Some(Some(ns)),
-                Time::Decide => {
-                    let ns = here();
-                    engine.answer_time(stream, asker, (clock, ns), monotonic_ns());
-                    Some(Some(ns))
-                }
-                Time::Alone => Some(None),
-                Time::Crowded if patience.is_vain(engine, StreamId::Readings(threads::number())) => continue,
-                Time::Crowded | Time::Wait => None,
-            };
-        }
-    })
-}
-
-fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
-    let cell = engine::cell();
-    let stream = threads::stream();
-    let mut patience = Patience::default();
-    poll_for_reading(cell);
-    cell.wait_for(|engine| {
-        loop {
-            let awaited = match engine.ask_reading(stream, clock, &patience) {
-                Reading::Decided(ns) => return Some(ns),
-                Reading::Decide => {
-                    let ns = here();
-                    engine.answer_reading(stream, clock, ns, monotonic_ns());
-                    return Some(ns);
-                }
-                Reading::Crowded if patience.is_vain(engine, stream) => continue,
-                Reading::Crowded => return None,
-                Reading::Missing => Awaited::Never,
-                Reading::Wait => patience.awaited(engine, stream),
-            };
-            match awaited {
-                Awaited::Perhaps => return None,
-                Awaited::Voted => {}
-                Awaited::Never => {
-                    engine.report_divergence(Parting::ClockAlone);
-                    return Some(here());
-                }
-                Awaited::Ended => return Some(here()),
-            }
-        }
-    })
 }
 
 /// Cancels a receive if it is not matched.

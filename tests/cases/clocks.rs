@@ -27,6 +27,26 @@ fn whatever_shows_a_clock_agrees_while_a_thread_measures_its_processor_time() {
     }
 }
 
+/// Memory, faults, switches, load, processors: by functions, by numbers of system calls and in files of `/proc`.
+#[test]
+fn what_the_system_counts_agrees() {
+    let program = compile_case("counts");
+    let agree = |ended: redrt_tests::Ended, degree: u16| {
+        let ended = ended.ended_with(0);
+        let told = ["divergences", "mismatches", "output_mismatches"].map(|what| ended.number(what));
+        if degree > 1 && told != [0; 3] || !ended.out.contains("all counts agree\n") {
+            ended.fail(&format!("{told:?} divergences and mismatches"));
+        }
+    };
+    for degree in [1, 2, 3] {
+        agree(Job::new(2, &program).degree(degree).run(), degree);
+    }
+    // A new leader, and a copy.
+    agree(Job::new(2, &program).degree(2).inject("kill:0.0@#7").run(), 2);
+    let copied = Job::new(2, &program).arguments(&["400"]).degree(2).options(&["--spares", "1"]);
+    agree(copied.inject("kill:1.0@#20").run(), 2);
+}
+
 /// Guile's collector, for one. What the program reads of processor time in between agrees, and no replica is held to
 /// have parted, whoever dies, leads or joins.
 #[test]

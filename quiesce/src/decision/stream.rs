@@ -1,6 +1,6 @@
 //! What one process knows of the outcomes of one stream.
 
-use crate::outcome::{Call, Decided, DecisionItem, Outcome, Place, Question};
+use crate::outcome::{Decided, DecisionItem, Outcome, Place, Question};
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
 
@@ -89,7 +89,7 @@ impl Stream {
     pub(super) fn forget_after(&mut self, place: Place) {
         self.waiting.retain(|item| {
             let asked_at = item.question.place;
-            let is_placed = item.outcome.is_source() || item.question.call == Call::Reading;
+            let is_placed = item.outcome.is_source() || item.question.call.is_reading();
             !is_placed || asked_at.thread != place.thread || asked_at.calls <= place.calls
         });
     }

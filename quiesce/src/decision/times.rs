@@ -19,6 +19,8 @@
 //! alone once, here or in the leader, is *apart*: its readings are not awaited any more, and taken where they are
 //! known.
 //!
+//! What the system counts (memory, faults, load) is read in the same way: it differs between replicas as a clock does.
+//!
 //! Who asks may not be known in full: code that a runtime generates while the program runs has no names, and is
 //! generated sooner in one replica than in another. Then the function that asks has to do ([`Question::asker`]).
 
@@ -75,7 +77,7 @@ impl Decisions {
         let is_apart = |asker| self.apart.contains_key(&asker);
         let is_like_it = |item: &DecisionItem| {
             let asker = item.question.arguments;
-            question.may_be_asked_by(asker) && !is_apart(asker) && !is_apart(question.arguments)
+            question.may_be(&item.question) && !is_apart(asker) && !is_apart(question.arguments)
         };
         let found = found.or_else(|| at_once().position(is_like_it));
         let is_past = times.waiting.back().is_some_and(|last| last.question.moment() > question.moment());
@@ -258,6 +260,25 @@ mod tests {
         pair.leader_reads(at(9, 0, COLLECTOR), 2);
         assert_eq!(pair.follower_reads(at(9, 0, COLLECTOR)), Timed::Decided(shows(2)));
         assert_eq!(pair.follower_reads(at(9, 0, MAIN)), Timed::Wait);
+    }
+
+    #[test]
+    fn what_the_system_counts_is_never_taken_for_a_clock() {
+        let cut = Question::asker(7 << 32, 1 << 40, true);
+        let counts = |asker| Question::facts(asker, at(7, 0, 0).place, 0);
+        let mut pair = Pair::new();
+        pair.leader_reads(at(7, 0, cut), 1);
+        assert_eq!(pair.leader.ask_time(&counts(cut), &mut pair.outputs), Timed::MustDecide);
+        pair.leader.decide_time(&counts(cut), Outcome::Bytes(vec![2]), &mut pair.outputs);
+        pair.tell();
+        let whole = Question::asker(7 << 32, 1 << 40, false);
+        assert_eq!(pair.follower_reads(counts(whole)), Timed::Decided(Outcome::Bytes(vec![2])));
+        assert_eq!(pair.follower_reads(at(7, 0, whole)), Timed::Decided(shows(1)));
+        // What says otherwise is refused when it arrives.
+        let key = DecisionKey { stream: StreamId::Readings(0), index: 9 };
+        let told = |question, outcome| DecisionItem::new(key, question, outcome, ReplicaIndex(0)).is_possible();
+        assert!(told(counts(cut), Outcome::Bytes(vec![])) && told(at(7, 0, cut), shows(1)));
+        assert!(!told(counts(cut), shows(1)) && !told(at(7, 0, cut), Outcome::Bytes(vec![])));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Runtimes of languages that read clocks at moments of their own, as when they collect garbage, in programs
 //! that read it as well.
 //!
-//! A collection reads when a number that only this process has says so. What it finds is nobody's outcome. What the
-//! program reads goes into `state`, as any outcome does.
+//! A collection reads when a number that only this process has says so, and asks what the system has counted. What it
+//! finds is nobody's outcome. What the program reads of either goes into `state`, as any outcome does.
 
 use super::app::Progress;
 use super::process::Process;
 use super::random::mix;
 use crate::decision::Timed;
-use crate::outcome::{Outcome, Question};
+use crate::outcome::{Call, Outcome, Question};
 
 /// Who asks: the program, from code that is generated sooner in one process than in another, and two that collect.
 const MAIN: u64 = 1 << 32 | 2;
@@ -28,7 +28,7 @@ impl Process {
             let question = self.time_question(asker);
             match self.replica.ask_time(question) {
                 Timed::Decided(_) => {}
-                Timed::MustDecide => self.replica.decide_time(question, self.shown_time()),
+                Timed::MustDecide => self.replica.decide_time(question, self.shown(question)),
                 Timed::Alone { .. } => self.alone_count += 1,
                 // It asks how far its leader is, and hears that this is past.
                 Timed::Wait => {
@@ -40,36 +40,45 @@ impl Process {
         }
     }
 
-    /// The program reads a clock.
+    /// The program reads a clock, or asks what the system counts.
     pub(super) fn read_time(&mut self) -> Option<Progress> {
         let is_generated = self.app.calls > self.generates_after;
         let question = self.time_question(if is_generated { GENERATED } else { MAIN });
         let outcome = match self.replica.ask_time(question) {
             Timed::Decided(outcome) => outcome,
             Timed::MustDecide => {
-                let outcome = self.shown_time();
+                let outcome = self.shown(question);
                 self.replica.decide_time(question, outcome.clone());
                 outcome
             }
             // The leader makes all readings of its program's: its siblings part here.
-            Timed::Alone { .. } => self.shown_time(),
+            Timed::Alone { .. } => self.shown(question),
             Timed::Wait => {
                 self.drain();
                 return Some(Progress::Blocked);
             }
         };
         self.drain();
-        let Outcome::Clock { ns, .. } = outcome else { panic!("{} decided {outcome:?} for a clock", self.me()) };
-        self.app.absorb(ns);
+        self.app.absorb(match (question.call, outcome) {
+            (Call::Reading, Outcome::Clock { ns, .. }) => ns,
+            (Call::Facts, Outcome::Bytes(bytes)) => u64::from_le_bytes(bytes.try_into().expect("a number")),
+            (call, outcome) => panic!("{} decided {outcome:?} where it {call}", self.me()),
+        });
         None
     }
 
+    /// By turns one about a clock and one about what the system counts.
     fn time_question(&self, asker: u64) -> Question {
-        Question::reading(asker, self.app.told_place(), self.app.decision_index)
+        let question = if self.app.calls.is_multiple_of(2) { Question::reading } else { Question::facts };
+        question(asker, self.app.told_place(), self.app.decision_index)
     }
 
-    /// What the clock shows: another time in each process.
-    fn shown_time(&self) -> Outcome {
-        Outcome::Clock { clock: 2, ns: mix(self.clock) }
+    /// What the clock or the system shows: something else in each process.
+    fn shown(&self, question: Question) -> Outcome {
+        let shown = mix(self.clock);
+        match question.call {
+            Call::Facts => Outcome::Bytes(shown.to_le_bytes().to_vec()),
+            _ => Outcome::Clock { clock: 2, ns: shown },
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 const STEP_NS: i64 = 1_000;
-const NS_PER_S: i64 = 1_000_000_000;
+pub const NS_PER_S: i64 = 1_000_000_000;
 
 /// How far the sequences have come.
 static ELAPSED_NS: AtomicI64 = AtomicI64::new(0);
@@ -317,46 +317,6 @@ pub extern "C" fn clock() -> libc::clock_t {
     }
 }
 
-/// Replaces the C library's. All processor time counts as the program's own; the rest (memory, faults, switches) is
-/// this process's.
-///
-/// # Safety
-/// `usage` is valid for writing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrusage(who: i32, usage: *mut libc::rusage) -> i32 {
-    let result = real::next!(getrusage(who => i32, usage => *mut libc::rusage) -> i32, -1);
-    let clock = match who {
-        libc::RUSAGE_SELF => libc::CLOCK_PROCESS_CPUTIME_ID,
-        libc::RUSAGE_THREAD => libc::CLOCK_THREAD_CPUTIME_ID,
-        _ => return result,
-    };
-    if result == 0
-        && let Some(shown) = shown(clock)
-    {
-        // SAFETY: valid for writing, by contract: the C library has just written it.
-        let usage = unsafe { &mut *usage };
-        usage.ru_utime = to_timeval(shown);
-        usage.ru_stime = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    }
-    result
-}
-
-/// Replaces the C library's: the time since the host was started is agreed; memory, load and processes are real.
-///
-/// # Safety
-/// `facts` is valid for writing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sysinfo(facts: *mut libc::sysinfo) -> i32 {
-    let result = real::next!(sysinfo(facts => *mut libc::sysinfo) -> i32, -1);
-    if result == 0
-        && let Some(shown) = shown(libc::CLOCK_BOOTTIME)
-    {
-        // SAFETY: valid for writing, by contract: the C library has just written it.
-        unsafe { (*facts).uptime = shown.tv_sec };
-    }
-    result
-}
-
 /// Replaces the C library's: knows the process by the id it shows, and gives its own clock the same number in all
 /// replicas. That of another process is real.
 ///
@@ -371,23 +331,4 @@ pub unsafe extern "C" fn clock_getcpuclockid(process: libc::pid_t, clock: *mut c
         return 0;
     }
     real::next!(clock_getcpuclockid(process => libc::pid_t, clock => *mut clockid_t) -> i32, libc::ENOSYS)
-}
-
-/// Replaces the C library's. All processor time counts as the program's own; that of children is real.
-///
-/// # Safety
-/// `times` is null or valid for writing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn times(times: *mut libc::tms) -> libc::clock_t {
-    const NS_PER_TICK: i64 = NS_PER_S / 100;
-    let result = real::next!(times(times => *mut libc::tms) -> libc::clock_t, -1);
-    let (Some(used), Some(now)) = (shown(libc::CLOCK_PROCESS_CPUTIME_ID), shown(libc::CLOCK_MONOTONIC)) else {
-        return result;
-    };
-    if !times.is_null() {
-        // SAFETY: not null, so valid for writing, by contract: the C library has just written it.
-        let times = unsafe { &mut *times };
-        (times.tms_utime, times.tms_stime) = (to_ns(&used) / NS_PER_TICK, 0);
-    }
-    to_ns(&now) / NS_PER_TICK
 }

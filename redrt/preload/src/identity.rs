@@ -7,7 +7,18 @@
 use crate::real::{self, next};
 use crate::state;
 use libc::{c_char, c_int, pid_t};
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+const PROC: &[u8] = b"/proc/";
+/// Paths below a process's directory are short; longer ones are left alone.
+const PATH_BYTES_MAX: usize = 256;
+
+thread_local! {
+    /// A path that was named by the id a process shows.
+    static PATH: UnsafeCell<[u8; PATH_BYTES_MAX]> = const { UnsafeCell::new([0; PATH_BYTES_MAX]) };
+}
 
 const PID_BASE: i32 = (1 << 22) + 1;
 const PARENT_PID: i32 = 1 << 22;
@@ -49,10 +60,9 @@ fn is_daemon(process: pid_t) -> bool {
     read_proc(process, b"/comm", &mut name) == b"redrtd\n"
 }
 
-/// Reads the beginning of a file of `/proc`; what it cannot read is empty.
-fn read_proc<'a>(process: pid_t, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
-    // Written without the standard library's formatting, which is too much for the places this may run in.
-    let mut path = [0u8; 32];
+/// Writes the path of a file of `/proc`, which is zeroed and has room for it and a zero byte behind. Without the
+/// standard library's formatting, which is too much for the places this may run in.
+fn put_path(process: pid_t, file: &[u8], path: &mut [u8]) {
     let mut length = 0;
     let mut put = |bytes: &[u8]| {
         path[length..length + bytes.len()].copy_from_slice(bytes);
@@ -66,9 +76,15 @@ fn read_proc<'a>(process: pid_t, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] 
         digits[first] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    put(b"/proc/");
+    put(PROC);
     put(&digits[first..]);
     put(file);
+}
+
+/// Reads the beginning of a file of `/proc`; what it cannot read is empty.
+fn read_proc<'a>(process: pid_t, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
+    let mut path = [0u8; 32];
+    put_path(process, file, &mut path);
     // SAFETY: path is zero-terminated, for it was zeroed and is longer than what was put; buffer is valid for its
     // length.
     let count = unsafe {
@@ -119,6 +135,36 @@ pub fn real_id(id: pid_t) -> pid_t {
         Some(job) if id == PID_BASE + job.rank() as i32 => replica_process(&job),
         _ => id,
     }
+}
+
+/// The path of the same thing where the application names the process's directory in `/proc` by the id it shows; else
+/// the path itself. Valid until the thread's next call.
+///
+/// # Safety
+/// `path` is null or a zero-terminated string.
+pub unsafe fn real_path(path: *const c_char) -> *const c_char {
+    if path.is_null() || !state::is_active() {
+        return path;
+    }
+    // SAFETY: a zero-terminated string, by contract.
+    let Some(below) = unsafe { CStr::from_ptr(path) }.to_bytes().strip_prefix(PROC) else { return path };
+    let length = below.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = below.split_at(length);
+    let number = |number: pid_t, digit: &u8| number.checked_mul(10)?.checked_add(pid_t::from(digit - b'0'));
+    let shown = digits.iter().try_fold(0, number).filter(|shown| *shown >= PID_BASE);
+    let real = shown.map(|shown| (shown, real_id(shown))).filter(|(shown, real)| shown != real);
+    // The id may have ten digits.
+    let (Some((_, real)), true) = (real, rest.len() + PROC.len() + 10 < PATH_BYTES_MAX) else { return path };
+    if !matches!(rest.first(), None | Some(b'/')) {
+        return path;
+    }
+    PATH.with(|buffer| {
+        // SAFETY: - the thread's own, and nobody else refers to it: what was made for its last call is over.
+        let buffer = unsafe { &mut *buffer.get() };
+        buffer.fill(0);
+        put_path(real, rest, buffer);
+        buffer.as_ptr().cast()
+    })
 }
 
 /// Replaces the C library's.
@@ -232,7 +278,7 @@ fn shown_host() -> Option<&'static [u8]> {
         return None;
     }
     // SAFETY: a zero-terminated string of the initial environment, which stays where it is.
-    Some(unsafe { std::ffi::CStr::from_ptr(host) }.to_bytes_with_nul())
+    Some(unsafe { CStr::from_ptr(host) }.to_bytes_with_nul())
 }
 
 /// Replaces the C library's.

@@ -6,6 +6,7 @@
 //! ```text
 //!                         before MPI_Init                       after it
 //!  clocks                 a sequence from the job's start       the library's answer (a decision of the leader)
+//!  what the system counts nothing                            the library's answer
 //!  random bytes           a generator seeded by job and rank    the library's, or the same generator
 //!  process id, host name  fixed for the rank                    the same
 //!  thread numbers         by order of creation under the parent the same
@@ -21,6 +22,7 @@
 
 mod clock;
 mod clock_state;
+mod counts;
 mod files;
 mod forks;
 mod identity;
@@ -54,6 +56,9 @@ pub struct Hooks {
     pub turn: Option<unsafe extern "C" fn(c_int, c_int) -> c_int>,
     /// Is told what a thread does with locks of the program, and waits until it may (module `lock_events`).
     pub lock: Option<unsafe extern "C" fn(c_int, *const lock_events::LockOperation) -> u64>,
+    /// Puts what replicas agree on in the place of what this process has found of what the system counts: what it is
+    /// (module `counts`), bytes, and how many. When it returns 0 what was found is shown.
+    pub count: Option<unsafe extern "C" fn(c_int, *mut u8, usize) -> c_int>,
 }
 
 /// Installs the library's hooks, or takes them away when `hooks` is null: then clocks go on as a sequence from the last

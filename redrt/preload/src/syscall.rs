@@ -2,8 +2,8 @@
 //! same answers there.
 
 use crate::clock::{self, Family};
-use crate::{clock_state, identity, random, real, waits};
-use libc::{c_int, c_long, c_void, timespec};
+use crate::{clock_state, counts, identity, random, real, waits};
+use libc::{c_int, c_long, c_uint, c_void, timespec};
 
 /// Replaces the C library's, which is variadic: arguments that were not given are whatever the registers hold, and are
 /// not looked at unless the number calls for them.
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn syscall(
     real::with_errno(unsafe { real::system_call(number, [first, second, c, d, e, f]) })
 }
 
-/// The answer to a call that reads a clock, or waits until it shows something.
+/// The answer to a call that reads a clock or what the system counts, or waits until a clock shows something.
 ///
 /// # Safety
 /// As for the system call of this number, the first of these.
@@ -59,9 +59,13 @@ unsafe fn clock([number, a, b, c, d]: [c_long; 5]) -> Option<c_long> {
             libc::SYS_gettimeofday => clock::gettimeofday(a as *mut libc::timeval, b as *mut c_void).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_time => clock::time(a as *mut libc::time_t),
-            libc::SYS_times => clock::times(a as *mut libc::tms),
-            libc::SYS_getrusage => clock::getrusage(a as c_int, b as *mut libc::rusage).into(),
-            libc::SYS_sysinfo => clock::sysinfo(a as *mut libc::sysinfo).into(),
+            libc::SYS_times => counts::times(a as *mut libc::tms),
+            libc::SYS_getrusage => counts::getrusage(a as c_int, b as *mut libc::rusage).into(),
+            libc::SYS_sysinfo => counts::sysinfo(a as *mut libc::sysinfo).into(),
+            libc::SYS_getcpu => counts::getcpu(a as *mut c_uint, b as *mut c_uint).into(),
+            libc::SYS_wait4 => {
+                counts::wait4(a as libc::pid_t, b as *mut c_int, c as c_int, d as *mut libc::rusage).into()
+            }
             libc::SYS_adjtimex => clock_state::adjtimex(a as *mut libc::timex).into(),
             libc::SYS_clock_adjtime => clock_state::clock_adjtime(a as libc::clockid_t, b as *mut libc::timex).into(),
             libc::SYS_nanosleep => waits::nanosleep(a as *const timespec, b as *mut timespec).into(),

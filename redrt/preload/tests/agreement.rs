@@ -68,6 +68,21 @@ print(len(caught))
     assert_eq!(python("1", "0", script), "1 True True\n0\n3\n");
 }
 
+/// `/proc/PID/…`, also of a shell's `$$` in what it runs.
+#[test]
+fn a_process_finds_its_directory_in_proc_by_the_id_it_shows() {
+    let script = r#"
+import os, subprocess
+mine = f'/proc/{os.getpid()}'
+print(open(f'{mine}/comm').read().strip() == open('/proc/self/comm').read().strip(), os.path.exists(f'{mine}/status'))
+print(os.readlink(f'{mine}/exe') == os.readlink('/proc/self/exe'), 'maps' in os.listdir(mine), os.path.isdir(mine))
+print(os.path.exists('/proc/4194299/comm'), os.path.exists(f'{mine}9/comm'), os.path.exists('/proc/99999999999999999999'))
+child = subprocess.run(['sh', '-c', f'read name <{mine}/comm && cat {mine}/comm'], stdout=subprocess.PIPE, check=True)
+print(child.stdout.decode().strip() == open(f'{mine}/comm').read().strip())
+"#;
+    assert_eq!(python("1", "0", script), "True True\nTrue True True\nFalse False False\nTrue\n");
+}
+
 #[test]
 fn forked_children_draw_other_bytes_in_the_same_way() {
     let script = "

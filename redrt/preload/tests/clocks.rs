@@ -141,6 +141,7 @@ const PROGRAM: &str = r#"
 #include <sys/timeb.h>
 #include <sys/times.h>
 #include <sys/timex.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -169,8 +170,16 @@ int main(void) {
     for (int base = 1; base < 5; base++) if (timespec_get(&now, base)) show("timespec_get", now.tv_sec, now.tv_nsec);
     show("clock", clock(), 0);
     getrusage(RUSAGE_SELF, &used); show("self", used.ru_utime.tv_sec + used.ru_stime.tv_sec, used.ru_utime.tv_usec);
+    show("used", used.ru_maxrss + used.ru_minflt + used.ru_majflt, used.ru_nvcsw + used.ru_nivcsw);
     getrusage(RUSAGE_THREAD, &used); show("thread", used.ru_utime.tv_sec, used.ru_utime.tv_usec);
+    show("used", used.ru_maxrss + used.ru_minflt, used.ru_nvcsw + used.ru_nivcsw);
+    pid_t child = fork();
+    if (child == 0) { for (int i = 0; i < 30000000; i++) work += i; _exit(0); }
+    if (wait4(child, 0, 0, &used) != child) return 1;
+    show("child", used.ru_maxrss + used.ru_minflt, used.ru_utime.tv_usec);
+    getrusage(RUSAGE_CHILDREN, &used); show("children", used.ru_maxrss + used.ru_minflt, used.ru_utime.tv_usec);
     long since = times(&ticks); show("times", since, ticks.tms_utime + ticks.tms_stime);
+    show("ticks of children", ticks.tms_cutime, ticks.tms_cstime);
     int result = ntp_gettime(&ntp); show("ntp_gettime", ntp.time.tv_sec, ntp.time.tv_usec);
     show("ntp", ntp.maxerror + ntp.esterror + ntp.tai, result);
     memset(&state, 0, sizeof state);
@@ -216,6 +225,8 @@ fn what_shows_a_clock_shows_the_same_in_all_replicas() {
     let of = |name: &str| first.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     assert!(of("gettimeofday ").starts_with("1700000000 "), "{first}");
     assert!(of("sysinfo ").starts_with("5 ") && of("vdso ") == "0 0" && of("zone ") == "0 0", "{first}");
+    // Nothing is shown of what was used, by the process or its children.
+    assert!(["used", "child", "children", "ticks of children"].iter().all(|name| of(&format!("{name} ")) == "0 0"));
     // Processor time begins at nothing.
     assert!(of("of process ").starts_with("0 ") && of("of other thread ").starts_with("0 "), "{first}");
 }

@@ -116,6 +116,7 @@ fn end() {
     connection::finalize();
     crate::turns::finish();
     crate::locks::finish();
+    crate::clock::counts::finish();
     posix::finish();
     crate::membership::end();
     crate::clock::remove_hooks();

@@ -24,6 +24,7 @@
 mod agree;
 mod alone;
 mod attributes;
+mod counted;
 mod data;
 mod directories;
 mod identity;

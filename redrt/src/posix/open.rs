@@ -15,7 +15,7 @@ use super::agree::{Author, Found, errno, observe, outcome, perform, perform_once
 use super::identity::Identity;
 use super::lend::{self, Loan, Token};
 use super::table::{self, Description, OPENING};
-use super::{Done, Outcome, alone, directories, is_agreed, path_of, paths};
+use super::{Done, Outcome, alone, counted, directories, is_agreed, path_of, paths};
 use crate::objects::host;
 use crate::runtime::call::Call;
 use crate::runtime::{self, threads};
@@ -124,9 +124,13 @@ pub fn open(call: &Call) -> Outcome {
     }
     // A directory may be on another file system than the one above it.
     let is_shared = if flags & libc::O_DIRECTORY == 0 { paths::is_shared } else { paths::is_shared_directory };
-    let Some(path) = path_of(call.directory, call.path).filter(|path| is_shared(path)) else {
+    let Some(path) = path_of(call.directory, call.path) else { return Ok(Done::Left) };
+    if paths::is_of_host(&path) {
+        return counted::open(&path, flags);
+    }
+    if !is_shared(&path) {
         return Ok(Done::Left);
-    };
+    }
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return open_unnamed(call, &path);
     }

@@ -16,6 +16,9 @@ pub fn of_descriptor(call: &Call) -> Outcome {
 
 fn about_descriptor(call: &Call) -> Outcome {
     let Some(shared) = table::find(call.directory) else { return Ok(Done::Left) };
+    if lock(&shared).is_of_system {
+        return Ok(Done::Left);
+    }
     let description = RefCell::new(lock(&shared));
     let ask = || ask(call, description.borrow_mut().file(&shared, call.directory)?, c"");
     answered(call, observe(ask).0)

@@ -43,6 +43,8 @@ pub struct Description {
     pub is_here: bool,
     /// It has no name of the program's any more: removed with its last descriptor.
     pub is_kept: bool,
+    /// The system counts in it: each replica has its own.
+    pub is_of_system: bool,
     /// It was said that every replica writes what is mapped.
     pub was_mapped: bool,
     /// Of a directory: what is in it.
@@ -54,9 +56,15 @@ pub struct Description {
 impl Description {
     /// Of a file that was just opened, whose descriptor stands for it.
     pub fn new(path: PathBuf, flags: c_int, identity: Identity) -> Self {
-        let (is_here, is_kept, was_mapped) = (false, false, false);
+        let (is_here, is_kept, is_of_system, was_mapped) = (false, false, false, false);
         let flags = flags & !OPENING;
-        Self { path, flags, position: 0, identity, is_here, is_kept, was_mapped, listing: None, token: None }
+        let (position, listing, token) = (0, None, None);
+        Self { path, flags, position, identity, is_here, is_kept, is_of_system, was_mapped, listing, token }
+    }
+
+    /// Of a file in which the system counts, whose descriptor is this process's own.
+    pub fn of_system(path: PathBuf, flags: c_int) -> Self {
+        Self { is_here: true, is_of_system: true, ..Self::new(path, flags, Identity::default()) }
     }
 
     /// Whether what is written goes to the end.

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 type ClockHook = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
 type RandomHook = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 type TurnHook = unsafe extern "C" fn(c_int, c_int) -> c_int;
+type CountHook = unsafe extern "C" fn(c_int, *mut u8, usize) -> c_int;
 type LockHook = unsafe extern "C" fn(c_int, *const LockOperation) -> u64;
 type InstallFunction = unsafe extern "C" fn(*const Hooks);
 type InternalFunction = extern "C" fn(bool) -> bool;
@@ -25,12 +26,15 @@ pub struct Hooks {
     random: Option<RandomHook>,
     turn: Option<TurnHook>,
     lock: Option<LockHook>,
+    count: Option<CountHook>,
 }
 
 impl Hooks {
-    /// Hooks that answer for clocks, for the order of an interpreter's threads, and for that of locks.
-    pub const fn new(clock: ClockHook, turn: TurnHook, lock: LockHook) -> Self {
-        Self { size_bytes: size_of::<Self>(), clock: Some(clock), random: None, turn: Some(turn), lock: Some(lock) }
+    /// Hooks that answer for clocks, for the order of an interpreter's threads, for that of locks, and for what the
+    /// system counts.
+    pub const fn new(clock: ClockHook, turn: TurnHook, lock: LockHook, count: CountHook) -> Self {
+        let (clock, turn, lock, count) = (Some(clock), Some(turn), Some(lock), Some(count));
+        Self { size_bytes: size_of::<Self>(), clock, random: None, turn, lock, count }
     }
 }
 

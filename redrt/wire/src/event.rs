@@ -149,12 +149,29 @@ pub enum Parting {
     },
 }
 
-/// A replica read a clock where no sibling of it does: perhaps the runtime of a language, at a moment of its own.
+/// In the place of a clock's number: what the system has counted of the process (`getrusage`).
+pub const COUNT_OF_PROCESS: i32 = 64;
+/// The same of its host (`sysinfo`).
+pub const COUNT_OF_HOST: i32 = 65;
+/// On which processor the thread runs.
+pub const COUNT_OF_PROCESSOR: i32 = 66;
+/// What a file of `/proc` or `/sys` says of such things.
+pub const COUNT_IN_FILE: i32 = 67;
+
+/// Whether this stands for what the system counts, and for no clock.
+#[must_use]
+pub fn is_count(clock: i32) -> bool {
+    clock >= COUNT_OF_PROCESS
+}
+
+/// A replica read a clock where no sibling of it does: perhaps the runtime of a language, at a moment of its own. Or it
+/// asked for something that the system counts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReadingAlone {
     /// The replica.
     pub replica: ReplicaId,
-    /// The clock, as the system numbers it; negative for the processor time of another thread.
+    /// The clock, as the system numbers it; negative for the processor time of another thread; or one of the numbers
+    /// above.
     pub clock: i32,
     /// The thread that read it, as all replicas number it.
     pub thread: u64,
@@ -171,6 +188,10 @@ impl fmt::Display for ReadingAlone {
             2 => "the processor time of its process",
             3 => "the processor time of its thread",
             ..0 => "the processor time of another thread",
+            COUNT_OF_PROCESS => "what its process has used",
+            COUNT_OF_HOST => "how loaded its host is",
+            COUNT_OF_PROCESSOR => "the number of its processor",
+            COUNT_IN_FILE => "a file in which the system counts",
             _ => "the time since a beginning",
         };
         write!(f, "read {clock} alone, in thread {}", self.thread)

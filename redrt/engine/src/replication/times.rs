@@ -1,5 +1,5 @@
-//! Readings of clocks past MPI in a replicated world: the leader's where siblings make the same, each replica's own
-//! where they do not.
+//! Readings of clocks past MPI in a replicated world, and of what the system counts: the leader's where siblings make
+//! the same, each replica's own where they do not.
 //!
 //! Which reading is the same, and when a follower need not wait for its leader's, is `quiesce`'s `decision::times`.
 //! Here it is asked how far the leader's thread has come where what it decides does not tell, as for all readings
@@ -9,7 +9,7 @@ use super::super::{Engine, traces};
 use crate::reading::{Awaited, Patience};
 use quiesce::{Outcome, Place, Question, StreamId, Timed};
 use redrt_wire::control::FromAgent;
-use redrt_wire::event::{Event, ReadingAlone};
+use redrt_wire::event::{Event, ReadingAlone, is_count};
 
 /// A follower with this many readings of a thread ahead of what it has made looks where the thread is: fewer
 /// than make it one that is far behind.
@@ -18,10 +18,21 @@ const EARLY_MAX: usize = 128;
 /// Readings alone of which a process tells, at most: one for each that asks in another way.
 const TOLD_MAX: u32 = 32;
 
+/// What a thread of the program reads.
+#[derive(Clone, Copy)]
+pub struct Read {
+    /// The stream of the thread's outcomes.
+    pub stream: StreamId,
+    /// Who in the program asks ([`Question::asker`]).
+    pub asker: u64,
+    /// Of which clock, or of what the system counts ([`ReadingAlone::clock`]).
+    pub of: i32,
+}
+
 /// The answer to a question for such a reading.
 pub enum Time {
-    /// The clock shows this.
-    Decided(u64),
+    /// The clock, or what the system counts, shows this.
+    Decided(Outcome),
     /// Read it and answer.
     Decide,
     /// Read it: no sibling makes this reading.
@@ -33,31 +44,30 @@ pub enum Time {
 }
 
 impl Engine {
-    fn time_question(&mut self, stream: StreamId, asker: u64) -> Question {
-        let StreamId::Thread(thread) = stream else { return Question::default() };
+    fn time_question(&mut self, read: Read) -> Question {
+        let StreamId::Thread(thread) = read.stream else { return Question::default() };
         let place = Place { thread, ..self.program_place() };
-        let outcomes = self.replication().passed(stream);
-        Question::reading(asker, place, outcomes)
+        let outcomes = self.replication().passed(read.stream);
+        let question = if is_count(read.of) { Question::facts } else { Question::reading };
+        question(read.asker, place, outcomes)
     }
 
-    /// Asks for a reading by a thread, whose stream is given. `asker`: who in the program asks, and for which clock;
-    /// `clock` and `patience`: what is told of one that is alone, and for how long it is awaited.
-    pub fn ask_time(&mut self, stream: StreamId, asker: u64, clock: i32, patience: &mut Patience) -> Time {
-        let question = self.time_question(stream, asker);
+    /// Asks for a reading. `patience`: for how long it is awaited.
+    pub fn ask_time(&mut self, read: Read, patience: &mut Patience) -> Time {
+        let question = self.time_question(read);
         let asked = self.replication().replica.ask_time(question);
         self.carry_out();
         let is_news = match asked {
-            Timed::Decided(Outcome::Clock { ns, .. }) => {
+            Timed::Decided(outcome) => {
                 self.replication().decisions += 1;
-                return Time::Decided(ns);
+                return Time::Decided(outcome);
             }
-            Timed::Decided(other) => unreachable!("{other:?} was decided for a clock"),
             Timed::MustDecide if self.is_far_ahead(StreamId::Readings(question.place.thread)) => {
                 return Time::Crowded;
             }
             Timed::MustDecide => return Time::Decide,
             Timed::Alone { is_news } => is_news,
-            Timed::Wait => match patience.awaited_time(self, stream) {
+            Timed::Wait => match patience.awaited_time(self, read.stream) {
                 Awaited::Perhaps | Awaited::Voted => return Time::Wait,
                 Awaited::Never => self.replication().replica.note_apart(question),
                 // Threads that race may read more often before they see that they are to end.
@@ -65,17 +75,17 @@ impl Engine {
             },
         };
         if is_news {
-            self.report_alone(clock, question.place.thread);
+            self.report_alone(read.of, question.place.thread);
         }
         Time::Alone
     }
 
     /// Decides the reading that [`Engine::ask_time`] was asked for. `now_ns` is this machine's monotonic clock.
-    pub fn answer_time(&mut self, stream: StreamId, asker: u64, (clock, ns): (i32, u64), now_ns: u64) {
-        let question = self.time_question(stream, asker);
+    pub fn answer_time(&mut self, read: Read, outcome: Outcome, now_ns: u64) {
+        let question = self.time_question(read);
         let replication = self.replication();
         replication.decisions += 1;
-        replication.replica.decide_time(question, Outcome::Clock { clock, ns });
+        replication.replica.decide_time(question, outcome);
         self.carry_out();
         self.tell_reading(now_ns);
     }

@@ -7,6 +7,7 @@
 
 use super::call::{Call, Operation};
 use super::{ask, asks, paths};
+use crate::identity;
 use crate::real::{self, next};
 use libc::{DIR, c_char, c_int, c_long, c_void, dirent64, stat as Status};
 use std::ffi::CStr;
@@ -49,6 +50,8 @@ unsafe fn open_agreed(directory: c_int, path: *const c_char) -> Option<*mut DIR>
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
+    // SAFETY: - the caller has promised what opendir asks for.
+    let path = unsafe { identity::real_path(path) };
     // SAFETY: - the caller has promised what opendir asks for.
     unsafe { open_agreed(libc::AT_FDCWD, path) }
         .unwrap_or_else(|| next!(opendir(path => *const c_char) -> *mut DIR, std::ptr::null_mut()))

@@ -19,10 +19,11 @@ mod ranges;
 mod streams;
 mod trees;
 
-use crate::{real, state};
+use crate::{identity, real, state};
 use call::{Answer, Call, Operation};
 pub use descriptors::close;
-use libc::{c_int, c_void};
+use libc::{c_char, c_int, c_void};
+use std::any::TypeId;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -101,6 +102,32 @@ pub fn is_known(fd: c_int) -> bool {
     ask(&mut Call { fd, ..Call::new(Operation::IsKnown) }).is_some()
 }
 
+/// An argument as the C library is given it: paths of the process itself are named by its real id.
+trait Told: Sized {
+    fn told(self) -> Self {
+        self
+    }
+}
+
+impl<T: 'static> Told for *const T {
+    fn told(self) -> Self {
+        if TypeId::of::<T>() != TypeId::of::<c_char>() {
+            return self;
+        }
+        // SAFETY: - strings of the calls here are null or zero-terminated: the program has promised what the C library
+        //           asks for.
+        unsafe { identity::real_path(self.cast()).cast() }
+    }
+}
+
+impl<T> Told for *mut T {}
+impl Told for c_int {}
+impl Told for u32 {}
+impl Told for i64 {}
+impl Told for u64 {}
+impl Told for usize {}
+impl Told for isize {}
+
 /// Interposes a function: its name, arguments and result, what is asked, and what it returns when the C library lacks
 /// it.
 macro_rules! interpose {
@@ -115,6 +142,7 @@ macro_rules! interpose {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            $(let $argument = $crate::files::Told::told($argument);)*
             #[allow(clippy::needless_update, reason = "some calls say everything")]
             let mut call = $crate::files::call::Call {
                 $($field $(: $value)?,)*

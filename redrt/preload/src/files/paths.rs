@@ -2,8 +2,8 @@
 
 use super::call::{Call, Operation};
 use super::{ask, interpose, returned};
-use crate::random;
 use crate::real::{self, next};
+use crate::{identity, random};
 use libc::{c_char, c_int, c_uint, mode_t, off_t, stat as Status, statx as ExtendedStatus};
 
 interpose! {
@@ -122,6 +122,8 @@ macro_rules! opens {
         pub unsafe extern "C" fn $name(
             $($directory: $type,)? path: *const c_char, flags: c_int, mode: mode_t
         ) -> c_int {
+            // SAFETY: - the caller has promised what the C library's function asks for.
+            let path = unsafe { identity::real_path(path) };
             // SAFETY: - the caller has promised what the C library's function asks for.
             if let Some(fd) = unsafe { open_agreed($at, path, flags, mode) } {
                 return fd;

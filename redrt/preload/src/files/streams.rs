@@ -10,6 +10,7 @@
 
 use super::call::{Call, Operation};
 use super::{ask, is_known, paths, returned};
+use crate::identity;
 use crate::real::{Next, next};
 use libc::{FILE, c_char, c_int, c_void};
 use std::ffi::CStr;
@@ -232,6 +233,8 @@ macro_rules! opens {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
             // SAFETY: - the caller has promised what the C library's function asks for.
+            let path = unsafe { identity::real_path(path) };
+            // SAFETY: - the caller has promised what the C library's function asks for.
             match unsafe { open_agreed(path, mode) } {
                 // SAFETY: - the caller has promised what the C library's function asks for; the mode was read.
                 Some(fd) if fd >= 0 => unsafe { stream_of(fd, mode) },
@@ -273,6 +276,8 @@ macro_rules! reopens {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+            // SAFETY: - the caller has promised what the C library's function asks for.
+            let path = unsafe { identity::real_path(path) };
             // SAFETY: - the caller has promised what the C library's function asks for.
             let agreed = unsafe { open_agreed(path, mode) };
             let path = match agreed {

@@ -1,0 +1,292 @@
+//! What the system counts: memory and processor time that were used, faults, switches, load, processors.
+//!
+//! From `MPI_Init` to `MPI_Finalize` the library answers, which agrees with its siblings. Before that no replica can
+//! ask another: nothing is shown of what the process itself has used, as by kernels that do not count it. After it what
+//! was agreed last is shown. What is said of the host is real then.
+
+use crate::clock::{NS_PER_S, shown, to_ns, to_timeval};
+use crate::real::{self, next};
+use crate::state;
+use libc::{c_double, c_int, c_long, c_uint, pid_t, rusage};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What the library is asked for: as `redrt_wire::event` numbers it.
+const OF_PROCESS: c_int = 64;
+const OF_HOST: c_int = 65;
+const OF_PROCESSOR: c_int = 66;
+
+/// What this process and its threads have used. Zeros are a valid one.
+// SAFETY: a structure of integers, for which zeros are valid.
+const NOTHING: rusage = unsafe { std::mem::zeroed() };
+
+thread_local! {
+    /// What was shown last: of the process, of the thread, of its children.
+    static LATEST: [Cell<rusage>; 3] = const { [const { Cell::new(NOTHING) }; 3] };
+}
+
+/// Who says what is shown.
+#[derive(PartialEq, Eq)]
+enum Author {
+    /// The kernel alone.
+    Kernel,
+    /// The library.
+    Library,
+    /// Nobody: replicas cannot agree now.
+    Nobody,
+}
+
+/// Has what this process has found replaced by what replicas agree on.
+fn agree<T: Copy>(of: c_int, found: &mut T) -> Author {
+    if state::job().is_none() || crate::interpreter::is_inside() {
+        return Author::Kernel;
+    }
+    let error = real::errno();
+    let bytes = std::ptr::from_mut(found).cast::<u8>();
+    let answer = state::ask_library(|hooks| match hooks.count {
+        // SAFETY: as many bytes are valid; the function is valid by the contract of redrt_preload_install.
+        Some(ask) => unsafe { ask(of, bytes, size_of::<T>()) },
+        None => 0,
+    });
+    real::set_errno(error);
+    match answer {
+        Some(0) => Author::Kernel,
+        Some(_) => Author::Library,
+        None if !crate::identity::was_started_by_daemon() => Author::Kernel,
+        None => Author::Nobody,
+    }
+}
+
+/// All that is counted, but for times.
+fn counts(usage: &mut rusage) -> [&mut c_long; 14] {
+    let rusage {
+        ru_utime: _,
+        ru_stime: _,
+        ru_maxrss,
+        ru_ixrss,
+        ru_idrss,
+        ru_isrss,
+        ru_minflt,
+        ru_majflt,
+        ru_nswap,
+        ru_inblock,
+        ru_oublock,
+        ru_msgsnd,
+        ru_msgrcv,
+        ru_nsignals,
+        ru_nvcsw,
+        ru_nivcsw,
+        ..
+    } = usage;
+    [
+        ru_maxrss,
+        ru_ixrss,
+        ru_idrss,
+        ru_isrss,
+        ru_minflt,
+        ru_majflt,
+        ru_nswap,
+        ru_inblock,
+        ru_oublock,
+        ru_msgsnd,
+        ru_msgrcv,
+        ru_nsignals,
+        ru_nvcsw,
+        ru_nivcsw,
+    ]
+}
+
+/// What is shown of what was used. Nothing of it goes back in a thread.
+fn show_usage(usage: &mut rusage, latest: &Cell<rusage>) {
+    let mut before = latest.get();
+    let own = *usage;
+    counts(usage).into_iter().zip(counts(&mut before)).for_each(|(now, before)| *now = (*now).max(*before));
+    match agree(OF_PROCESS, usage) {
+        Author::Library => latest.set(*usage),
+        Author::Kernel => *usage = own,
+        Author::Nobody => *usage = latest.get(),
+    }
+}
+
+/// Replaces the C library's. All processor time counts as the program's own.
+///
+/// # Safety
+/// `usage` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut rusage) -> c_int {
+    let result = next!(getrusage(who => c_int, usage => *mut rusage) -> c_int, -1);
+    if result != 0 || state::job().is_none() {
+        return result;
+    }
+    // SAFETY: valid for writing, by contract: the C library has just written it.
+    let usage = unsafe { &mut *usage };
+    let (clock, at) = match who {
+        libc::RUSAGE_SELF => (Some(libc::CLOCK_PROCESS_CPUTIME_ID), 0),
+        libc::RUSAGE_THREAD => (Some(libc::CLOCK_THREAD_CPUTIME_ID), 1),
+        _ => (None, 2),
+    };
+    LATEST.with(|latest| show_usage(usage, &latest[at]));
+    if let Some(shown) = clock.and_then(shown) {
+        usage.ru_utime = to_timeval(shown);
+        usage.ru_stime = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    }
+    result
+}
+
+/// What a child that has ended had used.
+fn show_child(child: pid_t, usage: *mut rusage) {
+    // SAFETY: null, or valid for writing, as the caller of `wait4` has promised.
+    let Some(usage) = (unsafe { usage.as_mut() }).filter(|_| child > 0) else { return };
+    if agree(OF_PROCESS, usage) == Author::Nobody {
+        *usage = NOTHING;
+    }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wait4(process: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t {
+    let child = next!(
+        wait4(process => pid_t, status => *mut c_int, options => c_int, usage => *mut rusage) -> pid_t,
+        -1
+    );
+    show_child(child, usage);
+    child
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t {
+    let child = next!(wait3(status => *mut c_int, options => c_int, usage => *mut rusage) -> pid_t, -1);
+    show_child(child, usage);
+    child
+}
+
+/// Replaces the C library's. All processor time counts as the program's own.
+///
+/// # Safety
+/// `times` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn times(times: *mut libc::tms) -> libc::clock_t {
+    const NS_PER_TICK: i64 = NS_PER_S / 100;
+    let result = next!(times(times => *mut libc::tms) -> libc::clock_t, -1);
+    let (Some(used), Some(now)) = (shown(libc::CLOCK_PROCESS_CPUTIME_ID), shown(libc::CLOCK_MONOTONIC)) else {
+        return result;
+    };
+    // SAFETY: null or valid for writing, by contract: the C library has just written it.
+    if let Some(times) = unsafe { times.as_mut() } {
+        let mut of_children = [times.tms_cutime, times.tms_cstime];
+        if agree(OF_PROCESS, &mut of_children) == Author::Nobody {
+            of_children = [0, 0];
+        }
+        let [cutime, cstime] = of_children;
+        *times =
+            libc::tms { tms_utime: to_ns(&used) / NS_PER_TICK, tms_stime: 0, tms_cutime: cutime, tms_cstime: cstime };
+    }
+    to_ns(&now) / NS_PER_TICK
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `facts` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysinfo(facts: *mut libc::sysinfo) -> c_int {
+    let result = next!(sysinfo(facts => *mut libc::sysinfo) -> c_int, -1);
+    if result == 0 && state::job().is_some() {
+        // SAFETY: valid for writing, by contract: the C library has just written it.
+        let facts = unsafe { &mut *facts };
+        agree(OF_HOST, facts);
+        facts.uptime = shown(libc::CLOCK_BOOTTIME).map_or(facts.uptime, |shown| shown.tv_sec);
+    }
+    result
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `loads` is valid for writing `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getloadavg(loads: *mut c_double, count: c_int) -> c_int {
+    let mut found = [0.0; 3];
+    let pointer = found.as_mut_ptr();
+    let known = next!(getloadavg(pointer => *mut c_double, 3 => c_int) -> c_int, -1);
+    if known < 0 {
+        return known;
+    }
+    agree(OF_HOST, &mut found);
+    let known = known.min(count).max(0);
+    // SAFETY: - valid for writing `count` numbers, by contract, which are no fewer; found has three.
+    unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), loads, known as usize) };
+    known
+}
+
+/// Replaces the C library's: that of the leader's host.
+#[unsafe(no_mangle)]
+pub extern "C" fn gethostid() -> c_long {
+    let mut id = next!(gethostid() -> c_long, 0);
+    agree(OF_HOST, &mut id);
+    id
+}
+
+/// The processor and the node of memory that are shown. Programs take them for indices of what they have made for each
+/// that they know: where the leader's host has more of them, this process's own are shown.
+fn show_processor(found: [c_uint; 2]) -> [c_uint; 2] {
+    /// How many processors this host has; 0 is not known yet.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let mut shown = found;
+    if agree(OF_PROCESSOR, &mut shown) != Author::Library || shown == found {
+        return found;
+    }
+    let count = match COUNT.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: - touches no memory of ours.
+            let count = state::in_hook(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).max(1) as u32;
+            COUNT.store(count, Ordering::Relaxed);
+            count
+        }
+        known => known,
+    };
+    if shown[0] < count { shown } else { found }
+}
+
+/// Replaces the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn sched_getcpu() -> c_int {
+    let found = next!(sched_getcpu() -> c_int, -1);
+    match c_uint::try_from(found) {
+        Ok(found) => show_processor([found, 0])[0] as c_int,
+        Err(_) => found,
+    }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `processor` and `node` are null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getcpu(processor: *mut c_uint, node: *mut c_uint) -> c_int {
+    let mut found: [c_uint; 2] = [0; 2];
+    let [own_processor, own_node] = found.each_mut().map(|number| std::ptr::from_mut(number) as c_long);
+    // SAFETY: - both are valid for writing.
+    let result = unsafe { real::system_call(libc::SYS_getcpu, [own_processor, own_node, 0, 0, 0, 0]) };
+    if result < 0 {
+        return real::with_errno(result) as c_int;
+    }
+    let [shown_processor, shown_node] = show_processor(found);
+    // SAFETY: - null or valid for writing, by contract.
+    unsafe {
+        if let Some(processor) = processor.as_mut() {
+            *processor = shown_processor;
+        }
+        if let Some(node) = node.as_mut() {
+            *node = shown_node;
+        }
+    }
+    0
+}

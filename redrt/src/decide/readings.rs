@@ -1,0 +1,106 @@
+//! Readings of clocks, and of what the system counts, as the leader makes them.
+
+use super::READINGS_PER_POLL;
+use crate::faults::{self, Shown};
+use crate::runtime::threads;
+use quiesce::{Outcome, StreamId};
+use redrt_engine::reading::{Awaited, Patience, Reading};
+use redrt_engine::replication::times::{Read, Time};
+use redrt_engine::{self as engine, Cell, tasks};
+use redrt_process::clock::monotonic_ns;
+use redrt_wire::event::Parting;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How late a clock is when that is injected.
+const FALSIFIED_BY_NS: u64 = 3_600_000_000_000;
+
+/// A clock that the program reads by a call of MPI, as the leader reads it; `here` reads this machine's.
+pub fn time_of_call(clock: i32, here: impl Fn() -> u64) -> u64 {
+    let ns = if threads::is_in_callback() { tasks::hold(|| read(clock, here)) } else { read(clock, here) };
+    if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns }
+}
+
+/// Makes progress now and then: a program may do nothing but read clocks until something has come, and its followers'
+/// answers fill its inbox.
+fn poll_for_reading(cell: &Cell) {
+    process_local! {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+    }
+    if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(READINGS_PER_POLL) {
+        cell.poll_once();
+    }
+}
+
+/// A clock past MPI, as the leader reads it; nothing where no sibling makes this reading. `asker`: who in the program
+/// asks; `here` reads this machine's.
+pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
+    let read = || match read_by(asker, clock, || Outcome::Clock { clock, ns: here() })? {
+        Outcome::Clock { ns, .. } => Some(ns),
+        other => unreachable!("{other:?} was decided for a clock"),
+    };
+    let ns = if threads::is_in_callback() { tasks::hold(read) } else { read() };
+    ns.map(|ns| if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns })
+}
+
+/// What the system counts, as the leader finds it; nothing where no sibling asks for it. `of`: what it is
+/// (`redrt_wire::event::is_count`); `asker`: who in the program asks; `here` asks this machine's.
+pub fn counted(of: i32, asker: u64, here: impl Fn() -> Vec<u8>) -> Option<Vec<u8>> {
+    match read_by(asker, of, || Outcome::Bytes(here()))? {
+        Outcome::Bytes(bytes) => Some(bytes),
+        other => unreachable!("{other:?} was decided for what the system counts"),
+    }
+}
+
+fn read_by(asker: u64, of: i32, here: impl Fn() -> Outcome) -> Option<Outcome> {
+    let cell = engine::cell();
+    let read = Read { stream: threads::stream(), asker, of };
+    let mut patience = Patience::short();
+    poll_for_reading(cell);
+    cell.wait_for(|engine| {
+        loop {
+            return match engine.ask_time(read, &mut patience) {
+                Time::Decided(outcome) => Some(Some(outcome)),
+                Time::Decide => {
+                    let outcome = here();
+                    engine.answer_time(read, outcome.clone(), monotonic_ns());
+                    Some(Some(outcome))
+                }
+                Time::Alone => Some(None),
+                Time::Crowded if patience.is_vain(engine, StreamId::Readings(threads::number())) => continue,
+                Time::Crowded | Time::Wait => None,
+            };
+        }
+    })
+}
+
+fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
+    let cell = engine::cell();
+    let stream = threads::stream();
+    let mut patience = Patience::default();
+    poll_for_reading(cell);
+    cell.wait_for(|engine| {
+        loop {
+            let awaited = match engine.ask_reading(stream, clock, &patience) {
+                Reading::Decided(ns) => return Some(ns),
+                Reading::Decide => {
+                    let ns = here();
+                    engine.answer_reading(stream, clock, ns, monotonic_ns());
+                    return Some(ns);
+                }
+                Reading::Crowded if patience.is_vain(engine, stream) => continue,
+                Reading::Crowded => return None,
+                Reading::Missing => Awaited::Never,
+                Reading::Wait => patience.awaited(engine, stream),
+            };
+            match awaited {
+                Awaited::Perhaps => return None,
+                Awaited::Voted => {}
+                Awaited::Never => {
+                    engine.report_divergence(Parting::ClockAlone);
+                    return Some(here());
+                }
+                Awaited::Ended => return Some(here()),
+            }
+        }
+    })
+}
