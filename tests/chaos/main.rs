@@ -4,11 +4,13 @@
 //! it prints when it is left alone, and leave nothing behind. A job that does otherwise is printed with the seed that
 //! repeats it.
 
+mod dress;
 mod roots;
 
 use clap::Parser;
+use dress::{Dress, perhaps_ticking};
 use redrt_tests::lab::lab;
-use redrt_tests::{Disk, Job, Lab, Program, Random, Running};
+use redrt_tests::{Disk, Ended, Job, Lab, Program, Random, Running};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -18,6 +20,10 @@ use std::time::{Duration, Instant};
 const HOSTS: &str = "h1,h2,h3,h4";
 /// The last one is kept free for copies.
 const HOSTS_AND_SPARE: &str = "h1,h2,h3,h4,h5:12";
+/// Where a job is resumed that ran on four hosts.
+const ELSEWHERE: [&str; 5] = ["h1:12", "h5:12", "h3,h2", "h2:2,h5,h4", "h1,h2,h3,h4,h5"];
+/// How a job ends that was saved and stopped.
+const SAVED: i32 = 75;
 /// Shorter than the time after which a host is taken for dead, with room for a busy machine.
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -62,6 +68,10 @@ struct Arguments {
     /// Only this job of the seed's.
     #[arg(long)]
     only: Option<u64>,
+
+    /// Only jobs with this fault (Power, Elsewhere, …).
+    #[arg(long)]
+    fault: Option<String>,
 
     /// How often each job is run, each time with what happens to a host at another moment.
     #[arg(long, default_value_t = 1)]
@@ -121,10 +131,12 @@ enum Fault {
     Rank,
     /// A host of such a job loses its power, and has the only replicas of some ranks at r = 1.
     Home,
+    /// Such a job is saved and ended, and resumed on other hosts, which may be more or fewer.
+    Elsewhere,
 }
 
 impl Fault {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::None,
         Self::Send,
         Self::Process,
@@ -146,11 +158,12 @@ impl Fault {
         Self::Everything,
         Self::Rank,
         Self::Home,
+        Self::Elsewhere,
     ];
 
     /// Whether the job takes checkpoints, and goes back to one.
     fn goes_back(self) -> bool {
-        matches!(self, Self::Everything | Self::Rank | Self::Home)
+        matches!(self, Self::Everything | Self::Rank | Self::Home | Self::Elsewhere)
     }
 
     /// Whether it is no fault but a wish, for which replicas are copied.
@@ -166,7 +179,8 @@ struct Known(HashMap<(&'static str, &'static [&'static str]), (String, Duration)
 impl Known {
     fn of(&mut self, program: &Program) -> &(String, Duration) {
         self.0.entry((program.name, program.arguments)).or_insert_with(|| {
-            let ended = Job::of(program).limit(Duration::from_secs(120)).run().ended_well();
+            let job = Job::new(program.rank_count, &dress::binary(program)).arguments(program.arguments);
+            let ended = job.limit(Duration::from_secs(120)).run().ended_well();
             (ended.out, ended.took)
         })
     }
@@ -185,6 +199,9 @@ struct Trial {
     inject: Option<String>,
     /// Copies stand ready to judge, and are made anew twice a second.
     arbitrates: bool,
+    dress: Dress,
+    /// Where it is resumed, if that is its fault.
+    elsewhere: &'static str,
 }
 
 impl Trial {
@@ -202,6 +219,9 @@ impl Trial {
         let fault = if fault == Fault::Descriptors && opens_files(&program) { Fault::Process } else { fault };
         let (program, has_spare) =
             if fault.goes_back() { (*random.one_of(&long), false) } else { (program, has_spare) };
+        let program = if fault == Fault::Descriptors { program } else { perhaps_ticking(random, program) };
+        let dress = if fault == Fault::Descriptors { Dress::default() } else { Dress::draw(random) };
+        let elsewhere = *random.one_of(&ELSEWHERE);
         let degrees: &[u16] = match fault {
             Fault::Home => &[1],
             _ if fault.goes_back() => &[1, 1, 2],
@@ -227,19 +247,23 @@ impl Trial {
             _ => None,
         };
         let arbitrates = degree == 2 && has_spare && random.draw().is_multiple_of(2);
-        Self { program, degree, fault, has_spare, fan_out, host, after, inject, arbitrates }
+        Self { program, degree, fault, has_spare, fan_out, host, after, inject, arbitrates, dress, elsewhere }
     }
 
     fn name(&self) -> String {
-        let Self { program, degree, fault, has_spare, host, after, fan_out, inject, arbitrates } = self;
-        let what = inject.clone().unwrap_or_else(|| format!("on {host} after {after:?}"));
+        let Self { program, degree, fault, has_spare, host, after, fan_out, inject, arbitrates, .. } = self;
+        let what = match fault {
+            Fault::Elsewhere => format!("on {} after {after:?}", self.elsewhere),
+            _ => inject.clone().unwrap_or_else(|| format!("on {host} after {after:?}")),
+        };
+        let dress = self.dress.name();
         let spare = if *has_spare { "a spare, " } else { "" };
         let spare = if *arbitrates { "a spare, arbitration, " } else { spare };
-        format!("{} at r = {degree}, {spare}fan-out {fan_out}, {fault:?} {what}", program.name)
+        format!("{} at r = {degree}, {dress}{spare}fan-out {fan_out}, {fault:?} {what}", program.name)
     }
 
     fn start(&self, lab: &Lab, disk: Option<&Disk>) -> Running {
-        let job = Job::of(&self.program).degree(self.degree).options(&["--fan-out", self.fan_out]);
+        let job = self.dress.job(lab, &self.program).degree(self.degree).options(&["--fan-out", self.fan_out]);
         let job = match self.has_spare {
             true => job.options(&["--spares", "1", "--max-degree", "3"]).on_hosts(lab, HOSTS_AND_SPARE),
             false => job.on_hosts(lab, HOSTS),
@@ -247,7 +271,8 @@ impl Trial {
         let job = if self.arbitrates { job.options(&["--arbitrate=0.5"]) } else { job };
         let job = match self.fault {
             fault if fault.goes_back() => {
-                job.options(&["--checkpoint", "400ms", "--checkpoint-dir", &lab.path("store").display().to_string()])
+                let store = self.dress.store(lab);
+                job.options(&["--checkpoint", "400ms", "--checkpoint-dir"]).words([store.into()])
             }
             _ => job,
         };
@@ -293,8 +318,11 @@ impl Trial {
     fn lose_what_is_saved(&self, random: &mut Random, lab: &Lab, job: &Running) {
         job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
         sleep(Duration::from_millis(random.from_one_to(500)));
-        if self.fault == Fault::Home {
-            return lab.cut_power(self.host);
+        match self.fault {
+            Fault::Home => return lab.cut_power(self.host),
+            // It may be over.
+            Fault::Elsewhere => return drop(job.redctl(&["checkpoint", "--stop"])),
+            _ => {}
         }
         let rank = random.draw() % u64::from(self.program.rank_count);
         let of_rank = format!("{rank}.");
@@ -319,7 +347,7 @@ impl Trial {
             (of_redrtd.iter().copied().min(), of_redrtd.into_iter().max())
         };
         let replica = {
-            let replicas = lab.processes(self.host, self.program.name);
+            let replicas = lab.processes_named(self.host, &self.dress.process(&self.program));
             (!replicas.is_empty()).then(|| *random.one_of(&replicas))
         };
         let send = |process: Option<i32>, signal: i32| {
@@ -365,7 +393,9 @@ impl Trial {
                 sleep(SHORT);
                 lab.heal_link(self.host);
             }
-            Fault::Everything | Fault::Rank | Fault::Home => self.lose_what_is_saved(random, lab, job),
+            Fault::Everything | Fault::Rank | Fault::Home | Fault::Elsewhere => {
+                self.lose_what_is_saved(random, lab, job)
+            }
             Fault::Migrate | Fault::Drain | Fault::Degree => self.wish(random, job),
             Fault::None | Fault::Send | Fault::Process => {}
         }
@@ -375,13 +405,16 @@ impl Trial {
     fn run(&self, random: &mut Random, hosts: &Lab, mut disk: Option<&mut Disk>, expected: &str) -> Outcome {
         let job = self.start(hosts, disk.as_deref());
         self.strike(random, hosts, &job, disk.as_deref_mut());
-        let ended = job.wait();
+        let mut ended = job.wait();
+        if self.fault == Fault::Elsewhere && ended.code == Some(SAVED) {
+            let job = Job::resume(&self.dress.store(hosts)).on_hosts(hosts, self.elsewhere);
+            let resumed = job.limit(Duration::from_secs(120)).run();
+            ended.out.push_str(&resumed.out);
+            ended = Ended { out: ended.out, ..resumed };
+        }
         if let Some(disk) = disk {
             // The next one needs the room.
             let _ = std::fs::remove_file(disk.path("audit"));
-        }
-        if self.fault.goes_back() {
-            let _ = std::fs::remove_dir_all(hosts.path("store"));
         }
         match self.fault {
             Fault::Cut => hosts.heal_link(self.host),
@@ -391,13 +424,16 @@ impl Trial {
         // Almost taken for dead, if the fault did not do that.
         ended.err.lines().filter(|line| line.contains("stood still")).for_each(|line| eprintln!("{line}"));
         let left = hosts.left_behind(Duration::from_secs(4));
-        let is_right = ended.code == Some(0) && ended.out == expected;
+        let wrong = self.dress.wrong(hosts, &self.program, &ended.out, expected);
+        self.dress.remove(hosts);
+        let is_right = ended.code == Some(0) && wrong.is_none();
         // A replica that needs a descriptor in MPI_Init ends by itself, and says why.
         let ends_alone = |loss: &Value| self.fault == Fault::Descriptors && loss["exit"]["signal"].is_null();
         let crashes = ended.crashes().into_iter().filter(|loss| !ends_alone(loss)).count();
         let is_well = is_right && left.is_empty() && crashes == 0;
         Outcome {
-            wrong: (!is_well).then(|| format!("left: {left:?}\n{ended}")),
+            wrong: (!is_well)
+                .then(|| format!("left: {left:?}\n{}{ended}", wrong.map_or_else(String::new, |why| why + "\n"))),
             copies: ended.number("recovered") + ended.number("joined"),
             breaks_the_lab: matches!(self.fault, Fault::Power | Fault::Cut | Fault::Parted | Fault::Home)
                 || !left.is_empty(),
@@ -492,7 +528,8 @@ fn main() -> ExitCode {
         let mut random = Random::new(arguments.seed.wrapping_mul(1 << 20).wrapping_add(number));
         let has_three_roots = arguments.roots || number % ROOTS_EVERY == ROOTS_EVERY - 1;
         let mut drawn = Drawn::draw(&mut random, &mut known, has_three_roots);
-        if arguments.only.is_some_and(|only| number < only) {
+        let is_unwanted = arguments.fault.as_ref().is_some_and(|fault| *fault != drawn.kind());
+        if is_unwanted || arguments.only.is_some_and(|only| number < only) {
             continue;
         }
         for time in 0..arguments.times {

@@ -2,8 +2,10 @@
 
 use crate::prefix::root;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -277,17 +279,24 @@ impl Lab {
     /// Processes of a host that run a program of this name.
     #[must_use]
     pub fn processes(&self, host: &str, program: &str) -> Vec<i32> {
+        self.processes_named(host, program.as_ref())
+    }
+
+    /// The same of a program whose name may be no text.
+    #[must_use]
+    pub fn processes_named(&self, host: &str, program: &OsStr) -> Vec<i32> {
+        let program = program.as_bytes();
         let wanted = &program[..program.len().min(15)];
         self.all_processes(host).into_iter().filter(|(_, name)| name == wanted).map(|(id, _)| id).collect()
     }
 
-    fn all_processes(&self, host: &str) -> Vec<(i32, String)> {
+    fn all_processes(&self, host: &str) -> Vec<(i32, Vec<u8>)> {
         let namespace = |id: i32| fs::read_link(format!("/proc/{id}/ns/pid")).ok();
         let Some(own) = namespace(self.init(host)) else { return Vec::new() };
         let all = fs::read_dir("/proc").expect("/proc is mounted").flatten();
         let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         let here = ids.filter(|id| namespace(*id).as_ref() == Some(&own));
-        here.filter_map(|id| Some((id, fs::read_to_string(format!("/proc/{id}/comm")).ok()?.trim().to_owned())))
+        here.filter_map(|id| Some((id, fs::read(format!("/proc/{id}/comm")).ok()?.trim_ascii_end().to_owned())))
             .collect()
     }
 
@@ -305,10 +314,11 @@ impl Lab {
     }
 
     fn left_on(&self, host: &str) -> Vec<String> {
-        let strange = |(id, name): (i32, String)| {
+        let strange = |(id, name): (i32, Vec<u8>)| {
+            let name = String::from_utf8_lossy(&name);
             let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            (!FURNITURE.contains(&name.as_str())).then(|| format!("{host}: process {id} ({name}: {words})"))
+            (!FURNITURE.contains(&&*name)).then(|| format!("{host}: process {id} ({name}: {words})"))
         };
         let shared = fs::read_dir(format!("/proc/{}/root/dev/shm", self.init(host))).into_iter().flatten().flatten();
         let shared = shared.map(|entry| format!("{host}: /dev/shm/{}", entry.file_name().display()));
