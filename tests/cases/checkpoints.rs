@@ -72,6 +72,15 @@ pub fn is_right(ended: Ended) -> Ended {
 }
 
 #[test]
+fn a_job_whose_program_does_not_use_mpi_says_that_nothing_was_saved() {
+    let store = store();
+    let ended = saved(Job::new(2, "true".as_ref()), "1h", &store).run().ended_with(0);
+    let _ = ended.said("nothing was saved: no process of this program called MPI_Init");
+    let quiet = saved(Job::new(2, &compile_case("counts")).arguments(&["1"]), "1h", &store).run();
+    assert!(quiet.code == Some(0) && !quiet.err.contains("nothing was saved"), "{quiet}");
+}
+
+#[test]
 fn a_job_goes_back_to_its_checkpoint_when_a_rank_is_lost_again_and_again() {
     for transport in ["shm", "tcp"] {
         let store = store();

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use redrt_wire::secret::Secret;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -80,9 +80,14 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
     Ok(Entry { path, _locked: file })
 }
 
+/// Makes it in a directory that is there: what `$TMPDIR` names may be gone, and is nobody's to be made again.
 fn make(directory: &Path) -> Result<&Path> {
-    let failed = || format!("Failed to make {}", directory.display());
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(failed)?;
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("Failed to make {}", directory.display()));
+        }
+        _ => {}
+    }
     check(directory)?;
     Ok(directory)
 }
@@ -397,6 +402,14 @@ mod tests {
         assert_eq!(jobs(), ["0000000000000001", "0000000000000002"]);
         fs::set_permissions(&both[0], fs::Permissions::from_mode(0o755)).unwrap();
         assert!(find_in_either(&both).is_err());
+    }
+
+    #[test]
+    fn a_directory_of_temporary_files_that_is_gone_is_not_made_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let gone = parent.path().join("gone");
+        assert!(write_into(&gone.join("jobs"), 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).is_err());
+        assert!(!gone.exists());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, CompressionChoice, LevelChoice};
 use super::site::{CHECKPOINT_DIRECTORY, Defaults};
-use super::{Job, UsageError, assemble_with, hosts, protect};
+use super::{Job, UsageError, assemble_with, files, hosts, protect};
 use crate::plan::HostPlan;
 use crate::remote::{self, Access};
 use crate::{homes, jobs, ledger, quantity, secret_file};
@@ -119,7 +119,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     let (directory, access) = place(arguments)?;
     let directory = std::path::absolute(&directory)
         .map_err(|error| UsageError(format!("--checkpoint-dir {}: {error}", directory.display())))?;
-    check_directory(if access.is_some() { "--checkpoint-scratch" } else { "--checkpoint-dir" }, &directory)?;
+    files::check_directory(if access.is_some() { "--checkpoint-scratch" } else { "--checkpoint-dir" }, &directory)?;
     let compression = match arguments.checkpoint_compression {
         CompressionChoice::None => Compression::None,
         CompressionChoice::Lz4 => Compression::Lz4,
@@ -143,16 +143,6 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     }
     let life = arguments.come_back.is_none().then_some(0);
     Ok(Some(Checkpoint { schedule, first, directory, access, life, level, chain_length, compression, key }))
-}
-
-/// What is there already, on this host at least, can have checkpoints below it.
-fn check_directory(option: &str, directory: &Path) -> Result<(), UsageError> {
-    match directory.ancestors().find(|path| path.symlink_metadata().is_ok()) {
-        Some(file) if !file.is_dir() => {
-            Err(UsageError(format!("{option} {}: {} is not a directory", directory.display(), file.display())))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// What the user has named, a directory or a URL.

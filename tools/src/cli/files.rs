@@ -96,6 +96,19 @@ fn is_readable(file: &File, until: Instant) -> io::Result<bool> {
     }
 }
 
+/// Whether what is there already, on this host at least, can have a directory below it.
+///
+/// # Errors
+/// Says what is none.
+pub(super) fn check_directory(option: &str, directory: &Path) -> Result<(), UsageError> {
+    match directory.ancestors().find(|path| path.symlink_metadata().is_ok()) {
+        Some(file) if !file.is_dir() => {
+            Err(UsageError(format!("{option} {}: {} is not a directory", directory.display(), file.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether a file can be written that is written at the end. What is there is left as it is, and nothing is left that
 /// was not there.
 ///

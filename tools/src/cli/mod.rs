@@ -387,6 +387,7 @@ fn assemble_with(
         };
         let profile = arguments.profile.as_ref().map(own);
         profile.map(|path| files::check_writable("--profile", &path)).transpose()?;
+        arguments.output_directory.as_deref().map(|path| files::check_directory("--output-dir", path)).transpose()?;
         arguments.json_summary.as_deref().map(|path| files::check_writable("--json-summary", path)).transpose()?;
     }
     if arguments.on_event.as_ref().is_some_and(|command| command.as_bytes().trim_ascii().is_empty()) {

@@ -247,6 +247,8 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--checkpoint auto --mtbf 90 true", "--mtbf 90: say the unit"),
         ("--checkpoint 1h --checkpoint-dir /proc/version true", "/proc/version is not a directory"),
         ("--checkpoint 1h --checkpoint-dir /proc/version/below true", "/proc/version is not a directory"),
+        ("--output-dir /proc/version true", "--output-dir /proc/version: /proc/version is not a directory"),
+        ("--output-dir /proc/version/below true", "/proc/version is not a directory"),
         ("--profile /no/such/file true", "--profile /no/such/file: No such file"),
         ("--json-summary /no/such/file true", "--json-summary /no/such/file: No such file"),
         ("--json-summary /tmp true", "--json-summary /tmp: Is a directory"),

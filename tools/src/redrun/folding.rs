@@ -10,7 +10,7 @@
 //!
 //! The same goes for checkpoints that are not taken for one reason, and for texts that are others after a return.
 
-use coordinator::{EndReason, Report, RetireReason};
+use coordinator::{EndReason, LineFailure, Report, RetireReason};
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
 use redrt_wire::event::{Event, Evidence, Finding, Mismatch, PathMismatch};
 use serde::{Deserialize, Serialize};
@@ -64,8 +64,8 @@ pub struct Folding {
     with_evidence: BTreeSet<Origin>,
     line_count: usize,
     has_hinted: bool,
-    /// Why the last checkpoint was not taken that was not.
-    line_failure: Option<String>,
+    /// Why checkpoints were not taken, without numbers.
+    line_failures: BTreeSet<String>,
     /// A text is another one since the last return.
     has_departed: bool,
 }
@@ -79,10 +79,8 @@ impl Folding {
             Report::Event(Event::Evidence(evidence)) => self.show_evidence(evidence),
             Report::OutputMismatch { .. } => self.limited(),
             Report::LineFailed { why, .. } => {
-                let why = format!("{why:?}");
-                let is_new = self.line_failure.as_ref() != Some(&why);
-                self.line_failure = Some(why);
-                if is_new { Shown::Line } else { Shown::Nothing }
+                let has_room = self.line_failures.len() < LINES_MAX;
+                if has_room && self.line_failures.insert(kind_of(why)) { Shown::Line } else { Shown::Nothing }
             }
             Report::OutputDeparted { .. } if std::mem::replace(&mut self.has_departed, true) => Shown::Nothing,
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => {
@@ -136,10 +134,24 @@ impl Folding {
     }
 }
 
+/// What failures for the same reason have in common. The replica, the checkpoint, a descriptor, a port and the id of a
+/// child differ from one to the next: numbers do not count.
+fn kind_of(why: &LineFailure) -> String {
+    let mut kind = String::new();
+    for letter in format!("{why:?}").chars() {
+        match letter {
+            '0'..='9' if kind.ends_with('#') => {}
+            '0'..='9' => kind.push('#'),
+            letter => kind.push(letter),
+        }
+    }
+    kind
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator::{LineFailure, StoreFailure};
+    use coordinator::StoreFailure;
     use redrt_types::{Digest, ViewNumber};
     use redrt_wire::event::{Action, Course, OutcomeId};
     use redrt_wire::line::Generation;
@@ -219,9 +231,17 @@ mod tests {
             generation: Generation(generation),
             why: LineFailure::Store(StoreFailure::NoPlace(why.into())),
         };
-        let reports = [failed(1, "full"), failed(2, "full"), failed(3, "gone"), failed(4, "gone")];
+        let reports = [failed(1, "full"), failed(2, "full"), failed(3, "gone"), failed(4, "full"), failed(5, "gone")];
         let shown = reports.map(|report| folding.show(&report));
-        assert_eq!(shown, [Shown::Line, Shown::Nothing, Shown::Line, Shown::Nothing]);
+        assert_eq!(shown, [Shown::Line, Shown::Nothing, Shown::Line, Shown::Nothing, Shown::Nothing]);
+        // Each time another rank, file, and child.
+        let child = |rank: u64| {
+            failed(rank, &format!("line-{rank}.partial/{rank}.image: a child process, {} sleep", 99 * rank))
+        };
+        let shown = [6, 7, 48].map(|rank| folding.show(&child(rank)));
+        assert_eq!(shown, [Shown::Line, Shown::Nothing, Shown::Nothing]);
+        let lines = (0..100).filter(|number| folding.show(&failed(9, &"x".repeat(*number))) == Shown::Line).count();
+        assert_eq!(lines, LINES_MAX - 3);
     }
 
     #[test]

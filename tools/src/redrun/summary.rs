@@ -328,11 +328,20 @@ impl<'a> Summary<'a> {
     /// What the user must hear, however quiet the job is to be: its replicas were not compared, as if there were none.
     pub fn unprotected(&self) -> Option<&'static str> {
         let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
-        let used_mpi = self.coordinator.statistics().any(|(_, statistics)| statistics.is_some());
-        (is_replicated && self.code == 0 && !used_mpi).then_some(
+        (is_replicated && self.code == 0 && !self.used_mpi()).then_some(
             "no message was compared: no process of this program called MPI_Init. Replicas found nothing but differences in \
              standard output (--stdout). Is it built for another MPI?",
         )
+    }
+
+    /// What the user must hear of a job that was to be saved: processes of a program that does not use MPI are not.
+    pub fn unsaved(&self) -> Option<&'static str> {
+        (self.code == 0 && self.tally.lines.is_empty() && !self.used_mpi())
+            .then_some("nothing was saved: no process of this program called MPI_Init. Is it built for another MPI?")
+    }
+
+    fn used_mpi(&self) -> bool {
+        self.coordinator.statistics().any(|(_, statistics)| statistics.is_some())
     }
 
     /// What is known where no process has told of a message. Processes tell at their ends, and these may have been

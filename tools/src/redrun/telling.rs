@@ -217,6 +217,11 @@ impl Shell<'_> {
         if let Some(line) = summary.unprotected() {
             self.console.warning(line);
         }
+        if self.job.checkpoint.is_some()
+            && let Some(line) = summary.unsaved()
+        {
+            self.console.warning(line);
+        }
         if !self.is_quiet()
             && let Some(lines) = summary.lines()
         {
