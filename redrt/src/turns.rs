@@ -23,8 +23,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 /// The stream of the order. No thread has this number: they are hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"turns   "));
 
-/// How long a thread waits before the holder has to give way, in milliseconds. The holder may be anywhere in its
-/// segment then, and elsewhere in each replica, so this is long.
+/// How long the holder runs while a thread waits before it has to give way, in milliseconds of the processor. It may be
+/// anywhere in its segment then, and elsewhere in each replica, so this is long.
 const PATIENCE_MS: c_int = 500;
 
 process_local! {

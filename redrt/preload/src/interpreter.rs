@@ -39,8 +39,10 @@ struct Thread {
     gave_way: bool,
     /// The semaphore for which it waited last had not come in time.
     has_timed_out: bool,
-    /// Since when it waits for the lock, in nanoseconds.
-    since_ns: i64,
+    /// While it waits for the lock: the thread that it has seen hold it last, and for how long that had run then.
+    holder: (i32, i64),
+    /// For how long holders have run meanwhile, as far as it has seen, in nanoseconds.
+    ran_ns: i64,
 }
 
 thread_local! {
@@ -51,7 +53,8 @@ thread_local! {
             is_taking: false,
             gave_way: false,
             has_timed_out: false,
-            since_ns: 0,
+            holder: (0, 0),
+            ran_ns: 0,
         })
     };
 }
@@ -62,6 +65,8 @@ static HAS_THREADS: AtomicBool = AtomicBool::new(false);
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 /// Some thread has the lock; changed by who has the first mutex.
 static IS_HELD: AtomicBool = AtomicBool::new(false);
+/// The thread that has taken it last.
+static HOLDER: AtomicI32 = AtomicI32::new(0);
 /// Counts what waiters for semaphores wait for: the lock is free, a semaphore was given back.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 /// Threads that wait for that.
@@ -216,7 +221,7 @@ fn lock_begins() -> bool {
     } else {
         tell(ENTERS, flag(thread.gave_way, RESUMES));
         thread.is_taking = true;
-        thread.since_ns = real::clock_ns(libc::CLOCK_MONOTONIC);
+        (thread.holder, thread.ran_ns) = ((0, 0), 0);
     }
     THREAD.set(thread);
     gives_up
@@ -231,6 +236,7 @@ fn lock_taken() {
     }
     IS_ASKED.store(false, Ordering::Relaxed);
     IS_HELD.store(true, Ordering::Relaxed);
+    HOLDER.store(real::thread_id(), Ordering::Relaxed);
     tell(TAKEN, flag(thread.gave_way, RESUMES) | flag(thread.has_timed_out, TIMED_OUT));
     THREAD.set(Thread {
         is_known: true,
@@ -266,6 +272,24 @@ fn await_event(seen: u32, left: Option<&timespec>) -> bool {
     result == -c_long::from(libc::EINTR)
 }
 
+/// For how long those that have held the lock have run while the calling thread waited for it, in nanoseconds. Not for
+/// how long it has waited: on a busy machine a holder may wait for a processor.
+fn watch_holder() -> i64 {
+    /// The clock of the processor time of a thread (`MAKE_THREAD_CPUCLOCK` of the kernel).
+    fn clock_of(thread: i32) -> clockid_t {
+        (!thread << 3) | 6
+    }
+    let mut thread = THREAD.get();
+    let holder = HOLDER.load(Ordering::Relaxed);
+    let now = real::clock_ns(clock_of(holder));
+    if thread.holder.0 == holder {
+        thread.ran_ns += (now - thread.holder.1).max(0);
+    }
+    thread.holder = (holder, now);
+    THREAD.set(thread);
+    thread.ran_ns
+}
+
 /// A timed wait for the lock has ended; what the interpreter is to be told of it. It asks the holder to give way when
 /// the wait has timed out.
 pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
@@ -275,8 +299,7 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     if state::job().is_none() || !state::library_answers() {
         return result;
     }
-    let waited_ms = (real::clock_ns(libc::CLOCK_MONOTONIC) - THREAD.get().since_ns) / 1_000_000;
-    match tell(FORCES, c_int::try_from(waited_ms).unwrap_or(c_int::MAX)) {
+    match tell(FORCES, c_int::try_from(watch_holder() / 1_000_000).unwrap_or(c_int::MAX)) {
         // Woken for no reason: it looks again, and waits again.
         DECIDED => return 0,
         MAY => IS_ASKED.store(true, Ordering::Relaxed),

@@ -9,8 +9,8 @@ pub const ENTERS: c_int = 0;
 pub const TAKEN: c_int = 1;
 /// It gives the lock up. With [`RESUMES`] another has asked for that; the answer has it where the thread gave way.
 pub const DROPPED: c_int = 2;
-/// It has waited for the lock for as many milliseconds as the argument says: must the holder give way? The answer is
-/// [`MAY`] or [`DECIDED`].
+/// It waits for the lock, and has seen holders run for as many milliseconds as the argument says: must the holder give
+/// way? The answer is [`MAY`] or [`DECIDED`].
 pub const FORCES: c_int = 3;
 /// It asks whether it may take a semaphore now.
 pub const MAY_TAKE: c_int = 4;

@@ -1,12 +1,26 @@
-//! Runtimes whose threads spin for a while before they wait: how often they take their own locks depends on time, and
-//! what the program computes does not depend on that order. Their locks are not ordered.
+//! Runtimes whose threads spin for a while before they wait, or that collect garbage: how often they take their own locks
+//! depends on time, and what the program computes does not depend on that order. Their locks are not ordered.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How the names of their files begin: OpenMP of LLVM and Intel, OpenBLAS, BLIS, TBB, MKL.
-const NAMES: [&[u8]; 7] =
-    [b"libomp", b"libiomp", b"libopenblas", b"libscipy_openblas", b"libblis", b"libtbb", b"libmkl"];
+/// How the names of their files begin: OpenMP of LLVM and Intel, OpenBLAS, BLIS, TBB, MKL; and those of runtimes that
+/// collect garbage, at moments of their own.
+const NAMES: [&[u8]; 13] = [
+    b"libomp",
+    b"libiomp",
+    b"libopenblas",
+    b"libscipy_openblas",
+    b"libblis",
+    b"libtbb",
+    b"libmkl",
+    b"libgc.",
+    b"libguile",
+    b"libjvm",
+    b"libjulia",
+    b"libcoreclr",
+    b"libmono",
+];
 
 /// Memory of those that are loaded: begin and end.
 const RANGE_COUNT: usize = 16;
