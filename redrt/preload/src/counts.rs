@@ -59,40 +59,21 @@ fn agree<T: Copy>(of: c_int, found: &mut T) -> Author {
 
 /// All that is counted, but for times.
 fn counts(usage: &mut rusage) -> [&mut c_long; 14] {
-    let rusage {
-        ru_utime: _,
-        ru_stime: _,
-        ru_maxrss,
-        ru_ixrss,
-        ru_idrss,
-        ru_isrss,
-        ru_minflt,
-        ru_majflt,
-        ru_nswap,
-        ru_inblock,
-        ru_oublock,
-        ru_msgsnd,
-        ru_msgrcv,
-        ru_nsignals,
-        ru_nvcsw,
-        ru_nivcsw,
-        ..
-    } = usage;
     [
-        ru_maxrss,
-        ru_ixrss,
-        ru_idrss,
-        ru_isrss,
-        ru_minflt,
-        ru_majflt,
-        ru_nswap,
-        ru_inblock,
-        ru_oublock,
-        ru_msgsnd,
-        ru_msgrcv,
-        ru_nsignals,
-        ru_nvcsw,
-        ru_nivcsw,
+        &mut usage.ru_maxrss,
+        &mut usage.ru_ixrss,
+        &mut usage.ru_idrss,
+        &mut usage.ru_isrss,
+        &mut usage.ru_minflt,
+        &mut usage.ru_majflt,
+        &mut usage.ru_nswap,
+        &mut usage.ru_inblock,
+        &mut usage.ru_oublock,
+        &mut usage.ru_msgsnd,
+        &mut usage.ru_msgrcv,
+        &mut usage.ru_nsignals,
+        &mut usage.ru_nvcsw,
+        &mut usage.ru_nivcsw,
     ]
 }
 

@@ -82,7 +82,7 @@ impl Clone for Counts {
 pub struct Notes {
     /// Threads have made operations that no batch tells of.
     pub is_untold: AtomicBool,
-    /// So many threads wait for operations of others.
+    /// How many threads wait for operations of others.
     pub waiting: AtomicU32,
 }
 

@@ -228,7 +228,7 @@ impl Ordered {
         true
     }
 
-    /// It has taken a lock of which there is nothing to say.
+    /// It has taken a lock, and siblings need not be told more than its count.
     #[inline]
     fn count(self, last: &impl Last, leads: bool) {
         last.write(self.number, self.counts.go());

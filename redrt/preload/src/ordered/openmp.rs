@@ -4,10 +4,11 @@
 //! The functions are those that the compiler and the program call by name. What the runtime does inside is its own.
 
 use super::places::{Last, OfObject};
+use super::runtimes::is_one_of;
 use super::{Act, Ordered, current, is_zero};
 use libc::{c_int, c_long, c_uint};
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Stand for what has no address: critical sections without a name, atomic updates, pieces of work.
@@ -70,14 +71,8 @@ struct Search {
 unsafe extern "C" fn look_in(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker passes an object that stays loaded during the call, and `address` its search.
     let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
-    let path: *const c_char = object.dlpi_name;
-    if path.is_null() {
-        return 0;
-    }
-    // SAFETY: a name that the dynamic linker keeps as long as the object is loaded.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
-    if ![&b"libgomp"[..], b"libomp", b"libiomp"].iter().any(|begin| name.starts_with(begin)) {
+    let path = object.dlpi_name;
+    if !is_one_of(path, &[b"libgomp", b"libomp", b"libiomp"]) {
         return 0;
     }
     // SAFETY: the object is loaded, and stays so.

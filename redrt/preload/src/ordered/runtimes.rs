@@ -25,17 +25,22 @@ const NAMES: [&[u8]; 13] = [
 /// Memory of those that are loaded: begin and end.
 const RANGE_COUNT: usize = 16;
 static RANGES: [[AtomicUsize; 2]; RANGE_COUNT] = [const { [const { AtomicUsize::new(0) }; 2] }; RANGE_COUNT];
-/// So many objects had been loaded when that was looked for.
+/// How many objects had been loaded when these were looked for last.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 
-fn is_named(path: *const c_char) -> bool {
+/// Whether the name of this file, without its folder, begins with one of these.
+pub fn is_one_of(path: *const c_char, names: &[&[u8]]) -> bool {
     if path.is_null() {
         return false;
     }
     // SAFETY: a name that the dynamic linker keeps as long as the object is loaded.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    NAMES.iter().any(|begin| name.starts_with(begin))
+    names.iter().any(|begin| name.starts_with(begin))
+}
+
+fn is_named(path: *const c_char) -> bool {
+    is_one_of(path, &NAMES)
 }
 
 /// Whether this code is in one of them.
