@@ -9,24 +9,33 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use thread_order::Shortcut;
 
-fn unlock(lock: *mut pthread_rwlock_t) -> bool {
-    next!(pthread_rwlock_unlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS) == 0
+fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
+    next!(pthread_rwlock_unlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS)
+}
+
+/// Takes an object, or tries to, in its turn: by `real`, or for sure by `surely`. `unlock` gives it back.
+fn hold(
+    object: *const c_void,
+    may_miss: bool,
+    real: impl Fn() -> c_int,
+    surely: impl Fn() -> c_int,
+    unlock: impl Fn() -> c_int,
+) -> c_int {
+    let Some(thread) = current() else { return real() };
+    let act = Act { real, surely: || _ = surely(), take_back: || unlock() == 0, takes: is_zero, may_miss };
+    thread.perform(&OfObject::new(object), &act)
 }
 
 /// Takes a lock for reading, or tries to, in its turn. Readers come one after the other, and then have it together.
 pub fn hold_read(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
-    let Some(thread) = current() else { return real() };
-    let surely = || _ = next!(pthread_rwlock_rdlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
-    let act = Act { real, surely, take_back: || unlock(lock), takes: is_zero, may_miss };
-    thread.perform(&OfObject::new(lock.cast()), &act)
+    let surely = || next!(pthread_rwlock_rdlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
+    hold(lock.cast(), may_miss, real, surely, || unlock(lock))
 }
 
 /// The same for writing.
 pub fn hold_written(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
-    let Some(thread) = current() else { return real() };
-    let surely = || _ = next!(pthread_rwlock_wrlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
-    let act = Act { real, surely, take_back: || unlock(lock), takes: is_zero, may_miss };
-    thread.perform(&OfObject::new(lock.cast()), &act)
+    let surely = || next!(pthread_rwlock_wrlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
+    hold(lock.cast(), may_miss, real, surely, || unlock(lock))
 }
 
 /// Replaces the C library's.
@@ -66,11 +75,9 @@ pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) -
 }
 
 fn spin(lock: *mut pthread_spinlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
-    let Some(thread) = current() else { return real() };
-    let surely = || _ = next!(pthread_spin_lock(lock => *mut pthread_spinlock_t) -> c_int, 0);
-    let take_back = || next!(pthread_spin_unlock(lock => *mut pthread_spinlock_t) -> c_int, 0) == 0;
-    let act = Act { real, surely, take_back, takes: is_zero, may_miss };
-    thread.perform(&OfObject::new(lock.cast_const().cast()), &act)
+    let surely = || next!(pthread_spin_lock(lock => *mut pthread_spinlock_t) -> c_int, 0);
+    let unlock = || next!(pthread_spin_unlock(lock => *mut pthread_spinlock_t) -> c_int, 0);
+    hold(lock.cast_const().cast(), may_miss, real, surely, unlock)
 }
 
 /// Replaces the C library's.
