@@ -1,6 +1,6 @@
 /* mpi.h - the C interface of MPI-5.0 with the standard ABI, as provided by redrt.
  *
- * Generated from the tables in redrt/table; `cargo test -p mpi-table` checks that it is up to date.
+ * Generated from the tables in redrt/mpi-table; `cargo test -p mpi-table` checks that it is up to date.
  * Beyond the standard ABI it declares MPI_Fint and the functions that convert handles and statuses to and from
  * Fortran, for a Fortran compiler whose INTEGER is a C int.
  */

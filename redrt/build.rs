@@ -4,11 +4,11 @@ use mpi_table::{Bound, Table, render_constants, render_core_table, render_export
 use std::path::Path;
 
 fn main() {
-    println!("cargo::rerun-if-changed=table");
+    println!("cargo::rerun-if-changed=mpi-table");
     println!("cargo::rerun-if-changed=build.rs");
     let table = Table::standard();
-    let bound = std::fs::read_to_string("table/bound").expect("redrt/table/bound is readable");
-    let bound = Bound::parse(&bound, &table).unwrap_or_else(|error| panic!("redrt/table/bound: {error}"));
+    let bound = std::fs::read_to_string("mpi-table/bound").expect("redrt/mpi-table/bound is readable");
+    let bound = Bound::parse(&bound, &table).unwrap_or_else(|error| panic!("redrt/mpi-table/bound: {error}"));
     let directory = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let write = |name: &str, text: String| std::fs::write(Path::new(&directory).join(name), text).expect("OUT_DIR");
     write("constants.rs", render_constants(&table));

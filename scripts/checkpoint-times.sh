@@ -15,7 +15,7 @@ cd "$(dirname -- "$0")/.."
 work=$(mktemp -d -p "${3:-/var/tmp}")
 trap 'kill "$job" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$work"' EXIT
 export PATH=$REDRT_PREFIX/bin:$PATH
-mpicc -O2 -o "$work/dirtying" tests/cases/dirtying.c
+mpicc -O2 -o "$work/dirtying" redrt-tests/cases/dirtying.c
 
 audit=$work/audit
 redrun -q -n "$ranks" --checkpoint asked --checkpoint-chain "$chain" --checkpoint-dir "$work/store" --audit "$audit" \

@@ -24,10 +24,10 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/here"
 tar -C "$work/here" -xf "$packages"/redrt-*.tar.xz
 prefix=$(echo "$work"/here/redrt-*)
-"$prefix/bin/mpicc" -O2 -o "$work/heat" tests/programs/heat.c -lm
+"$prefix/bin/mpicc" -O2 -o "$work/heat" redrt-tests/programs/heat.c -lm
 "$prefix/bin/redrun" -n 4 "$work/heat" 256 200 >"$work/expected"
 # In the roots it is found elsewhere.
-"$prefix/bin/mpicc" -O2 -Wl,-rpath,/opt/redrt/lib -o "$work/heat" tests/programs/heat.c -lm
+"$prefix/bin/mpicc" -O2 -Wl,-rpath,/opt/redrt/lib -o "$work/heat" redrt-tests/programs/heat.c -lm
 
 # within ROOT COMMAND...: in a process-id namespace of its own, with /proc.
 within() {

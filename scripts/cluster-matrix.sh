@@ -1,10 +1,10 @@
 #!/bin/bash
 # Who talks to whom in a job of 64 ranks, and which clusters that makes: scripts/cluster-matrix.sh [DIRECTORY]
 #
-# Runs heat in strips (tests/programs/hybrid.c) on 16 hosts of the lab with four ranks each, over TCP, with a profile.
-# redplan divides these hosts into clusters, and those of a job of 1,024 ranks on 64 hosts with 16 ranks each that has
-# the same traffic at 16 times the length. Writes strips-64.json, clusters-64.json, clusters-1024.json and
-# clusters-1024.svg to DIRECTORY (target/clusters). Needs root, as the lab does (tests/lab/README.md).
+# Runs heat in strips (redrt-tests/programs/hybrid.c) on 16 hosts of the lab with four ranks each, over TCP, with a
+# profile. redplan divides these hosts into clusters, and those of a job of 1,024 ranks on 64 hosts with 16 ranks each
+# that has the same traffic at 16 times the length. Writes strips-64.json, clusters-64.json, clusters-1024.json and
+# clusters-1024.svg to DIRECTORY (target/clusters). Needs root, as the lab does (redrt-tests/lab/README.md).
 set -euo pipefail
 cd "$(dirname -- "$0")/.."
 # shellcheck source=scripts/prefix.sh
@@ -12,7 +12,7 @@ cd "$(dirname -- "$0")/.."
 export PATH=$REDRT_PREFIX/bin:$PATH
 place=$(realpath -m -- "${1:-$target/clusters}")
 mkdir -p "$place"
-mpicc -O2 -fopenmp -o "$place/strips" tests/programs/hybrid.c
+mpicc -O2 -fopenmp -o "$place/strips" redrt-tests/programs/hybrid.c
 cargo build --locked -q -p redrt-tests --bin redrt-lab
 
 hosts=$(seq -s , -f h%g 16)

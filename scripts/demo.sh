@@ -46,7 +46,7 @@ install -m 755 scripts/mpicc "$prefix/bin/mpicc"
 install -m 644 include/mpi.h include/redrt.h "$prefix/include"
 ppm2png=$target/debug/ppm2png
 PATH=$(CDPATH='' cd -- "$prefix/bin" && pwd -P):$PATH
-mpicc -O2 -o "$place/heat" tests/programs/heat.c -lm
+mpicc -O2 -o "$place/heat" redrt-tests/programs/heat.c -lm
 
 # run NAME OPTIONS…: heat on 4 ranks; prints the command, what it prints, and keeps its picture.
 run() {

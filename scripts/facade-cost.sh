@@ -1,9 +1,10 @@
 #!/bin/bash
 # Instructions of a short message through each ABI: scripts/facade-cost.sh [RUNS]
 #
-# Compiles tests/cases/instructions.c by redrt's mpicc and by those of Debian's MPICH and Open MPI, runs each at r = 1
-# under callgrind, and prints the fewest instructions of RUNS runs (3) in MPI_Send and in MPI_Recv, and how much more
-# that is than with the standard ABI. Needs valgrind; a family whose compiler is not installed is named and left out.
+# Compiles redrt-tests/cases/instructions.c by redrt's mpicc and by those of Debian's MPICH and Open MPI, runs each at r
+# = 1 under callgrind, and prints the fewest instructions of RUNS runs (3) in MPI_Send and in MPI_Recv, and how much
+# more that is than with the standard ABI. Needs valgrind; a family whose compiler is not installed is named and left
+# out.
 #
 #   REDRT_PREFIX         the installation that is measured; built and installed in target/test-prefix otherwise
 set -euo pipefail
@@ -39,7 +40,7 @@ for family in standard mpich openmpi; do
         echo "$0: mpicc.$family is not installed: $family is left out" >&2
         continue
     }
-    "$compiler" -O2 -g -Wno-stringop-overflow -o "$work/$family" tests/cases/instructions.c
+    "$compiler" -O2 -g -Wno-stringop-overflow -o "$work/$family" redrt-tests/cases/instructions.c
     send=$(counted "$work/$family" send)
     recv=$(counted "$work/$family" recv)
     [ -n "$standard" ] || standard=$((send + recv))

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Jobs with checkpoints that are lost at any moment: scripts/line-campaign.sh [MOMENTS] [SEED] [PROGRAM]...
 #
-# Each program of tests/programs, or of those that are named, runs for a second or so at r = 1, 2 and 3, and loses all
-# processes, all of one rank, or its redrun as well, at moments that are drawn from the seed, until it has lost
+# Each program of redrt-tests/programs, or of those that are named, runs for a second or so at r = 1, 2 and 3, and loses
+# all processes, all of one rank, or its redrun as well, at moments that are drawn from the seed, until it has lost
 # something 20 times (or MOMENTS) at each degree. A line for each says how often it was. Ends with 1 if one prints
 # something else, leaves other files, or is lost less often.
 #

@@ -2,8 +2,8 @@
 # Builds mpi4py from its source with our mpicc and runs its own test suite: scripts/mpi4py-tests.sh [quick]
 #
 # At r = 1 with 1, 2, 3 and 5 ranks and at r = 2 with 2 and 3 ranks; quick: 2 ranks at r = 1, and a small program at r =
-# 1 and 2. What is left out is in tests/mpi4py-exclusions*.txt, with the reason. A program built by MPICH's mpicc for
-# the standard ABI is run too, without being linked with redrt.
+# 1 and 2. What is left out is in redrt-tests/mpi4py-exclusions*.txt, with the reason. A program built by MPICH's mpicc
+# for the standard ABI is run too, without being linked with redrt.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/
@@ -60,17 +60,17 @@ run() {
 
 suite() {
     echo "mpi4py $version's test suite: redrun $1"
-    local exclusions=$root/tests/mpi4py-exclusions.txt
-    case $1 in *-r*) exclusions+=,$root/tests/mpi4py-exclusions-replicated.txt ;; esac
+    local exclusions=$root/redrt-tests/mpi4py-exclusions.txt
+    case $1 in *-r*) exclusions+=,$root/redrt-tests/mpi4py-exclusions-replicated.txt ;; esac
     # Python's threads read clocks when they contend for the interpreter's lock (docs/determinism.md).
     local suspicious='silent data corruption\|differs between'
     # The suite spawns processes that import parts of it.
-    PYTHONPATH=$source/test run 900 "$1" "$venv/bin/python" tests/mpi4py/run.py "$source/test" "$exclusions" -v
+    PYTHONPATH=$source/test run 900 "$1" "$venv/bin/python" redrt-tests/mpi4py/run.py "$source/test" "$exclusions" -v
 }
 
 for degree in 1 2; do
     for rank_count in 1 3; do
-        run 60 "-r $degree -n $rank_count" "$venv/bin/python" tests/mpi4py/world.py >"$work/out"
+        run 60 "-r $degree -n $rank_count" "$venv/bin/python" redrt-tests/mpi4py/world.py >"$work/out"
         [ "$(wc -l <"$work/out")" = "$rank_count" ] || { cat "$work/out" && failed=$((failed + 1)); }
     done
 done
@@ -101,7 +101,7 @@ disturbed() {
 }
 
 if "$venv/bin/python" -c 'import numpy' 2>/dev/null; then
-    diffusion=("$venv/bin/python" tests/mpi4py/diffusion.py 96 20000)
+    diffusion=("$venv/bin/python" redrt-tests/mpi4py/diffusion.py 96 20000)
     # Threads of the linear algebra would only take processors from the ranks.
     export OPENBLAS_NUM_THREADS=1
     run 120 "-n 3" "${diffusion[@]}" >"$work/alone"
@@ -120,7 +120,7 @@ fi
 if [ -x "$venv/bin/mpicc_abi" ]; then
     for program in cg collectives; do
         (unset LD_LIBRARY_PATH && PATH=$venv/bin:$PATH "$venv/bin/mpicc_abi" -O1 -o "$work/$program" \
-            "tests/programs/$program.c" -lm)
+            "redrt-tests/programs/$program.c" -lm)
         for options in "-n 3" "-r 2 -n 3" "-r 3 -n 2"; do
             echo "$program, built by MPICH: redrun $options"
             run 60 "$options" "$work/$program"

@@ -2,8 +2,8 @@
 # Runs the test suite of MPICH, in C, C++ and Fortran, with our library: scripts/mpich-tests.sh [DIRECTORY...]
 #
 # Its source comes from Debian's archive (apt-get source), is built by our mpicc and mpifort, and each test runs at r =
-# 1 and r = 2. What may fail is in tests/mpich-exclusions.txt, with the reason (and, compiled for another MPI, in
-# tests/mpich-exclusions-families.txt); anything else that fails ends this with 1.
+# 1 and r = 2. What may fail is in redrt-tests/mpich-exclusions.txt, with the reason (and, compiled for another MPI, in
+# redrt-tests/mpich-exclusions-families.txt); anything else that fails ends this with 1.
 # DIRECTORY: one of the suite's, say coll or f08/io; all that are listed below otherwise.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
@@ -96,8 +96,8 @@ if [ -n "${REDRT_CHAOS-}" ]; then
     degrees=2
 fi
 
-exclusions=("$root/tests/mpich-exclusions.txt")
-[ -z "${REDRT_FAMILY-}" ] || exclusions+=("$root/tests/mpich-exclusions-families.txt")
+exclusions=("$root/redrt-tests/mpich-exclusions.txt")
+[ -z "${REDRT_FAMILY-}" ] || exclusions+=("$root/redrt-tests/mpich-exclusions-families.txt")
 # excluded NAME DEGREE: is it among the exclusions?
 excluded() {
     local pattern degree

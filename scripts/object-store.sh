@@ -4,7 +4,7 @@
 # The server is moto's, from PyPI, installed in target/object-store; it speaks S3's protocol, and keeps objects in its
 # memory. A job takes checkpoints there, large enough to go in pieces, goes back to them, and is resumed from the URL
 # alone, with its working directory gone. A proxy before the server takes a piece in and does not pass it on, and hangs:
-# the checkpoint is given up, the job goes on. tests/cases/objects.rs has the rest, with directories.
+# the checkpoint is given up, the job goes on. redrt-tests/cases/objects.rs has the rest, with directories.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/
@@ -18,7 +18,7 @@ python=$work/venv/bin/python
 [ -x "$python" ] || python3 -m venv "$work/venv"
 "$python" -c 'import moto.server, flask_cors' 2>/dev/null ||
     "$python" -m pip --disable-pip-version-check --quiet install --no-cache-dir --only-binary :all: 'moto[s3]' flask flask-cors
-"$REDRT_PREFIX/bin/mpicc" -w -o "$work/until" tests/programs/until.c
+"$REDRT_PREFIX/bin/mpicc" -w -o "$work/until" redrt-tests/programs/until.c
 run=$(mktemp -d "$work/run.XXXXXX")
 passed=0
 failed=0

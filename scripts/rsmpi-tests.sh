@@ -1,8 +1,9 @@
 #!/bin/bash
 # Builds Rust programs with rsmpi (the crate mpi) by our mpicc, and runs them: scripts/rsmpi-tests.sh [quick]
 #
-# examples/rust at r = 1, 2 and 3, with losses; and rsmpi's own examples and tests with 2 and 4 ranks, at r = 1 and 2.
-# What is left out of these is in tests/rsmpi-exclusions.txt, with the reason. quick: examples/rust only.
+# examples/redrt-example at r = 1, 2 and 3, with losses; and rsmpi's own examples and tests with 2 and 4 ranks, at r = 1
+# and 2. What is left out of these is in redrt-tests/rsmpi-exclusions.txt, with the reason. quick:
+# examples/redrt-example only.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/
@@ -53,8 +54,8 @@ same() {
     run "$1" "$program" && cmp "$work/alone" "$work/out"
 }
 
-echo "examples/rust"
-cargo build --quiet --locked --manifest-path examples/rust/Cargo.toml
+echo "examples/redrt-example"
+cargo build --quiet --locked --manifest-path examples/redrt-example/Cargo.toml
 program=$work/build/debug/redrt-example
 count run "-n 3" "$program"
 cp "$work/out" "$work/alone"
@@ -68,7 +69,7 @@ for fault in 0.0@#1 1.1@#5 2.0@#9 0.1@#14; do
 done
 
 if [ "$mode" = full ]; then
-    metadata=$(cargo metadata --locked --format-version 1 --manifest-path examples/rust/Cargo.toml)
+    metadata=$(cargo metadata --locked --format-version 1 --manifest-path examples/redrt-example/Cargo.toml)
     source=$(python3 -c 'import json, os, sys
 packages = json.load(sys.stdin)["packages"]
 print(next(os.path.dirname(p["manifest_path"]) for p in packages if p["name"] == "mpi"))' <<<"$metadata")
@@ -89,7 +90,7 @@ for line in sys.stdin:
         for degree in 1 2; do
             for file in "$work"/source/examples/*.rs; do
                 name=$(basename "$file" .rs)
-                if grep -q "^$name \(\*\|$rank_count\) \(\*\|$degree\) " "$root/tests/rsmpi-exclusions.txt"; then
+                if grep -q "^$name \(\*\|$rank_count\) \(\*\|$degree\) " "$root/redrt-tests/rsmpi-exclusions.txt"; then
                     continue
                 fi
                 count run "-r $degree -n $rank_count" "$work/build/debug/examples/$name"
@@ -99,7 +100,7 @@ for line in sys.stdin:
             done
         done
     done
-    echo "${#tests[@]} of its tests, and its examples without $(grep -c '^[a-z]' "$root/tests/rsmpi-exclusions.txt") exclusions"
+    echo "${#tests[@]} of its tests, and its examples without $(grep -c '^[a-z]' "$root/redrt-tests/rsmpi-exclusions.txt") exclusions"
 fi
 echo "test result: rsmpi. $passed passed; $failed failed;"
 [ $failed = 0 ]

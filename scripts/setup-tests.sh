@@ -31,7 +31,7 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 python3 -c 'import numpy' 2>/dev/null || missing+=(python3-numpy)
 python3 -c "$python_header" 2>/dev/null || missing+=(python3-dev)
 
-# The lab (tests/lab): hosts in namespaces, with sshd and Slurm. Without root its tests are skipped.
+# The lab (redrt-tests/lab): hosts in namespaces, with sshd and Slurm. Without root its tests are skipped.
 if [ "$(id -u)" = 0 ]; then
     PATH=$PATH:/usr/sbin:/sbin
     command -v ip >/dev/null || missing+=(iproute2)
@@ -44,7 +44,7 @@ if [ "$(id -u)" = 0 ]; then
     command -v munged >/dev/null || missing+=(munge)
 fi
 
-# A virtual machine with a kernel that has soft-dirty bits (cloner/tests). Without it that test is skipped.
+# A virtual machine with a kernel that has soft-dirty bits (cloner/cloner-tests). Without it that test is skipped.
 if [ "$(id -u)" = 0 ]; then
     command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
     [ -x /bin/busybox ] || missing+=(busybox-static)
@@ -56,19 +56,19 @@ if [ "$(id -u)" = 0 ]; then
     compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null || missing+=(libclang-dev)
 fi
 
-# A debugger, which is to find the processes of a job (tests/cases/notices.rs). Without it that test is skipped.
+# A debugger, which is to find the processes of a job (redrt-tests/cases/notices.rs). Without it that test is skipped.
 if [ "$(id -u)" = 0 ]; then
     command -v gdb >/dev/null || missing+=(gdb)
 fi
 
-# What reads the files of the admin's kit (tools/tests/admin.rs). Without it that is skipped.
+# What reads the files of the admin's kit (tools/redrt-tools/tests/admin.rs). Without it that is skipped.
 if [ "$(id -u)" = 0 ]; then
     command -v promtool >/dev/null || missing+=(prometheus)
     command -v logrotate >/dev/null || [ -x /usr/sbin/logrotate ] || missing+=(logrotate)
 fi
 
-# A browser for the pages of redreport and of running jobs (tools/tests/report.rs, tests/cases/pages.rs). Without it those tests
-# are skipped.
+# A browser for the pages of redreport and of running jobs (tools/redrt-tools/tests/report.rs,
+# redrt-tests/cases/pages.rs). Without it those tests are skipped.
 if [ "$(id -u)" = 0 ]; then
     command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
     command -v chromedriver >/dev/null || missing+=(chromium-driver)

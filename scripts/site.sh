@@ -21,12 +21,12 @@ cp -r docs "$work/docs"
 for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md; do
     sed 's|](docs/|](|g' "$page" >"$work/docs/$page"
 done
-cp tests/lab/README.md "$work/docs/lab.md"
+cp redrt-tests/lab/README.md "$work/docs/lab.md"
 echo '- [Hosts for tests](lab.md)' >>"$work/docs/SUMMARY.md"
 # What is a page of the site is linked to there. Sources are not: of links to them the text is left.
 for page in "$work"/docs/*.md; do
     sed -e 's@](\.\./\(README\|ARCHITECTURE\|CONTRIBUTING\|CHANGELOG\)\.md@](\1.md@g' \
-        -e 's@](\.\./tests/lab/README\.md@](lab.md@g' \
+        -e 's@](\.\./redrt-tests/lab/README\.md@](lab.md@g' \
         -e 's@\[\([^]]*\)\](\(\(redrt\|tools\|cloner\|quiesce\|examples\)/[^)]*\|LICENSE\))@\1@g' "$page" >"$page.new"
     mv "$page.new" "$page"
 done

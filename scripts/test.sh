@@ -29,7 +29,8 @@ export REDRT_PREFIX=$target/development-prefix
 [ -z "$all" ] || REDRT_PREFIX=$target/test-prefix
 . scripts/steps.sh
 
-# Tests that say `#[ignore = "scripts/test.sh --all: …"]` are those of --all; others try more (tests/framework/breadth.rs).
+# Tests that say `#[ignore = "scripts/test.sh --all: …"]` are those of --all; others try more
+# (redrt-tests/framework/breadth.rs).
 ignored=${all:+--include-ignored}
 [ -z "$all" ] || export REDRT_ALL=1
 

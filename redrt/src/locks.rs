@@ -2,8 +2,8 @@
 //!
 //! With that, a program without data races behaves the same in all replicas: what its threads do between two locks does
 //! not depend on others. The preloaded library counts each operation, and tells of those that matter to others
-//! (`redrt/preload/src/ordered`); the machine is `thread-order`; its batches are outcomes of a stream of their own, so
-//! what leaves a process waits until its siblings hold the order that it depends on.
+//! (`redrt/redrt-preload/src/ordered`); the machine is `thread-order`; its batches are outcomes of a stream of their
+//! own, so what leaves a process waits until its siblings hold the order that it depends on.
 //!
 //! A leader tells what its threads have done before each MPI call and each change of a file, and every millisecond
 //! while they do something: until a follower hears of an operation it waits with its own.

@@ -2,8 +2,8 @@
 //!
 //! With that, programs of several threads behave the same in all replicas as far as one thread runs at a time: what
 //! they do between two gaps is done in one piece, and who is next was decided. The preloaded library tells of the lock
-//! (`redrt/preload/src/interpreter.rs`); the machine is [`order`]; its items are outcomes of a stream of their own, so
-//! what leaves a process waits until its siblings hold the order that it depends on.
+//! (`redrt/redrt-preload/src/interpreter.rs`); the machine is [`order`]; its items are outcomes of a stream of their
+//! own, so what leaves a process waits until its siblings hold the order that it depends on.
 
 mod order;
 

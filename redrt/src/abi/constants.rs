@@ -1,4 +1,4 @@
-//! The constants of the standard ABI, generated from `redrt/table/mpi-5.0.constants`.
+//! The constants of the standard ABI, generated from `redrt/mpi-table/mpi-5.0.constants`.
 #![allow(missing_docs)]
 
 use super::{Callback, Offset, Status, ToolHandle};

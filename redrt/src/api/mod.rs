@@ -1,8 +1,8 @@
-//! The implementations behind the exported functions, by the modules of `redrt/table/mpi-5.0.functions`.
+//! The implementations behind the exported functions, by the modules of `redrt/mpi-table/mpi-5.0.functions`.
 //!
 //! Each function has the name and the parameters of its MPI function: counts widened, pointers wrapped, so that one
 //! function serves both the `int` and the large-count version. Which of them are bound is listed in
-//! `redrt/table/bound`.
+//! `redrt/mpi-table/bound`.
 #![allow(clippy::too_many_arguments, clippy::missing_errors_doc)]
 
 pub mod attr;

@@ -1,5 +1,5 @@
-//! What the libraries of other families' ABIs (`redrt/facade`) need of this one: its functions in a table, because by
-//! name they would find their own, and functions that the standard does not have.
+//! What the libraries of other families' ABIs (`redrt/abi-facade`) need of this one: its functions in a table, because
+//! by name they would find their own, and functions that the standard does not have.
 
 use super::*;
 use crate::api;
@@ -13,7 +13,7 @@ use crate::runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
 
-/// The table: what its layout is, and the functions in the order of `redrt/table`.
+/// The table: what its layout is, and the functions in the order of `redrt/mpi-table`.
 #[repr(C)]
 pub struct CoreTable<const COUNT: usize> {
     layout: u64,

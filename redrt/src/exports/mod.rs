@@ -1,4 +1,4 @@
-//! The exported functions, generated from `redrt/table/mpi-5.0.functions`.
+//! The exported functions, generated from `redrt/mpi-table/mpi-5.0.functions`.
 //!
 //! An exported function checks the phase (before, between or after `MPI_Init` and `MPI_Finalize`), wraps its arguments
 //! (`abi/arguments.rs`), calls the function of the same name in `crate::api`, and passes an error to the error handler.

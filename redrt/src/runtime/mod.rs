@@ -1,17 +1,17 @@
 //! What a process knows of its job, and what is below its MPI calls: threads, the control connection, its end.
 
-#[path = "../../preload/src/files/call.rs"]
+#[path = "../../redrt-preload/src/files/call.rs"]
 pub mod call;
 pub mod calls;
 pub mod control;
 pub mod leave;
-#[path = "../../preload/src/lock_events.rs"]
+#[path = "../../redrt-preload/src/lock_events.rs"]
 pub mod lock_events;
 pub mod preload;
 pub mod progress;
 pub mod signals;
 pub mod threads;
-#[path = "../../preload/src/turn.rs"]
+#[path = "../../redrt-preload/src/turn.rs"]
 pub mod turn;
 pub mod workers;
 

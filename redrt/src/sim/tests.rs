@@ -1,5 +1,5 @@
 //! A few whole jobs. Thousands of them, and planted bugs, are run where the library is built to run fast
-//! (`tools/simulator`).
+//! (`tools/redrt-sim`).
 
 use super::{Kind, Options, run};
 

@@ -1,0 +1,34 @@
+//! Whole jobs on this machine: the programs of `redrt-tests/programs`, compiled by the `mpicc` that is tested and run
+//! by the `redrun` that is tested, with and without faults.
+//!
+//! [`Job`] describes one job and [`Ended`] what became of it; after each, nothing of it may be left on the machine.
+//! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several, and
+//! [`council`] follows one whose root goes from one of them to another.
+
+mod alone;
+mod breadth;
+mod browser;
+pub mod campaign;
+pub mod changing;
+mod control;
+pub mod council;
+mod disk;
+pub mod injection;
+mod job;
+pub mod lab;
+mod marked;
+mod memory;
+mod prefix;
+mod programs;
+mod random;
+
+pub use breadth::breadth;
+pub use browser::Browser;
+pub use disk::Disk;
+pub use job::{Ended, Job, Mismatch, Running, parent, report};
+pub use lab::Lab;
+pub use marked::{MARK, kill_marked, marked};
+pub use memory::MemoryGroup;
+pub use prefix::{prefix, root};
+pub use programs::{Program, compile, compile_case, compile_source};
+pub use random::Random;

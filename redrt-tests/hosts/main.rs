@@ -1,0 +1,46 @@
+//! Jobs over several hosts of a lab; see `redrt-tests/lab/README.md`. Skipped with a reason where there can be no lab.
+
+mod attacks;
+mod checkpoints;
+mod comebacks;
+mod connections;
+mod council;
+mod dynamic;
+mod elsewhere;
+mod faults;
+mod journals;
+mod launch;
+mod levels;
+mod moves;
+mod objects;
+mod pool;
+mod programs;
+mod recovery;
+mod sick;
+mod single;
+mod slurm;
+mod whereabouts;
+
+use redrt_tests::{Ended, Job, Lab, Program};
+use std::time::Duration;
+
+/// Four hosts, so that three replicas can be apart and one host is left.
+const HOSTS: &str = "h1,h2,h3,h4";
+
+/// Every host must be empty a moment after the job.
+#[track_caller]
+fn nothing_left(lab: &Lab, ended: &Ended) {
+    let left = lab.left_behind(Duration::from_secs(3));
+    if !left.is_empty() {
+        ended.fail(&format!("left behind: {}", left.join(", ")));
+    }
+}
+
+fn program(name: &str) -> Program {
+    Program::named(name).expect("a test program")
+}
+
+/// What a program prints when it is left alone.
+fn undisturbed(program: &Program) -> String {
+    Job::of(program).run().ended_well().out
+}
