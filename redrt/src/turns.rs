@@ -9,7 +9,7 @@ mod order;
 
 use crate::runtime::threads;
 use crate::runtime::turn::{
-    DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, TAKEN, TIMED_OUT,
+    DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
 };
 use order::{Log, Order, Permit, Turn};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
@@ -26,6 +26,8 @@ const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"turns   "));
 /// How long the holder runs while a thread waits before it has to give way, in milliseconds of the processor. It may be
 /// anywhere in its segment then, and elsewhere in each replica, so this is long.
 const PATIENCE_MS: c_int = 500;
+/// How many segments of others a thread that waits sees, one each 5 ms, before it is the next one.
+const STARVES_AFTER: c_int = 10;
 
 process_local! {
     static ORDER: LazyLock<Mutex<Order>> = LazyLock::new(Mutex::default);
@@ -106,6 +108,11 @@ pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
             });
             answer(wanted, permit)
         }
+        MAY_TAKE if !is_semaphore => {
+            let mut engine = cell.lock();
+            let may_still = order().may_still(&mut *engine, wanted);
+            if may_still { MAY } else { 0 }
+        }
         MAY_TAKE => {
             let mut engine = cell.lock();
             answer(wanted, order().ask(&mut *engine, wanted))
@@ -146,6 +153,13 @@ pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
             let mut engine = cell.lock();
             let may_force = order().may_force(&mut *engine, thread, argument < PATIENCE_MS);
             if may_force { MAY } else { DECIDED }
+        }
+        STARVES => {
+            if argument >= STARVES_AFTER {
+                let mut engine = cell.lock();
+                order().starves(&mut *engine, thread);
+            }
+            0
         }
         _ => 0,
     }

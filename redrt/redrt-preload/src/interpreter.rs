@@ -19,7 +19,7 @@
 
 use crate::real::next;
 use crate::turn::{
-    DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, TAKEN, TIMED_OUT,
+    DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
 };
 use crate::{real, state};
 use libc::{c_int, c_long, clockid_t, pthread_mutex_t, timespec};
@@ -33,16 +33,41 @@ struct Thread {
     /// It has had the lock before.
     is_known: bool,
     holds: bool,
-    /// It is in `take_gil`.
+    /// It is in `take_gil`,
     is_taking: bool,
+    /// and was let in there, where threads are ordered.
+    has_turn: bool,
     /// It had to give way when it gave the lock up last.
     gave_way: bool,
     /// The semaphore for which it waited last had not come in time.
     has_timed_out: bool,
-    /// While it waits for the lock: the thread that it has seen hold it last, and for how long that had run then.
-    holder: (i32, i64),
-    /// For how long holders have run meanwhile, as far as it has seen, in nanoseconds.
+    watch: Watch,
+}
+
+/// What a thread that waits for the lock has seen of those that have it.
+#[derive(Clone, Copy)]
+struct Watch {
+    /// How many segments it has seen, and the last of them.
+    segments: c_int,
+    segment: u32,
+    /// For how long that one's thread had run when it was seen last, and since it was seen first, in nanoseconds.
+    /// Processor time, not time: on a busy machine a holder may wait for a processor.
+    thread_ran_ns: i64,
     ran_ns: i64,
+}
+
+impl Watch {
+    const NOTHING: Self = Self { segments: 0, segment: 0, thread_ran_ns: 0, ran_ns: 0 };
+
+    /// The thread of this segment has run for so long.
+    fn see(&mut self, segment: u32, thread_ran_ns: i64) {
+        if self.segments == 0 || self.segment != segment {
+            (self.segments, self.segment, self.ran_ns) = (self.segments.saturating_add(1), segment, 0);
+        } else {
+            self.ran_ns += (thread_ran_ns - self.thread_ran_ns).max(0);
+        }
+        self.thread_ran_ns = thread_ran_ns;
+    }
 }
 
 thread_local! {
@@ -51,10 +76,10 @@ thread_local! {
             is_known: false,
             holds: false,
             is_taking: false,
+            has_turn: false,
             gave_way: false,
             has_timed_out: false,
-            holder: (0, 0),
-            ran_ns: 0,
+            watch: Watch::NOTHING,
         })
     };
 }
@@ -65,8 +90,10 @@ static HAS_THREADS: AtomicBool = AtomicBool::new(false);
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 /// Some thread has the lock; changed by who has the first mutex.
 static IS_HELD: AtomicBool = AtomicBool::new(false);
-/// The thread that has taken it last.
+/// The thread that has taken it last,
 static HOLDER: AtomicI32 = AtomicI32::new(0);
+/// and how often it was taken.
+static SEGMENT: AtomicU32 = AtomicU32::new(0);
 /// Counts what waiters for semaphores wait for: the lock is free, a semaphore was given back.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 /// Threads that wait for that.
@@ -122,6 +149,11 @@ fn is_in_interpreter(address: usize) -> bool {
 /// Whether this process has an interpreter that has made its lock.
 pub fn is_there() -> bool {
     BEGIN.load(Ordering::Acquire) != 0
+}
+
+/// Whether that has had more than one thread.
+pub fn has_threads() -> bool {
+    HAS_THREADS.load(Ordering::Relaxed)
 }
 
 /// Whether the calling thread holds a lock of the interpreter itself.
@@ -219,9 +251,9 @@ fn lock_begins() -> bool {
         thread.holds = false;
         thread.gave_way = tell(DROPPED, flag(is_asked, RESUMES)) & RESUMES != 0;
     } else {
-        tell(ENTERS, flag(thread.gave_way, RESUMES));
+        thread.has_turn = tell(ENTERS, flag(thread.gave_way, RESUMES)) != 0;
         thread.is_taking = true;
-        (thread.holder, thread.ran_ns) = ((0, 0), 0);
+        thread.watch = Watch::NOTHING;
     }
     THREAD.set(thread);
     gives_up
@@ -237,11 +269,13 @@ fn lock_taken() {
     IS_ASKED.store(false, Ordering::Relaxed);
     IS_HELD.store(true, Ordering::Relaxed);
     HOLDER.store(real::thread_id(), Ordering::Relaxed);
+    SEGMENT.fetch_add(1, Ordering::Relaxed);
     tell(TAKEN, flag(thread.gave_way, RESUMES) | flag(thread.has_timed_out, TIMED_OUT));
     THREAD.set(Thread {
         is_known: true,
         holds: true,
         is_taking: false,
+        has_turn: false,
         gave_way: false,
         has_timed_out: false,
         ..thread
@@ -272,22 +306,16 @@ fn await_event(seen: u32, left: Option<&timespec>) -> bool {
     result == -c_long::from(libc::EINTR)
 }
 
-/// For how long those that have held the lock have run while the calling thread waited for it, in nanoseconds. Not for
-/// how long it has waited: on a busy machine a holder may wait for a processor.
-fn watch_holder() -> i64 {
+/// Looks at who has the lock while the calling thread waits for it, with the lock's mutex in hand.
+fn watch_holder() -> Watch {
     /// The clock of the processor time of a thread (`MAKE_THREAD_CPUCLOCK` of the kernel).
     fn clock_of(thread: i32) -> clockid_t {
         (!thread << 3) | 6
     }
     let mut thread = THREAD.get();
-    let holder = HOLDER.load(Ordering::Relaxed);
-    let now = real::clock_ns(clock_of(holder));
-    if thread.holder.0 == holder {
-        thread.ran_ns += (now - thread.holder.1).max(0);
-    }
-    thread.holder = (holder, now);
+    thread.watch.see(SEGMENT.load(Ordering::Relaxed), real::clock_ns(clock_of(HOLDER.load(Ordering::Relaxed))));
     THREAD.set(thread);
-    thread.ran_ns
+    thread.watch
 }
 
 /// A timed wait for the lock has ended; what the interpreter is to be told of it. It asks the holder to give way when
@@ -299,7 +327,9 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     if state::job().is_none() || !state::library_answers() {
         return result;
     }
-    match tell(FORCES, c_int::try_from(watch_holder() / 1_000_000).unwrap_or(c_int::MAX)) {
+    let Watch { segments, ran_ns, .. } = watch_holder();
+    tell(STARVES, segments);
+    match tell(FORCES, c_int::try_from(ran_ns / 1_000_000).unwrap_or(c_int::MAX)) {
         // Woken for no reason: it looks again, and waits again.
         DECIDED => return 0,
         MAY => IS_ASKED.store(true, Ordering::Relaxed),
@@ -405,8 +435,35 @@ fn left_until(clock: clockid_t, deadline: &timespec) -> timespec {
     timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 }
 }
 
+/// The calling thread, which has the lock's first mutex, is about to take the lock: waits until it may. It may not any
+/// more where this process has become a copy of a leader, and follows.
+#[cold]
+fn await_turn() {
+    let resumes = flag(THREAD.get().gave_way, RESUMES);
+    let mutex = MUTEXES[LOCK].load(Ordering::Relaxed);
+    loop {
+        let is_held = IS_HELD.load(Ordering::Relaxed);
+        if !is_held && tell(MAY_TAKE, resumes) & MAY != 0 {
+            return;
+        }
+        let seen = EVENTS.load(Ordering::SeqCst);
+        next!(pthread_mutex_unlock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
+        let is_ordered = tell(ENTERS, resumes) != 0;
+        if is_held {
+            await_event(seen, None);
+        }
+        next!(pthread_mutex_lock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
+        if !is_ordered && !IS_HELD.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
 /// The calling thread is about to lock a mutex: whether it gives up the interpreter's lock by that.
 pub fn before_lock(mutex: *mut pthread_mutex_t) -> bool {
+    if is(mutex, SWITCH) && THREAD.get().has_turn {
+        await_turn();
+    }
     is(mutex, LOCK) && lock_begins()
 }
 

@@ -92,7 +92,7 @@ pub enum Permit {
 }
 
 /// The machine.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Order {
     /// Threads that have given up the lock by themselves.
     in_gap: BTreeSet<u64>,
@@ -108,6 +108,8 @@ pub struct Order {
     interrupted: BTreeSet<u64>,
     /// Threads that have ended.
     ended: BTreeSet<u64>,
+    /// Where this process leads: who waits for the lock while others have it again and again.
+    starving: Option<u64>,
 }
 
 impl Order {
@@ -167,7 +169,10 @@ impl Order {
         self.settle(log);
         // Not in the midst of a segment, nor of one that was interrupted.
         let is_between = self.holder.is_none() && !self.has_given_way;
+        // Who begins a segment lets one that starves go first.
+        let begins = !wanted.resumes && !wanted.is_semaphore;
         match log.front() {
+            None if begins && self.starving.is_some_and(|starving| starving != wanted.thread) => Permit::Wait,
             None if log.leads() && (is_between || !wanted.is_semaphore) => Permit::Free,
             Some(turn) if turn.is_for(wanted) && (self.holder.is_none() || !wanted.is_semaphore) => Permit::Next(turn),
             // It has given way here and not in the leader: it ends its segment before the next one of its own.
@@ -182,6 +187,12 @@ impl Order {
         }
     }
 
+    /// Whether a thread that was let in may still take the lock: where this process leads. In a copy of it, which
+    /// follows, it waits for its turn.
+    pub fn may_still(&mut self, log: &mut impl Log, wanted: Turn) -> bool {
+        log.front().is_none() && log.leads() || self.ask(log, wanted) != Permit::Wait
+    }
+
     /// A thread has taken it. `turn`: what its item says, if this process leads; whether it was forced is known here.
     /// Whether others may look again.
     pub fn taken(&mut self, log: &mut impl Log, turn: Turn) -> bool {
@@ -191,6 +202,7 @@ impl Order {
         if !turn.is_semaphore {
             self.in_gap.remove(&turn.thread);
             self.holder = Some(turn.thread);
+            self.starving = self.starving.filter(|starving| *starving != turn.thread);
         }
         match log.front() {
             Some(front) if front.is_for(turn) => self.pass(log, front),
@@ -213,10 +225,19 @@ impl Order {
     /// A thread has ended: others do not wait for it.
     pub fn ended(&mut self, thread: u64) {
         self.ended.insert(thread);
+        self.starving = self.starving.filter(|starving| *starving != thread);
     }
 
-    /// Whether a thread that waits for the lock may ask the holder to give way now; `is_patient`: it has not waited for
-    /// very long.
+    /// A thread waits for the lock, which others have had again and again meanwhile: it is the next one, where this
+    /// process leads. No holder has to give way for that in the midst of its segment.
+    pub fn starves(&mut self, log: &mut impl Log, thread: u64) {
+        if log.front().is_none() && log.leads() {
+            self.starving.get_or_insert(thread);
+        }
+    }
+
+    /// Whether a thread that waits for the lock may ask the holder to give way now; `is_patient`: the holder's segment
+    /// is not very long yet.
     pub fn may_force(&mut self, log: &mut impl Log, thread: u64, is_patient: bool) -> bool {
         match log.front() {
             // In the leader it was the holder of the item before that gave way.

@@ -1,5 +1,5 @@
 //! Threads of an interpreter in three replicas, each with a schedule of its own: a leader records, the others follow,
-//! and one of them leads when it is lost.
+//! and one of them leads when it is lost. A copy of one that is left takes its place.
 
 use super::*;
 use fastrand::Rng;
@@ -20,6 +20,10 @@ enum Mistake {
     LeadsAtOnce,
     /// Semaphores are taken in gaps, whatever others do meanwhile.
     SemaphoreAtAnyTime,
+    /// A thread that starves waits on.
+    StarvesOn,
+    /// Threads that a leader has let in go on in its copy, which follows, as they come.
+    CopyKeepsPermits,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -42,6 +46,7 @@ enum State {
     Ended,
 }
 
+#[derive(Clone)]
 struct Process {
     order: Order,
     states: Vec<State>,
@@ -55,6 +60,8 @@ struct Process {
     leads: bool,
     /// Somebody has asked the holder to give way.
     is_asked: bool,
+    /// Who starves where this process leads, and how many segments others have begun since.
+    starving: Option<(u64, u64)>,
 }
 
 struct View<'a> {
@@ -89,7 +96,8 @@ impl Process {
         let states = vec![State::Gap; THREADS as usize];
         let begun = vec![0; THREADS as usize];
         let order = Order { in_gap: (0..THREADS).collect(), ..Order::default() };
-        Self { order, states, begun, seen: Vec::new(), has_semaphore: None, at: 0, leads, is_asked: false }
+        let (seen, has_semaphore, starving) = (Vec::new(), None, None);
+        Self { order, states, begun, seen, has_semaphore, at: 0, leads, is_asked: false, starving }
     }
 
     fn has_ended(&self) -> bool {
@@ -139,16 +147,33 @@ impl Process {
                 };
             }
             State::Permitted { resumes, turn } => {
+                if is_held && self.leads && self.starving.is_none() && random.u32(..6) == 0 {
+                    self.starving = Some((number, 0)).filter(|_| view.front().is_none());
+                    if mistake != Mistake::StarvesOn {
+                        self.order.starves(&mut view, number);
+                    }
+                    return self.starving.is_some();
+                }
                 if is_held {
                     let is_patient = random.u32(..6) > 0;
                     let may = self.order.may_force(&mut view, number, is_patient);
                     self.is_asked |= may;
                     return may;
                 }
+                let asked = Turn { thread: number, resumes, ..Turn::default() };
+                let asks = !matches!(mistake, Mistake::AsTheyCome | Mistake::CopyKeepsPermits);
+                if asks && !self.order.may_still(&mut view, asked) {
+                    self.states[thread] = State::Waits { resumes };
+                    return true;
+                }
                 self.order.taken(&mut view, turn);
                 self.is_asked = false;
+                self.starving = self.starving.filter(|(starving, _)| *starving != number);
                 if !resumes {
                     self.begun[thread] += 1;
+                    if let Some((_, others)) = &mut self.starving {
+                        *others += 1;
+                    }
                     // It gives the semaphore back, or tries to take it.
                     let has = self.has_semaphore == Some(number);
                     match self.has_semaphore {
@@ -191,7 +216,8 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
     let mut log = Vec::new();
     let mut leader = Process::new(true);
     let mut followers: VecDeque<_> = [Process::new(false), Process::new(false)].into();
-    let dies_at = if random.bool() { random.u64(..800) } else { u64::MAX };
+    let dies_at = if random.bool() { random.u64(..800) } else { u64::MAX / 2 };
+    let copied_after = random.u64(1..200);
     let (mut now, mut idle) = (0, 0);
     while !leader.has_ended() || followers.iter().any(|follower| !follower.has_ended()) {
         now += 1;
@@ -200,6 +226,10 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
             leader = followers.pop_front().expect("there are two");
             leader.leads = true;
         }
+        if now == dies_at + copied_after && followers.len() == 1 {
+            let source = if random.bool() { &leader } else { &followers[0] };
+            followers.push_back(Process { leads: false, starving: None, ..source.clone() });
+        }
         let who = random.usize(..=followers.len());
         let known = log.len();
         let has_moved = match who.checked_sub(1) {
@@ -207,6 +237,10 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
             Some(follower) => followers[follower].step(&mut random, &mut log, known, mistake),
         };
         idle = if has_moved { 0 } else { idle + 1 };
+        // Those that were let in before.
+        if leader.starving.is_some_and(|(_, others)| others >= THREADS) {
+            return Err(format!("seed {seed}: {:?} starves", leader.starving));
+        }
         if idle > 2_000 {
             let told = |process: &Process| format!("{:?} at {} of {:?}", process.states, process.at, process.order);
             let others: Vec<_> = followers.iter().map(told).collect();
@@ -230,7 +264,14 @@ fn all_replicas_begin_the_same_segments_in_the_same_order() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    let planted = [Mistake::AsTheyCome, Mistake::ResumesForEver, Mistake::LeadsAtOnce, Mistake::SemaphoreAtAnyTime];
+    let planted = [
+        Mistake::AsTheyCome,
+        Mistake::ResumesForEver,
+        Mistake::LeadsAtOnce,
+        Mistake::SemaphoreAtAnyTime,
+        Mistake::StarvesOn,
+        Mistake::CopyKeepsPermits,
+    ];
     for mistake in planted {
         assert!((0..300).any(|seed| run(seed, mistake).is_err()), "{mistake:?} is not found");
     }
