@@ -63,6 +63,15 @@ fn threads_of_openmp_get_the_same_work_in_all_replicas() {
     }
 }
 
+/// They use one communicator without a lock.
+#[test]
+fn threads_send_and_receive_in_the_same_order_in_all_replicas() {
+    for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &["--inject", "kill:0.0@#60", "--spares", "1"])] {
+        let job = Job::new(2, &compile_case("shared_channel")).degree(degree).options(options);
+        agreed(&job.arguments(&["200", "3"]).run().ended_with(0).printed("threads agree\n"));
+    }
+}
+
 /// A runtime's own locks: how often it takes them depends on time.
 #[test]
 fn pools_of_runtimes_wait_as_they_come() {

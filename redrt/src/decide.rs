@@ -10,6 +10,7 @@ mod readings;
 pub use readings::{counted, reading, time_of_call};
 
 use crate::faults::{self, Shown};
+use crate::locks;
 use crate::mutation::{self, Mutation};
 use crate::runtime::{self, threads};
 use quiesce::{Call, Outcome, Question, StreamId};
@@ -249,10 +250,18 @@ pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> b
 
 /// The oldest message that a receive with this pattern would take; `take` removes it from the queue.
 pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wait: bool) -> Option<Probed> {
+    // Where replicas find what they find when they find it, threads need not have found the same before.
+    let takes_turn = take || needs_decisions(true);
     let look = |engine: &mut Engine, source, tag| {
-        let found = if take { engine.take(context, source, tag) } else { engine.probe(context, source, tag) };
-        found.map(|(source, tag, length, message)| Probed { source, tag, length, message })
+        let found = engine.probe(context, source, tag)?;
+        if takes_turn && !locks::takes_turn(engine, context) {
+            return None;
+        }
+        let found = if take { engine.take(context, source, tag)? } else { found };
+        let (source, tag, length, message) = found;
+        Some(Probed { source, tag, length, message })
     };
+    let _waiting = locks::Waiting::begin();
     // A probe with a named source is decided by the order of the channel.
     let by_itself = mutation::is_planted(Mutation::ProbeByItself);
     if (wait && source.is_some()) || !needs_decisions(!wait) || by_itself {

@@ -5,16 +5,20 @@
 //! (`redrt/redrt-preload/src/ordered`); the machine is `thread-order`; its batches are outcomes of a stream of their
 //! own, so what leaves a process waits until its siblings hold the order that it depends on.
 //!
+//! Threads that may call MPI at once (`MPI_THREAD_MULTIPLE`) post what they send and receive in one order as well: a
+//! communicator is a channel of that machine.
+//!
 //! A leader tells what its threads have done before each MPI call and each change of a file, and every millisecond
 //! while they do something: until a follower hears of an operation it waits with its own.
 
+use crate::abi::MPI_THREAD_MULTIPLE;
 use crate::runtime::lock_events::{
-    BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
 };
 use crate::runtime::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_engine::reading::{Awaited, Patience};
-use redrt_engine::{Engine, Outlook};
+use redrt_engine::{Engine, Locked, Outlook};
 use redrt_process::clock::monotonic_ns;
 use redrt_wire::control::Threads;
 use redrt_wire::event::Parting;
@@ -64,6 +68,8 @@ pub fn finish() {
             engine.answer(STREAM, QUESTION, outcome);
             engine.flush();
         }
+        // What the leader tells from now on puts this process behind no more.
+        engine.end_thread(STREAM);
         drop(engine);
         cell.wake();
     }
@@ -94,7 +100,22 @@ pub fn tell_in(engine: &mut Engine) {
     {
         engine.answer(stream, question, outcome);
         engine.flush();
+        NOTES.is_far_ahead.store(engine.is_far_ahead(STREAM), Ordering::Relaxed);
     }
+}
+
+/// Waits while followers have yet to come to much of what they were told.
+fn await_followers(thread: u64) {
+    let cell = redrt_engine::cell();
+    let mut patience = Patience::default();
+    cell.wait_for_many(|engine| {
+        let is_ahead = IS_ON.load(Ordering::Acquire) && engine.is_deciding() && engine.is_far_ahead(STREAM);
+        if is_ahead && !patience.is_order_vain(engine, STREAM, thread) {
+            return Outlook::Asleep;
+        }
+        NOTES.is_far_ahead.store(false, Ordering::Relaxed);
+        Outlook::Done(())
+    });
 }
 
 /// What siblings are to be told of what threads have done.
@@ -172,18 +193,33 @@ fn enter(thread: u64) -> u64 {
     order().as_mut().map_or(0, |order| Arc::as_ptr(&order.counts(thread)) as u64)
 }
 
-/// Takes what the leader has told.
-fn learn(engine: &mut Engine, order: &mut Order) {
-    while let Some(outcome) = engine.peek_outcome(STREAM) {
-        engine.pass_outcome(STREAM);
-        if let Outcome::Bytes(bytes) = outcome
-            && let Ok(batch) = postcard::from_bytes::<Batch>(&bytes)
-        {
-            // Nobody says any more what comes next: what was told is made, and then threads go on by themselves.
-            if batch.0.is_empty() {
-                order.lead();
-            }
-            order.learn(batch);
+/// Takes the next batch of the leader, if one is known.
+fn learn(engine: &mut Engine, order: &mut Order) -> bool {
+    let Some(outcome) = engine.peek_outcome(STREAM) else { return false };
+    engine.pass_outcome(STREAM);
+    if let Outcome::Bytes(bytes) = outcome
+        && let Ok(batch) = postcard::from_bytes::<Batch>(&bytes)
+    {
+        // Nobody says any more what comes next: what was told is made, and then threads go on by themselves.
+        if batch.0.is_empty() {
+            order.lead();
+        }
+        order.learn(batch);
+    }
+    true
+}
+
+/// What a thread may do next, by what this process knows. It takes a batch when a thread has nothing to do without it:
+/// what is left shows how far it is behind its leader, which waits for it.
+fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
+    if engine.is_deciding() {
+        while learn(engine, order) {}
+        order.lead();
+    }
+    loop {
+        let answer = answer(order.next(thread));
+        if answer.is_some() || !learn(engine, order) {
+            return answer;
         }
     }
 }
@@ -245,11 +281,7 @@ fn before(thread: u64) -> u64 {
         }
         let mut order = order();
         let Some(order) = &mut *order else { return Outlook::Done(0) };
-        learn(engine, order);
-        if engine.is_deciding() {
-            order.lead();
-        }
-        if let Some(answer) = answer(order.next(thread)) {
+        if let Some(answer) = next(engine, order, thread) {
             return Outlook::Done(answer);
         }
         has_parted = match order.awaited_by(thread) {
@@ -274,6 +306,71 @@ fn before(thread: u64) -> u64 {
     answer
 }
 
+/// Whether threads post in the order of their leader's.
+fn orders_channels() -> bool {
+    IS_ON.load(Ordering::Relaxed) && threads::provided() == MPI_THREAD_MULTIPLE
+}
+
+/// Whether the calling thread may do now, with the engine in hand, what others see on a communicator: post a send or a
+/// receive, find a message. Then it has to. Siblings are told before it leaves.
+pub fn takes_turn(engine: &mut Engine, context: u64) -> bool {
+    if !orders_channels() {
+        return true;
+    }
+    let thread = threads::number();
+    let mut known = order();
+    let Some(order) = &mut *known else { return true };
+    match next(engine, order, thread) {
+        None => return false,
+        Some(FREE) => {
+            let _ = order.record_on(context, thread);
+            drop(known);
+            NOTES.is_untold.store(true, Ordering::SeqCst);
+            tell_in(engine);
+        }
+        Some(_) => {
+            let _ = order.follow_on(context, thread);
+            drop(known);
+            wake_waiting();
+        }
+    }
+    true
+}
+
+/// The engine, for a thread that posts something on a communicator, when it is its turn.
+#[inline]
+pub fn engine_in_turn(context: u64) -> Locked<'static> {
+    let cell = redrt_engine::cell();
+    let mut engine = cell.lock();
+    if orders_channels() {
+        while !takes_turn(&mut engine, context) {
+            drop(engine);
+            before(threads::number());
+            engine = cell.lock();
+        }
+    }
+    engine
+}
+
+/// Threads wait for their turns in another way than [`engine_in_turn`].
+pub struct Waiting(());
+
+impl Waiting {
+    /// Until this is dropped; `None` where there are no turns.
+    pub fn begin() -> Option<Self> {
+        orders_channels().then(|| {
+            NOTES.waiting.fetch_add(1, Ordering::SeqCst);
+            Self(())
+        })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        NOTES.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Threads have gone different ways in this process and in its leader: they go on as they come.
 fn part() {
     finish();
@@ -294,6 +391,10 @@ pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> 
     match event {
         ENTERS => enter(thread),
         BEFORE => before(thread),
+        AHEAD => {
+            await_followers(thread);
+            0
+        }
         MATTERS => {
             if order().as_ref().is_some_and(Order::leads) {
                 note_untold();

@@ -120,7 +120,8 @@ fn predefined_types_have_the_sizes_and_extents_of_the_compiler() {
 fn everything_that_is_written_is_bound() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let table = mpi_table::Table::standard();
-    let bound = mpi_table::Bound::parse(&std::fs::read_to_string(root.join("mpi-table/bound")).unwrap(), &table).unwrap();
+    let bound =
+        mpi_table::Bound::parse(&std::fs::read_to_string(root.join("mpi-table/bound")).unwrap(), &table).unwrap();
     for function in table.functions.iter().filter(|function| !bound.contains(function)) {
         let file = root.join("src/api").join(format!("{}.rs", function.module));
         let Ok(text) = std::fs::read_to_string(file) else { continue };

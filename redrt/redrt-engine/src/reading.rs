@@ -251,11 +251,21 @@ impl Patience {
     /// Called while it waits ([`Reading::Crowded`]).
     pub fn is_vain(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
         let (StreamId::Thread(thread) | StreamId::Readings(thread)) = stream else { return false };
+        self.is_vain_for(engine, stream, thread, STANDING_BEHIND_NS)
+    }
+
+    /// The same of operations on locks, which are told in a stream of their own: replicas of a program without races
+    /// make all of them.
+    pub fn is_order_vain(&mut self, engine: &mut Engine, stream: StreamId, thread: u64) -> bool {
+        self.is_vain_for(engine, stream, thread, STANDING_NS)
+    }
+
+    fn is_vain_for(&mut self, engine: &mut Engine, stream: StreamId, thread: u64, standing_ns: u64) -> bool {
         let Some(behind) = engine.replication().sibling_behind(stream) else { return false };
         let now = monotonic_ns();
         if let Some(answer) = engine.readings.take_answer(thread) {
             let went_past = answer.calls > engine.runtime.call_count();
-            if went_past || self.stood_ns(answer, now) > STANDING_BEHIND_NS {
+            if went_past || self.stood_ns(answer, now) > standing_ns {
                 engine.replication().go_ahead(behind, stream);
                 return true;
             }

@@ -20,6 +20,9 @@ pub const MADE: c_int = 4;
 pub const FOLLOWED: c_int = 5;
 /// A thread had no lock in the leader where it takes one here: the replicas have parted.
 pub const PARTED: c_int = 6;
+/// A thread of a leader is about to make an operation, and `thread_order::Notes` says that followers have yet to come
+/// to many: it waits for them.
+pub const AHEAD: c_int = 7;
 
 /// An answer: the operation is made as it comes. 0 says that locks are not ordered.
 pub const FREE: u64 = 1;

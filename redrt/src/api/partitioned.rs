@@ -13,11 +13,12 @@ use crate::datatype::{self, Kept};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
+use crate::locks;
 use crate::objects::info;
-use redrt_engine as engine;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::tasks;
+use redrt_engine::{self as engine, Locked};
 use redrt_process::lock;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -156,7 +157,7 @@ pub unsafe fn precv_init(
             return Ok(round);
         }
         let target = buffers::incoming(own.buffer.get(), own.count, own.datatype.handle())?;
-        Ok(engine::cell().lock().post(own.context, Some(own.peer as u32), Some(own.tag), target))
+        Ok(locks::engine_in_turn(own.context).post(own.context, Some(own.peer as u32), Some(own.tag), target))
     })
 }
 
@@ -166,6 +167,8 @@ impl Partitioned {
         let Some(readiness) = &self.readiness else {
             fail!(MPI_ERR_REQUEST, "the request is for receiving");
         };
+        // The thread that comes last sends.
+        let engine = locks::engine_in_turn(self.context);
         let round = {
             let mut readiness = lock(readiness);
             let Some(round) = readiness.round else { fail!(MPI_ERR_REQUEST, "the request has not been started") };
@@ -182,13 +185,12 @@ impl Partitioned {
             readiness.round = None;
             round
         };
-        self.send(round)
+        self.send(engine, round)
     }
 
-    fn send(&self, round: RequestId) -> Result {
-        let cell = engine::cell();
+    fn send(&self, mut engine: Locked<'_>, round: RequestId) -> Result {
         if self.peer == MPI_PROC_NULL {
-            cell.lock().requests.complete(round, Status::EMPTY);
+            engine.requests.complete(round, Status::EMPTY);
             return Ok(());
         }
         // SAFETY: - the program keeps the buffer until the round is complete.
@@ -206,7 +208,6 @@ impl Partitioned {
             element,
             synchronous: false,
         };
-        let mut engine = cell.lock();
         match engine.send(arguments) {
             Sent::Complete => engine.requests.complete(round, Status::EMPTY),
             pending => {

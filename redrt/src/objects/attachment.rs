@@ -2,7 +2,7 @@
 
 use crate::abi::MPI_ERR_BUFFER;
 use crate::error::{Error, Result};
-use redrt_engine as engine;
+use redrt_engine::Engine;
 use redrt_engine::request::RequestId;
 
 /// Address and size that stand for `MPI_BUFFER_AUTOMATIC`: the library finds the space.
@@ -22,8 +22,7 @@ pub struct Attachment {
 
 impl Attachment {
     /// Forgets what is no longer pending; bytes that still are.
-    fn settle(&mut self) -> i64 {
-        let mut engine = engine::cell().lock();
+    fn settle(&mut self, engine: &mut Engine) -> i64 {
         self.pending.retain(|(id, _)| {
             let pending = !engine.requests.is_complete(*id);
             if !pending {
@@ -35,8 +34,8 @@ impl Attachment {
     }
 
     /// Takes `bytes` bytes of it, if they are free.
-    pub fn reserve(&mut self, bytes: i64) -> Result {
-        let used = self.settle();
+    pub fn reserve(&mut self, engine: &mut Engine, bytes: i64) -> Result {
+        let used = self.settle(engine);
         if !is_automatic(self.address) && used + bytes > self.size {
             let message = format!("{bytes} bytes do not fit the attached buffer of {} with {used} pending", self.size);
             return Err(Error::new(MPI_ERR_BUFFER, message));

@@ -84,13 +84,15 @@ pub struct Notes {
     pub is_untold: AtomicBool,
     /// How many threads wait for operations of others.
     pub waiting: AtomicU32,
+    /// Followers have yet to come to many operations: what they are told meanwhile takes memory there.
+    pub is_far_ahead: AtomicBool,
 }
 
 impl Notes {
     /// Nothing was made, and nobody waits.
     #[must_use]
     pub const fn new() -> Self {
-        Self { is_untold: AtomicBool::new(false), waiting: AtomicU32::new(0) }
+        Self { is_untold: AtomicBool::new(false), waiting: AtomicU32::new(0), is_far_ahead: AtomicBool::new(false) }
     }
 
     /// An operation was made: whether somebody is to be told, of the first one since the last batch, or because it is

@@ -106,6 +106,8 @@ impl Clone for Thread {
 pub struct Order {
     role: Role,
     threads: BTreeMap<u64, Thread>,
+    /// Who was the last one on each channel.
+    channels: BTreeMap<u64, Operation>,
     #[cfg(test)]
     pub(crate) mistake: Option<Mistake>,
 }
@@ -118,6 +120,7 @@ impl Order {
         Self {
             role,
             threads: BTreeMap::new(),
+            channels: BTreeMap::new(),
             #[cfg(test)]
             mistake: None,
         }
@@ -232,6 +235,23 @@ impl Order {
             of.events.push_back(Event { number: of.counts.made() + 1, after, takes, result });
         }
         Operation { thread, number: of.counts.go() }
+    }
+
+    /// A thread of the leader is the next one on a channel, which others use too: it posts something there. What it
+    /// posts may leave when this is told.
+    pub fn record_on(&mut self, channel: u64, thread: u64) -> Operation {
+        let last = self.channels.get(&channel).filter(|last| last.thread != thread);
+        let after = last.copied().into_iter().collect();
+        let operation = self.record(thread, after, true, 0);
+        self.channels.insert(channel, operation);
+        operation
+    }
+
+    /// A thread is the next one on a channel, as it was in the leader.
+    pub fn follow_on(&mut self, channel: u64, thread: u64) -> Operation {
+        let operation = self.follow(thread);
+        self.channels.insert(channel, operation);
+        operation
     }
 
     /// What has been made since the last cut, if anything.

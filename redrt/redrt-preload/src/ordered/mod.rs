@@ -20,7 +20,7 @@ pub use mutexes::lock;
 pub use objects::{hold_read, hold_written, semaphore};
 
 use crate::lock_events::{
-    BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
 };
 use crate::{interpreter, state};
 use libc::c_int;
@@ -70,7 +70,14 @@ fn enter(number: u64) -> Option<Ordered> {
 
 /// The calling thread, which has this number, makes another one: whether that is ordered.
 pub fn creates_thread(number: u64) -> bool {
-    if state::job().is_none() || interpreter::is_there() {
+    if state::job().is_none() {
+        return false;
+    }
+    if interpreter::is_there() {
+        // Its threads have an order of their own, but for what they send and receive.
+        if interpreter::has_threads() {
+            ask(BEGINS, &LockOperation::of(number));
+        }
         return false;
     }
     // The first one is made by the main thread, if it is to be ordered.
@@ -166,6 +173,9 @@ impl Ordered {
                     return 0;
                 }
                 Shortcut::Leads => {
+                    if self.notes.is_far_ahead.load(Ordering::Relaxed) {
+                        ask(AHEAD, &LockOperation::of(self.number));
+                    }
                     let result = done.unwrap_or_else(&act.real);
                     let takes = (act.takes)(result);
                     if self.made(last, takes, result) {

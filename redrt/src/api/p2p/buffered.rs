@@ -7,6 +7,7 @@ use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, Output};
 use crate::comm::{self, Comm};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, RequestHandle, SessionHandle};
+use crate::locks;
 use crate::objects::attachment::Attachment;
 use crate::objects::session;
 use redrt_engine as engine;
@@ -27,6 +28,8 @@ const OVERHEAD: i64 = 96;
 /// Begins a buffered send, which is always complete for its caller.
 pub(super) fn begin(comm: &Comm, arguments: SendArguments) -> Result {
     let bytes = arguments.payload.len() as i64 + OVERHEAD;
+    // Which message finds room is a matter of the order, too.
+    let mut engine = locks::engine_in_turn(arguments.context);
     let mut own = lock(&comm.buffer);
     let mut of_session = comm.session.get().map(|session| lock(&session.buffer));
     let mut shared = lock(&PROCESS);
@@ -34,8 +37,7 @@ pub(super) fn begin(comm: &Comm, arguments: SendArguments) -> Result {
     let Some(attachment) = own.as_mut().or(of_session).or(shared.as_mut()) else {
         return Err(Error::new(MPI_ERR_BUFFER, "no buffer is attached"));
     };
-    attachment.reserve(bytes)?;
-    let mut engine = engine::cell().lock();
+    attachment.reserve(&mut engine, bytes)?;
     // Whether a short message was acknowledged differs between replicas, and whether the buffer has room must not.
     let counts = !engine.is_replicated() || !arguments.is_short(arguments.payload.len());
     if let pending @ Sent::Pending(_) = engine.send(arguments)

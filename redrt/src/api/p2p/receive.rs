@@ -6,6 +6,7 @@ use crate::api::buffers;
 use crate::comm::{self, Comm};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use crate::locks;
 use redrt_engine::{self as engine, Engine, request::RequestId};
 use std::ffi::{c_int, c_void};
 
@@ -40,7 +41,7 @@ fn begin_and<T>(
     if selector.source.is_none() {
         engine::cell().wait_until_not_crowded(comm.context);
     }
-    let mut engine = engine::cell().lock();
+    let mut engine = locks::engine_in_turn(comm.context);
     let request = engine.post(comm.context, selector.source, selector.tag, target);
     Ok(Some(then(&mut engine, request)))
 }

@@ -6,6 +6,7 @@ use crate::api::buffers;
 use crate::comm::{self, Comm};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use crate::locks;
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::{self as engine, Engine, request::RequestId};
 use std::ffi::{c_int, c_void};
@@ -65,7 +66,7 @@ unsafe fn begin_and<T>(
         buffered::begin(comm, arguments)?;
         return Ok(then(&mut engine::cell().lock(), None));
     }
-    let mut engine = engine::cell().lock();
+    let mut engine = locks::engine_in_turn(context);
     let request = match engine.send(arguments) {
         Sent::Complete => None,
         pending => Some(engine.send_request(pending)),

@@ -35,6 +35,10 @@ pub enum Mistake {
     GoesPastEvents,
     /// A follower's thread comes to a barrier only when it is told of its return.
     ComesInTurn,
+    /// A successor leads before it has taken all batches that it holds.
+    LeadsUntaken,
+    /// Threads send by one channel as they come.
+    SendsAsItComes,
 }
 
 const REPLICAS: usize = 3;
@@ -71,6 +75,8 @@ struct World {
     said: Vec<VecDeque<(usize, (u64, u64))>>,
     seen: Vec<Said>,
     losses_left: usize,
+    /// Batches that a follower has yet to take, at most: the leader's threads wait while it has more.
+    held_max: usize,
 }
 
 impl World {
@@ -92,7 +98,7 @@ impl World {
     fn deliver(&mut self, at: usize) -> bool {
         let replica = &mut self.replicas[at];
         let Some(batch) = replica.coming.pop_front().filter(|_| !replica.is_lost) else { return false };
-        replica.process.order.learn(batch);
+        replica.process.held.push_back(batch);
         replica.held += 1;
         true
     }
@@ -102,6 +108,9 @@ impl World {
             return false;
         }
         let leads = at == self.leader;
+        if leads && self.live().any(|at| self.replicas[at].process.held.len() > self.held_max) {
+            return false;
+        }
         let is_over = self.random.below(4) == 0;
         let process = &mut self.replicas[at].process;
         let said = process.said(thread).len();
@@ -150,7 +159,7 @@ impl World {
         let next = self.live().next();
         self.leader = next.expect("one is live");
         while self.deliver(self.leader) {}
-        self.replicas[self.leader].process.order.lead();
+        self.replicas[self.leader].process.lead();
         // What its own threads have said already and nobody has seen is said by this one.
         let process = &self.replicas[self.leader].process;
         for (thread, (said, seen)) in self.said.iter_mut().zip(&self.seen).enumerate() {
@@ -210,6 +219,7 @@ pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
     let mut random = Random(seed);
     let program = PROGRAMS[random.below(PROGRAMS.len())];
     let losses_left = random.below(2 * REPLICAS);
+    let held_max = [0, 1, 8, usize::MAX][random.below(4)];
     let start = |at| Replica {
         process: Process::new(program, at == 0, mistake),
         is_lost: false,
@@ -218,7 +228,8 @@ pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
     };
     let replicas = (0..REPLICAS).map(start).collect();
     let (said, seen) = (vec![VecDeque::new(); program.0], vec![Vec::new(); program.0]);
-    let mut world = World { random, replicas, leader: 0, log: Vec::new(), mistake, said, seen, losses_left };
+    let log = Vec::new();
+    let mut world = World { random, replicas, leader: 0, log, mistake, said, seen, losses_left, held_max };
     let mut idle = 0;
     for _ in 0..STEPS_MAX {
         if world.live().all(|at| world.replicas[at].process.has_ended()) {
@@ -293,6 +304,8 @@ fn planted_mistakes_are_found() {
         SeenEarly,
         GoesPastEvents,
         ComesInTurn,
+        LeadsUntaken,
+        SendsAsItComes,
     ] {
         assert!((0..40_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");
     }

@@ -3,12 +3,16 @@
 use super::Mistake;
 use super::program::{Instruction, Memory, Program, Registers, VARIABLES};
 use crate::{Batch, Operation, Order, Shortcut, Step};
+use std::collections::VecDeque;
 
 /// `EBUSY` and `ETIMEDOUT`, as far as a program here can tell them apart.
 const BUSY: i32 = 16;
 /// `PTHREAD_BARRIER_SERIAL_THREAD`.
 const LAST: i32 = -1;
 const TIMED_OUT: i32 = 110;
+
+/// All threads send by it.
+const CHANNEL: u64 = 7;
 
 /// What is seen of a thread by others.
 pub type Said = Vec<(u64, u64)>;
@@ -46,9 +50,13 @@ struct Thread {
 #[derive(Clone)]
 pub struct Process {
     pub order: Order,
+    /// Batches that it holds and has not taken: it takes the next one when a thread has nothing to do without it.
+    pub held: VecDeque<Batch>,
     program: Program,
     memory: Memory,
     locks: [Lock; 2],
+    /// How many messages it has sent.
+    sent: u64,
     /// The round of the barrier, and how many have come in it.
     barrier: (u64, usize),
     threads: Vec<Thread>,
@@ -80,7 +88,8 @@ impl Process {
             has_ended: false,
         };
         let threads = (0..program.0).map(thread).collect();
-        Self { order, program, memory: [0; VARIABLES], locks: Default::default(), barrier: (0, 0), threads }
+        let (held, memory, locks) = (VecDeque::new(), [0; VARIABLES], Default::default());
+        Self { order, held, program, memory, locks, sent: 0, barrier: (0, 0), threads }
     }
 
     /// A copy, which follows.
@@ -112,6 +121,26 @@ impl Process {
         self.threads.iter().map(|thread| thread.at).collect()
     }
 
+    /// What a thread may do next, by what this process holds.
+    fn next(&mut self, thread: u64) -> Step {
+        loop {
+            let step = self.order.next(thread);
+            if step != Step::Wait {
+                return step;
+            }
+            let Some(batch) = self.held.pop_front() else { return step };
+            self.order.learn(batch);
+        }
+    }
+
+    /// It takes the place of a lost leader, and goes on from all that it holds.
+    pub fn lead(&mut self) {
+        if !self.has(Mistake::LeadsUntaken) {
+            self.held.drain(..).for_each(|batch| self.order.learn(batch));
+        }
+        self.order.lead();
+    }
+
     fn has(&self, mistake: Mistake) -> bool {
         self.order.mistake == Some(mistake)
     }
@@ -133,7 +162,7 @@ impl Process {
             Shortcut::Leads => wish == Wish::Alone && after.is_empty(),
             Shortcut::Ask | Shortcut::Unordered => false,
         };
-        let step = if may_count { Step::Decided { takes: true, result: 0 } } else { self.order.next(number) };
+        let step = if may_count { Step::Decided { takes: true, result: 0 } } else { self.next(number) };
         let (operation, takes, result) = match step {
             _ if may_count && !is_free => return None,
             Step::Wait => return None,
@@ -187,7 +216,7 @@ impl Process {
         let number = thread as u64;
         let Some((round, is_last)) = self.threads[thread].came else {
             let leads = self.order.leads();
-            if self.has(Mistake::ComesInTurn) && !leads && self.order.next(number) == Step::Wait {
+            if self.has(Mistake::ComesInTurn) && !leads && self.next(number) == Step::Wait {
                 return None;
             }
             let (round, come) = self.barrier;
@@ -213,7 +242,7 @@ impl Process {
                 self.order.record(number, Vec::new(), true, LAST);
                 LAST
             }
-            Shortcut::Ask | Shortcut::Unordered => match self.order.next(number) {
+            Shortcut::Ask | Shortcut::Unordered => match self.next(number) {
                 Step::Decided { result, .. } => {
                     self.order.follow(number);
                     result
@@ -260,7 +289,7 @@ impl Process {
                 };
                 let has_timed_out = is_timed && is_over && !waiting.is_woken;
                 let may_end = waiting.is_woken || waiting.is_old || has_timed_out;
-                let is_decided = matches!(self.order.next(thread as u64), Step::Decided { .. });
+                let is_decided = matches!(self.next(thread as u64), Step::Decided { .. });
                 if !may_end && !is_decided {
                     return (false, None);
                 }
@@ -293,6 +322,22 @@ impl Process {
                 }
                 let Registers { number, value, .. } = self.threads[thread].own;
                 self.threads[thread].said.push((number, value));
+            }
+            Instruction::Send => {
+                let number = thread as u64;
+                match self.next(number) {
+                    _ if self.has(Mistake::SendsAsItComes) => {}
+                    Step::Wait => return (false, None),
+                    Step::Free => _ = self.order.record_on(CHANNEL, number),
+                    Step::Decided { .. } => _ = self.order.follow_on(CHANNEL, number),
+                }
+                // Its place is told before it leaves.
+                if leads {
+                    batch = self.order.cut();
+                }
+                self.sent += 1;
+                let value = self.threads[thread].own.value;
+                self.threads[thread].said.push((self.sent, value));
             }
             Instruction::End => self.threads[thread].has_ended = true,
         }

@@ -25,6 +25,8 @@ pub enum Instruction {
     Jump(usize),
     /// Tells others what it has.
     Output,
+    /// The same by a channel that all threads use: which message of the channel it is counts.
+    Send,
     End,
 }
 
@@ -161,10 +163,22 @@ const ROUND: &[Instruction] = &[
     End,
 ];
 
-pub const PROGRAMS: [Program; 5] = [
+/// Threads that send what they compute, without a lock, by one channel.
+const SENDER: &[Instruction] = &[
+    Do(|_, own| {
+        own.number += 1;
+        own.value = mix(own.value, own.me + own.number);
+    }),
+    Send,
+    JumpIf(|_, own| own.number < 8, 0),
+    End,
+];
+
+pub const PROGRAMS: [Program; 6] = [
     (3, |_| WORKER),
     (4, |thread| if thread < 2 { CONSUMER } else { PRODUCER }),
     (3, |_| ATTEMPT),
     (4, |thread| if thread < 2 { READER } else { WRITER }),
     (3, |_| ROUND),
+    (3, |_| SENDER),
 ];
