@@ -7,7 +7,7 @@ use crate::settings::{PROCESS_COUNT, THREAD_COUNT};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Grows with each change of anything in this file.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The first word of a [`Block`].
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
 /// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
@@ -197,6 +197,8 @@ pub struct Block {
     pub settings: [i64; PROCESS_COUNT],
     /// How ready it was to be killed when memory is out, before its program could change that.
     pub oom_score_at_start: i64,
+    /// Set by the destination: how ready it was itself, before memory of the source came.
+    pub oom_score_there: i64,
     /// The standard streams that the process was given by what started it, or made it as a copy. A program may have put
     /// something else in their places, and have them elsewhere.
     pub standard: Standard,

@@ -224,19 +224,13 @@ fn close_all_but(listener: i32) {
     }
 }
 
-/// The settings of the process.
+/// The settings of the process, but for the last one.
 fn restore_settings(block: &mut Block) {
     let wanted = block.settings;
-    for (number, (setting, value)) in OF_PROCESS.iter().zip(wanted).enumerate() {
+    for (number, (setting, value)) in OF_PROCESS.iter().zip(wanted).enumerate().take(OOM_SCORE) {
         let result = setting.set(value);
-        // What comes from the surroundings of the source is the destination's where that does not allow it.
-        if number != OOM_SCORE || value != block.oom_score_at_start {
-            // SAFETY: - as for all words of the block.
-            unsafe { note(block, REFUSED_OF_PROCESS + number as u32, result) };
-        }
-    }
-    if wanted[OOM_SCORE] == block.oom_score_at_start {
-        block.oom_score_at_start = OF_PROCESS[OOM_SCORE].get();
+        // SAFETY: - as for all words of the block.
+        unsafe { note(block, REFUSED_OF_PROCESS + number as u32, result) };
     }
 }
 

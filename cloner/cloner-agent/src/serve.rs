@@ -1,6 +1,7 @@
 //! What the agent does for the one that asks.
 
-use crate::abi::{Ask, Block, Reply, Request, SLOT_PARKED, TIMER_COUNT_MAX, Timer, VERSION};
+use crate::abi::{Ask, Block, REFUSED_OF_PROCESS, Reply, Request, SLOT_PARKED, TIMER_COUNT_MAX, Timer, VERSION};
+use crate::settings::{OF_PROCESS, OOM_SCORE};
 use crate::sys::{self, syscall, syscall6};
 use crate::{collect, park};
 use core::ffi::c_void;
@@ -90,6 +91,22 @@ fn serve_one(block: &mut Block, waiting: bool) -> bool {
     begun
 }
 
+/// How ready it is to be killed when memory is out. Until its program begins a copy is the first that is, and never its
+/// source, of which another one can be made. What the system said, if that is refused.
+fn settle_oom_score(block: &mut Block) -> Result<(), i64> {
+    let wanted = block.settings[OOM_SCORE];
+    // What comes from the surroundings of the source is the destination's here.
+    if wanted == block.oom_score_at_start {
+        block.oom_score_at_start = block.oom_score_there;
+        OF_PROCESS[OOM_SCORE].set(block.oom_score_there);
+        return Ok(());
+    }
+    match OF_PROCESS[OOM_SCORE].set(wanted) {
+        0.. => Ok(()),
+        error => Err(error),
+    }
+}
+
 /// One connection. When it ends, for whatever reason, parked threads go on.
 struct Session<'a> {
     block: &'a mut Block,
@@ -177,10 +194,16 @@ impl Session<'_> {
                 reply.status = -(self.block.refused_errno as i32);
                 reply.a = u64::from(self.block.refused_setting);
             }
-            Ask::Release if self.waiting => {
-                park::let_go(self.block);
-                self.waiting = false;
-            }
+            Ask::Release if self.waiting => match settle_oom_score(self.block) {
+                Ok(()) => {
+                    park::let_go(self.block);
+                    self.waiting = false;
+                }
+                Err(error) => {
+                    reply.status = error as i32;
+                    reply.a = u64::from(REFUSED_OF_PROCESS + OOM_SCORE as u32);
+                }
+            },
             Ask::Release => self.release(request.arg == 1),
             Ask::Exit => {
                 // SAFETY: - the program has moved; its threads are parked and do not see their end.

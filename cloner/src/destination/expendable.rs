@@ -7,26 +7,15 @@ use std::fs;
 const FIRST: &str = "1000";
 const PATH: &str = "/proc/self/oom_score_adj";
 
-/// As long as this is there, this process is the first that is ended.
-pub struct Expendable {
-    before: Option<String>,
+/// How ready this process is to be ended.
+pub fn score() -> i64 {
+    fs::read_to_string(PATH).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-impl Expendable {
-    /// From now on. Anybody may ask for this; where it cannot be written, it is as it was.
-    pub fn begin() -> Self {
-        let before = fs::read_to_string(PATH).ok().filter(|_| fs::write(PATH, FIRST).is_ok());
-        Self { before }
-    }
-}
-
-impl Drop for Expendable {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            // What a process had it may have again.
-            let _ = fs::write(PATH, before.trim());
-        }
-    }
+/// From now on this process is the first that is ended, until the agent of the copy lets the program begin. Anybody may
+/// ask for this; where it cannot be written, it is as it was.
+pub fn come_first() {
+    let _ = fs::write(PATH, FIRST);
 }
 
 #[cfg(test)]
@@ -34,12 +23,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receiver_is_ended_first_until_it_has_all() {
-        let now = || fs::read_to_string(PATH).expect("it can be read").trim().to_owned();
-        let before = now();
-        let expendable = Expendable::begin();
-        assert_eq!(now(), FIRST);
-        drop(expendable);
-        assert_eq!(now(), before);
+    fn a_receiver_is_ended_first() {
+        let before = score();
+        come_first();
+        assert_eq!(score().to_string(), FIRST);
+        // What a process had it may have again.
+        fs::write(PATH, before.to_string()).expect("it can be written");
     }
 }

@@ -24,7 +24,6 @@ use crate::sparse;
 use crate::sys::restorer;
 use bstr::ByteSlice;
 use cloner_agent::abi::{Block, Standard};
-use expendable::Expendable;
 use memory::Memory;
 use receive::Input;
 use redrt_wire::no_image::Told;
@@ -120,8 +119,11 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     let prologue = begin(&mut inputs, &mut answers)?;
     crate::sys::barriers::register();
     let memory = RwLock::new(Memory::new(prologue.files));
+    let oom_score = expendable::score();
     // Of an image in a file there is no source that could be ended instead.
-    let expendable = answers.is_some().then(Expendable::begin);
+    if answers.is_some() {
+        expendable::come_first();
+    }
     receive::images_below(below.into_iter().map(FrameReader::new).collect(), prologue.below, &memory)?;
     let (mut first, mut digests) = receive::rounds(inputs, &memory)?;
     digests.insert(0, first.digest());
@@ -149,9 +151,9 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         answers.flush()?;
     }
     first.expect(Kind::Commit)?;
-    drop(expendable);
     let present = files::Present { standard, given, succeeds, locks, listener: listener.try_clone()? };
-    become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &present, drop_capabilities)
+    let kept = [complaints, listener];
+    become_copy(&end.state, &memory, prologue.extended_state, kept, &present, drop_capabilities, oom_score)
 }
 
 /// Compares both hosts, and answers.
@@ -257,6 +259,7 @@ fn become_copy(
     kept: [OwnedFd; 2],
     present: &files::Present,
     drop_capabilities: bool,
+    oom_score: i64,
 ) -> io::Result<std::convert::Infallible> {
     host::request_extended_state(extended_state)?;
     std::env::set_current_dir(state.directory.to_os_str_lossy())
@@ -299,7 +302,7 @@ fn become_copy(
     let (steps, data) = plan::make(&situation);
     assert!(steps.len() <= step_count, "{} steps, room for {step_count}", steps.len());
     let place = place.write(&steps, step_count, &data)?;
-    mark(memory, state.agent.block, (data_at, list_bytes as u64), numbers[1], standard, drop_capabilities)?;
+    mark(memory, state.agent.block, (data_at, list_bytes as u64), numbers[1], standard, drop_capabilities, oom_score)?;
     // SAFETY: - the list was made for this very situation; nothing of this process is used again.
     unsafe { place.go(numbers[0]) }
 }
@@ -330,6 +333,7 @@ fn mark(
     listener: i32,
     standard: Standard,
     drop_capabilities: bool,
+    oom_score: i64,
 ) -> io::Result<()> {
     let parts = memory.locate(block, size_of::<Block>() as u64);
     let [(at, _)] = parts.as_deref().unwrap_or_default() else {
@@ -350,5 +354,6 @@ fn mark(
     block.standard = standard;
     block.refused_setting = 0;
     block.drop_capabilities = u32::from(drop_capabilities);
+    block.oom_score_there = oom_score;
     Ok(())
 }
