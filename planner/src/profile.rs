@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 /// The form of a profile file.
 pub const FORMAT: u32 = 1;
 
+/// What the name of a profile ends with, in a directory.
+pub const FILE_END: &str = ".profile.json";
+
 /// A program that is hardly slowed down by what goes on beside it may seem to stand still, if its times differ much.
 const SLOWDOWN_MAX: f64 = 0.9;
 

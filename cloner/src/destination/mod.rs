@@ -28,7 +28,7 @@ use memory::Memory;
 use receive::Input;
 use redrt_wire::no_image::Told;
 use std::io::{self, Read, Write};
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -74,6 +74,18 @@ pub struct Receiver {
     pub locks: bool,
     /// True when this process is privileged only by its user namespace.
     pub drop_capabilities: bool,
+}
+
+/// Duplicates of this process's standard descriptors, as a [`Receiver`] takes them.
+///
+/// # Errors
+/// When one of them is closed, or there is no room for more.
+pub fn standard() -> io::Result<[OwnedFd; 3]> {
+    Ok([
+        io::stdin().as_fd().try_clone_to_owned()?,
+        io::stdout().as_fd().try_clone_to_owned()?,
+        io::stderr().as_fd().try_clone_to_owned()?,
+    ])
 }
 
 /// From now on complaints go there.

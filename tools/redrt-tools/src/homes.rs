@@ -224,9 +224,6 @@ pub fn objects(
 }
 
 #[cfg(test)]
-pub(crate) use tests::kept;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use line_store::{Level, Member};
@@ -280,11 +277,6 @@ mod tests {
             has_shared_log: false,
             copies: if level.is_of_hosts() { vec![None; 3] } else { Vec::new() },
         }
-    }
-
-    /// A line that is kept.
-    pub(crate) fn kept() -> line_store::Kept {
-        line_store::Kept { directory: "line-3".into(), manifest: manifest(Level::Shared) }
     }
 
     fn names(plan: &HostPlan) -> Vec<(&str, bool)> {

@@ -158,9 +158,18 @@ pub enum Record {
         /// Where it is.
         machine: Machine,
     },
-    /// All that was before, as who goes on wants it.
-    Snapshot(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// All that was before.
+    Snapshot {
+        /// Who has started the daemons.
+        launchers: Launchers,
+        /// All else, as who goes on wants it.
+        #[serde(with = "serde_bytes")]
+        state: Vec<u8>,
+    },
 }
+
+/// The processes that start the daemons of hosts, or of all hosts.
+pub type Launchers = Vec<(Option<u32>, ProcessIdentity)>;
 
 /// How a job goes back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -268,13 +277,13 @@ impl Ledger {
     }
 
     /// This is in place of all records until now.
-    pub fn shorten(&self, snapshot: Vec<u8>) {
+    pub fn shorten(&self, launchers: Launchers, state: Vec<u8>) {
         let mut writing = self.0.borrow_mut();
         let Writing { journal: Some(journal), mirror, directory, begun, long_bytes, relayed_count, .. } = &mut *writing
         else {
             return;
         };
-        let snapshot = encode_long(&Record::Snapshot(snapshot));
+        let snapshot = encode_long(&Record::Snapshot { launchers, state });
         // Where there is no room it grows, until it is too long.
         if journal.replace(&journal_path(directory), &[begun, &snapshot]).is_ok() {
             *relayed_count = 0;
@@ -521,6 +530,21 @@ pub fn read(records: &[Vec<u8>]) -> Result<(Begun, Vec<Record>), Senseless> {
     let begun = decode_body(&records[0]).map_err(|_| Senseless::Record(0))?;
     let decode = |(number, bytes): (usize, &Vec<u8>)| decode_body(bytes).map_err(|_| Senseless::Record(number));
     Ok((begun, records.iter().enumerate().skip(1).map(decode).collect::<Result<_, _>>()?))
+}
+
+/// The processes by which roots have started the daemons of other hosts, one for each, by the records of their journal.
+/// They wait for those hosts.
+#[must_use]
+pub fn launchers(records: &[Vec<u8>]) -> Vec<ProcessIdentity> {
+    let mut all = Launchers::new();
+    for record in read(records).map(|(_, records)| records).unwrap_or_default() {
+        match record {
+            Record::Launcher { host, process } => all.push((host, process)),
+            Record::Snapshot { launchers, .. } => all = launchers,
+            _ => {}
+        }
+    }
+    all.into_iter().filter(|(host, _)| host.is_some()).map(|(_, process)| process).collect()
 }
 
 /// How the job in this directory was begun, if it has a journal.

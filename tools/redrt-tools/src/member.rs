@@ -4,7 +4,6 @@ use crate::council::{ELSEWHERE, LOCK, Members, Piece, Pieces, Setup, Talk, ToMem
 use crate::jobs;
 use crate::ledger::{self, Begun};
 use crate::redrtd::open_pidfd;
-use crate::redrun;
 use anyhow::{Context, Result, ensure};
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::identity::ProcessIdentity;
@@ -514,7 +513,7 @@ impl Process {
         // On a host that is cut off they would wait for others for ever. Also those of a root whose member was killed,
         // and in whose place this one is.
         let records: Vec<_> = self.member.records().into_iter().map(ByteBuf::into_vec).collect();
-        redrun::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);
+        ledger::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);
         // Its root may have been killed, and nobody else has led so far.
         if let Some(directory) = directory.filter(|directory| !ledger::journal_path(directory).exists()) {
             let _ = jobs::remove_root_directory(directory);

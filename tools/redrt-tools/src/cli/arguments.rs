@@ -1,8 +1,8 @@
 //! The options, as `clap` sees them, and the small pass before it that knows `mpiexec`'s one-dash words.
 
 use super::UsageError;
+use super::choices::{BindToChoice, LauncherChoice, MapByArgument, MapByParser};
 use super::files;
-use super::hosts::{BindToChoice, LauncherChoice, MapByArgument, MapByParser};
 use crate::installation;
 use crate::plan::HostPlan;
 use audit_log::heads;

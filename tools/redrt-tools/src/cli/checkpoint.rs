@@ -1,11 +1,12 @@
 //! `--checkpoint` and its like: when lines are taken, where they are kept, and from which one a job goes on.
 
 use super::arguments::{Arguments, CompressionChoice, LevelChoice};
-use super::site::{CHECKPOINT_DIRECTORY, Defaults};
+use super::site::{CHECKPOINT_DIRECTORY_USUAL, checkpoint_directory_of_environment};
+use super::times::{time, time_or};
 use super::{Job, UsageError, assemble_with, files, hosts, protect};
 use crate::plan::HostPlan;
 use crate::remote::{self, Access};
-use crate::{homes, jobs, ledger, quantity, secret_file};
+use crate::{homes, jobs, ledger, secret_file};
 use coordinator::Schedule;
 use line_store::{Homeless, Kept, Level, Manifest, Store};
 use line_store::{chain, room};
@@ -16,18 +17,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The default of `--checkpoint-dir`, before that of files.
-const DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
-const DIRECTORY_USUAL: &str = "redrt-checkpoints";
 /// Where they are in memory, before the user's number.
 const DIRECTORY_IN_MEMORY: &str = "/dev/shm/redrt-checkpoints";
 /// Where they are written on their way to an object store, where `$TMPDIR` does not say: on a disk that outlives a
 /// restart.
 const SCRATCH_USUAL: &str = "/var/tmp";
 const SCRATCH: &str = "redrt-checkpoints";
-
-/// Mean time between failures where nothing is known: three or four a day.
-pub(super) const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
 
 /// Who loads the last of a chain opens all of it.
 const CHAIN_LENGTH_MAX: u32 = 100;
@@ -55,47 +50,13 @@ pub struct Checkpoint {
     pub key: Option<Secret>,
 }
 
-/// Where the lines of jobs are by the environment, by files, or as ever: for redctl. A job has in its words what files
-/// said when it began.
-#[must_use]
-pub fn directory_of_site() -> PathBuf {
-    let of_files = || Some(Defaults::of_this_user().ok()?.value(CHECKPOINT_DIRECTORY)?.into());
-    directory_of_environment().or_else(of_files).unwrap_or_else(|| DIRECTORY_USUAL.into())
-}
-
-/// Where they are by the environment.
-pub(super) fn directory_of_environment() -> Option<PathBuf> {
-    std::env::var_os(DIRECTORY_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
-}
-
-/// A time such as `90s`, `10min`, `1.5h` or `1d`, which is not 0.
-fn parse_time(text: &str) -> Option<Duration> {
-    let seconds = quantity::seconds(text).ok()?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero())
-}
-
-/// A time with its unit. A number alone is refused: people mean minutes by it as often as seconds.
-pub(super) fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
-    time_or(option, text, "not a time such as 90s, 10min or 2h")
-}
-
-/// The same, with what is said of a word that is no time.
-fn time_or(option: &str, text: &str, otherwise: &str) -> Result<Duration, UsageError> {
-    let wrong = |why: &str| UsageError(format!("{option} {text}: {why}"));
-    let time = parse_time(text).ok_or_else(|| wrong(otherwise))?;
-    match text.ends_with(|last: char| last.is_ascii_digit() || last == '.') {
-        true => Err(wrong(&format!("say the unit, as in {text}s, {text}min or {text}h"))),
-        false => Ok(time),
-    }
-}
-
 /// When and where lines are taken, if they are.
 pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     let mtbf = arguments.mtbf.as_deref().map(|text| time("--mtbf", text)).transpose()?;
     let schedule = match arguments.checkpoint.as_deref() {
         None if arguments.resume.is_none() => return unsaved(arguments),
         None | Some("asked") => Schedule::Asked,
-        Some("auto") => Schedule::Auto { mtbf: mtbf.unwrap_or(MTBF_USUAL) },
+        Some("auto") => Schedule::Auto { mtbf: mtbf.unwrap_or(protect::MTBF_USUAL) },
         Some(text) => {
             Schedule::Every(time_or("--checkpoint", text, "say a time such as 90s, 10min or 2h, auto, or asked")?)
         }
@@ -149,7 +110,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
 fn named_place(arguments: &Arguments) -> PathBuf {
     arguments.checkpoint_directory.clone().unwrap_or_else(|| match arguments.checkpoint_level {
         Some(LevelChoice::Memory) => format!("{DIRECTORY_IN_MEMORY}-{}", nix::unistd::getuid()).into(),
-        _ => directory_of_environment().unwrap_or_else(|| DIRECTORY_USUAL.into()),
+        _ => checkpoint_directory_of_environment().unwrap_or_else(|| CHECKPOINT_DIRECTORY_USUAL.into()),
     })
 }
 
@@ -454,13 +415,6 @@ fn degrees_of(arguments: &Arguments, manifest: &Manifest) -> Result<Vec<u16>, Re
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_the_units_that_people_write() {
-        let seconds = |text| parse_time(text).map(|time| time.as_secs_f64());
-        assert_eq!(["90", "90s", "1.5min", "2 h", "1d"].map(seconds), [90.0, 90.0, 90.0, 7200.0, 86400.0].map(Some));
-        assert_eq!(["", "0", "-3s", "10 years", "s", "nan"].map(seconds), [None; 6]);
-    }
 
     #[test]
     fn a_job_that_has_ended_is_waited_for_until_it_has_put_its_things_away() {

@@ -1,7 +1,7 @@
 //! How long the processes of a job wait for its root to come back, and from how much it does.
 
 use super::arguments::Arguments;
-use super::{UsageError, checkpoint};
+use super::{UsageError, times};
 use crate::quantity;
 use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, JOURNAL_BYTES_USUAL};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> 
     let wanted = match arguments.root_lease.as_deref() {
         None => None,
         Some("0") => return Ok(Duration::ZERO),
-        Some(text) => Some(checkpoint::time("--root-lease", text)?),
+        Some(text) => Some(times::time("--root-lease", text)?),
     };
     match (arguments.detachable || arguments.detach, wanted) {
         (true, wanted) => Ok(wanted.unwrap_or(LEASE_USUAL)),

@@ -5,6 +5,7 @@
 
 mod arguments;
 pub mod checkpoint;
+mod choices;
 mod degrees;
 mod files;
 #[cfg(test)]
@@ -17,13 +18,14 @@ mod program;
 mod protect;
 mod site;
 mod spawned;
+mod times;
 
 pub use arguments::OnOutputError;
 pub use arguments::{Arguments, Generate, command, one_line};
 pub use generate::{generate, generate_for};
 pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
-pub use site::Defaults;
+pub use site::{Defaults, checkpoint_directory};
 pub use spawned::{assemble_spawned, options_for_spawned};
 
 use crate::pages;

@@ -2,7 +2,7 @@
 //! program and of the hosts. What is given counts more. Each choice is told in a line, with what it rests on.
 
 use super::arguments::{Arguments, LocalArguments, Shape};
-use super::checkpoint::{MTBF_USUAL, time};
+use super::times::time;
 use super::{HostWait, Job, UsageError, hosts, program};
 use crate::learned::given::{CLONE_SLOWDOWN_USUAL, Given, Known};
 use crate::learned::site::Site;
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// The value of an option that asks for a choice.
 pub(super) const AUTOMATIC: &str = "auto";
+
+/// Mean time between failures where nothing is known: three or four a day.
+pub(super) const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
 
 /// What was chosen.
 #[derive(Default)]

@@ -14,7 +14,6 @@
 
 use super::UsageError;
 use super::arguments::{command, find_option, value_count, with_two_dashes};
-use super::checkpoint::directory_of_environment;
 use super::files;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, Command};
@@ -32,7 +31,11 @@ const IN_CONFIG: &str = "redrt/redrt.toml";
 const SECTION: &str = "redrun";
 
 /// What redctl has to know, too.
-pub const CHECKPOINT_DIRECTORY: &str = "checkpoint_directory";
+const CHECKPOINT_DIRECTORY: &str = "checkpoint_directory";
+
+/// The default of `--checkpoint-dir`, before that of files.
+const CHECKPOINT_DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
+pub(super) const CHECKPOINT_DIRECTORY_USUAL: &str = "redrt-checkpoints";
 
 /// Options that belong to one run, by what clap knows them.
 const OF_ONE_RUN: [&str; 16] = [
@@ -183,7 +186,7 @@ impl Defaults {
         let is_said = |id: &str| {
             let source = matches.value_source(id);
             matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
-                || id == CHECKPOINT_DIRECTORY && directory_of_environment().is_some()
+                || id == CHECKPOINT_DIRECTORY && checkpoint_directory_of_environment().is_some()
         };
         let said: BTreeSet<_> = command.get_arguments().map(|option| option.get_id().as_str()).collect();
         let said: BTreeSet<_> = said.into_iter().filter(|id| is_said(id)).collect();
@@ -311,6 +314,19 @@ fn word(option: &Arg, value: &toml::Value) -> Result<Option<String>, KeyError> {
     let parsed = Command::new("value").disable_help_flag(true).arg(alone).try_get_matches_from(["value", "--", &word]);
     parsed.map_err(|error| KeyError::Value(super::one_line(&error).0))?;
     Ok(Some(word))
+}
+
+/// Where the lines of jobs are by the environment, by files, or as ever: for redctl. A job has in its words what files
+/// said when it began.
+#[must_use]
+pub fn checkpoint_directory() -> PathBuf {
+    let of_files = || Some(Defaults::of_this_user().ok()?.value(CHECKPOINT_DIRECTORY)?.into());
+    checkpoint_directory_of_environment().or_else(of_files).unwrap_or_else(|| CHECKPOINT_DIRECTORY_USUAL.into())
+}
+
+/// Where they are by the environment.
+pub(super) fn checkpoint_directory_of_environment() -> Option<PathBuf> {
+    std::env::var_os(CHECKPOINT_DIRECTORY_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]

@@ -84,13 +84,7 @@ impl Client {
     }
 
     /// The same with other commands for MUNGE.
-    pub(crate) fn connect_by(
-        munge: &Munge,
-        address: SocketAddr,
-        secret: &Secret,
-        job: JobId,
-        now: Duration,
-    ) -> Result<Self> {
+    pub fn connect_by(munge: &Munge, address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
         let mut client = Self::of_past(address, secret, job, now)?;
         client.introduce(munge, now)?;
         match client.news.pop_front() {
@@ -176,14 +170,6 @@ impl Client {
             (Connection::Up { is_welcome: true, .. }, _) | (_, Some(News::Note(_))) => Ok(()),
             _ => bail!("the pool of spares at {address} does not answer"),
         }
-    }
-
-    /// Works until the pool was away and has let the job in again. Whether it has in this time.
-    #[cfg(test)]
-    pub(crate) fn comes_back(&mut self, time_max: Duration) -> bool {
-        let is_back = |news: &News| matches!(news, News::Note(line) if line.ends_with("is back"));
-        let _ = self.wait_for(|client| client.news.iter().any(is_back), time_max, self.now);
-        self.news.iter().any(is_back)
     }
 
     fn wait_for(&mut self, is_done: impl Fn(&Self) -> bool, time_max: Duration, now: Duration) -> Result<()> {

@@ -5,8 +5,6 @@ mod push;
 mod run;
 mod serve;
 
-pub use run::standard;
-
 use crate::cli::{self, USAGE_EXIT_CODE, generate_for};
 use crate::secret_file;
 use arguments::{Arguments, Command, SecretOptions};

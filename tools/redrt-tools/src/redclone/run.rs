@@ -2,7 +2,7 @@
 
 use super::arguments::{Load, Run};
 use anyhow::{Context, bail};
-use cloner::destination::{Receiver, receive};
+use cloner::destination::{Receiver, receive, standard};
 use cloner::image::frame::Kind;
 use cloner::image::state::Prologue;
 use cloner::image::stream::FrameReader;
@@ -122,15 +122,6 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
     .with_context(|| format!("restore: {name} does not become a process"))?;
     running.begin().with_context(|| format!("restore: the copy in {name} does not run"))?;
     foreground(running, options.pid_file.as_deref(), options.quiet, console)
-}
-
-/// Duplicates of this process's standard descriptors.
-pub fn standard() -> io::Result<[OwnedFd; 3]> {
-    Ok([
-        io::stdin().as_fd().try_clone_to_owned()?,
-        io::stdout().as_fd().try_clone_to_owned()?,
-        io::stderr().as_fd().try_clone_to_owned()?,
-    ])
 }
 
 extern "C" fn forward(signal: libc::c_int) {

@@ -1,11 +1,10 @@
 //! `serve`: the destination. One process for each image, which becomes the copy.
 
 use super::arguments::{Receive, Serve};
-use super::run::standard;
 use super::secret;
 use crate::installation;
 use anyhow::Context;
-use cloner::destination::{Receiver, receive as receive_image};
+use cloner::destination::{Receiver, receive as receive_image, standard};
 use cloner::image::frame::Kind;
 use cloner::image::state::Reply;
 use cloner::image::stream::FrameWriter;

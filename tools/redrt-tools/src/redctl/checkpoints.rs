@@ -1,9 +1,10 @@
 //! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
 
-use super::checkpoint_objects::Remote;
-use super::checkpoint_parts::{self, OnHosts, Part, PartWork, ask};
-use crate::cli::UsageError;
-use crate::cli::checkpoint::{directory_of_site, find_store};
+mod objects;
+mod parts;
+
+use crate::cli::checkpoint::find_store;
+use crate::cli::{UsageError, checkpoint_directory};
 use crate::{remote, secret_file, undo};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -12,6 +13,8 @@ use cloner::image::digests::{Base, Contents};
 use cloner::shared::SharedMemory;
 use job_report::time_text;
 use line_store::{Kept, Manifest, Store, names, place};
+use objects::Remote;
+use parts::{OnHosts, Part, PartWork, ask};
 use redrt_wire::line::{Generation, pages_path};
 use redrt_wire::secret::Secret;
 use serde_json::{Value, json};
@@ -85,7 +88,7 @@ pub enum Work {
 
 impl Which {
     fn directory(&self) -> PathBuf {
-        self.directory.clone().unwrap_or_else(directory_of_site)
+        self.directory.clone().unwrap_or_else(checkpoint_directory)
     }
 
     /// Where they are looked for, for the user.
@@ -217,7 +220,7 @@ pub fn list(list: &List) -> Result<()> {
 /// When one is not as it was written, or cannot be removed.
 pub fn work(work: &Work) -> Result<()> {
     match work {
-        Work::Part(part) => checkpoint_parts::work(part),
+        Work::Part(part) => parts::work(part),
         Work::Verify { which, on_hosts } => {
             let Found { stores, remote } = which.stores()?;
             anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.place().display());

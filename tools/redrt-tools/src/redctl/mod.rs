@@ -1,8 +1,6 @@
 //! What `redctl` does that takes more than a question to a job.
 
 pub mod ask;
-mod checkpoint_objects;
-mod checkpoint_parts;
 pub mod checkpoints;
 pub mod debug;
 pub mod list;

@@ -8,9 +8,8 @@ use crate::redreport::hosts::State;
 use crate::redreport::job::{Life, ReportedJob};
 use crate::redreport::report::Report;
 use crate::redreport::{LOG_END, read_log};
-use crate::redrun::profile::PROFILE_END;
 use anyhow::{Result, bail};
-use planner::profile::Profile;
+use planner::profile::{FILE_END, Profile};
 use planner::site::{HostFacts, Mtbf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ const TOGETHER_S: f64 = 5.0;
 pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
     let mut additions = Additions::default();
     let (mut logs, mut notes) = (Vec::new(), Vec::new());
-    for path in crate::redreport::files(files, &[LOG_END, PROFILE_END])? {
+    for path in crate::redreport::files(files, &[LOG_END, FILE_END])? {
         if path.extension().is_some_and(|end| end == "json") {
             let profile = read_profile(&path)?;
             // The same file again is the same run.

@@ -1,13 +1,13 @@
 //! One process the daemon holds: its pid, its agent's socket, its pipes.
 
-use super::clones::Copy;
 use control_network::link::Link;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use redrt_types::ReplicaId;
+use redrt_types::{Incarnation, ReplicaId};
+use redrt_wire::clone::CloneId;
 use redrt_wire::control::ToAgent;
 use redrt_wire::daemon::Stream;
 use redrt_wire::exit::Exit;
@@ -19,6 +19,17 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 const READ_BYTES: usize = 64 << 10;
+
+/// What a child that is to be a copy will be.
+#[derive(Clone, Copy)]
+pub struct Copy {
+    /// By which clone.
+    pub id: CloneId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// `redrun` knows that there will be no copy.
+    pub has_failed: bool,
+}
 
 /// What an event on one of a child's descriptors means; part of its epoll token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

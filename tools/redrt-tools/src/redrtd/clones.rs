@@ -1,6 +1,6 @@
 //! The daemon's part in clones: helpers that receive and send images, and what is told of them.
 
-use super::child::{Child, Kind, Read};
+use super::child::{Child, Copy, Kind, Read};
 use super::copying::{Reply, Task, Word, heard};
 use super::{Daemon, LaunchedJob, memory};
 use anyhow::Result;
@@ -25,17 +25,6 @@ pub struct Sender {
     source: ReplicaId,
     /// Nothing that it says, or how it ends, is worth telling any more.
     is_done: bool,
-}
-
-/// What a child that is to be a copy will be.
-#[derive(Clone, Copy)]
-pub struct Copy {
-    /// By which clone.
-    pub id: CloneId,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// `redrun` knows that there will be no copy.
-    pub has_failed: bool,
 }
 
 impl Daemon {

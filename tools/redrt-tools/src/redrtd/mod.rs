@@ -8,6 +8,7 @@
 mod child;
 mod clones;
 mod copying;
+mod descriptors;
 mod fetching;
 mod flips;
 mod gpus;
@@ -403,7 +404,7 @@ impl Daemon {
             self.tell(&FromDaemon::Note(note.clone()));
         }
         let shared_memory = (launch.options.transport != Transport::Tcp)
-            .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
+            .then_some(SharedMemory { fd: descriptors::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
         self.unstarted = own.into();
         self.job = Some(LaunchedJob { entry: None, view: launch.view.clone(), launch, prepared, shared_memory });
         self.write_down();

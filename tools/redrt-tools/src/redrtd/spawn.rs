@@ -5,7 +5,8 @@
 //! learns over its control socket.
 
 use super::child::{Child, MPI_LOOKS, Pipe};
-use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
+use super::copying::{HELPER_FLAG, Task};
+use super::descriptors::{CLONER_FD, CONTROL_FD, HELPER_FD, SHARED_MEMORY_FD, WINDOWS_FD};
 use super::gpus::Gpus;
 use super::sockets::Sockets;
 use super::sweep;
@@ -40,13 +41,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// Number of the control socket in every process.
-pub const CONTROL_FD: RawFd = 200;
-/// Number of the node's shared memory in every process.
-pub const SHARED_MEMORY_FD: RawFd = 201;
-/// Number of the memory for windows, where processes do not make it by themselves.
-pub const WINDOWS_FD: RawFd = 204;
 
 /// Descriptors a child costs the daemon: pidfd, two sockets, two pipes, and one of input; with some in passing.
 const FDS_PER_CHILD: u64 = 6;

@@ -18,6 +18,7 @@ mod snapshot;
 use super::council;
 use super::joining::Awaited;
 use super::lines::Return;
+use super::output;
 use super::spares::SitePool;
 use super::spool::Spool;
 use super::streams;
@@ -31,7 +32,7 @@ use crate::ledger::{self, Begun, Ledger, Record, Senseless};
 use crate::plan::HostPlan;
 use anyhow::{Context, Result, bail};
 use before::{Before, LifeBefore};
-use control_network::identity::{Machine, ProcessIdentity};
+use control_network::identity::Machine;
 use files::{Found, file_of, is_regular};
 use job_root::Input;
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
@@ -101,15 +102,6 @@ impl Past {
     }
 }
 
-/// The processes by which roots have started the daemons of other hosts, one for each, by the records of their journal.
-/// They wait for those hosts.
-pub fn launchers(records: &[Vec<u8>]) -> Vec<ProcessIdentity> {
-    let before = ledger::read(records).and_then(|(_, records)| Before::of(records));
-    let lives = before.map(|before| before.lives).unwrap_or_default();
-    let launchers = lives.into_iter().flat_map(|life| life.known.launchers);
-    launchers.filter(|(host, _)| host.is_some()).map(|(_, process)| process).collect()
-}
-
 /// What is kept beside the journal.
 #[derive(Debug)]
 pub(super) struct Keepsakes {
@@ -177,10 +169,7 @@ pub(super) struct Replay {
     /// What was shown at least. More of a file is a guess, on another host.
     noted_bytes: [u64; 2],
     is_elsewhere: bool,
-    /// Whether standard output and standard error lead anywhere: to files, or to a console.
-    pub leads: [bool; 2],
-    /// What the files of `--output-dir` had when the job began.
-    pub file_bytes: Vec<u64>,
+    pub output: output::Before,
     term: Term,
     input_file: Option<ledger::KeptFile>,
 }
@@ -240,8 +229,7 @@ impl Ground {
             shown_bytes: keepsakes.transits.each_ref().map(Transit::shown_bytes),
             noted_bytes: shown_bytes,
             is_elsewhere,
-            leads: found.files.map(|file| file.is_some() || has_console),
-            file_bytes,
+            output: output::Before { leads: found.files.map(|file| file.is_some() || has_console), file_bytes },
             term: term.next().max(term_min),
             input_file: input_file.map(|kept| ledger::KeptFile { position: kept.position + read_bytes, ..kept }),
         };
@@ -361,7 +349,7 @@ impl Shell<'_> {
                 | Record::Launcher { .. }
                 | Record::Returned(_)
                 | Record::Files(_)
-                | Record::Snapshot(_)
+                | Record::Snapshot { .. }
                 | Record::Shown(_)
                 | Record::CameBack { .. } => continue,
             };

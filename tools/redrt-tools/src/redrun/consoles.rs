@@ -4,7 +4,7 @@
 //! read. Files are read and written as before. One that comes gets what was kept and all that follows, unless output
 //! goes to a regular file; it is read from if nothing else is, and input has not ended.
 
-use super::outlet::goes_with_console;
+use super::writer::outlet::goes_with_console;
 use super::{Shell, WRITERS_LOOK, streams};
 use crate::terminal::seat::{News, Seat, Streams};
 use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE};

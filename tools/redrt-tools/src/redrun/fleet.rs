@@ -8,13 +8,12 @@ mod grow;
 mod launch;
 mod watching;
 
-use crate::ledger::Ledger;
+use crate::ledger::{Launchers, Ledger};
 use crate::plan::HostPlan;
 use anyhow::{Result, anyhow};
 pub use comeback::{HostBefore, Known};
 use control_network::door::Refusal;
 use control_network::hub::{Event, Hub, LinkId};
-use control_network::identity::ProcessIdentity;
 use control_network::launcher::{self, Starting};
 use control_network::session::Session;
 use host_watch::shape;
@@ -160,7 +159,7 @@ pub struct Fleet {
     roles: HashMap<LinkId, Role>,
     starting: Vec<Starting>,
     /// Those of a root that was killed, for which host or for all.
-    launchers: Vec<(Option<u32>, ProcessIdentity)>,
+    launchers: Launchers,
     complete: bool,
     /// As daemons were told: several hosts hold what is decided here, or are about to.
     has_several_roots: bool,

@@ -1,7 +1,9 @@
 //! Lines of the running job: their store, which a thread of its own works with, and going back to one.
 
+pub mod life;
+
+use super::Shell;
 use super::fleet::Fleet;
-use super::{Shell, life};
 use crate::cli::Job;
 use crate::cli::checkpoint::Checkpoint;
 use crate::homes::{self, Seat};

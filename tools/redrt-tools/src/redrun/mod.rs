@@ -11,19 +11,15 @@ mod fleet;
 mod folding;
 mod injections;
 mod joining;
-mod kept;
 mod launching;
 mod layout;
-mod life;
 mod lines;
 mod metrics;
 mod mpir;
 mod notices;
-mod outlet;
 mod output;
 mod parts;
 mod pools;
-pub(crate) mod profile;
 mod program;
 mod redundancy;
 mod saving;
@@ -46,7 +42,7 @@ mod watching;
 mod wishes;
 mod writer;
 
-pub use comeback::{Past, launchers};
+pub use comeback::Past;
 pub use program::main;
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
@@ -240,7 +236,7 @@ impl<'a> Shell<'a> {
             Some(path) => Some((Log::open(&path)?, path)),
             None => None,
         };
-        let profile_path = job.profile.as_deref().map(|path| profile::path_in(path, job_number));
+        let profile_path = job.profile.as_deref().map(|path| summary::profile::path_in(path, job_number));
         let signals = crate::user_signals::catch()?;
         let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
@@ -257,7 +253,7 @@ impl<'a> Shell<'a> {
         let ground = match past {
             Some(past) => Ground::of_past(past, plan, has_console)?,
             None => {
-                let settings = life::settings(job, job_number, lines.as_ref())?;
+                let settings = lines::life::settings(job, job_number, lines.as_ref())?;
                 Ground::of_new_job(job, job_number, plan, settings, outlives_terminal)?
             }
         };
@@ -309,7 +305,13 @@ impl<'a> Shell<'a> {
             started_at: Instant::now(),
             audit,
             notices,
-            outputs: Outputs::new(job, outlives_terminal, transits, ground.replay.as_ref(), &bell)?,
+            outputs: Outputs::new(
+                job,
+                outlives_terminal,
+                transits,
+                ground.replay.as_ref().map(|replay| &replay.output),
+                &bell,
+            )?,
             spool: spool.flatten(),
             input: match job.origin {
                 None if has_console => {
@@ -317,7 +319,7 @@ impl<'a> Shell<'a> {
                 }
                 _ => None,
             },
-            input_is_file: !outlet::goes_with_console(&std::io::stdin()),
+            input_is_file: !writer::outlet::goes_with_console(&std::io::stdin()),
             input_has_ended: false,
             signals,
             all_are_held: false,

@@ -1,7 +1,6 @@
 //! What the processes print, on its last steps: what the root releases goes through line cutters to the threads that
 //! write it, to this program's own standard output and error or to files.
 
-use super::comeback::Replay;
 use super::standard::Standard;
 use super::transit::Transit;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
@@ -69,6 +68,15 @@ pub struct Outputs {
     handed_bytes: [u64; 2],
 }
 
+/// What the output of a job is that comes back.
+#[derive(Debug)]
+pub(super) struct Before {
+    /// Whether standard output and standard error lead anywhere: to files, or to a console.
+    pub leads: [bool; 2],
+    /// What the files of `--output-dir` had when the job began.
+    pub file_bytes: Vec<u64>,
+}
+
 /// How far all output is, when all of it has been written.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Written {
@@ -116,7 +124,7 @@ fn ends_line(file: &File, length: u64) -> io::Result<bool> {
 }
 
 impl Files {
-    fn create(directory: &Path, job: &Job, before: Option<&Replay>, bell: &Bell) -> Result<Self> {
+    fn create(directory: &Path, job: &Job, before: Option<&Before>, bell: &Bell) -> Result<Self> {
         let failed = || format!("Failed to write to --output-dir {}", directory.display());
         std::fs::create_dir_all(directory).with_context(failed)?;
         let (mut lengths, mut printed) = (Vec::new(), Vec::new());
@@ -172,7 +180,7 @@ impl Outputs {
         job: &Job,
         is_detachable: bool,
         transits: Option<[Transit; 2]>,
-        before: Option<&Replay>,
+        before: Option<&Before>,
         bell: &Bell,
     ) -> Result<Self> {
         let (world, label) = (&job.world, job.label);

@@ -1,7 +1,7 @@
 //! This program's standard output and standard error, which the processes and the console share.
 
-use super::outlet::Change;
 use super::transit::Transit;
+use super::writer::outlet::Change;
 use super::writer::{BACKLOG_BYTES_MIN, Target, TargetIndex, Trouble, Writer};
 use crate::cli::OnOutputError;
 use crate::terminal::closed;

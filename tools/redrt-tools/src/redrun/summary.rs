@@ -1,7 +1,9 @@
 //! The summary at the end: what was run, what was lost, what was compared.
 
+pub mod profile;
+
+use super::redundancy;
 use super::status::milliseconds;
-use super::{profile, redundancy};
 use anyhow::Result;
 use audit_log::chain::Head;
 use coordinator::{Coordinator, EndReason, Purpose, Report};

@@ -3,7 +3,8 @@
 use super::folding::Shown;
 use super::notices::{END_TIME_MAX, Notices};
 use super::output::STILL_TIME_MAX;
-use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
+use super::summary::{self, profile};
+use super::{Shell, WRITERS_LOOK, redundancy};
 use crate::learned::store::learn_run;
 use anyhow::{Context, Result, bail};
 use audit_log::recorder::Recorder;

@@ -9,15 +9,18 @@
 //! Those of a job that can be detached lead through an [`Outlet`]: the main thread changes where they lead while the
 //! thread writes, and what is printed while they lead nowhere is kept.
 
-use super::kept::Kept;
-use super::outlet::{self, Change, Outlet};
+mod kept;
+pub mod outlet;
+
 use super::status_lines::StatusLines;
 use super::transit::Transit;
 use crate::cli::OnOutputError;
 use background_worker::{Bell, Inbox, Worker};
+use kept::Kept;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
+use outlet::{Change, Outlet};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, IntoRawFd};

@@ -4,20 +4,18 @@ use super::keys::{Holder, Keys};
 use super::looks::Looks;
 use super::metrics;
 use super::report;
-use super::store::Store;
+use super::store::{Store, check};
 use super::users::{Known, Users, Verdict};
 use crate::pages::Pages;
 use crate::pool::identity::{Pass, Proof};
-use crate::pool::refusal::{Refusal, Unsound};
+use crate::pool::refusal::Refusal;
 use crate::pool::wire::{End, FromPool, Question, ToPool};
 use anyhow::{Context, Result};
 use control_network::hub::{Event, Hub, LinkId};
-use control_network::launchers;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
-use redrt_wire::daemon::HostName;
 use say::Console;
-use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Request, Spare, Ticket, Unseen, ended};
+use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Request, Ticket, Unseen, ended};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -432,20 +430,6 @@ impl<'a> Server<'a> {
                 self.drop_link(link);
             }
         }
-        Ok(())
-    }
-}
-
-/// Whether this can be a host of a pool.
-pub fn check(spare: &Spare) -> Result<(), Unsound> {
-    let host = HostName { user: spare.user.clone(), name: spare.name.clone() };
-    if !host.is_sound() {
-        Err(Unsound::Name(spare.name.clone()))
-    } else if let Some(name) = spare.launcher.as_ref().filter(|name| !launchers::is_name(name)) {
-        Err(Unsound::Launcher(name.clone()))
-    } else if spare.slot_count == 0 {
-        Err(Unsound::NoPlaces(spare.name.clone()))
-    } else {
         Ok(())
     }
 }

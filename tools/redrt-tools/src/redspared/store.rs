@@ -1,11 +1,13 @@
 //! Where the pool is written down: an embedded database, so that a daemon that is killed at any moment finds all that
 //! it has told anybody.
 
-use super::server::check;
+use crate::pool::refusal::Unsound;
 use anyhow::{Context, Result, ensure};
+use control_network::launchers;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redrt_wire::daemon::HostName;
 use serde::de::DeserializeOwned;
-use spare_pool::{Change, LeaseId, Stored};
+use spare_pool::{Change, LeaseId, Spare, Stored};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -117,6 +119,20 @@ fn create(path: &Path) -> Result<Database, DatabaseError> {
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).context("is damaged")
+}
+
+/// Whether this can be a host of a pool.
+pub fn check(spare: &Spare) -> Result<(), Unsound> {
+    let host = HostName { user: spare.user.clone(), name: spare.name.clone() };
+    if !host.is_sound() {
+        Err(Unsound::Name(spare.name.clone()))
+    } else if let Some(name) = spare.launcher.as_ref().filter(|name| !launchers::is_name(name)) {
+        Err(Unsound::Launcher(name.clone()))
+    } else if spare.slot_count == 0 {
+        Err(Unsound::NoPlaces(spare.name.clone()))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

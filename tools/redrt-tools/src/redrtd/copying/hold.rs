@@ -1,7 +1,7 @@
 //! The parent of a process in namespaces of its own.
 
-use super::super::spawn::{CONTROL_FD, WINDOWS_FD};
-use super::{CLONER_FD, Daemon, Reply};
+use super::super::descriptors::{CLONER_FD, CONTROL_FD, WINDOWS_FD};
+use super::{Daemon, Reply};
 use anyhow::{Context, Result};
 use cloner::launch::{self, Inside, KilledBefore, Running};
 use nix::sys::signal::{SigHandler, Signal, raise, signal};

@@ -2,9 +2,8 @@
 
 use super::receive::given;
 use super::{Daemon, Reply, hold};
-use crate::redclone::standard;
 use anyhow::{Context, Result};
-use cloner::destination::{Receiver, receive as receive_image};
+use cloner::destination::{Receiver, receive as receive_image, standard};
 use cloner::image::digests::Below;
 use cloner::image::frame::Kind;
 use cloner::image::state::Prologue;

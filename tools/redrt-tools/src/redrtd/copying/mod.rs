@@ -27,6 +27,7 @@ mod send;
 
 pub use flip::Victim;
 
+use super::descriptors::HELPER_FD;
 use crate::remote::Access;
 use anyhow::{Context, Result, bail};
 use cloner::control::Control;
@@ -45,15 +46,11 @@ use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Number of the helper's socket to the daemon.
-pub const HELPER_FD: RawFd = 202;
-/// Number of the listening socket of the cloner's agent in a process that can be cloned.
-pub const CLONER_FD: RawFd = 203;
 /// The only argument of a helper.
 pub const HELPER_FLAG: &str = "--helper";
 

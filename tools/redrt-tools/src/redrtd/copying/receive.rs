@@ -1,10 +1,9 @@
 //! Receives an image and becomes the parent of the copy.
 
-use super::super::spawn::{CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD};
+use super::super::descriptors::{CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD};
 use super::{Daemon, Reply, hold};
-use crate::redclone::standard;
 use anyhow::{Context, Result, ensure};
-use cloner::destination::{Receiver, receive as receive_image};
+use cloner::destination::{Receiver, receive as receive_image, standard};
 use cloner::image::frame::Kind;
 use cloner::image::state::Reply as Answer;
 use cloner::image::stream::FrameWriter;

@@ -1,6 +1,6 @@
 //! Writes the image of a process of this host to a file, for a line.
 
-use super::super::spawn::SHARED_MEMORY_FD;
+use super::super::descriptors::SHARED_MEMORY_FD;
 use super::{Daemon, Reply, UndoTask, Word, connect, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
 use cloner::ProcessEnded;

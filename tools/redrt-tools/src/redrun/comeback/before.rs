@@ -2,7 +2,7 @@
 //! daemons of its own.
 
 use super::snapshot::Snapshot;
-use crate::ledger::{Record, Returned, Senseless};
+use crate::ledger::{Launchers, Record, Returned, Senseless};
 use crate::redrun::fleet::Known;
 use control_network::identity::Machine;
 use job_root::Input;
@@ -54,7 +54,9 @@ impl Before {
         let mut before = Self { lives: [LifeBefore::default()].into(), ..Self::default() };
         for record in records {
             match record {
-                Record::Snapshot(bytes) => before.begin_at(decode_body(&bytes).map_err(|_| Senseless::Snapshot)?),
+                Record::Snapshot { launchers, state } => {
+                    before.begin_at(launchers, decode_body(&state).map_err(|_| Senseless::Snapshot)?);
+                }
                 record => before.take(record),
             }
         }
@@ -92,11 +94,10 @@ impl Before {
 
 impl Before {
     /// What was before is not gone through again.
-    fn begin_at(&mut self, mut snapshot: Box<Snapshot>) {
+    fn begin_at(&mut self, launchers: Launchers, mut snapshot: Box<Snapshot>) {
         (self.term, self.machine) = (snapshot.term, Some(snapshot.machine));
         (self.input_bytes, self.shown_bytes) = (snapshot.input_bytes, snapshot.shown_bytes());
         self.file_bytes = std::mem::take(&mut snapshot.file_bytes);
-        let launchers = std::mem::take(&mut snapshot.launchers);
         let known = Known { launchers, before: std::mem::take(&mut snapshot.hosts), ..Known::default() };
         let life = LifeBefore { known, is_launched: true, snapshot: Some(snapshot), ..LifeBefore::default() };
         self.lives = [life].into();
@@ -114,9 +115,13 @@ impl LifeBefore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use line_store::{Kept, Level, Manifest};
+    use redrt_types::{View, World};
+    use redrt_wire::control::Options;
     use redrt_wire::daemon::{Binding, Launch};
     use redrt_wire::dynamic::Origin;
     use redrt_wire::frame::encode_body;
+    use redrt_wire::line::Generation;
     use redrt_wire::secret::Secret;
     use std::time::Duration;
 
@@ -126,15 +131,15 @@ mod tests {
     }
 
     fn launch() -> Launch {
-        let manifest = crate::homes::kept().manifest;
+        let world = World::uniform(2, 1);
         Launch {
-            job: manifest.job,
-            world: manifest.world,
-            view: manifest.view,
-            options: manifest.options,
+            job: 1,
+            view: View::initial(&world),
+            world,
+            options: Options::default(),
             placement: vec![0, 0],
-            applications: manifest.applications,
-            application_of_rank: manifest.application_of_rank,
+            applications: Vec::new(),
+            application_of_rank: Vec::new(),
             faults: Vec::new(),
             start_time_ns: 0,
             start_monotonic_ns: 0,
@@ -158,7 +163,34 @@ mod tests {
     }
 
     fn returned() -> Record {
-        let kept = Box::new(crate::homes::kept());
+        let world = World::uniform(1, 1);
+        let manifest = Manifest {
+            job: 1,
+            generation: Generation(3),
+            taken_at_ns: 0,
+            job_time_ns: 0,
+            program_version: String::new(),
+            hosts: vec!["a".into()],
+            view: View::initial(&world),
+            degrees: vec![1],
+            next_life: Default::default(),
+            placement: vec![Some(0)],
+            members: Vec::new(),
+            world,
+            applications: Vec::new(),
+            application_of_rank: Vec::new(),
+            options: Options::default(),
+            host_name: String::new(),
+            input_bytes: 0,
+            files: Vec::new(),
+            image_bytes: 0,
+            chain: Vec::new(),
+            level: Level::Shared,
+            objects: Vec::new(),
+            has_shared_log: false,
+            copies: Vec::new(),
+        };
+        let kept = Box::new(Kept { directory: "line-3".into(), manifest });
         Record::Returned(Box::new(Returned { secret: Secret::generate().unwrap(), hosts: Vec::new(), kept, count: 1 }))
     }
 

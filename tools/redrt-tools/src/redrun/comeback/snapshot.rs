@@ -14,7 +14,7 @@ use super::super::output::Written;
 use super::super::summary::Tally;
 use crate::plan::PlannedHost;
 use anyhow::{Context, Result};
-use control_network::identity::{Machine, ProcessIdentity};
+use control_network::identity::Machine;
 use job_root::Root;
 use line_store::{Kept, Manifest};
 use redrt_wire::daemon::Launch;
@@ -39,10 +39,8 @@ pub struct Snapshot {
     pub secret: Secret,
     /// Its hosts, those that were added among them …
     pub planned: Vec<PlannedHost>,
-    /// … what is known of them …
+    /// … and what is known of them.
     pub hosts: Vec<HostBefore>,
-    /// … and who started their daemons.
-    pub launchers: Vec<(Option<u32>, ProcessIdentity)>,
     /// Read of standard input, and whether it has ended.
     pub input_bytes: u64,
     input_has_ended: bool,
@@ -110,7 +108,7 @@ impl Shell<'_> {
             && let Some(written) = self.outputs.written()
         {
             match self.all_of_it(written) {
-                Ok(snapshot) => self.ledger.shorten(encode_long(&snapshot)),
+                Ok(snapshot) => self.ledger.shorten(self.fleet.launchers_before(), encode_long(&snapshot)),
                 Err(error) => self.ledger.give_up(&format!("{error:#}")),
             }
         }
@@ -129,7 +127,6 @@ impl Shell<'_> {
             secret: self.fleet.secret().clone(),
             planned: self.fleet.plan().hosts.clone(),
             hosts: self.fleet.hosts_before(),
-            launchers: self.fleet.launchers_before(),
             input_bytes: self.ledger.input_bytes(),
             input_has_ended: self.input_has_ended,
             file_bytes: self.outputs.file_bytes(),

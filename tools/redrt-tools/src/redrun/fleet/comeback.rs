@@ -1,6 +1,6 @@
 //! The daemons of a job whose root was killed, as the root that goes on sees them.
 
-use super::{Fleet, LEAVE_TIME_MAX, Ledger, Member};
+use super::{Fleet, LEAVE_TIME_MAX, Launchers, Ledger, Member};
 use crate::plan::HostPlan;
 use anyhow::Result;
 use control_network::hub::LinkId;
@@ -39,7 +39,7 @@ pub struct Known {
     /// How many messages of each were received.
     pub received: BTreeMap<u32, u64>,
     /// Who started daemons, for which host or for all.
-    pub launchers: Vec<(Option<u32>, ProcessIdentity)>,
+    pub launchers: Launchers,
     /// As they were when the records begin.
     pub before: Vec<HostBefore>,
 }
@@ -102,7 +102,7 @@ impl Fleet {
     }
 
     /// Who started daemons, for which host or for all.
-    pub fn launchers_before(&self) -> Vec<(Option<u32>, ProcessIdentity)> {
+    pub fn launchers_before(&self) -> Launchers {
         let of_this = self.starting.iter().filter_map(|starting| Some((starting.host, starting.identity()?)));
         self.launchers.iter().copied().chain(of_this).collect()
     }

@@ -5,7 +5,7 @@ use damage::{Damage, damage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redrt_wire::frame::{FrameReader, encode};
-use spare_pool::{Facts, Settings};
+use spare_pool::{Facts, Settings, Spare};
 use std::cell::RefCell;
 
 const TIME_MAX: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! What the root is told when a job begins, or goes back to a line.
 
-use super::lines::Lines;
+use super::Lines;
 use crate::cli::{Fault, Job};
 use anyhow::Result;
 use coordinator::LineSettings;
@@ -13,7 +13,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When the facts about this host that the site's pool is told cannot be had.
-pub(super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Result<Settings> {
+pub(in super::super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Result<Settings> {
     Ok(Settings {
         life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0)), |_| true),
         release: job.release,
@@ -21,7 +21,7 @@ pub(super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Res
         is_cloneable: job.is_cloneable,
         checks_determinism: job.options.traces,
         job: job_number,
-        site: super::spares::site_request(job, job_number)?,
+        site: super::super::spares::site_request(job, job_number)?,
     })
 }
 
@@ -37,10 +37,7 @@ pub(super) fn life(
     let ranks = (0..job.world.rank_count()).map(VirtualRank);
     let newest = lines.and_then(|(lines, _)| lines.newest.as_deref());
     Life {
-        restored: newest
-            .iter()
-            .flat_map(|kept| ranks.clone().map(|rank| super::lines::restored(kept, &view, rank)))
-            .collect(),
+        restored: newest.iter().flat_map(|kept| ranks.clone().map(|rank| super::restored(kept, &view, rank))).collect(),
         input_bytes: newest.map_or(0, |kept| kept.manifest.input_bytes),
         coordinator: coordinator_settings(
             job,

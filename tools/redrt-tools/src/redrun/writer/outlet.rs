@@ -3,7 +3,7 @@
 //! The main thread says so at any time, also while the thread that writes waits for a terminal or pipe that takes
 //! nothing.
 
-use super::writer::TargetIndex;
+use super::TargetIndex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::stat::SFlag;

@@ -6,7 +6,7 @@
 //!     knows from the manifest what has to be there        says of each file of its part what is wrong with it
 //! ```
 
-use super::checkpoints::check_file;
+use super::check_file;
 use crate::interface;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};

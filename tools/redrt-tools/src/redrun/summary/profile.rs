@@ -4,22 +4,19 @@
 //! A copy has the counts of its source. Where no replica of some rank told anything, as when a job fails, calls and
 //! traffic are left out.
 
-use super::Shell;
-use super::summary::{LineCost, bytes_text};
+use super::super::Shell;
+use super::{LineCost, bytes_text};
 use anyhow::{Result, bail};
-use planner::profile::{Calls, Profile};
+use planner::profile::{Calls, FILE_END, Profile};
 use redrt_wire::clone::Cost;
 use redrt_wire::profile::{CallKind, ProcessProfile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the name of a profile ends with, in a directory.
-pub(crate) const PROFILE_END: &str = ".profile.json";
-
 /// Where it goes: the file, or one of its own in a directory.
-pub(super) fn path_in(path: &Path, job: u64) -> PathBuf {
-    if path.is_dir() { path.join(format!("redrt-{job:016x}{PROFILE_END}")) } else { path.to_owned() }
+pub(in super::super) fn path_in(path: &Path, job: u64) -> PathBuf {
+    if path.is_dir() { path.join(format!("redrt-{job:016x}{FILE_END}")) } else { path.to_owned() }
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
@@ -60,7 +57,7 @@ fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)
 
 impl Shell<'_> {
     /// What is known of the run, and what is missing, for the user.
-    pub(super) fn profile(&self, code: i32) -> (Profile, Option<String>) {
+    pub(in super::super) fn profile(&self, code: i32) -> (Profile, Option<String>) {
         let coordinator = self.root.coordinator();
         let ranks = coordinator.world().rank_count();
         let degrees = coordinator.first_degrees();
@@ -136,7 +133,7 @@ pub(super) fn lines(profile: &Profile, path: &Path) -> Vec<String> {
 ///
 /// # Errors
 /// If some figure cannot be, which would be a bug.
-pub(super) fn text(profile: &Profile) -> Result<String> {
+pub(in super::super) fn text(profile: &Profile) -> Result<String> {
     if let Err(error) = profile.check() {
         bail!("Failed to make the profile: {error}");
     }

@@ -1,7 +1,7 @@
 //! What a job prints while nobody is there to see it, in order: in memory, and in a file that has no name when it is
 //! much.
 
-use super::writer::TargetIndex;
+use super::TargetIndex;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use tempfile::SpooledTempFile;
 
