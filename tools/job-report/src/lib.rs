@@ -11,7 +11,7 @@ mod words;
 
 pub use line::line;
 pub use record::{exit_record, record};
-pub use words::{drain_command, in_words, line_failure, share_text, time_text};
+pub use words::{bytes_text, counted, drain_command, in_words, line_failure, share_text, time_text};
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,28 @@ pub fn share_text(share: f64) -> String {
     if share >= 1.0 { "100 %".to_owned() } else { format!("{:.1} %", (share * 1e3).floor() / 10.0) }
 }
 
+/// `1 message`, `2 messages`.
+#[must_use]
+pub fn counted(count: u64, thing: &str) -> String {
+    match (count, thing.ends_with("ch") || thing.ends_with('s')) {
+        (1, _) => format!("1 {thing}"),
+        (_, true) => format!("{count} {thing}es"),
+        _ => format!("{count} {thing}s"),
+    }
+}
+
+/// `1.5 GiB`.
+#[must_use]
+pub fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
 /// Who was told what, and by whom.
 pub fn refusal_text(refusal: &Refusal) -> String {
     let by = match refusal.by {

@@ -1,12 +1,14 @@
 //! The command line of `redrtd`, the daemon that `redrun` starts on every host. Not meant to be run by hand: it reads
 //! the job's secret from standard input.
 
-use crate::pool::facts;
-use crate::{cli, council, developers, keeper, member, redrtd};
+use crate::{member, redrtd};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
 use control_network::handing;
 use control_network::launcher::{DaemonArguments, HOST_BY_SLURM};
+use pool_client::facts;
+use root_records::{council, keeper};
+use say::developers;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -87,7 +89,7 @@ fn run(words: Vec<OsString>) -> Result<i32> {
         member::run()?;
         return Ok(0);
     }
-    let arguments = match cli::parse_from::<Arguments>(words.clone()) {
+    let arguments = match command_line::parse_from::<Arguments>(words.clone()) {
         Ok(arguments) => arguments,
         Err(code) => return Ok(code),
     };

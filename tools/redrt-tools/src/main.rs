@@ -4,8 +4,8 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use redrt_tools::cli::{self, Generate, generate_for};
-use redrt_tools::{daemon, installation, redclone, redctl, redplan, redreport, redrun, redspared};
+use command_line::{Generate, generate_for};
+use redrt_tools::{daemon, redclone, redctl, redplan, redreport, redrun, redspared};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -152,7 +152,7 @@ fn own(words: Vec<OsString>) -> i32 {
         Ok(Arguments { what: Own::Generate { what } }) => {
             i32::from(say::text(&generate_for(command(), "redrt", what)).is_err())
         }
-        Err(error) => cli::show(&error),
+        Err(error) => command_line::show(&error),
     }
 }
 

@@ -1,13 +1,10 @@
 //! `redrtd --member`: a member of the council of a job's roots, and the root of the job while it leads.
 
-use crate::council::{ELSEWHERE, LOCK, Members, Piece, Pieces, Setup, Talk, ToMember, ToRoot, pieces};
-use crate::jobs;
-use crate::ledger::{self, Begun};
-use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, ensure};
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::identity::ProcessIdentity;
 use control_network::launcher::Said;
+use host_processes::open_pidfd;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::socket::{getsockopt, sockopt};
@@ -15,6 +12,8 @@ use nix::unistd::Pid;
 use redrt_wire::frame::decode_body;
 use root_journal::file::{Journal, remove_abandoned};
 use root_quorum::{Id, Member, Output, Place, Proposal, TIMEOUT_TICKS};
+use root_records::council::{ELSEWHERE, LOCK, Members, Piece, Pieces, Setup, Talk, ToMember, ToRoot, pieces};
+use root_records::ledger::{self, Begun};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -111,7 +110,7 @@ pub fn run() -> Result<()> {
         }
         talk.wait()?;
     };
-    crate::prompt::wish();
+    host_processes::prompt::wish();
     let hub = Hub::new((setup.address, 0).into(), setup.secret.clone())?;
     let place = Place { address: hub.address(), host: setup.host.clone() };
     let (member, root) = match setup.peers.is_empty() {
@@ -123,7 +122,7 @@ pub fn run() -> Result<()> {
         }
         false => (Member::join(setup.id, usize::from(setup.voters)), None),
     };
-    let directory = root.is_some().then(|| jobs::root_directory(setup.job)).transpose()?;
+    let directory = root.is_some().then(|| running_jobs::root_directory(setup.job)).transpose()?;
     let lock = directory.as_deref().map(lock).transpose()?.flatten();
     let process = Process {
         hub,
@@ -375,7 +374,7 @@ impl Process {
                 }
                 Output::Ended(why) => {
                     if let Some(begun) = self.begun().ok().filter(|_| !why.is_empty()) {
-                        jobs::note_end(self.setup.job, &self.setup.host, &why, |name| variable(&begun, name));
+                        running_jobs::note_end(self.setup.job, &self.setup.host, &why, |name| variable(&begun, name));
                     }
                     self.ends_at = Some(Instant::now() + END_TIME);
                     // One that has no vote yet may not have heard it by then.
@@ -448,7 +447,7 @@ impl Process {
             written.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
             Ok(taken)
         };
-        let written = jobs::fill_root_directory(self.setup.job, of_root, write);
+        let written = running_jobs::fill_root_directory(self.setup.job, of_root, write);
         let (directory, taken) = written.context("Failed to write the journal")?;
         self.lock = taken.or_else(|| self.lock.take());
         let _ = std::fs::remove_file(directory.join(ELSEWHERE));
@@ -507,7 +506,7 @@ impl Process {
         if self.ends_at.is_some() && self.member.is_leading() {
             // Its root does that too, unless it was killed meanwhile. If the job goes on without a journal, who has
             // started its daemons goes on with it.
-            directory.iter().for_each(|path| drop(jobs::remove_root_directory(path)));
+            directory.iter().for_each(|path| drop(running_jobs::remove_root_directory(path)));
             return;
         }
         // On a host that is cut off they would wait for others for ever. Also those of a root whose member was killed,
@@ -516,7 +515,7 @@ impl Process {
         ledger::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);
         // Its root may have been killed, and nobody else has led so far.
         if let Some(directory) = directory.filter(|directory| !ledger::journal_path(directory).exists()) {
-            let _ = jobs::remove_root_directory(directory);
+            let _ = running_jobs::remove_root_directory(directory);
         }
     }
 

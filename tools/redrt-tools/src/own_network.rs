@@ -4,7 +4,6 @@
 //! `redrun` enters a namespace in which it is up, and all that it starts is there. Nothing outside changes, and nothing
 //! is lost: there was no interface to use.
 
-use crate::interface;
 use nix::errno::Errno;
 use nix::net::if_::InterfaceFlags;
 use nix::sched::{CloneFlags, unshare};
@@ -19,7 +18,7 @@ use std::os::fd::AsRawFd;
 /// When the kernel does not allow it. Then a job says what it lacks, unless it needs no network.
 pub fn enter() -> io::Result<()> {
     // First what is so nearly everywhere: a list of all interfaces costs more.
-    if interface::loopback().is_ok() || is_any_up()? {
+    if host_addresses::loopback().is_ok() || is_any_up()? {
         return Ok(());
     }
     match unshare(CloneFlags::CLONE_NEWNET) {

@@ -2,9 +2,8 @@
 //! what it is given.
 
 use super::program;
-use redrt_tools::pool::wire::{Question, ToPool};
-use redrt_tools::pool::{Client, access};
-use redrt_tools::redctl::pool::ask;
+use pool_client::wire::{Question, ToPool};
+use pool_client::{Client, access, ask};
 use redrt_wire::frame::encode;
 use redrt_wire::secret::Secret;
 use serde_json::Value;

@@ -4,7 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod columns;
 mod console;
+pub mod developers;
 
 pub use console::{Console, Lines, Severity};
 

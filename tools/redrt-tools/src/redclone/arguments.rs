@@ -1,10 +1,10 @@
 //! The command line of `redclone`.
 
-use crate::cli::Generate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cloner::dirty::Method;
 use cloner::image::frame::Encoding;
 use cloner::source::Options;
+use command_line::Generate;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -5,10 +5,9 @@ mod push;
 mod run;
 mod serve;
 
-use crate::cli::{self, USAGE_EXIT_CODE, generate_for};
-use crate::secret_file;
 use arguments::{Arguments, Command, SecretOptions};
 use clap::CommandFactory;
+use command_line::{USAGE_EXIT_CODE, generate_for};
 use redrt_wire::secret::Secret;
 use say::Console;
 use std::ffi::OsString;
@@ -20,7 +19,7 @@ const SECRET_VARIABLE: &str = "REDCLONE_SECRET";
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redclone");
-    let arguments = match cli::parse_from::<Arguments>(arguments) {
+    let arguments = match command_line::parse_from::<Arguments>(arguments) {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };

@@ -2,7 +2,6 @@
 
 use super::arguments::{Receive, Serve};
 use super::secret;
-use crate::installation;
 use anyhow::Context;
 use cloner::destination::{Receiver, receive as receive_image, standard};
 use cloner::image::frame::Kind;

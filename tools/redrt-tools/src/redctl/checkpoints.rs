@@ -3,15 +3,16 @@
 mod objects;
 mod parts;
 
-use crate::cli::checkpoint::find_store;
-use crate::cli::{UsageError, checkpoint_directory};
-use crate::{remote, secret_file, undo};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use cloner::image::check::check;
 use cloner::image::digests::{Base, Contents};
 use cloner::shared::SharedMemory;
+use command_line::UsageError;
+use job_options::checkpoint::find_store;
+use job_options::checkpoint_directory;
 use job_report::time_text;
+use line_files::{remote, undo};
 use line_store::{Kept, Manifest, Store, names, place};
 use objects::Remote;
 use parts::{OnHosts, Part, PartWork, ask};

@@ -1,10 +1,9 @@
 //! `redctl debug`: a debugger at replicas of a job, in this terminal, or in a window of tmux for each.
 
-use super::status::{Status, Who};
-use crate::cli::UsageError;
-use crate::interface;
-use crate::jobs::Found;
 use anyhow::{Context, Result, bail};
+use command_line::UsageError;
+use job_status::{Status, Who};
+use running_jobs::Found;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -58,7 +57,7 @@ impl Arguments {
         let first = places.lines().next().unwrap_or_default();
         let [replica, host, pid] = first.split(' ').collect::<Vec<_>>()[..] else { bail!("{first} is no place") };
         let debugger = format!("{} {pid}", self.with);
-        let command = match interface::is_here(host) {
+        let command = match host_addresses::is_here(host) {
             true => debugger,
             false => format!("{} {host} {}", self.launcher, shlex::try_quote(&debugger)?),
         };

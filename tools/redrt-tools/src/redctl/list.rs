@@ -1,11 +1,11 @@
 //! `redctl list`: the jobs of this user that run here, and those that wait for a terminal.
 
-use super::status::Status;
-use crate::columns::aligned;
-use crate::jobs::{self, Found};
-use crate::ledger;
-use crate::terminal::client;
 use anyhow::Result;
+use job_status::Status;
+use root_records::ledger;
+use root_terminal::client;
+use running_jobs::Found;
+use say::columns::aligned;
 use serde::Serialize;
 use std::thread;
 
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn rows() -> Result<Vec<Row>> {
     let seats: Vec<_> = client::seats().into_iter().map(|(job, _)| job).collect();
-    let running = jobs::find_all()?;
+    let running = running_jobs::find_all()?;
     // All are asked at once: one that does not answer takes some seconds.
     let asked = thread::scope(|scope| {
         let asking: Vec<_> = running.iter().map(|found| scope.spawn(|| Status::of(found))).collect();

@@ -1,19 +1,15 @@
 //! `redctl pool`: looks at a pool that jobs share, and changes it.
 
-use crate::cli::{UsageError, parse_host};
-use crate::pool::access;
-use crate::pool::wire::{FromPool, Question, ToPool};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use control_network::door;
+use command_line::UsageError;
 use control_network::launchers;
-use control_network::link::{Link, Received};
+use job_options::parse_host;
+use pool_client::wire::Question;
+use pool_client::{access, ask};
 use serde_json::{Value, json};
 use spare_pool::Spare;
 use std::path::PathBuf;
-use std::time::Duration;
-
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// `redctl pool`.
 #[derive(Args, Debug)]
@@ -124,27 +120,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         (_, false) => {}
     }
     Ok(())
-}
-
-/// Asks one question.
-pub fn ask(address: std::net::SocketAddr, secret: &redrt_wire::secret::Secret, question: Question) -> Result<String> {
-    let opened = door::dial(address, secret, ANSWER_TIME_MAX);
-    let opened = opened.with_context(|| format!("Failed to reach the pool at {address}"))?;
-    let mut link = Link::new(opened.stream, Some(opened.cipher));
-    link.send(&ToPool::Ask { version: env!("CARGO_PKG_VERSION").into(), question })?;
-    loop {
-        match link.next_message::<FromPool>()? {
-            Some(FromPool::Answer(Ok(answer))) => return Ok(answer),
-            Some(FromPool::Answer(Err(why)) | FromPool::Refused(why)) => return Err(why.into()),
-            Some(_) => bail!("the pool answered something else"),
-            None => {}
-        }
-        match link.receive().context("The pool does not answer")? {
-            Received::Bytes => {}
-            Received::Nothing => bail!("the pool does not answer"),
-            Received::End => bail!("the pool closed the connection without an answer"),
-        }
-    }
 }
 
 /// The status for people.

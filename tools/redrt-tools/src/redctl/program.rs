@@ -1,15 +1,16 @@
 //! The command line of `redctl`: looks at a running job and changes it, from any of its hosts.
 
-use super::ask::ask;
-use super::status::{Replica, Status, Who};
 use super::{checkpoints, debug, list, pool, top};
-use crate::cli::{self, Generate, UsageError, generate_for, parse_host};
-use crate::council::mirror::find_elsewhere;
-use crate::jobs::{self, Found};
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
+use command_line::{Generate, UsageError, generate_for};
+use job_options::parse_host;
+use job_status::ask;
+use job_status::{Replica, Status, Who};
 use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
+use root_records::council::mirror::find_elsewhere;
+use running_jobs::Found;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -144,7 +145,7 @@ fn ranges(text: &str) -> Result<Ranges, NotRanks> {
 /// Runs the command line, which includes the program's own name; its exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
-    let arguments = match cli::parse_from::<Arguments>(arguments) {
+    let arguments = match command_line::parse_from::<Arguments>(arguments) {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
@@ -152,7 +153,7 @@ pub fn main(arguments: Vec<OsString>) -> i32 {
         Ok(()) => 0,
         Err(error) => {
             say::error(format_args!("redctl: {error:#}"));
-            if error.is::<UsageError>() { cli::USAGE_EXIT_CODE } else { 1 }
+            if error.is::<UsageError>() { command_line::USAGE_EXIT_CODE } else { 1 }
         }
     }
 }
@@ -176,7 +177,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Checkpoint { stop, .. } => Question::Checkpoint { stop: *stop },
         What::Checkpoints(list) => return checkpoints::list(list),
         What::Pool(arguments) => return pool::run(arguments),
-        What::Debug(wanted) => return debug::run(wanted, &jobs::find(arguments.job.as_deref())?),
+        What::Debug(wanted) => return debug::run(wanted, &running_jobs::find(arguments.job.as_deref())?),
         What::Top => return top::run(arguments.job.as_deref()),
         What::Generate { what } => {
             say::text(&generate_for(Arguments::command(), "redctl", *what))?;
@@ -187,7 +188,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Checkpoint { of_job: Some(of_job), .. } => Some(of_job.as_str()),
         _ => arguments.job.as_deref(),
     };
-    let found = jobs::find(of_job).map_err(|error| match find_elsewhere(of_job) {
+    let found = running_jobs::find(of_job).map_err(|error| match find_elsewhere(of_job) {
         Some((job, host)) => anyhow::anyhow!("job {job} has its root on host {host}: redctl there knows it"),
         None => error,
     })?;

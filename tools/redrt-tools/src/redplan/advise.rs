@@ -4,10 +4,10 @@ use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::{Advise, By};
 
 use super::picture::Picture;
-use crate::cli::UsageError;
-use crate::learned::site::Site;
-use crate::learned::store::Store;
 use anyhow::Result;
+use command_line::UsageError;
+use learned::site::Site;
+use learned::store::Store;
 use planner::advise::{Corruption, Objective, Question, Row, SavedBy, Source};
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! What a command answers: tables, and what was assumed; as text, or as JSON with full digits in base units.
 
 use super::picture::Picture;
-use crate::columns::aligned;
-use crate::quantity::seconds_text;
+use command_line::quantity::seconds_text;
+use say::columns::aligned;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 

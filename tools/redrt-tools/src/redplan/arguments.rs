@@ -1,10 +1,10 @@
 //! The command line of `redplan`.
 
 use super::told::Told;
-use crate::cli::{Generate, UsageError};
-use crate::learned::store::VARIABLE;
-use crate::quantity::{layout, loss, number, seconds, share};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use command_line::quantity::{layout, loss, number, seconds, share};
+use command_line::{Generate, UsageError};
+use learned::store::VARIABLE;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -380,6 +380,6 @@ pub(super) fn parse(arguments: Vec<OsString>) -> Result<Parsed, UsageError> {
     match parsed {
         Ok(arguments) => Ok(Parsed::Arguments(Box::new(arguments))),
         Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string().into_bytes())),
-        Err(error) => Err(crate::cli::one_line(&error)),
+        Err(error) => Err(command_line::one_line(&error)),
     }
 }

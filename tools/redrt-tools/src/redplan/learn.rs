@@ -2,13 +2,13 @@
 
 use super::answer::{Answer, AnswerTable, Cell};
 use super::told::read_profile;
-use crate::learned::site::mtbf_note;
-use crate::learned::store::{Additions, Store};
-use crate::redreport::hosts::State;
-use crate::redreport::job::{Life, ReportedJob};
-use crate::redreport::report::Report;
-use crate::redreport::{LOG_END, read_log};
 use anyhow::{Result, bail};
+use audit_report::hosts::State;
+use audit_report::job::{Life, ReportedJob};
+use audit_report::report::Report;
+use audit_report::{LOG_END, read_log};
+use learned::site::mtbf_note;
+use learned::store::{Additions, Store};
 use planner::profile::{FILE_END, Profile};
 use planner::site::{HostFacts, Mtbf};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const TOGETHER_S: f64 = 5.0;
 pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
     let mut additions = Additions::default();
     let (mut logs, mut notes) = (Vec::new(), Vec::new());
-    for path in crate::redreport::files(files, &[LOG_END, FILE_END])? {
+    for path in audit_report::files(files, &[LOG_END, FILE_END])? {
         if path.extension().is_some_and(|end| end == "json") {
             let profile = read_profile(&path)?;
             // The same file again is the same run.

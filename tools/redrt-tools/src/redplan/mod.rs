@@ -10,12 +10,12 @@ mod picture;
 mod predict;
 mod told;
 
-use crate::cli::{USAGE_EXIT_CODE, UsageError, generate_for};
-use crate::learned::Unknown;
-use crate::learned::store::{self, Store};
 use answer::Answer;
 use anyhow::{Result, bail};
 use arguments::{Arguments, Parsed, What};
+use command_line::{USAGE_EXIT_CODE, UsageError, generate_for};
+use learned::Unknown;
+use learned::store::{self, Store};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

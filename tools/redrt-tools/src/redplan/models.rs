@@ -3,7 +3,7 @@
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::{Detect, Interval, Partial, Scale, SpareChoice, Spares};
 use super::picture::Picture;
-use crate::cli::UsageError;
+use command_line::UsageError;
 use planner::HOUR_S;
 use planner::Version::{AsPublished, Corrected};
 use planner::capacity::Use;

@@ -2,10 +2,10 @@
 
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Predict;
-use crate::cli::UsageError;
-use crate::learned::given::Known;
-use crate::learned::store::Store;
 use anyhow::Result;
+use command_line::UsageError;
+use learned::given::Known;
+use learned::store::Store;
 use planner::overhead::redundant_time;
 use planner::policy::{Policy, Saving};
 use planner::simulation::{replay, simulate_within};

@@ -1,10 +1,10 @@
 //! What is told of a program, on the command line or by runs that were measured, and what is assumed of it else.
 
-use crate::cli::UsageError;
-use crate::learned::given::{Given, Known};
-use crate::learned::store::Store;
 use anyhow::{Result, bail};
 use clap::Args;
+use command_line::UsageError;
+use learned::given::{Given, Known};
+use learned::store::Store;
 use planner::profile::{Learned, Profile};
 use std::path::{Path, PathBuf};
 

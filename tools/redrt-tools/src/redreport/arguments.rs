@@ -1,9 +1,9 @@
 //! The command line of `redreport`.
 
-use crate::cli::{Generate, UsageError};
 use audit_log::chain::Head;
 use audit_log::heads::HeadStore;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use command_line::{Generate, UsageError};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -90,6 +90,6 @@ pub(super) fn parse(arguments: Vec<OsString>) -> Result<Parsed, UsageError> {
     match parsed {
         Ok(arguments) => Ok(Parsed::Arguments(arguments)),
         Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string().into_bytes())),
-        Err(error) => Err(crate::cli::one_line(&error)),
+        Err(error) => Err(command_line::one_line(&error)),
     }
 }

@@ -5,12 +5,12 @@
 mod timeline;
 mod trends;
 
-use super::hosts::{Host, State};
-use super::job::{Coverage, Redundancy, ReportedJob};
-use super::report::Report;
-use super::text::{bytes_text, counted, evidence_text, seconds_text, verdict_text};
+use super::text::{evidence_text, seconds_text, verdict_text};
 use attribution::{Cause, Conclusion};
-use job_report::share_text;
+use audit_report::hosts::{Host, State};
+use audit_report::job::{Coverage, Redundancy, ReportedJob};
+use audit_report::report::{self, Report};
+use job_report::{bytes_text, counted, share_text};
 use std::fmt::{self, Write};
 
 const STYLE: &str = include_str!("html/style.css");
@@ -227,7 +227,7 @@ fn verdicts(page: &mut String, jobs: &[ReportedJob]) -> fmt::Result {
 
 fn spheres(page: &mut String, report: &Report) -> fmt::Result {
     writeln!(page, "<h2>Ranks</h2><p class=\"soft\">Those that lost a replica or sent something that differed.</p>")?;
-    let row = |sphere: &super::report::Sphere| {
+    let row = |sphere: &report::Sphere| {
         vec![
             text(&sphere.job),
             count(sphere.rank),
@@ -318,7 +318,7 @@ fn jobs(page: &mut String, report: &Report) -> fmt::Result {
     ];
     table(page, "jobs", &heads, report.jobs.iter().map(row).collect())?;
     writeln!(page, "<h2>Logs</h2>")?;
-    let row = |log: &super::report::Log| {
+    let row = |log: &report::Log| {
         let state = match (log.problems.len(), log.is_cut) {
             (0, false) => "as written".to_owned(),
             (0, true) => "as written, without an end".to_owned(),

@@ -1,26 +1,20 @@
 //! `redreport`: audit logs in, a report or a judgement on the logs themselves out.
 
 mod arguments;
-mod attribution;
-mod builder;
-pub(crate) mod hosts;
 mod html;
-pub(crate) mod job;
-pub(crate) mod report;
 mod sick;
 mod text;
-mod trends;
 mod verify;
 
 pub use arguments::Arguments;
 
-use crate::cli::{USAGE_EXIT_CODE, UsageError, generate_for};
 use anyhow::{Context, Result};
 use arguments::{Parsed, What};
-use audit_log::read::{Reading, read};
-use report::Report;
+use audit_report::report::Report;
+use audit_report::{LOG_END, files, read_log};
+use command_line::{USAGE_EXIT_CODE, UsageError, generate_for};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Runs the command line, which includes the program's own name; its exit code.
 #[must_use]
@@ -58,19 +52,6 @@ fn run(arguments: Vec<OsString>) -> Result<i32> {
     }
 }
 
-/// Reads an audit log.
-///
-/// # Errors
-/// When it cannot be read, or is something else: the user has named the wrong file.
-pub(crate) fn read_log(path: &Path) -> Result<Reading, UsageError> {
-    let wrong = |why: String| UsageError(format!("{}: {why}", path.display()));
-    match read(path) {
-        Ok(reading) if reading.is_foreign() => Err(wrong("no line of it is an audit record of redrun".into())),
-        Ok(reading) => Ok(reading),
-        Err(error) => Err(wrong(error.to_string())),
-    }
-}
-
 fn report_of(logs: &[PathBuf], counts_injected: bool) -> Result<Report> {
     let mut readings = Vec::new();
     for path in files(logs, &[LOG_END])? {
@@ -94,33 +75,4 @@ fn tell(arguments: &Arguments) -> Result<i32> {
         return Ok(1);
     }
     Ok(0)
-}
-
-/// What the name of an audit log ends with, in a directory.
-pub(crate) const LOG_END: &str = ".jsonl";
-
-/// The files that are named, and those with one of these ends in the directories that are.
-pub(crate) fn files(named: &[PathBuf], ends: &[&str]) -> Result<Vec<PathBuf>> {
-    let is_wanted = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        ends.iter().any(|end| name.ends_with(end.as_bytes()))
-    };
-    let mut files = Vec::new();
-    for path in named {
-        let failed = || format!("Failed to read {}", path.display());
-        if !path.is_dir() {
-            files.push(path.clone());
-            continue;
-        }
-        let entries = std::fs::read_dir(path).with_context(failed)?;
-        let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>().with_context(failed)?;
-        let mut found: Vec<_> = paths.into_iter().filter(is_wanted).collect();
-        if found.is_empty() {
-            let ends = ends.join(" or *");
-            return Err(UsageError(format!("There is no file *{ends} in {}", path.display())).into());
-        }
-        found.sort();
-        files.append(&mut found);
-    }
-    Ok(files)
 }

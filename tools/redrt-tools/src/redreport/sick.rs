@@ -1,8 +1,8 @@
 //! `redreport sick`: for what looks after hosts, a prolog or a health check.
 
-use super::hosts::State;
-use super::report::Report;
 use anyhow::Result;
+use audit_report::hosts::State;
+use audit_report::report::Report;
 
 /// The exit code when a host is sick.
 const SICK_CODE: i32 = 4;

@@ -1,34 +1,14 @@
 //! The report for a terminal.
 
-use super::hosts::State;
-use super::job::{ReportedJob, Verdict};
-use super::report::Report;
-use job_report::{share_text, time_text};
+use audit_report::hosts::State;
+use audit_report::job::{ReportedJob, Suspect, Verdict};
+use audit_report::report::Report;
+use job_report::{bytes_text, counted, share_text, time_text};
 use std::fmt::Write;
 use std::time::Duration;
 
 /// Number of verdicts of a job that are told one by one; JSON and HTML have all.
 const VERDICTS_MAX: usize = 10;
-
-/// `1 message`, `2 messages`.
-pub(super) fn counted(count: u64, thing: &str) -> String {
-    match (count, thing.ends_with('s')) {
-        (1, _) => format!("1 {thing}"),
-        (_, true) => format!("{count} {thing}es"),
-        _ => format!("{count} {thing}s"),
-    }
-}
-
-/// `1.5 GiB`.
-pub(super) fn bytes_text(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
 
 pub(super) fn seconds_text(seconds: f64) -> String {
     time_text(Duration::try_from_secs_f64(seconds).unwrap_or_default())
@@ -45,7 +25,7 @@ pub(super) fn verdict_text(verdict: &Verdict) -> String {
             "message {sequence} from rank {sender} to {receiver} ({communicator}, tag {tag}, {length_bytes} bytes)"
         ),
     };
-    let place = |suspect: &super::job::Suspect| match suspect.core {
+    let place = |suspect: &Suspect| match suspect.core {
         Some(core) => format!("{} on {}, core {core}", suspect.replica, suspect.host),
         None => format!("{} on {}", suspect.replica, suspect.host),
     };

@@ -1,11 +1,11 @@
 //! `redreport verify`: is a log as it was written, and is all of it there?
 
-use super::{LOG_END, files};
 use anyhow::{Context, Result};
 use audit_log::JOB_START;
 use audit_log::chain::Head;
 use audit_log::heads::{self, HeadStore, Note};
 use audit_log::read::{End, Reading, read};
+use audit_report::{LOG_END, files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -8,9 +8,8 @@
 //! one is killed while another is stopped. When the job has ended well, what its processes have started in sessions of
 //! their own goes on.
 
-use super::sweep;
-use crate::installation;
 use anyhow::{Context, Result};
+use host_processes::sweep;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};

@@ -21,12 +21,8 @@ mod parts;
 mod post;
 mod sockets;
 mod spawn;
-mod sweep;
 mod turns;
 
-use crate::council::{self, Setup};
-use crate::foreign;
-use crate::jobs;
 use anyhow::{Context, Result, bail};
 use control_network::identity::ProcessIdentity;
 use control_network::launcher::DaemonArguments;
@@ -34,10 +30,10 @@ use control_network::link::Received;
 pub use copying::{HELPER_FLAG, help};
 use guard::Guard;
 pub use guard::guard;
+use installation::foreign;
 use redrt_wire::foreign::Foreign;
 use replica_output::corruption::Corruption;
-pub use spawn::open_pidfd;
-pub use sweep::{become_subreaper, kill_descendants};
+use root_records::council::{self, Setup};
 use tracing::debug;
 
 use child::{Child, Kind};
@@ -77,7 +73,7 @@ const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     let guard = Guard::of_this_process();
     // Where that cannot be had, news take a little longer.
-    crate::prompt::wish();
+    host_processes::prompt::wish();
     let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
     let post = Post::take(place, name, secret)?;
     // From here on a broken connection means that the job is over, not that this program failed.
@@ -86,7 +82,7 @@ pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     daemon.children.iter().for_each(Child::kill_group);
     daemon.post.end();
     daemon.launchers.iter().for_each(|launcher| launcher.terminate());
-    sweep::kill_descendants(daemon.keeps_sessions && outcome.is_ok());
+    host_processes::sweep::kill_descendants(daemon.keeps_sessions && outcome.is_ok());
     // Nobody writes there any more.
     daemon.forget_lines();
     guard.wake();
@@ -153,7 +149,7 @@ fn tell_developers(message: &ToDaemon) {
 /// What is known once the job was launched.
 struct LaunchedJob {
     /// For redctl.
-    entry: Option<jobs::Entry>,
+    entry: Option<running_jobs::Entry>,
     launch: Launch,
     prepared: spawn::Prepared,
     view: View,
@@ -280,7 +276,7 @@ impl Daemon {
                 Errand::RootMoved => self.write_down(),
                 Errand::LeaseOver(reason) => {
                     if let Some(job) = &self.job {
-                        jobs::note_end(job.launch.job, &self.host, &reason, |name| std::env::var_os(name));
+                        running_jobs::note_end(job.launch.job, &self.host, &reason, |name| std::env::var_os(name));
                     }
                     bail!("on {}: {reason}", self.host);
                 }
@@ -416,7 +412,7 @@ impl Daemon {
         if let Some(job) = &mut self.job {
             // It would remove the new one, which has the same name.
             job.entry = None;
-            job.entry = jobs::write_down(job.launch.job, &self.host, self.post.root(), self.post.secret()).ok();
+            job.entry = running_jobs::write_down(job.launch.job, &self.host, self.post.root(), self.post.secret()).ok();
         }
     }
 

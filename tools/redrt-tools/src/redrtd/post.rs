@@ -95,7 +95,7 @@ impl Post {
         let opened = door::dial(place.parent, secret, CONNECT_TIME_MAX)
             .with_context(|| format!("Failed to connect to {what} at {}", place.parent))?;
         let own = match &place.interface {
-            Some(interface) => crate::interface::address(interface)?,
+            Some(interface) => host_addresses::address(interface)?,
             None => opened.stream.local_addr()?.ip(),
         };
         let mut hub = Hub::new((own, 0).into(), secret.clone())?;

@@ -9,23 +9,23 @@ use super::copying::{HELPER_FLAG, Task};
 use super::descriptors::{CLONER_FD, CONTROL_FD, HELPER_FD, SHARED_MEMORY_FD, WINDOWS_FD};
 use super::gpus::Gpus;
 use super::sockets::Sockets;
-use super::sweep;
-use crate::installation::{self, FACADES, LIBRARY, LOADER, find_facade, find_library};
-use crate::places::{self, Place, places_of};
-use crate::surroundings::{PRELOAD, is_of_rank};
-use crate::topology::{Topology, list};
-use crate::undo;
 use anyhow::{Context, Result};
 use cloner::shared::SharedMemory;
 use control_network::link::Link;
 use file_undo::SharedLog;
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use host_processes::{open_pidfd, sweep};
+use installation::surroundings::{PRELOAD, is_of_rank};
+use installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
+use line_files::undo;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::personality::{self, Persona};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
+use placement::places::{self, Place, places_of};
+use placement::topology::{Topology, list};
 use redrt_types::{ProcessIndex, ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes, window_region};
 use redrt_wire::daemon::{Abi, Application, BindTo, Binding, Launch};
@@ -541,18 +541,5 @@ fn make_shared_memory(bytes: u64) -> Result<OwnedFd> {
     let fd = memfd_create("redrt", MFdFlags::MFD_CLOEXEC).context("Failed to make shared memory")?;
     nix::unistd::ftruncate(&fd, bytes as i64)
         .with_context(|| format!("Failed to size shared memory to {bytes} bytes"))?;
-    Ok(fd)
-}
-
-/// A descriptor that is readable when the process has ended.
-pub fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: pidfd_open has just made this descriptor and nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-    fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(fd)
 }

@@ -2,7 +2,7 @@
 //! then.
 
 use super::Shell;
-use super::summary::bytes_text;
+use job_report::bytes_text;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::{Newcomer, Progress};
 use serde_json::{Value, json};

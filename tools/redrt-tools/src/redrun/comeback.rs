@@ -24,22 +24,21 @@ use super::spool::Spool;
 use super::streams;
 use super::transit::Transit;
 use super::{Fleet, Shell};
-use crate::cli::Job;
-use crate::council::mirror::Mirror;
-use crate::jobs;
-use crate::keeper;
-use crate::ledger::{self, Begun, Ledger, Record, Senseless};
-use crate::plan::HostPlan;
 use anyhow::{Context, Result, bail};
 use before::{Before, LifeBefore};
 use control_network::identity::Machine;
 use files::{Found, file_of, is_regular};
+use job_options::Job;
 use job_root::Input;
+use placement::plan::HostPlan;
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::frame::decode_body;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
 use root_journal::file::Journal;
+use root_records::council::mirror::Mirror;
+use root_records::keeper;
+use root_records::ledger::{self, Begun, Ledger, Record, Senseless};
 pub use snapshot::Snapshot;
 use spare_pool::Spare;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -75,7 +74,7 @@ impl Past {
         // Above that of any root which goes on with a journal that a council has left behind.
         let term_min = Term(council.map_or(0, |(_, term)| term << COUNCIL_TERM_BITS));
         let directory =
-            jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
+            running_jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
         let (journal, records) = ledger::when_free(|| Ok(Journal::open(&ledger::journal_path(&directory))?))?;
         ledger::is_taken(&directory);
         let (begun, records) = ledger::read(&records)?;
@@ -271,7 +270,7 @@ fn begin(
             file_of(std::io::stderr().as_fd()),
         ],
     };
-    let directory = jobs::root_directory(job_number)?;
+    let directory = running_jobs::root_directory(job_number)?;
     let spooled_bytes = (!is_regular(std::io::stdin().as_fd())).then_some(0);
     let keepsakes = Keepsakes::create(&directory, plan.root_lease, [0; 2], spooled_bytes)?;
     let mirror = (plan.roots > 1).then(|| council::found(job_number, secret, plan)).transpose()?;
@@ -387,7 +386,7 @@ impl Shell<'_> {
             seat.runs(self.job_number);
         }
         let host = self.fleet.own_name();
-        self.entry = jobs::write_down(self.job_number, &host, self.fleet.address(), self.fleet.secret()).ok();
+        self.entry = running_jobs::write_down(self.job_number, &host, self.fleet.address(), self.fleet.secret()).ok();
         if is_elsewhere {
             self.fleet.leave_launchers();
         }

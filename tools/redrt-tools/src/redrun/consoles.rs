@@ -6,9 +6,9 @@
 
 use super::writer::outlet::goes_with_console;
 use super::{Shell, WRITERS_LOOK, streams};
-use crate::terminal::seat::{News, Seat, Streams};
 use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use root_terminal::seat::{News, Seat, Streams};
 use serde_json::json;
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,14 +1,14 @@
 //! Which hosts have the records of the root (`--roots`): that there are enough of them.
 
 use super::Shell;
-use crate::council::mirror::Mirror;
-use crate::council::{Members, Setup};
-use crate::plan::HostPlan;
 use anyhow::{Context, Result};
 use control_network::launcher;
+use placement::plan::HostPlan;
 use redrt_wire::daemon::{Councillor, ToDaemon};
 use redrt_wire::secret::Secret;
 use root_quorum::Step;
+use root_records::council::mirror::Mirror;
+use root_records::council::{Members, Setup};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Which of the faults that `--inject` asked for have happened.
 
-use crate::cli::Fault;
 use coordinator::Report;
+use job_options::Fault;
 use redrt_types::ReplicaId;
 use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;

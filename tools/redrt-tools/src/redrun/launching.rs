@@ -1,10 +1,10 @@
 //! From hosts that are there to replicas that are started on them.
 
-use super::{Shell, jobs, layout, pools, start_record};
-use crate::cli::Fault;
-use crate::plan::Launcher;
+use super::{Shell, layout, pools, start_record};
 use anyhow::{Context, Result};
+use job_options::Fault;
 use job_root::Input;
+use placement::plan::Launcher;
 use redrt_types::{ReplicaId, is_same_host};
 use redrt_wire::daemon::{Application, Launch, ToDaemon};
 use redrt_wire::fault::ProcessFault;
@@ -60,8 +60,12 @@ impl Shell<'_> {
             self.tell_of_resumption();
         }
         // A job runs also if redctl does not find it.
-        let entry =
-            jobs::write_down(self.job_number, &self.fleet.own_name(), self.fleet.address(), self.fleet.secret());
+        let entry = running_jobs::write_down(
+            self.job_number,
+            &self.fleet.own_name(),
+            self.fleet.address(),
+            self.fleet.secret(),
+        );
         self.entry = entry
             .inspect_err(|error| self.console.warning(&format!("redctl will not find this job here: {error:#}")))
             .ok();

@@ -2,8 +2,8 @@
 
 use super::fleet::Fleet;
 use super::pools;
-use crate::plan::MapBy;
 use anyhow::{Result, ensure};
+use placement::plan::MapBy;
 use redrt_types::{View, World};
 use spare_pool::{Host, Order, place};
 

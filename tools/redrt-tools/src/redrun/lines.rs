@@ -4,19 +4,18 @@ pub mod life;
 
 use super::Shell;
 use super::fleet::Fleet;
-use crate::cli::Job;
-use crate::cli::checkpoint::Checkpoint;
-use crate::homes::{self, Seat};
-use crate::ledger::Returned;
-use crate::plan::HostPlan;
-use crate::remote::{self, Access};
-use crate::undo;
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, RESUME_CODE, Report, STORE_TIME_MAX, StoreFailure, StoreNews, TakenLine};
 use file_undo::SharedLog;
+use job_options::Job;
+use job_options::checkpoint::Checkpoint;
 use job_root::{Input, Output, ShownTexts};
+use line_files::remote::{self, Access};
+use line_files::undo;
 use line_store::{Kept, Level, Manifest, Member, Store, objects, place};
+use placement::homes::{self, Seat};
+use placement::plan::HostPlan;
 use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::frame::{decode_body, encode_long};
@@ -24,6 +23,7 @@ use redrt_wire::line::{Building, Generation, Image, LineOrder, Objects, Restore,
 use redrt_wire::object::{Entry, Stored};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
+use root_records::ledger::Returned;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -534,7 +534,7 @@ impl Shell<'_> {
             self.take_older_line()?;
         }
         self.fleet.end(false);
-        crate::redrtd::kill_descendants(false);
+        host_processes::sweep::kill_descendants(false);
         self.entry = None;
         let (kept, plan) = loop {
             let kept = self.lines.as_ref().and_then(|lines| lines.newest.clone());

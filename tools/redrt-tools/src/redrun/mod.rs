@@ -46,11 +46,6 @@ pub use comeback::Past;
 pub use program::main;
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
-use crate::cli::Job;
-use crate::council::REPLACED_CODE;
-use crate::jobs;
-use crate::ledger::Ledger;
-use crate::terminal::seat::Seat;
 use anyhow::{Context, Result, anyhow};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
@@ -61,6 +56,7 @@ use control_network::hub::LinkId;
 use coordinator::{OUTPUT_FAILED_CODE, Report};
 use fleet::{Fleet, HostLoss, News};
 use injections::Injections;
+use job_options::Job;
 use job_root::{Asker, Input, Output, Root};
 use metrics::Counts;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -70,6 +66,9 @@ use output::Outputs;
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
 use redrt_wire::secret::Secret;
+use root_records::council::REPLACED_CODE;
+use root_records::ledger::Ledger;
+use root_terminal::seat::Seat;
 use say::Console;
 use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -99,9 +98,9 @@ pub fn run(
     past: Option<Past>,
 ) -> Result<i32> {
     // An orphan of a daemon that was killed comes to this process, which ends it.
-    crate::redrtd::become_subreaper()?;
+    host_processes::sweep::become_subreaper()?;
     // Where that cannot be had, news take a little longer.
-    crate::prompt::wish();
+    host_processes::prompt::wish();
     if past.is_some() {
         // What was said before.
         console.attach(Arc::new(Unsaid));
@@ -177,7 +176,7 @@ struct Shell<'a> {
     seat: Option<Seat>,
     started_count: usize,
     job_number: u64,
-    entry: Option<jobs::Entry>,
+    entry: Option<running_jobs::Entry>,
     started_at: Instant,
     audit: Option<Recorder>,
     /// Present where a command is run for events.
@@ -237,7 +236,7 @@ impl<'a> Shell<'a> {
             None => None,
         };
         let profile_path = job.profile.as_deref().map(|path| summary::profile::path_in(path, job_number));
-        let signals = crate::user_signals::catch()?;
+        let signals = root_terminal::user_signals::catch()?;
         let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
         let start = |(log, path)| Recorder::start(log, path, job_name.clone(), job.audit_heads.clone(), bell.clone());
@@ -246,7 +245,7 @@ impl<'a> Shell<'a> {
         let notices = notices.transpose()?;
         let lines = lines::Lines::new(job, job_number, past.is_some(), is_elsewhere, &bell)?;
         let plan = match &job.resume {
-            Some(kept) if past.is_none() => crate::homes::resumed(&kept.manifest, &job.hosts)?,
+            Some(kept) if past.is_none() => placement::homes::resumed(&kept.manifest, &job.hosts)?,
             _ => job.hosts.clone(),
         };
         let has_console = seat.as_ref().is_none_or(Seat::is_attached);
@@ -382,11 +381,11 @@ impl<'a> Shell<'a> {
         self.console.show_status(Vec::new());
         let keeps_sessions = matches!(outcome, Ok(0));
         self.fleet.end(keeps_sessions);
-        crate::redrtd::kill_descendants(keeps_sessions);
+        host_processes::sweep::kill_descendants(keeps_sessions);
         self.remove_forgotten_lines();
         self.entry = None;
         self.site.leave();
-        jobs::cross_out(self.job_number);
+        running_jobs::cross_out(self.job_number);
         let code = match outcome? {
             0 => self.spawned.code(),
             code => code,

@@ -1,9 +1,9 @@
 //! `--on-event`: a command that is run for what a user or an administrator wants to hear of, one after the other, by a
 //! thread of its own. It may take its time; the job goes on.
 
-use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, bail};
 use background_worker::{Bell, Inbox, Worker};
+use host_processes::open_pidfd;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};

@@ -4,10 +4,10 @@
 use super::standard::Standard;
 use super::transit::Transit;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
-use crate::cli::Job;
 use anyhow::{Context, Result, bail, ensure};
 use background_worker::Bell;
 use coordinator::OutputFailure;
+use job_options::Job;
 use redrt_types::{ReplicaId, VirtualRank, World};
 use replica_output::lines::LineCutter;
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,16 @@
 //! The command line of `redrun`, which is also called `mpiexec` and `mpirun`.
 
 use super::{Past, begin_spawned, relay, run};
-use crate::cli::{self, Defaults, Request, Terminal, USAGE_EXIT_CODE};
-use crate::council::REPLACED_CODE;
-use crate::redctl::status::Status;
-use crate::terminal::client;
-use crate::terminal::seat::Seat;
-use crate::{developers, jobs, own_network, surroundings};
+use crate::own_network;
+use command_line::USAGE_EXIT_CODE;
+use installation::surroundings;
+use job_options::{Defaults, Request, Terminal};
+use job_status::Status;
+use root_records::council::REPLACED_CODE;
+use root_terminal::client;
+use root_terminal::seat::Seat;
 use say::Console;
+use say::developers;
 use std::ffi::OsString;
 
 fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
@@ -19,7 +22,7 @@ fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
 
 /// Runs a job as the root that outlives its terminal.
 fn run_as_root(
-    mut job: cli::Job,
+    mut job: job_options::Job,
     comes_back: Option<u64>,
     council: Option<(i32, u64)>,
     console: &Console,
@@ -39,14 +42,14 @@ fn why_not_here(wanted: Option<&str>) -> Option<String> {
         return Some(client::root_elsewhere(&job, &host));
     }
     let wanted = wanted?;
-    Some(format!("job {wanted} has ended: {}", jobs::noted_end(wanted)?))
+    Some(format!("job {wanted} has ended: {}", running_jobs::noted_end(wanted)?))
 }
 
 /// Runs a job that a process of another has spawned.
-fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Result<i32> {
+fn run_spawned(arguments: &job_options::Arguments, console: &mut Console) -> anyhow::Result<i32> {
     let (commands, origin, stream) = begin_spawned()?;
     let upwards = relay(console, stream);
-    let job = cli::assemble_spawned(arguments, commands, origin)?;
+    let job = job_options::assemble_spawned(arguments, commands, origin)?;
     run(&job, console, Some(upwards), None, None)
 }
 
@@ -65,9 +68,9 @@ pub fn main(words: Vec<OsString>) -> i32 {
         return USAGE_EXIT_CODE;
     }
     let defaults = Defaults::of_this_user();
-    let said = |defaults: &Defaults| cli::expand(words.clone(), defaults);
+    let said = |defaults: &Defaults| job_options::expand(words.clone(), defaults);
     let arguments = defaults.as_ref().map_err(Clone::clone).and_then(said);
-    let request = arguments.clone().and_then(cli::parse);
+    let request = arguments.clone().and_then(job_options::parse);
     match request {
         Ok(Request::Print(text)) => match say::text(&text) {
             Ok(()) => 0,

@@ -1,9 +1,9 @@
 //! The user's signals.
 
 use super::Shell;
-use crate::user_signals::is_for_program;
 use job_root::Input;
 use nix::sys::signal::Signal;
+use root_terminal::user_signals::is_for_program;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 impl Shell<'_> {

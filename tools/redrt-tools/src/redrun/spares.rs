@@ -2,11 +2,11 @@
 
 use super::Shell;
 use super::launching::for_daemons;
-use crate::cli::Job;
-use crate::pool::{Client, facts};
 use anyhow::Result;
 use coordinator::Recovery;
+use job_options::Job;
 use job_root::{Input, Rooms};
+use pool_client::{Client, facts};
 use redrt_types::VirtualRank;
 use spare_pool::{JobId, News, Request, SiteOrder, Spares as _};
 use std::os::fd::BorrowedFd;
@@ -35,7 +35,7 @@ impl SitePool {
     /// Connects to the site's pool, if the job is to use it.
     pub fn new(job: &Job, job_number: u64) -> Result<Self> {
         let connect =
-            |pool: &crate::cli::Pool| Client::connect(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
+            |pool: &job_options::Pool| Client::connect(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
         Ok(Self { client: job.pool.as_ref().map(connect).transpose()?, begun_at: Instant::now() })
     }
 
@@ -43,7 +43,7 @@ impl SitePool {
     /// then [goes on](SitePool::go_on).
     pub fn of_past(job: &Job, job_number: u64) -> Result<Self> {
         let client =
-            |pool: &crate::cli::Pool| Client::of_past(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
+            |pool: &job_options::Pool| Client::of_past(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
         Ok(Self { client: job.pool.as_ref().map(client).transpose()?, begun_at: Instant::now() })
     }
 

@@ -12,11 +12,10 @@
 
 use super::Shell;
 use super::standard::Standard;
-use crate::cli;
-use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, bail};
 use background_worker::Bell;
 use control_network::link::{Link, Received};
+use host_processes::open_pidfd;
 use job_root::Input;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{Signal, kill};
@@ -380,7 +379,7 @@ impl Shell<'_> {
         let environment = self.job.applications[application as usize].environment.clone();
         let origin = Origin { tree: self.origin().tree, parent_port: Some(port), place_count: 0 };
         let relay = self.seat.is_some().then(|| (self.outputs.standard(), self.bell.clone()));
-        let plan = Plan { options: cli::options_for_spawned(self.job), environment, relay };
+        let plan = Plan { options: job_options::options_for_spawned(self.job), environment, relay };
         self.spawned.start(asker, &ToSpawned::Begin { commands, origin }, &plan)
     }
 

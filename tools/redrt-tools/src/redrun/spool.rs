@@ -5,7 +5,7 @@
 //!   standard input ── splice ─▶ pipe ── splice ─▶ file ── read ─▶ journal ─▶ processes
 //! ```
 //! At each moment a byte is in one of the first three. A keeper has the pipe open, so that it stays
-//! ([`crate::keeper`]). What is in the file and not in the journal is what the next root begins with.
+//! ([`root_records::keeper`]). What is in the file and not in the journal is what the next root begins with.
 //!
 //! What the kernel cannot move (`/dev/null`) is read, and lost if the root is killed before it was written down.
 

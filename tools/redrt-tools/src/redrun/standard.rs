@@ -3,9 +3,9 @@
 use super::transit::Transit;
 use super::writer::outlet::Change;
 use super::writer::{BACKLOG_BYTES_MIN, Target, TargetIndex, Trouble, Writer};
-use crate::cli::OnOutputError;
-use crate::terminal::closed;
 use background_worker::Bell;
+use job_options::OnOutputError;
+use root_terminal::closed;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};

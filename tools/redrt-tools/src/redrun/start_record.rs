@@ -1,6 +1,6 @@
 //! The record that a job begins with.
 
-use crate::cli::Job;
+use job_options::Job;
 use redrt_types::VirtualRank;
 use redrt_wire::daemon::Launch;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use super::status::milliseconds;
 use anyhow::Result;
 use audit_log::chain::Head;
 use coordinator::{Coordinator, EndReason, Purpose, Report};
-use job_report::{exit_record, time_text};
+use job_report::{bytes_text, counted, exit_record, time_text};
 use planner::profile::Profile;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::Cost;
@@ -451,24 +451,4 @@ fn by_replica(counts: &BTreeMap<ReplicaId, u64>) -> Vec<String> {
 /// A line, followed by names in parentheses if there are any.
 fn with_names(line: String, names: &[String]) -> String {
     if names.is_empty() { line } else { format!("{line} ({})", names.join(", ")) }
-}
-
-/// A number of things.
-fn counted(count: u64, thing: &str) -> String {
-    match (count, thing.ends_with("ch") || thing.ends_with('s')) {
-        (1, _) => format!("1 {thing}"),
-        (_, true) => format!("{count} {thing}es"),
-        _ => format!("{count} {thing}s"),
-    }
-}
-
-pub(super) fn bytes_text(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
 }

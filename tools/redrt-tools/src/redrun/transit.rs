@@ -3,7 +3,7 @@
 //!
 //! The trap: who writes to a terminal or pipe and then notes how much can be killed in between. So bytes go through a
 //! pipe with a name, from which the kernel moves them on in one step (`splice`), and what is left in that pipe is what
-//! was not shown. A keeper has it open, so that it stays ([`crate::keeper`]).
+//! was not shown. A keeper has it open, so that it stays ([`root_records::keeper`]).
 //!
 //! ```text
 //!   account:  Filling(shown, count) ── write ──▶ pipe        all of it, as the pipe is empty

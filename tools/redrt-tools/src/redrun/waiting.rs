@@ -2,9 +2,9 @@
 //! to be resumed with as many as it had.
 
 use super::Shell;
-use crate::cli::HostWait;
-use crate::plan::HostPlan;
+use job_options::HostWait;
 use line_store::Manifest;
+use placement::plan::HostPlan;
 use planner::spare_choice::SpareChoice;
 use std::collections::BTreeMap;
 

@@ -3,9 +3,9 @@
 use super::Shell;
 use super::status::user_name;
 use super::targets::Target;
-use crate::openmetrics;
-use crate::pages::{Answer, Asked, Pages, Site};
 use anyhow::{Context, Result};
+use http_pages::openmetrics;
+use http_pages::{Answer, Asked, Pages, Site};
 use nix::poll::{PollFd, PollFlags};
 use redrt_wire::secret::Secret;
 use serde_json::json;

@@ -14,8 +14,8 @@ pub mod outlet;
 
 use super::status_lines::StatusLines;
 use super::transit::Transit;
-use crate::cli::OnOutputError;
 use background_worker::{Bell, Inbox, Worker};
+use job_options::OnOutputError;
 use kept::Kept;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

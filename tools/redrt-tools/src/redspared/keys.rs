@@ -6,10 +6,9 @@
 //! | of a user | `DIR/NAME.key` | lease as NAME, look; nobody else has a say in what NAME's jobs have |
 //! | of the administrator | `FILE.admin` | all that, and change which hosts there are |
 
-use crate::pool::access;
-use crate::pool::identity::Authority;
-use crate::secret_file;
 use anyhow::{Context, Result, ensure};
+use pool_client::access;
+use pool_client::identity::Authority;
 use redrt_wire::secret::Secret;
 use std::fs;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a
 //! few at a time; what it found comes back through a descriptor that can be waited on.
 
-use crate::interface::is_own_name;
 use anyhow::{Context, Result, bail};
 use control_network::launcher::{dies_with_this, shell_on};
 use control_network::launchers;
+use host_addresses::is_own_name;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::HostName;
 use spare_pool::{Facts, Spare, Unseen};

@@ -1,8 +1,8 @@
 //! `redspared --metrics`: the pool for Prometheus.
 
-use crate::openmetrics::{self, Page, labelled};
-use crate::pages::{Answer, Pages, Site};
 use anyhow::{Context, Result};
+use http_pages::openmetrics::{self, Page, labelled};
+use http_pages::{Answer, Pages, Site};
 use spare_pool::Pool;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -10,17 +10,16 @@ mod server;
 mod store;
 mod users;
 
-use crate::cli::{self, Generate, generate_for};
-use crate::pages;
-use crate::pool::access;
-use crate::pool::wire::DEFAULT_PORT;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
+use command_line::{Generate, generate_for};
 use control_network::launcher::daemon_executable;
 use control_network::launchers;
 use control_network::munge::Munge;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use pool_client::access;
+use pool_client::wire::DEFAULT_PORT;
 use say::Console;
 use spare_pool::{Pool, Settings, Watch};
 use std::ffi::OsString;
@@ -92,7 +91,7 @@ struct Arguments {
     launcher: OsString,
 
     /// Tell Prometheus how the pool is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone
-    #[arg(long, value_name = "ADDRESS", value_parser = pages::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = http_pages::address)]
     metrics: Option<SocketAddr>,
 
     /// Print a manual page or shell completions and leave
@@ -121,7 +120,7 @@ fn seconds(text: &str) -> Result<Duration, NotSeconds> {
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redspared");
-    let arguments = match cli::parse_from::<Arguments>(arguments) {
+    let arguments = match command_line::parse_from::<Arguments>(arguments) {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };

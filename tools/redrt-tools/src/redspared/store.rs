@@ -1,9 +1,9 @@
 //! Where the pool is written down: an embedded database, so that a daemon that is killed at any moment finds all that
 //! it has told anybody.
 
-use crate::pool::refusal::Unsound;
 use anyhow::{Context, Result, ensure};
 use control_network::launchers;
+use pool_client::refusal::Unsound;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use redrt_wire::daemon::HostName;
 use serde::de::DeserializeOwned;

@@ -1,13 +1,13 @@
 //! Finds out whose job it is, where users are told apart by MUNGE: on a thread of its own, as MUNGE's daemon may not
 //! answer.
 
-use crate::pool::identity::{self, Authority, Pass, Proof};
-use crate::pool::refusal::Refusal;
 use anyhow::{Context, Result, ensure};
 use background_worker::{Bell, Inbox, Worker};
 use control_network::hub::LinkId;
 use control_network::munge::Munge;
 use nix::unistd::{Uid, User};
+use pool_client::identity::{self, Authority, Pass, Proof};
+use pool_client::refusal::Refusal;
 use spare_pool::{JobId, LeaseId};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};

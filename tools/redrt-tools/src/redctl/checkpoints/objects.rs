@@ -1,8 +1,8 @@
 //! Lines in an object store: what says of them is got into a directory that goes with `redctl`, and to verify them all
 //! of them.
 
-use crate::remote::{Access, Jobs, jobs};
 use anyhow::{Context, Result};
+use line_files::remote::{Access, Jobs, jobs};
 use line_store::{Store, objects};
 use redrt_wire::line::Generation;
 use redrt_wire::object::Entry;

@@ -7,7 +7,6 @@
 //! ```
 
 use super::check_file;
-use crate::interface;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use control_network::launcher::shell_on;
@@ -199,7 +198,7 @@ fn judged(what: PartWork, files: &BTreeSet<(u64, String)>, answer: Result<Vec<Fo
 }
 
 fn answer(launcher: &[OsString], name: &str, part: &Part, key: Option<&Secret>) -> Result<Vec<Found>> {
-    if interface::is_here(name) {
+    if host_addresses::is_here(name) {
         return find(part, key);
     }
     let own = std::env::current_exe().context("Failed to find where redrt is installed")?;

@@ -1,8 +1,8 @@
 //! The picture: a line for each rank with its replicas, the hosts beside it, and what is under way below.
 
-use super::super::status::{Clone, Progress, Rank, Replica, Status};
 use super::screen::Screen;
 use job_report::share_text;
+use job_status::{Clone, Progress, Rank, Replica, Status};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

@@ -6,13 +6,13 @@
 mod draw;
 mod screen;
 
-use super::ask::ask;
-use super::status::Status;
-use crate::cli::UsageError;
-use crate::jobs::{self, Found};
 use anyhow::{Context, Result, anyhow};
+use command_line::UsageError;
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use job_status::Status;
+use job_status::ask;
 use redrt_wire::tree::Question;
+use running_jobs::Found;
 use screen::{Action, Screen};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub fn run(wanted: Option<&str>) -> Result<()> {
         let why = "redctl top needs a terminal; redctl status --json is for scripts";
         return Err(UsageError(why.into()).into());
     }
-    let found = Arc::new(jobs::find(wanted)?);
+    let found = Arc::new(running_jobs::find(wanted)?);
     let (tell, news) = mpsc::channel();
     let (asks, of_asks) = (found.clone(), tell.clone());
     thread::Builder::new().name("redctl-look".into()).spawn(move || look(&asks, &of_asks))?;

@@ -1,7 +1,7 @@
 //! What is shown and selected, and what keys do. Pure: keys and answers in, wishes out.
 
-use super::super::status::{Replica, Status};
 use crossterm::event::KeyCode;
+use job_status::{Replica, Status};
 use redrt_wire::tree::Question;
 
 /// What a key asks for.

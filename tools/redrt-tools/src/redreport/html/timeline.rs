@@ -1,7 +1,7 @@
 //! Time lines: which replica was there when, and when one was missing.
 
-use super::super::job::{ReportedJob, rank_of};
 use super::{escaped, seconds_text};
+use audit_report::job::{ReportedJob, rank_of};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Bars for each day or month: how a site fares over time.
 
-use super::super::trends::Period;
 use super::{Cell, count, escaped, table, text};
+use audit_report::trends::Period;
 use job_report::share_text;
 use std::fmt::{self, Write};
 

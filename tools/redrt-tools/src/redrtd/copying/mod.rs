@@ -28,13 +28,13 @@ mod send;
 pub use flip::Victim;
 
 use super::descriptors::HELPER_FD;
-use crate::remote::Access;
 use anyhow::{Context, Result, bail};
 use cloner::control::Control;
 use cloner::image::digests::Contents;
 use cloner::source::{self, Event, Options, Report};
 use cloner::{Phase, ProcessEnded};
 use control_network::link::{Link, Received};
+use line_files::remote::Access;
 use nix::sys::signal::{SigSet, Signal};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;

@@ -1,8 +1,8 @@
 //! Puts the files of a part of a line into an object store, or gets those that a host lacks.
 
 use super::{Daemon, Reply};
-use crate::remote::{Access, check_scratch};
 use anyhow::Result;
+use line_files::remote::{Access, check_scratch};
 use redrt_wire::object::{Entry, Stored};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;

@@ -2,13 +2,13 @@
 //! daemons of its own.
 
 use super::snapshot::Snapshot;
-use crate::ledger::{Launchers, Record, Returned, Senseless};
 use crate::redrun::fleet::Known;
 use control_network::identity::Machine;
 use job_root::Input;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::frame::decode_body;
 use redrt_wire::tree::Term;
+use root_records::ledger::{Launchers, Record, Returned, Senseless};
 use std::collections::VecDeque;
 
 /// One life.

@@ -1,8 +1,8 @@
 //! Standard streams that are files: what a script has chosen outlives its terminal, and its host where hosts share it.
 
-use crate::ledger::KeptFile;
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use root_records::ledger::KeptFile;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,13 +1,13 @@
 //! The daemons of a job whose root was killed, as the root that goes on sees them.
 
 use super::{Fleet, LEAVE_TIME_MAX, Launchers, Ledger, Member};
-use crate::plan::HostPlan;
 use anyhow::Result;
 use control_network::hub::LinkId;
 use control_network::identity::ProcessIdentity;
 use control_network::session::Session;
 use host_watch::Who;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use placement::plan::HostPlan;
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::frame::encode_body;
 use redrt_wire::secret::Secret;

@@ -1,10 +1,10 @@
 //! Hosts that come and go while the job runs.
 
 use super::{Fleet, Member, News};
-use crate::plan::{Launcher, PlannedHost};
 use anyhow::{Context, Result, ensure};
 use control_network::launcher;
 use control_network::launchers;
+use placement::plan::{Launcher, PlannedHost};
 use redrt_types::is_same_host;
 use redrt_wire::daemon::{HostName, Remote, ToDaemon};
 use spare_pool::Spare;

@@ -1,11 +1,11 @@
 //! From the plan to daemons on every host, level by level of the tree.
 
 use super::{Fleet, News};
-use crate::plan::{HostPlan, Launcher};
 use anyhow::{Context, Result, anyhow};
 use control_network::job_steps::{JobSteps, job_steps};
 use control_network::launcher::{self, DaemonArguments};
 use host_watch::shape;
+use placement::plan::{HostPlan, Launcher};
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
 use std::time::{Duration, Instant};
 

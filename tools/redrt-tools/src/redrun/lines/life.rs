@@ -1,9 +1,9 @@
 //! What the root is told when a job begins, or goes back to a line.
 
 use super::Lines;
-use crate::cli::{Fault, Job};
 use anyhow::Result;
 use coordinator::LineSettings;
+use job_options::{Fault, Job};
 use job_root::{Life, Settings};
 use redrt_types::{View, VirtualRank};
 use redrt_wire::fault::ProcessFault;

@@ -1,8 +1,8 @@
 //! A state of the job → the text that is told. Pure.
 
 use super::counts::Counts;
-use crate::openmetrics::{Page, labelled, seconds_gauge};
 use coordinator::RankTime;
+use http_pages::openmetrics::{Page, labelled, seconds_gauge};
 use prometheus_client::metrics::counter::Counter;
 use redrt_wire::event::Statistics;
 use serde::{Deserialize, Serialize};

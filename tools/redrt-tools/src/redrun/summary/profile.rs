@@ -5,8 +5,9 @@
 //! traffic are left out.
 
 use super::super::Shell;
-use super::{LineCost, bytes_text};
+use super::LineCost;
 use anyhow::{Result, bail};
+use job_report::bytes_text;
 use planner::profile::{Calls, FILE_END, Profile};
 use redrt_wire::clone::Cost;
 use redrt_wire::profile::{CallKind, ProcessProfile};

@@ -1,12 +1,12 @@
 use super::*;
-use crate::pool::refusal::Unsound;
-use crate::pool::{Client, identity};
 use control_network::door;
 use control_network::link::{Link, Received};
 use control_network::munge::Munge;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::SfdFlags;
+use pool_client::refusal::Unsound;
+use pool_client::{Client, identity};
 use spare_pool::{News, Settings, Spare, Spares};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

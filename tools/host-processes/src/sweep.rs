@@ -1,0 +1,76 @@
+//! Leaves nothing behind: kills every descendant, whatever its process group. Members of the council of roots, and what
+//! is below them, end by themselves: they outlive daemons, and roots that are killed ([`root_records::council`]). So does who
+//! keeps what a root was about to show ([`root_records::keeper`]).
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use root_records::council::MEMBER_FLAG;
+use root_records::keeper::KEEPER_FLAG;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+const SWEEP_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Becomes the parent of all orphans among the descendants, so that the sweep finds them.
+pub fn become_subreaper() -> nix::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true)
+}
+
+/// Kills all descendants and waits until they are gone. Returns early when one cannot die. With `keeps_sessions` those
+/// go on that are in a session of their own, as a service that a program has started, and what is below them.
+pub fn kill_descendants(keeps_sessions: bool) {
+    let give_up_at = Instant::now() + SWEEP_TIME_MAX;
+    loop {
+        // Those above come last: should this process be killed meanwhile, a guard among them ends what is left.
+        let found = descendants(keeps_sessions);
+        for pid in found.iter().rev() {
+            let _ = kill(*pid, Signal::SIGKILL);
+        }
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => break,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+        if found.is_empty() || Instant::now() > give_up_at {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Each after its parent.
+fn descendants(keeps_sessions: bool) -> Vec<Pid> {
+    let own_session = nix::unistd::getsid(None).map_or(0, Pid::as_raw);
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The name in parentheses may hold anything; the parent is the second field after it, the session the fourth.
+        let Some((_, fields)) = stat.rsplit_once(')') else { continue };
+        let number =
+            |field: usize| fields.split_whitespace().nth(field).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let (parent, session) = (number(1), number(3));
+        if !keeps_sessions || session == own_session {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = Vec::new();
+    let mut open = vec![std::process::id() as i32];
+    while let Some(parent) = open.pop() {
+        for child in children.remove(&parent).unwrap_or_default().into_iter().filter(|pid| !outlives_roots(*pid)) {
+            found.push(Pid::from_raw(child));
+            open.push(child);
+        }
+    }
+    found
+}
+
+fn outlives_roots(pid: i32) -> bool {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = words.split(|byte| *byte == 0);
+    let is_ours = words.next().is_some_and(|program| program.ends_with(b"redrtd"));
+    is_ours && words.next().is_some_and(|flag| flag == MEMBER_FLAG.as_bytes() || flag == KEEPER_FLAG.as_bytes())
+}

@@ -1,0 +1,568 @@
+//! The command line: text in, a checked [`Job`] out, or one line that says what is wrong with it.
+//!
+//! The spellings are those of both `mpiexec` families where they have one: `-np`, `-wdir` and `-genv` with one dash,
+//! `-x` of Open MPI, `-env` of MPICH, and `:` between the programs of an MPMD job.
+
+mod arguments;
+pub mod checkpoint;
+mod choices;
+mod degrees;
+mod files;
+#[cfg(test)]
+mod fuzz;
+mod hosts;
+mod inject;
+mod lease;
+mod program;
+mod protect;
+mod site;
+mod spawned;
+mod times;
+
+pub use arguments::OnOutputError;
+pub use arguments::{Arguments, command};
+pub use hosts::parse_host;
+pub use inject::{Fault, FaultError};
+pub use site::{Defaults, checkpoint_directory};
+pub use spawned::{assemble_spawned, options_for_spawned};
+
+use arguments::{LocalArguments, OnSdc, Shape, Stdout};
+use audit_log::heads;
+use command_line::{UsageError, generate_for};
+use coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
+use line_store::{Kept, Manifest};
+use placement::plan::HostPlan;
+use pool_client::access;
+use redrt_types::{View, VirtualRank, World};
+use redrt_wire::control::{Options, Verification};
+use redrt_wire::daemon::Application;
+use redrt_wire::dynamic::Origin;
+use redrt_wire::secret::Secret;
+use replica_output::sphere_stream::Release;
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// More often than that is of no use, and costs.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// What the user asked for.
+#[derive(Debug)]
+pub struct Job {
+    /// The places of the virtual ranks. In a job whose replicas can be copied, each rank has one more than it is to
+    /// have replicas, so that one can move.
+    pub world: World,
+    /// Who is started.
+    pub view: View,
+    /// Whether lost replicas are replaced by copies.
+    pub is_cloneable: bool,
+    /// When and where lines are taken, if they are.
+    pub checkpoint: Option<checkpoint::Checkpoint>,
+    /// The line that the job goes on from.
+    pub resume: Option<Kept>,
+    /// Held while it runs, so that nobody else resumes it.
+    pub lock: Option<File>,
+    /// The pool of spares that other jobs use, too.
+    pub pool: Option<Pool>,
+    /// The programs.
+    pub applications: Vec<Application>,
+    /// Which program each rank runs.
+    pub application_of_rank: Vec<u32>,
+    /// The hosts.
+    pub hosts: HostPlan,
+    /// Settings of the processes.
+    pub options: Options,
+    /// Faults to inject.
+    pub faults: Vec<Fault>,
+    /// Whether each of them has to happen.
+    pub needs_faults: bool,
+    /// When to end the job.
+    pub timeout: Option<Duration>,
+    /// Whether lines of output begin with the rank.
+    pub label: bool,
+    /// How outputs of replicas become one.
+    pub release: Release,
+    /// Where what the ranks print goes, in files.
+    pub output_directory: Option<PathBuf>,
+    /// What is done when output cannot be written.
+    pub on_output_error: OnOutputError,
+    /// Whether the summary is left out.
+    pub quiet: bool,
+    /// Whether what is decided without being asked for is told.
+    pub verbose: bool,
+    /// Where the audit log goes.
+    pub audit: Option<PathBuf>,
+    /// Where the heads of the audit log are noted.
+    pub audit_heads: heads::HeadStore,
+    /// Where metrics are told.
+    pub metrics: Option<SocketAddr>,
+    /// Where Prometheus is told of them.
+    pub metrics_targets: Option<PathBuf>,
+    /// Where its page is.
+    pub web: Option<SocketAddr>,
+    /// The command that is run for events.
+    pub on_event: Option<OsString>,
+    /// Where a profile of the run goes.
+    pub profile: Option<PathBuf>,
+    /// Where the summary goes in JSON.
+    pub json_summary: Option<PathBuf>,
+    /// What is done about a replica that stands still.
+    pub on_stall: coordinator::OnStall,
+    /// How long it may.
+    pub stall_time: Option<Duration>,
+    /// Whether programs may be built for another MPI.
+    pub allows_other_mpi: bool,
+    /// How often processes are asked whether they wait in MPI, at most.
+    pub look_interval: Duration,
+    /// Number of strikes at which a host is drained.
+    pub strikes_max: u32,
+    /// How often the memory of replicas is compared.
+    pub scrub_interval: Option<Duration>,
+    /// How often copies of both replicas of a rank are made anew that judge when the two differ.
+    pub arbitration_interval: Option<Duration>,
+    /// Maximum number of clones made at a time.
+    pub clone_count_max: usize,
+    /// Settings of another MPI's that were named, in one line.
+    pub ignored: Option<String>,
+    /// When to wait for a host rather than go on with fewer.
+    pub host_wait: Option<HostWait>,
+    /// What was chosen because nobody said it, and why: a line each.
+    pub chosen: Vec<String>,
+    /// Where the time of the run is learned, if it is.
+    pub learned_in: Option<PathBuf>,
+    /// Whether it outlives its terminal.
+    pub terminal: Terminal,
+    /// Of a job that was spawned: by whom.
+    pub origin: Option<Origin>,
+}
+
+/// What a job has to do with the terminal that it is started from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Terminal {
+    /// It ends with it.
+    Own,
+    /// It goes on without it. Its root is to be started.
+    Detachable {
+        /// It begins without it.
+        leaves: bool,
+    },
+    /// This process is that root.
+    Root {
+        /// It goes on with the job of this number, whose root was killed.
+        comes_back: Option<u64>,
+        /// The connection to the member of the council that has started it, and the term in which that leads.
+        council: Option<(i32, u64)>,
+    },
+}
+
+/// What decides whether a job that has lost a host goes on with those that are left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostWait {
+    /// After this time another can be had.
+    pub wait: Duration,
+    /// What the job takes in all, if that is known: if not, it goes on.
+    pub work: Option<Duration>,
+}
+
+/// A pool of spares that jobs share.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What opens it.
+    pub secret: Secret,
+}
+
+impl Job {
+    /// How many replicas a rank starts with.
+    #[must_use]
+    pub fn degree(&self, rank: VirtualRank) -> u16 {
+        self.view.degree(rank)
+    }
+
+    /// Whether any rank starts with several replicas.
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
+        (0..self.world.rank_count()).any(|rank| self.degree(VirtualRank(rank)) > 1)
+    }
+}
+
+/// What a command line asks `redrun` to do.
+#[derive(Debug)]
+pub enum Request {
+    /// Run a job.
+    Run(Box<Job>),
+    /// Run a job that another has spawned, which says what.
+    RunSpawned(Box<Arguments>),
+    /// Be the terminal of a job that runs: this one, or the only one.
+    Attach {
+        /// Its identity or the beginning of it, if that was said.
+        wanted: Option<String>,
+        /// Its root is to be ended, and another brought.
+        replaces_root: bool,
+        /// No summary, and no moving lines.
+        is_quiet: bool,
+    },
+    /// Print something (help, version, a manual page) and leave.
+    Print(Vec<u8>),
+}
+
+/// The command line with what files say put into it: programs and options of `-configfile`, and the options of a site.
+/// Nothing else reads those files.
+///
+/// # Errors
+/// When the file of programs cannot be read, or is wrong.
+pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsString>, UsageError> {
+    let mut segments = arguments::segments(arguments.clone()).into_iter();
+    let first = segments.next().unwrap_or_default();
+    let name = first.first().cloned().unwrap_or_default();
+    // What is wrong with it is told when it is parsed as a whole.
+    let Ok(arguments::Parsed::Arguments(parsed)) = arguments::parse_first(first) else {
+        return Ok(defaults.before(arguments));
+    };
+    if parsed.root {
+        // All is in its words already.
+        return Ok(arguments);
+    }
+    let of_file;
+    let defaults = match &parsed.local.file {
+        None => defaults,
+        Some(path) => {
+            of_file = defaults.with(path)?;
+            &of_file
+        }
+    };
+    let Some(path) = &parsed.configfile else { return Ok(defaults.before(arguments)) };
+    if segments.next().is_some() {
+        return Err(UsageError("--configfile: the programs are in the file; leave out ':'".into()));
+    }
+    let of_file = arguments::segments_of_file(path)?;
+    if of_file.iter().flatten().any(|word| word.to_string_lossy().trim_start_matches('-') == "configfile") {
+        return Err(UsageError(format!("--configfile {}: a file cannot name another", path.display())));
+    }
+    let words = of_file.join(&OsString::from(":"));
+    Ok(defaults.before(std::iter::once(name).chain(words).collect()))
+}
+
+/// Reads the command line, as [`expand`] has left it. `arguments` includes the program's own name.
+///
+/// # Errors
+/// When it cannot be carried out.
+pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
+    let mut segments = arguments::segments(arguments);
+    let mut parsed = match arguments::parse_first(segments.remove(0))? {
+        arguments::Parsed::Arguments(parsed) => *parsed,
+        arguments::Parsed::Text(text) => return Ok(Request::Print(text)),
+    };
+    if let Some(what) = parsed.generate {
+        return Ok(Request::Print(generate_for(command(), "redrun", what)));
+    }
+    if parsed.spawned {
+        return Ok(Request::RunSpawned(Box::new(parsed)));
+    }
+    if parsed.attach {
+        let wanted = parsed.local.program.first().map(|job| job.to_string_lossy().into_owned());
+        return match segments.is_empty() {
+            true => Ok(Request::Attach { wanted, replaces_root: parsed.replace_root, is_quiet: parsed.quiet }),
+            false => Err(UsageError("--attach: the job has its programs already; leave out ':'".into())),
+        };
+    }
+    let mut locals = vec![parsed.local.clone()];
+    for segment in segments {
+        locals.push(arguments::parse_later(segment)?);
+    }
+    let job = match &parsed.resume {
+        Some(text) if locals.len() == 1 => checkpoint::resumed(&parsed, text),
+        Some(_) => Err(UsageError("--resume: the job goes on with its own programs; leave out ':'".into())),
+        None => protect::choose(&mut parsed, &locals).and_then(|chosen| {
+            let job = assemble(&parsed, &locals)?;
+            Ok(chosen.into_job(job))
+        }),
+    };
+    job.map(|job| Request::Run(Box::new(job)))
+}
+
+/// A path that ends in a slash names a directory for files of this job and of others; it is made if it is not there.
+fn make_directory(option: &str, path: Option<&Path>) -> Result<(), UsageError> {
+    let Some(path) = path.filter(|path| path.as_os_str().as_bytes().ends_with(b"/")) else { return Ok(()) };
+    std::fs::create_dir_all(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
+}
+
+fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, UsageError> {
+    assemble_with(arguments, locals, None)
+}
+
+/// A job of these programs, or one that goes on from a line with these replicas.
+fn assemble_with(
+    arguments: &Arguments,
+    locals: &[LocalArguments],
+    line: Option<(&Manifest, View)>,
+) -> Result<Job, UsageError> {
+    let rankfile = hosts::rankfile(arguments)?;
+    let mut hosts = hosts::plan(arguments, rankfile.as_ref())?;
+    let spare_count = arguments.spares.unwrap_or(0);
+    if arguments.come_back.is_none() {
+        hosts.keep_free(spare_count).map_err(|error| UsageError(error.to_string()))?;
+    }
+    if hosts.hosts.len() > 1 && arguments.transport == arguments::Transport::Shm {
+        return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
+    }
+    let (world, mut application_of_rank) = match &line {
+        Some((manifest, view)) => (World::new(view.degrees()), manifest.application_of_rank.clone()),
+        None => {
+            let shape = Shape::of(arguments, locals, &hosts)?;
+            let degree = degree(arguments)?;
+            let world = degrees::world(shape.rank_count, degree, arguments.replicate.as_deref())?;
+            (world, shape.application_of_rank)
+        }
+    };
+    let pool = pool(arguments)?;
+    let arbitration_interval = arbitration_interval(arguments, &world)?;
+    let arbitrates = arbitration_interval.is_some();
+    let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
+    hosts.root_lease = lease::root_lease(arguments)?;
+    hosts.roots = lease::roots(arguments, hosts.root_lease)?;
+    hosts.root_journal_bytes = lease::root_journal_bytes(arguments)?;
+    let checkpoint = checkpoint::checkpoint(arguments)?;
+    let is_stored = checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.access.is_some());
+    if let Some(checkpoint) = &checkpoint {
+        checkpoint::check_level(checkpoint.level, &checkpoint.directory, &hosts)?;
+    }
+    let launched = world;
+    if let Some(rankfile) = rankfile {
+        hosts.ranks = rankfile.places(&hosts, &launched)?;
+    }
+    let world = places(&launched, is_cloneable, arguments.max_degree, arbitrates)?;
+    let mut applications: Vec<_> = locals
+        .iter()
+        .enumerate()
+        .map(|(number, local)| {
+            let place = if number > 0 { format!("program {}, after ':': ", number + 1) } else { String::new() };
+            program::application(arguments, local, is_stored)
+                .map_err(|UsageError(why)| UsageError(format!("{place}{why}")))
+        })
+        .collect::<Result<_, _>>()?;
+    let seed = match arguments.seed {
+        Some(seed) => seed,
+        None => random_seed()?,
+    };
+    let faults = inject::parse_all(&arguments.inject, &launched, seed)?;
+    make_directory("--audit", arguments.audit.as_deref())?;
+    make_directory("--profile", arguments.profile.as_deref())?;
+    let is_new = arguments.come_back.is_none();
+    if is_new && (world.is_replicated() || is_cloneable || checkpoint.is_some()) {
+        applications.iter().try_for_each(program::check_arguments)?;
+    }
+    if is_new {
+        // In a directory it has a file of its own.
+        let own = |path: &PathBuf| match path.is_dir() {
+            true => path.join(format!("redrt-{}", std::process::id())),
+            false => path.clone(),
+        };
+        let profile = arguments.profile.as_ref().map(own);
+        profile.map(|path| files::check_writable("--profile", &path)).transpose()?;
+        arguments.output_directory.as_deref().map(|path| files::check_directory("--output-dir", path)).transpose()?;
+        arguments.json_summary.as_deref().map(|path| files::check_writable("--json-summary", path)).transpose()?;
+    }
+    if arguments.on_event.as_ref().is_some_and(|command| command.as_bytes().trim_ascii().is_empty()) {
+        return Err(UsageError("--on-event: the command is empty".into()));
+    }
+    if let Some(path) = arguments.audit.as_ref().filter(|path| is_new && !path.is_dir()) {
+        files::make_log("--audit", path)?;
+    }
+    let timeout = arguments.timeout.as_deref().map(inject::parse_seconds).transpose();
+    let timeout = timeout.map_err(|error| UsageError(format!("--timeout: {error}")))?;
+    let stall_time = arguments.stall_timeout.as_deref().map(inject::parse_seconds).transpose();
+    let stall_time = stall_time.map_err(|error| UsageError(format!("--stall-timeout: {error}")))?;
+    let look_interval = arguments.look_interval.as_deref().map(inject::parse_seconds).transpose();
+    let look_interval = look_interval.map_err(|error| UsageError(format!("--look-interval: {error}")))?;
+    let look_interval = look_interval.unwrap_or(LOOK_INTERVAL_USUAL);
+    if look_interval < LOOK_INTERVAL_MIN {
+        return Err(UsageError("--look-interval: say 0.1 seconds or more".into()));
+    }
+    let stall_time_min = look_interval.mul_f64(STALL_LOOKS_MIN);
+    if stall_time.is_some_and(|time| time < stall_time_min) {
+        let (asked, needed) = (look_interval.as_secs_f64(), stall_time_min.as_secs_f64());
+        let why = format!("--stall-timeout: processes are asked every {asked} seconds, so say {needed} or more");
+        return Err(UsageError(why));
+    }
+    let scrub_interval = arguments.scrub.as_deref().map(inject::parse_seconds).transpose();
+    let scrub_interval = scrub_interval.map_err(|error| UsageError(format!("--scrub: {error}")))?;
+    if scrub_interval.is_some_and(|interval| interval.is_zero()) {
+        return Err(UsageError("--scrub: 0 seconds is no interval".into()));
+    }
+    let mut view = View::with_degrees(&world, &Vec::from(launched));
+    let mut world = world;
+    let mut options = Options {
+        protocol: arguments.protocol.into(),
+        verification: arguments.verify.into(),
+        transport: arguments.transport.into(),
+        determinism: arguments.determinism.into(),
+        files: arguments.files.into(),
+        threads: arguments.threads.into(),
+        on_sdc: arguments.on_sdc.into(),
+        seed,
+        sums_messages: !faults.is_empty(),
+        scrubs: scrub_interval.is_some(),
+        verifies_reads: arguments.verify_reads,
+        verifies_clones: arguments.verify_clones,
+        traces: arguments.check_determinism,
+        checks_collectives: arguments.check_collectives,
+        pedantic: arguments.pedantic,
+        profiles: arguments.profile.is_some(),
+        is_saved: checkpoint.is_some(),
+    };
+    if let Some((manifest, of_line)) = line {
+        (world, view) = (manifest.world.clone(), of_line);
+        applications.clone_from(&manifest.applications);
+        application_of_rank.clone_from(&manifest.application_of_rank);
+        // What the processes have in their memory.
+        options = manifest.options.clone();
+    }
+    Ok(Job {
+        options,
+        view,
+        world,
+        is_cloneable,
+        checkpoint,
+        resume: None,
+        lock: None,
+        pool,
+        hosts,
+        applications,
+        application_of_rank,
+        faults,
+        needs_faults: arguments.inject_required,
+        timeout,
+        label: arguments.label,
+        release: match (arguments.stdout, arguments.on_sdc) {
+            (Stdout::Leader, _) => Release::Leader,
+            (Stdout::Voted, OnSdc::Abort) => Release::VotedOrNothing,
+            (Stdout::Voted, _) => Release::Voted,
+        },
+        output_directory: arguments.output_directory.clone(),
+        on_output_error: arguments.on_output_error,
+        quiet: arguments.quiet,
+        verbose: arguments.verbose,
+        audit: arguments.audit.clone(),
+        audit_heads: arguments
+            .audit_heads
+            .clone()
+            .or_else(|| heads::default_file().map(heads::HeadStore::File))
+            .unwrap_or(heads::HeadStore::Nowhere),
+        metrics: listening("--metrics", arguments.metrics.as_deref())?,
+        metrics_targets: arguments.metrics_targets.clone(),
+        web: listening("--web", arguments.web.as_deref())?,
+        on_event: arguments.on_event.clone(),
+        profile: arguments.profile.clone(),
+        json_summary: arguments.json_summary.clone(),
+        on_stall: arguments.on_stall.into(),
+        stall_time,
+        allows_other_mpi: arguments.allow_other_mpi,
+        look_interval,
+        strikes_max: arguments.strikes,
+        scrub_interval,
+        arbitration_interval,
+        clone_count_max: arguments.max_clones as usize,
+        ignored: ignored(locals),
+        host_wait: None,
+        chosen: Vec::new(),
+        learned_in: None,
+        terminal: match arguments {
+            Arguments { root: true, come_back, council_socket, council_term, .. } => {
+                Terminal::Root { comes_back: *come_back, council: council_socket.map(|socket| (socket, *council_term)) }
+            }
+            Arguments { detach: false, detachable: false, .. } => Terminal::Own,
+            Arguments { detach, .. } => Terminal::Detachable { leaves: *detach },
+        },
+        origin: None,
+    })
+}
+
+/// What was said with Open MPI's `--mca`. Scripts have it that were written for Open MPI, most often to choose a
+/// network.
+fn ignored(locals: &[LocalArguments]) -> Option<String> {
+    let names = locals.iter().flat_map(|local| local.mca.chunks(2)).map(|setting| setting[0].to_string_lossy());
+    let names: std::collections::BTreeSet<_> = names.collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| {
+        format!("--mca: ignored, since these are settings of Open MPI: {names} (networks: --transport, --interface)")
+    })
+}
+
+/// What `-r` says; two where the program is checked.
+fn degree(arguments: &Arguments) -> Result<Option<&str>, UsageError> {
+    match (arguments.check_determinism, arguments.degree.as_deref()) {
+        (false, degree) => Ok(degree),
+        (true, None | Some("2")) => Ok(Some("2")),
+        (true, Some(degree)) => {
+            Err(UsageError(format!("-r {degree}: --check-determinism compares two replicas, so leave it out")))
+        }
+    }
+}
+
+/// How often the copies are made anew that are asked when two replicas differ.
+fn arbitration_interval(arguments: &Arguments, launched: &World) -> Result<Option<Duration>, UsageError> {
+    let Some(text) = &arguments.arbitrate else { return Ok(None) };
+    let wrong = |why: String| UsageError(format!("--arbitrate: {why}"));
+    let interval = inject::parse_seconds(text).map_err(|error| wrong(error.to_string()))?;
+    if interval.is_zero() {
+        return Err(wrong("0 seconds is no interval".into()));
+    }
+    if !Vec::from(launched.clone()).contains(&2) {
+        return Err(wrong(
+            "no rank has two replicas: with one there is nothing to judge, with three they do so themselves".into(),
+        ));
+    }
+    if Verification::from(arguments.verify) == Verification::Deferred {
+        return Err(wrong(
+            "a payload cannot wait for a verdict with --verify deferred, which delivers it before".into(),
+        ));
+    }
+    Ok(Some(interval))
+}
+
+/// The places of every rank: one more than it will ever have replicas, so that one can be moved to it, and those of
+/// copies that are to judge.
+fn places(
+    launched: &World,
+    is_cloneable: bool,
+    max_degree: Option<u16>,
+    arbitrates: bool,
+) -> Result<World, UsageError> {
+    if !is_cloneable {
+        return match max_degree {
+            None => Ok(launched.clone()),
+            Some(_) => Err(UsageError("--max-degree is for jobs whose replicas can be copied: --spares".into())),
+        };
+    }
+    let judging = |degree: u16| if arbitrates && degree == 2 { 2 } else { 0 };
+    let most = |degree: u16| (degree.max(max_degree.unwrap_or(degree)) + 1 + judging(degree)).min(World::DEGREE_MAX);
+    Ok(World::new(Vec::from(launched.clone()).into_iter().map(most).collect()))
+}
+
+fn pool(arguments: &Arguments) -> Result<Option<Pool>, UsageError> {
+    let Some(text) = &arguments.pool else { return Ok(None) };
+    let wrong = |error: anyhow::Error| UsageError(format!("--pool {text}: {error:#}"));
+    let address = access::resolve(text).map_err(wrong)?;
+    let secret = access::secret(arguments.pool_secret.as_deref()).map_err(wrong)?;
+    Ok(Some(Pool { address, secret }))
+}
+
+/// Where an option says to listen.
+fn listening(option: &str, text: Option<&str>) -> Result<Option<SocketAddr>, UsageError> {
+    let wrong = |text: &str, why: http_pages::AddressError| UsageError(format!("{option} {text}: {why}"));
+    text.map(|text| http_pages::address(text).map_err(|why| wrong(text, why))).transpose()
+}
+
+fn random_seed() -> Result<u64, UsageError> {
+    let secret = redrt_wire::secret::Secret::generate();
+    let secret = secret.map_err(|error| UsageError(format!("the system gives no random numbers: {error}")))?;
+    Ok(u64::from_le_bytes(secret.key()[..8].try_into().expect("eight of 32 bytes")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,14 @@
+//! The way to a pool of spare hosts that jobs share, a `redspared`: a job's side of it is [`Client`].
+
+pub mod access;
+mod ask;
+pub mod client;
+pub mod facts;
+#[cfg(test)]
+mod fuzz;
+pub mod identity;
+pub mod refusal;
+pub mod wire;
+
+pub use ask::ask;
+pub use client::Client;

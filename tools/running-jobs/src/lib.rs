@@ -1,0 +1,458 @@
+//! Where the running jobs of a user are written down on each of their hosts, so that `redctl` finds them.
+//!
+//! A file for each job, host and writer in a directory that only the user can read: where `redrun` listens, and the
+//! job's secret. Its writer has it locked as long as it lives: what nobody has locked was left behind by somebody
+//! that was killed.
+
+use anyhow::{Context, Result, bail, ensure};
+use redrt_wire::secret::Secret;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A job that is written down; crossed out when this is dropped.
+#[derive(Debug)]
+pub struct Entry {
+    path: PathBuf,
+    _locked: File,
+}
+
+/// A job as it was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Its identity, 16 hexadecimal digits.
+    pub job: String,
+    /// Where redrun listens.
+    pub address: SocketAddr,
+    /// The job's secret.
+    pub secret: Secret,
+    path: PathBuf,
+}
+
+/// In memory: it has room when disks are full.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Where jobs are written down: in the first of these that has room.
+fn directories() -> [PathBuf; 2] {
+    directories_by(|name| std::env::var_os(name))
+}
+
+/// For a process with these variables.
+fn directories_by(variable: impl Fn(&str) -> Option<OsString>) -> [PathBuf; 2] {
+    let name = format!("redrt-{}", nix::unistd::geteuid());
+    let first = match variable("XDG_RUNTIME_DIR") {
+        Some(own) if Path::new(&own).is_dir() => Path::new(&own).join("redrt"),
+        _ => variable("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from).join(&name),
+    };
+    [first, Path::new(SHARED_MEMORY).join(name)]
+}
+
+/// Writes a job down.
+pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
+    let [first, second] = directories();
+    write_into(&first, job, host, address, secret)
+        .or_else(|error| write_into(&second, job, host, address, secret).map_err(|_| error))
+}
+
+fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
+    make(directory)?;
+    // redrun and the daemon of its host write both.
+    let path = directory.join(format!("{job:016x}@{host}.{}", std::process::id()));
+    let failed = || format!("Failed to write {}", path.display());
+    // Under another name until it is locked.
+    let new = directory.join(format!("{job:016x}-{host}.{}", std::process::id()));
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).with_context(failed)?;
+    if let Err(error) = writeln!(file, "{address} {}", secret.to_text()) {
+        let _ = fs::remove_file(&new);
+        return Err(error).with_context(failed);
+    }
+    // Where there are no locks, entries are taken for those of living jobs.
+    let _ = file.lock();
+    fs::rename(&new, &path).with_context(failed)?;
+    // Of a job that ended so before it was resumed.
+    let _ = fs::remove_file(end_path(directory, job, host));
+    Ok(Entry { path, _locked: file })
+}
+
+/// Makes it in a directory that is there: what `$TMPDIR` names may be gone, and is nobody's to be made again.
+fn make(directory: &Path) -> Result<&Path> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("Failed to make {}", directory.display()));
+        }
+        _ => {}
+    }
+    check(directory)?;
+    Ok(directory)
+}
+
+/// In a directory that everybody can write to, somebody else may have been first.
+fn check(directory: &Path) -> Result<()> {
+    let metadata =
+        fs::symlink_metadata(directory).with_context(|| format!("Failed to look at {}", directory.display()))?;
+    let is_own = metadata.is_dir() && secret_file::is_own(&metadata);
+    ensure!(is_own, "{} is not a directory that only you can read", directory.display());
+    Ok(())
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        give_back(&self.path);
+    }
+}
+
+/// What was written down there is removed. Shared memory has to be given back; the directory stays while another job is
+/// in it.
+fn give_back(path: &Path) {
+    if let Some(directory) = path.parent().filter(|directory| directory.starts_with(SHARED_MEMORY)) {
+        let _ = fs::remove_dir(directory);
+    }
+}
+
+/// Removes what the root of a job has left behind.
+pub fn remove_root_directory(path: &Path) -> io::Result<()> {
+    fs::remove_dir_all(path).inspect(|()| give_back(path))
+}
+
+/// Removes the socket of a root that ends.
+pub fn remove_seat(path: &Path) {
+    let _ = fs::remove_file(path);
+    give_back(path);
+}
+
+/// Crosses a job out for all hosts that share this directory: one that died did not do it.
+pub fn cross_out(job: u64) {
+    directories().iter().for_each(|directory| cross_out_in(directory, job));
+}
+
+fn cross_out_in(directory: &Path, job: u64) {
+    let begin = format!("{job:016x}@");
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&begin) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The jobs of this user that are written down on this host, or all of them where hosts share the directory.
+pub fn find_all() -> Result<Vec<Found>> {
+    find_in_either(&directories())
+}
+
+/// What is wrong with the first is told when nothing is found in the second.
+fn find_in_either([first, second]: &[PathBuf; 2]) -> Result<Vec<Found>> {
+    let mut found = find_in(second).unwrap_or_default();
+    match find_in(first) {
+        Ok(others) => found.extend(others),
+        Err(error) if found.is_empty() => return Err(error),
+        Err(_) => {}
+    }
+    found.sort_by(|one, other| one.job.cmp(&other.job));
+    found.dedup_by(|one, other| one.job == other.job);
+    Ok(found)
+}
+
+fn find_in(directory: &Path) -> Result<Vec<Found>> {
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    check(directory)?;
+    let mut found: Vec<Found> = Vec::new();
+    for entry in fs::read_dir(directory)?.flatten() {
+        let Some(job) = entry.file_name().to_str().and_then(|name| Some(name.split_once('@')?.0.to_owned())) else {
+            continue;
+        };
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path());
+        let Ok(file) = opened else { continue };
+        // It says whom redctl tells the secret that is in it.
+        if !file.metadata().is_ok_and(|metadata| metadata.is_file() && secret_file::is_own(&metadata)) {
+            continue;
+        }
+        // Nobody has it locked.
+        if file.try_lock_shared().is_ok() {
+            let _ = fs::remove_file(entry.path());
+            continue;
+        }
+        let Ok(text) = io::read_to_string(file) else { continue };
+        let parsed = text.trim_end().split_once(' ');
+        let parsed = parsed.and_then(|(address, secret)| Some((address.parse().ok()?, Secret::from_text(secret)?)));
+        let Some((address, secret)) = parsed else { continue };
+        if found.iter().all(|other| other.job != job) {
+            found.push(Found { job, address, secret, path: entry.path() });
+        }
+    }
+    found.sort_by(|one, other| one.job.cmp(&other.job));
+    Ok(found)
+}
+
+/// Whether a process of this job, which runs it or starts its processes, is known here.
+#[must_use]
+pub fn lives(job: &str) -> bool {
+    directories().iter().any(|directory| lives_in(directory, job))
+}
+
+/// The one job that is meant: the only one, or the one whose identity begins like this.
+pub fn find(wanted: Option<&str>) -> Result<Found> {
+    choose(find_all()?, wanted)
+}
+
+fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
+    let mut fitting: Vec<_> =
+        all.into_iter().filter(|found| wanted.is_none_or(|wanted| found.job.starts_with(wanted))).collect();
+    match (fitting.pop(), fitting.is_empty(), wanted) {
+        (Some(found), true, _) => Ok(found),
+        (Some(_), false, _) => bail!("several jobs are running here: choose one by --job (redctl list shows them)"),
+        (None, _, Some(wanted)) => bail!("no job {wanted} is running here"),
+        (None, _, None) => bail!("no job of yours is running here"),
+    }
+}
+
+/// Why a job has ended that had nobody left to tell, as its daemons have noted it; for who asks for it later.
+const END: &str = ".end";
+
+fn end_path(directory: &Path, job: u64, host: &str) -> PathBuf {
+    directory.join(format!("{job:016x}-{host}{END}"))
+}
+
+/// Notes why this host's part of a job has ended, where a process with these variables looks for it.
+pub fn note_end(job: u64, host: &str, why: &str, variable: impl Fn(&str) -> Option<OsString>) {
+    let write = |directory: &PathBuf| {
+        let path = end_path(make(directory)?, job, host);
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        anyhow::Ok(writeln!(file, "{why}")?)
+    };
+    // Where there is no room for it, nobody learns why.
+    let _ = directories_by(variable).iter().any(|directory| write(directory).is_ok());
+}
+
+/// Why a job, whose identity begins like this, has ended on this host, if a daemon or a member of its council has noted
+/// it.
+pub fn noted_end(wanted: &str) -> Option<String> {
+    let is_wanted = |name: &str| name.starts_with(wanted) && name.ends_with(END);
+    let found = entries().find(|entry| entry.file_name().to_str().is_some_and(is_wanted))?;
+    Some(fs::read_to_string(found.path()).ok()?.lines().collect::<Vec<_>>().join("; "))
+}
+
+/// A job whose console can be taken over: where its root listens.
+#[derive(Debug)]
+pub struct SeatSocket {
+    /// Its identity, 16 hexadecimal digits.
+    pub job: String,
+    /// The socket.
+    pub path: PathBuf,
+}
+
+const SEAT: &str = ".console";
+const ROOT: &str = ".root";
+
+/// The directory in which the root of a job keeps what another one goes on with; made if it is not there.
+pub fn root_directory(job: u64) -> Result<PathBuf> {
+    fill_root_directory(job, |name| std::env::var_os(name), |_| Ok(())).map(|(directory, ())| directory)
+}
+
+/// As a process with these variables finds it, which looks in all of them: the first in which `fill` succeeds.
+///
+/// # Errors
+/// What is wrong with the first.
+pub fn fill_root_directory<T>(
+    job: u64,
+    variable: impl Fn(&str) -> Option<OsString>,
+    fill: impl Fn(&Path) -> Result<T>,
+) -> Result<(PathBuf, T)> {
+    let inside = |directory: &PathBuf| {
+        let own = make(directory)?.join(format!("{job:016x}{ROOT}"));
+        // Where nothing else was in it, it is in nobody's way.
+        let filled = fill(make(&own)?).inspect_err(|_| drop(fs::remove_dir(&own)))?;
+        anyhow::Ok((own, filled))
+    };
+    let [first, second] = directories_by(variable);
+    inside(&first).or_else(|error| inside(&second).map_err(|_| error))
+}
+
+/// The jobs of this user on this host whose root has left something behind, or runs, and where.
+pub fn find_roots() -> Vec<(String, PathBuf)> {
+    let mut found: Vec<_> = entries()
+        .filter_map(|entry| {
+            let job = entry.file_name().to_str()?.strip_suffix(ROOT)?.to_owned();
+            check(&entry.path()).ok().map(|()| (job, entry.path()))
+        })
+        .collect();
+    // In memory are only this host's.
+    found.sort_by_cached_key(|(job, path)| (job.clone(), !path.starts_with(SHARED_MEMORY), path.clone()));
+    found
+}
+
+/// What the root of this job has left behind, or has while it runs.
+pub fn find_root(job: u64) -> Option<PathBuf> {
+    let name = format!("{job:016x}");
+    find_roots().into_iter().find(|(found, _)| *found == name).map(|(_, directory)| directory)
+}
+
+/// All that is in the directories where jobs are written down, as far as they are this user's alone.
+fn entries() -> impl Iterator<Item = fs::DirEntry> {
+    let sound = directories().into_iter().filter(|directory| directory.exists() && check(directory).is_ok());
+    sound.flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
+}
+
+/// Where the root of a job listens for consoles: in a directory that only the user can enter.
+pub fn seat_path(job: u64) -> Result<PathBuf> {
+    let [first, second] = directories();
+    let directory = make(&first).or_else(|error| make(&second).map_err(|_| error))?;
+    Ok(directory.join(format!("{job:016x}{SEAT}")))
+}
+
+/// Where roots of this user's jobs on this host listen, or have listened until they were killed.
+pub fn find_seats() -> Vec<SeatSocket> {
+    let mut seats: Vec<_> = entries()
+        .filter_map(|entry| {
+            let job = entry.file_name().to_str()?.strip_suffix(SEAT)?.to_owned();
+            Some(SeatSocket { job, path: entry.path() })
+        })
+        .collect();
+    seats.sort_by(|one, other| one.job.cmp(&other.job));
+    seats
+}
+
+impl SeatSocket {
+    /// Nobody on this host listens there any more. Where hosts share the directory somebody on another may: as long as
+    /// anything of the job lives, it stays.
+    pub fn cross_out(&self) {
+        if self.path.parent().is_some_and(|directory| !lives_in(directory, &self.job)) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether somebody on any host that has this directory has written the job down there, and lives.
+fn lives_in(directory: &Path, job: &str) -> bool {
+    find_in(directory).is_ok_and(|found| found.iter().any(|found| found.job == job))
+}
+
+impl Found {
+    /// How a program is started where this job can be reached, if it has a network of its own on this host, as where
+    /// the host has none ([`own_network`](crate::own_network)): what comes before the program's name.
+    #[must_use]
+    pub fn way_there(&self) -> Option<String> {
+        let name = self.path.file_name()?.as_bytes();
+        let (_, process) = std::str::from_utf8(&name[name.iter().rposition(|byte| *byte == b'.')?..]).ok()?.split_at(1);
+        let process: u32 = process.parse().ok()?;
+        let differs = |kind: &str| {
+            let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
+            let theirs = of(&process.to_string());
+            theirs.is_some() && theirs != of("self")
+        };
+        let privileges = if differs("user") { " -U --preserve-credentials" } else { "" };
+        differs("net").then(|| format!("nsenter -t {process}{privileges} -n"))
+    }
+
+    /// The job is over, and its writer was killed before it could cross it out.
+    pub fn cross_out(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn what_is_written_down_is_found_until_it_is_crossed_out() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let address: SocketAddr = ([10, 0, 0, 1], 4000).into();
+        assert!(find_in(&directory).unwrap().is_empty());
+        let one = write_into(&directory, 0xabc, "h1", address, &Secret::new([1; 32])).unwrap();
+        let same = write_into(&directory, 0xabc, "h2", address, &Secret::new([1; 32])).unwrap();
+        let found = find_in(&directory).unwrap();
+        assert_eq!((found.len(), found[0].address, found[0].secret.key()), (1, address, &[1; 32]));
+        assert_eq!(fs::metadata(&one.path).unwrap().mode() & 0o777, 0o600);
+        let _other = write_into(&directory, 0xdef, "h1", address, &Secret::new([2; 32])).unwrap();
+        let all = || find_in(&directory).unwrap();
+        assert!(choose(all(), None).unwrap_err().to_string().contains("several"));
+        assert_eq!(choose(all(), Some("0000000000000d")).unwrap().job, "0000000000000def");
+        assert!(choose(all(), Some("f")).is_err());
+        std::mem::forget(same);
+        drop(one);
+        cross_out_in(&directory, 0xabc);
+        assert_eq!(choose(all(), None).unwrap().job, "0000000000000def");
+    }
+
+    #[test]
+    fn a_job_is_found_where_there_was_room_to_write_it_down() {
+        let parent = tempfile::tempdir().unwrap();
+        let both = [parent.path().join("one"), parent.path().join("other")];
+        let address: SocketAddr = ([10, 0, 0, 1], 4000).into();
+        let write = |directory: &Path, job| write_into(directory, job, "h", address, &Secret::new([1; 32])).unwrap();
+        let _second = write(&both[1], 2);
+        let jobs = || find_in_either(&both).unwrap().into_iter().map(|found| found.job).collect::<Vec<_>>();
+        assert_eq!(jobs(), ["0000000000000002"]);
+        // redrun had no room in the first, and its daemon a moment later had.
+        let _first = (write(&both[0], 1), write(&both[0], 2));
+        assert_eq!(jobs(), ["0000000000000001", "0000000000000002"]);
+        // Somebody else's directory hides nothing.
+        fs::set_permissions(&both[1], fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(jobs(), ["0000000000000001", "0000000000000002"]);
+        fs::set_permissions(&both[0], fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(find_in_either(&both).is_err());
+    }
+
+    #[test]
+    fn a_directory_of_temporary_files_that_is_gone_is_not_made_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let gone = parent.path().join("gone");
+        assert!(write_into(&gone.join("jobs"), 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).is_err());
+        assert!(!gone.exists());
+    }
+
+    #[test]
+    fn what_somebody_left_behind_who_was_killed_is_crossed_out() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let entry = write_into(&directory, 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
+        let copy = directory.join("0000000000000002@h");
+        fs::copy(&entry.path, &copy).unwrap();
+        assert_eq!(find_in(&directory).unwrap().len(), 1);
+        assert!(entry.path.exists() && !copy.exists());
+    }
+
+    #[test]
+    fn the_socket_of_a_root_that_does_not_answer_stays_as_long_as_its_job_lives() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let entry = write_into(&directory, 1, "h2", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
+        let job = format!("{:016x}", 1);
+        let seat = SeatSocket { path: directory.join(format!("{job}{SEAT}")), job };
+        fs::write(&seat.path, "").unwrap();
+        seat.cross_out();
+        assert!(seat.path.exists());
+        drop(entry);
+        seat.cross_out();
+        assert!(!seat.path.exists());
+    }
+
+    #[test]
+    fn an_entry_that_others_can_read_or_that_is_elsewhere_is_not_believed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let entry = write_into(&directory, 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
+        std::os::unix::fs::symlink(&entry.path, directory.join("0000000000000002@h")).unwrap();
+        assert_eq!(find_in(&directory).unwrap().len(), 1);
+        fs::set_permissions(&entry.path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(find_in(&directory).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_read_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(write_into(directory.path(), 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).is_err());
+        assert!(find_in(directory.path()).is_err());
+    }
+}
