@@ -1,5 +1,8 @@
 //! What audit logs say of jobs and hosts, in figures.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod attribution;
 pub mod builder;
 pub mod hosts;

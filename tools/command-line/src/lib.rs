@@ -1,6 +1,7 @@
 //! What the command lines of all programs have: what is said of a wrong one, manual pages and completions, times and
 //! sizes.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
 mod generate;

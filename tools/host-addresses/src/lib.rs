@@ -1,5 +1,8 @@
 //! Addresses of this host: which one `--interface` means, and which one leads to another host.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 use anyhow::{Context, Result, bail};
 use nix::ifaddrs::getifaddrs;
 use redrt_types::is_same_host;

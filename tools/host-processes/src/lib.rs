@@ -1,5 +1,7 @@
 //! Processes of this host: seen as they end, ended with all that is below them, scheduled promptly.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod prompt;
 pub mod sweep;
 

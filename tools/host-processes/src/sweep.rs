@@ -1,6 +1,6 @@
 //! Leaves nothing behind: kills every descendant, whatever its process group. Members of the council of roots, and what
-//! is below them, end by themselves: they outlive daemons, and roots that are killed ([`root_records::council`]). So does who
-//! keeps what a root was about to show ([`root_records::keeper`]).
+//! is below them, end by themselves: they outlive daemons, and roots that are killed ([`root_records::council`]). So
+//! does who keeps what a root was about to show ([`root_records::keeper`]).
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

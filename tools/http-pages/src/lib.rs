@@ -4,6 +4,9 @@
 //! thread that does, which answers with the whole text. So nothing is kept up to date that nobody asks for, and a slow
 //! reader keeps nobody waiting.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod openmetrics;
 
 use anyhow::{Context, Result};

@@ -1,5 +1,8 @@
 //! Files of this installation.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod foreign;
 pub mod surroundings;
 

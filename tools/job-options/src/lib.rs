@@ -3,6 +3,9 @@
 //! The spellings are those of both `mpiexec` families where they have one: `-np`, `-wdir` and `-genv` with one dash,
 //! `-x` of Open MPI, `-env` of MPICH, and `:` between the programs of an MPMD job.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod arguments;
 pub mod checkpoint;
 mod choices;

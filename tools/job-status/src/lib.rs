@@ -1,5 +1,8 @@
 //! What `redctl status --json` says, as far as it is shown, and the table that shows it.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod ask;
 
 pub use ask::ask;

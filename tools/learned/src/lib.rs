@@ -1,6 +1,9 @@
 //! What was learned of programs and hosts, on this user's disk, and what it comes to: the input of advice, for
 //! `redplan` and for `redrun`, which chooses by it.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod given;
 pub mod site;
 pub mod store;

@@ -1,4 +1,7 @@
 //! Files of lines outside of their store: in an object store, and the program's own, put back as they were.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod remote;
 pub mod undo;

@@ -1,5 +1,8 @@
 //! The way to a pool of spare hosts that jobs share, a `redspared`: a job's side of it is [`Client`].
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod access;
 mod ask;
 pub mod client;

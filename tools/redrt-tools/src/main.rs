@@ -5,7 +5,6 @@
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use command_line::{Generate, generate_for};
-use redrt_tools::{daemon, redclone, redctl, redplan, redreport, redrun, redspared};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -65,7 +64,7 @@ const PROGRAMS: [Program; 7] = [
         names: &["redrtd"],
         word: "daemon",
         about: "Hold the processes of a job on one host, as redrun starts it: redrtd",
-        main: daemon::main,
+        main: redrtd::main,
     },
 ];
 

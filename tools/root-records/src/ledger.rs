@@ -1,5 +1,5 @@
 //! What the journal of a root has: all that this process was told and has told others, so that another one can go on
-//! (`redrun::comeback`).
+//! (`tools/redrun/src/comeback.rs`).
 //!
 //! ```text
 //!   daemons ─ accepted ─▶ Heard ─ handled ─▶ Hear ─┐

@@ -14,6 +14,8 @@
 //! Both ends run on one host, for one user: the socket is in a directory that only the user can enter, and the root
 //! looks at who has connected.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod client;
 pub mod closed;
 pub mod seat;

@@ -4,6 +4,9 @@
 //! job's secret. Its writer has it locked as long as it lives: what nobody has locked was left behind by somebody
 //! that was killed.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 use anyhow::{Context, Result, bail, ensure};
 use redrt_wire::secret::Secret;
 use std::ffi::OsString;
@@ -336,7 +339,7 @@ fn lives_in(directory: &Path, job: &str) -> bool {
 
 impl Found {
     /// How a program is started where this job can be reached, if it has a network of its own on this host, as where
-    /// the host has none ([`own_network`](crate::own_network)): what comes before the program's name.
+    /// the host has none (`tools/redrun/src/own_network.rs`): what comes before the program's name.
     #[must_use]
     pub fn way_there(&self) -> Option<String> {
         let name = self.path.file_name()?.as_bytes();

@@ -1,5 +1,8 @@
 //! Secrets in files: who may read the file knows the secret, so it is looked at before the file is believed.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 use anyhow::{Context, Result, ensure};
 use redrt_wire::secret::Secret;
 use std::fs::{File, Metadata};

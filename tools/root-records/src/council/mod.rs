@@ -9,7 +9,7 @@
 //! A member is a process of its own (`redrtd --member`): neither a daemon that ends nor a root that is killed takes it
 //! along. The root's records go to the member of its host, and a flush of the journal waits until most members have
 //! them ([`mirror`]). The member of the root's host sees its end, and brings it back; one that is elected starts a root
-//! on its host ([`crate::member`]).
+//! on its host (`tools/redrtd/src/member.rs`).
 
 pub mod mirror;
 

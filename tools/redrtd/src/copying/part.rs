@@ -179,7 +179,7 @@ mod tests {
         let mut bytes = Vec::new();
         let mut writer = FrameWriter::new(&mut bytes);
         let error = send(&mut writer, directory.path(), &["gone".into()]).unwrap_err();
-        writer.give_up(&crate::redrtd::copying::told(&error)).unwrap();
+        writer.give_up(&crate::copying::told(&error)).unwrap();
         let error = receive(&bytes[..], &[directory.path().join("gone")]).unwrap_err();
         let said = format!("{error:#}");
         assert!(said.contains("the source says: Failed to read ") && said.contains("/gone: No such file"), "{said}");

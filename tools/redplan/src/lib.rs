@@ -1,5 +1,8 @@
 //! `redplan`: which protection a job should have, and what it will cost. The models are those of the crate `planner`.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod advise;
 mod answer;
 mod arguments;

@@ -39,7 +39,6 @@ use root_journal::file::Journal;
 use root_records::council::mirror::Mirror;
 use root_records::keeper;
 use root_records::ledger::{self, Begun, Ledger, Record, Senseless};
-pub use snapshot::Snapshot;
 use spare_pool::Spare;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;

@@ -1,15 +1,16 @@
 //! `redreport`: audit logs in, a report or a judgement on the logs themselves out.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod arguments;
 mod html;
 mod sick;
 mod text;
 mod verify;
 
-pub use arguments::Arguments;
-
 use anyhow::{Context, Result};
-use arguments::{Parsed, What};
+use arguments::{Arguments, Parsed, What};
 use audit_report::report::Report;
 use audit_report::{LOG_END, files, read_log};
 use command_line::{USAGE_EXIT_CODE, UsageError, generate_for};

@@ -5,6 +5,8 @@
 //! get SIGKILL when it dies, the lost connection tells it that `redrun` has died, and being a sub-reaper it finds every
 //! descendant that is left. Its parent is a guard that does the same for it.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod child;
 mod clones;
 mod copying;
@@ -16,20 +18,24 @@ mod guard;
 mod helpers;
 mod input;
 mod line;
+mod member;
 mod memory;
 mod parts;
 mod post;
+mod program;
 mod sockets;
 mod spawn;
 mod turns;
+
+pub use program::main;
 
 use anyhow::{Context, Result, bail};
 use control_network::identity::ProcessIdentity;
 use control_network::launcher::DaemonArguments;
 use control_network::link::Received;
-pub use copying::{HELPER_FLAG, help};
+use copying::{HELPER_FLAG, help};
 use guard::Guard;
-pub use guard::guard;
+use guard::guard;
 use installation::foreign;
 use redrt_wire::foreign::Foreign;
 use replica_output::corruption::Corruption;
@@ -70,7 +76,7 @@ const POST_TOKEN: u64 = u64::MAX;
 const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
 /// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
-pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
+fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     let guard = Guard::of_this_process();
     // Where that cannot be had, news take a little longer.
     host_processes::prompt::wish();

@@ -1,7 +1,7 @@
 //! The command line of `redrtd`, the daemon that `redrun` starts on every host. Not meant to be run by hand: it reads
 //! the job's secret from standard input.
 
-use crate::{member, redrtd};
+use crate::member;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
 use control_network::handing;
@@ -76,8 +76,8 @@ pub fn main(arguments: Vec<OsString>) -> i32 {
 
 fn run(words: Vec<OsString>) -> Result<i32> {
     let first = words.get(1).cloned().unwrap_or_default();
-    if first == redrtd::HELPER_FLAG {
-        return redrtd::help();
+    if first == crate::HELPER_FLAG {
+        return crate::help();
     }
     if first == keeper::KEEPER_FLAG {
         let [_, _, directory, lease_ms] = &words[..] else { bail!("redrun starts this") };
@@ -103,7 +103,7 @@ fn run(words: Vec<OsString>) -> Result<i32> {
         bail!("its redrtd is version {own}, redrun is version {}", arguments.version_wanted);
     }
     if arguments.guard {
-        return redrtd::guard(words.into_iter().skip(1).filter(|argument| argument != "--guard"));
+        return crate::guard(words.into_iter().skip(1).filter(|argument| argument != "--guard"));
     }
     let host = host_number(&arguments.host)?;
     developers::begin(&format!("redrtd {host}"))?;
@@ -111,7 +111,7 @@ fn run(words: Vec<OsString>) -> Result<i32> {
     let Daemon { fan_out, root, interface, connect, root_lease_ms, has_several_roots, .. } = arguments;
     let root_lease = Duration::from_millis(root_lease_ms);
     let (host, parent) = (Some(host), connect);
-    redrtd::run(DaemonArguments { host, parent, root, fan_out, interface, root_lease, has_several_roots }, &secret)?;
+    crate::run(DaemonArguments { host, parent, root, fan_out, interface, root_lease, has_several_roots }, &secret)?;
     Ok(0)
 }
 

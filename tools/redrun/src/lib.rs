@@ -1,6 +1,8 @@
 //! `redrun`: carries out what the root of the job decides (`job_root`). One thread and one `poll` join its machine, the
 //! daemons, the user's signals and the three standard streams.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod attribution;
 mod clones;
 mod comeback;
@@ -18,6 +20,7 @@ mod metrics;
 mod mpir;
 mod notices;
 mod output;
+mod own_network;
 mod parts;
 mod pools;
 mod program;
@@ -34,6 +37,7 @@ mod status_lines;
 mod storing;
 mod streams;
 mod summary;
+mod symbols;
 mod targets;
 mod telling;
 mod transit;
@@ -42,16 +46,13 @@ mod watching;
 mod wishes;
 mod writer;
 
-pub use comeback::Past;
 pub use program::main;
-pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use anyhow::{Context, Result, anyhow};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
-pub use comeback::Snapshot;
-use comeback::{Ground, Unsaid, cannot_come_back};
+use comeback::{Ground, Past, Unsaid, cannot_come_back};
 use control_network::hub::LinkId;
 use coordinator::{OUTPUT_FAILED_CODE, Report};
 use fleet::{Fleet, HostLoss, News};
@@ -70,6 +71,7 @@ use root_records::council::REPLACED_CODE;
 use root_records::ledger::Ledger;
 use root_terminal::seat::Seat;
 use say::Console;
+use spawned::Upwards;
 use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
@@ -90,13 +92,7 @@ const WRITERS_LOOK: Duration = Duration::from_millis(100);
 
 /// Runs a job to its end and returns its exit code. With a seat, it outlives its terminal; with a past, it goes on
 /// where a root was killed.
-pub fn run(
-    job: &Job,
-    console: &Console,
-    upwards: Option<Upwards>,
-    seat: Option<Seat>,
-    past: Option<Past>,
-) -> Result<i32> {
+fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<Seat>, past: Option<Past>) -> Result<i32> {
     // An orphan of a daemon that was killed comes to this process, which ends it.
     host_processes::sweep::become_subreaper()?;
     // Where that cannot be had, news take a little longer.

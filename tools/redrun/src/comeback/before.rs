@@ -2,7 +2,7 @@
 //! daemons of its own.
 
 use super::snapshot::Snapshot;
-use crate::redrun::fleet::Known;
+use crate::fleet::Known;
 use control_network::identity::Machine;
 use job_root::Input;
 use redrt_wire::daemon::ToDaemon;

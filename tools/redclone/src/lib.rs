@@ -1,5 +1,7 @@
 //! `redclone`: the cloner as a command.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod arguments;
 mod push;
 mod run;

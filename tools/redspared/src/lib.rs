@@ -2,6 +2,9 @@
 //!
 //! The decisions are `spare_pool`'s; here are the file, the connections and the clock.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod keys;
 mod looks;
 mod metrics;

@@ -1,6 +1,8 @@
 //! The command line of `redrun`, which is also called `mpiexec` and `mpirun`.
 
-use super::{Past, begin_spawned, relay, run};
+use super::comeback::Past;
+use super::run;
+use super::spawned::{begin, relay};
 use crate::own_network;
 use command_line::USAGE_EXIT_CODE;
 use installation::surroundings;
@@ -47,7 +49,7 @@ fn why_not_here(wanted: Option<&str>) -> Option<String> {
 
 /// Runs a job that a process of another has spawned.
 fn run_spawned(arguments: &job_options::Arguments, console: &mut Console) -> anyhow::Result<i32> {
-    let (commands, origin, stream) = begin_spawned()?;
+    let (commands, origin, stream) = begin()?;
     let upwards = relay(console, stream);
     let job = job_options::assemble_spawned(arguments, commands, origin)?;
     run(&job, console, Some(upwards), None, None)
