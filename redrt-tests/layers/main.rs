@@ -421,7 +421,7 @@ fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
 }
 
 /// Crates that have to do with files of users.
-const WITH_PATHS: [&str; 4] = ["redrt/redrt-types", "redrt/redrt-wire", "store", "tools"];
+const WITH_PATHS: [&str; 4] = ["redrt/redrt-types", "redrt/redrt-wire", "line-store", "tools"];
 
 /// Where a name is taken for text: in which file, how often, and why that loses no name of a user's.
 const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[

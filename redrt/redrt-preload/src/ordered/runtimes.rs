@@ -1,5 +1,5 @@
-//! Runtimes whose threads spin for a while before they wait, or that collect garbage: how often they take their own locks
-//! depends on time, and what the program computes does not depend on that order. Their locks are not ordered.
+//! Runtimes whose threads spin for a while before they wait, or that collect garbage: how often they take their own
+//! locks depends on time, and what the program computes does not depend on that order. Their locks are not ordered.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
