@@ -282,7 +282,7 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--inject kill:0.0@x true", "expected kill:V.I@#K"),
         ("--verify foo true", "possible values: strict, deferred"),
         ("--files foo true", "possible values: once, leader, all"),
-        ("--threads foo true", "possible values: order, locks, none"),
+        ("--threads foo true", "possible values: order, none"),
         ("--audit", "a value is required for '--audit <FILE>'"),
         ("-n 1 true :", "program 2, after ':': no program was given"),
         ("-n 1 true : -n 2", "program 2, after ':': no program was given"),
