@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-pub mod attribution;
-pub mod builder;
+mod attribution;
+mod builder;
 pub mod hosts;
 pub mod job;
 pub mod report;

@@ -9,7 +9,7 @@
 //! ```
 //! A console does not pass output on: the root has the console's own descriptors and writes to them itself. So it knows
 //! by what `write` returns what was shown, whatever becomes of the console, and nothing is shown twice or lost. What is
-//! printed while there is no console is kept (`redrun/kept.rs`).
+//! printed while there is no console is kept (`tools/redrun/src/writer/kept.rs`).
 //!
 //! Both ends run on one host, for one user: the socket is in a directory that only the user can enter, and the root
 //! looks at who has connected.
