@@ -2,8 +2,7 @@
 
 use super::arguments::Arguments;
 use super::times;
-use command_line::UsageError;
-use command_line::quantity;
+use command_line::{UsageError, quantity};
 use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, JOURNAL_BYTES_USUAL};
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! Times on the command line of a job.
 
-use command_line::UsageError;
-use command_line::quantity;
+use command_line::{UsageError, quantity};
 use std::time::Duration;
 
 /// A time such as `90s`, `10min`, `1.5h` or `1d`, which is not 0.

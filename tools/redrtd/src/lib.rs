@@ -30,19 +30,13 @@ mod turns;
 pub use program::main;
 
 use anyhow::{Context, Result, bail};
+use child::{Child, Kind};
 use control_network::identity::ProcessIdentity;
 use control_network::launcher::DaemonArguments;
 use control_network::link::Received;
 use copying::{HELPER_FLAG, help};
-use guard::Guard;
-use guard::guard;
+use guard::{Guard, guard};
 use installation::foreign;
-use redrt_wire::foreign::Foreign;
-use replica_output::corruption::Corruption;
-use root_records::council::{self, Setup};
-use tracing::debug;
-
-use child::{Child, Kind};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -53,15 +47,19 @@ use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{Councillor, FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
 use redrt_wire::exit::Exit;
+use redrt_wire::foreign::Foreign;
 use redrt_wire::frame::decode_body;
 use redrt_wire::line::UndoPlace;
 use redrt_wire::no_image::NoImage;
 use redrt_wire::secret::Secret;
+use replica_output::corruption::Corruption;
+use root_records::council::{self, Setup};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tracing::debug;
 
 /// While more than this waits to be sent to `redrun`, nothing is read from the processes' pipes.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;

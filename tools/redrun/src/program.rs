@@ -11,8 +11,7 @@ use job_status::Status;
 use root_records::council::REPLACED_CODE;
 use root_terminal::client;
 use root_terminal::seat::Seat;
-use say::Console;
-use say::developers;
+use say::{Console, developers};
 use std::ffi::OsString;
 
 fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
