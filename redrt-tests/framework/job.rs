@@ -205,6 +205,13 @@ impl Job {
         self
     }
 
+    /// Where tests run beside others, daemons stand still for a second now and then: none is to be taken for dead then,
+    /// unless the test says how soon.
+    fn patience(&self) -> &'static [&'static str] {
+        let has = |name: &str| self.options.iter().any(|option| option == name);
+        if has("--launcher-exec") && !has("--detect-timeout") { &["--detect-timeout", "3"] } else { &[] }
+    }
+
     /// The command that does the same by hand.
     #[must_use]
     pub fn command(&self) -> String {
@@ -216,6 +223,7 @@ impl Job {
             .cloned()
             .chain(variables)
             .chain([redrun])
+            .chain(self.patience().iter().map(|word| (*word).to_owned()))
             .chain(self.options.iter().chain(&self.program).map(|word| word.display().to_string()));
         words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
@@ -236,6 +244,7 @@ impl Job {
         let mut redrun = Command::new(words.next().expect("redrun, at least"));
         redrun
             .args(words)
+            .args(self.patience())
             .args(&self.options)
             .arg("--json-summary")
             .arg(&summary)

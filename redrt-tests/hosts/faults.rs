@@ -345,7 +345,7 @@ fn an_audit_log_whose_file_system_stands_still_costs_no_host() {
 #[test]
 fn when_redrun_stood_still_that_is_the_reason() {
     let Some(lab) = lab(3) else { return };
-    let job = running(&lab, 2, "h1,h2,h3", &[]);
+    let job = running(&lab, 2, "h1,h2,h3", &["--detect-timeout", "1"]);
     job.signal(libc::SIGSTOP);
     std::thread::sleep(Duration::from_secs(3));
     job.resume();
