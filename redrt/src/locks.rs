@@ -267,10 +267,24 @@ impl Behind {
     }
 }
 
+/// How often a thread lets others run before it sleeps until another one has made an operation.
+const YIELDS_MAX: u32 = 64;
+
 /// Waits until a thread may make its next operation.
 fn before(thread: u64) -> u64 {
-    if let Some(answer) = order().as_mut().and_then(|order| answer(order.next(thread))) {
-        return answer;
+    for _ in 0..YIELDS_MAX {
+        match &mut *order() {
+            None => break,
+            Some(order) => {
+                if let Some(answer) = answer(order.next(thread)) {
+                    return answer;
+                }
+                if order.awaited_by(thread).is_none() {
+                    break;
+                }
+            }
+        }
+        std::thread::yield_now();
     }
     NOTES.waiting.fetch_add(1, Ordering::SeqCst);
     let cell = redrt_engine::cell();

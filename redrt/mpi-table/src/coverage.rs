@@ -45,7 +45,7 @@ pub const REFUSED: &[(&str, &str)] = &[
 const NOTES: &[(&str, &str)] = &[
     (
         "p2p",
-        "Sends are never cancelled, at any degree; receives are. At r ≥ 2 threads that communicate need a communicator each\n\
+        "Sends are never cancelled, at any degree; receives are. At r ≥ 2 threads come in the order of their leader's\n\
          ([determinism.md](determinism.md)).",
     ),
     (
