@@ -13,7 +13,7 @@
 
 use crate::abi::MPI_THREAD_MULTIPLE;
 use crate::runtime::lock_events::{
-    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,
 };
 use crate::runtime::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
@@ -407,6 +407,12 @@ pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> 
         BEFORE => before(thread),
         AHEAD => {
             await_followers(thread);
+            0
+        }
+        LEAVES => {
+            if let Some(order) = &mut *order() {
+                order.leave(thread);
+            }
             0
         }
         MATTERS => {

@@ -23,6 +23,8 @@ pub const PARTED: c_int = 6;
 /// A thread of a leader is about to make an operation, and `thread_order::Notes` says that followers have yet to come
 /// to many: it waits for them.
 pub const AHEAD: c_int = 7;
+/// A thread ends: it makes no more operations.
+pub const LEAVES: c_int = 8;
 
 /// An answer: the operation is made as it comes. 0 says that locks are not ordered.
 pub const FREE: u64 = 1;

@@ -4,7 +4,7 @@ use crate::counts::Counts;
 #[cfg(test)]
 use crate::sim::Mistake;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// One operation on a lock.
@@ -75,11 +75,13 @@ struct Thread {
     told: u64,
     /// Of operations that are told and not made; where this process leads, of those that are made and not told.
     events: VecDeque<Event>,
+    /// It makes no more operations.
+    has_left: bool,
 }
 
 impl Thread {
     fn new(leads: bool) -> Self {
-        Self { counts: Arc::new(Counts::new(leads)), told: 0, events: VecDeque::new() }
+        Self { counts: Arc::new(Counts::new(leads)), told: 0, events: VecDeque::new(), has_left: false }
     }
 
     /// What the leader said of the next operation.
@@ -97,7 +99,7 @@ impl Clone for Thread {
     /// That of a process of its own.
     fn clone(&self) -> Self {
         let counts = Arc::new(Counts::clone(&self.counts));
-        Self { counts, told: self.told, events: self.events.clone() }
+        Self { counts, told: self.told, events: self.events.clone(), has_left: self.has_left }
     }
 }
 
@@ -106,6 +108,8 @@ impl Clone for Thread {
 pub struct Order {
     role: Role,
     threads: BTreeMap<u64, Thread>,
+    /// Threads that have left, and of which all is made and told.
+    gone: BTreeSet<u64>,
     /// Who was the last one on each channel.
     channels: BTreeMap<u64, Operation>,
     #[cfg(test)]
@@ -120,6 +124,7 @@ impl Order {
         Self {
             role,
             threads: BTreeMap::new(),
+            gone: BTreeSet::new(),
             channels: BTreeMap::new(),
             #[cfg(test)]
             mistake: None,
@@ -135,6 +140,21 @@ impl Order {
     #[must_use]
     pub fn counts(&mut self, thread: u64) -> Arc<Counts> {
         Arc::clone(&self.thread(thread).counts)
+    }
+
+    /// A thread has ended: it makes no more operations, and its counts are not used any more.
+    pub fn leave(&mut self, thread: u64) {
+        self.thread(thread).has_left = true;
+        self.forget(thread);
+    }
+
+    /// Forgets a thread that has left, if there is nothing to be said of it.
+    fn forget(&mut self, thread: u64) {
+        let is_done = |of: &Thread| of.has_left && of.counts.made() == of.told && of.events.is_empty();
+        if self.threads.get(&thread).is_some_and(is_done) {
+            self.threads.remove(&thread);
+            self.gone.insert(thread);
+        }
     }
 
     /// This process leads from now on. It has learned all batches that one of its siblings holds.
@@ -203,7 +223,11 @@ impl Order {
     }
 
     fn has_made(&self, operation: Operation) -> bool {
-        self.threads.get(&operation.thread).is_some_and(|thread| thread.counts.made() >= operation.number)
+        #[cfg(test)]
+        let is_gone = self.mistake != Some(Mistake::GoneUnknown) && self.gone.contains(&operation.thread);
+        #[cfg(not(test))]
+        let is_gone = self.gone.contains(&operation.thread);
+        is_gone || self.threads.get(&operation.thread).is_some_and(|thread| thread.counts.made() >= operation.number)
     }
 
     /// Whether all that was told is made.
@@ -281,6 +305,7 @@ impl Order {
                 progress.push(Progress { thread: *number, until: made, events });
             }
         }
+        progress.iter().for_each(|of| self.forget(of.thread));
         (!progress.is_empty()).then_some(Batch(progress))
     }
 
@@ -289,6 +314,9 @@ impl Order {
         #[cfg(test)]
         let goes_past_events = self.mistake == Some(Mistake::GoesPastEvents);
         for Progress { thread, until, events } in batch.0 {
+            if self.gone.contains(&thread) {
+                continue;
+            }
             let of = self.thread(thread);
             of.told = of.told.max(until);
             let made = of.counts.made();
@@ -298,6 +326,7 @@ impl Order {
             if goes_past_events {
                 of.counts.allow(of.told);
             }
+            self.forget(thread);
         }
     }
 }

@@ -20,12 +20,13 @@ pub use mutexes::lock;
 pub use objects::{hold_read, hold_written, semaphore};
 
 use crate::lock_events::{
-    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LockOperation, MADE, MATTERS, PARTED, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,
 };
 use crate::{interpreter, state};
-use libc::c_int;
+use libc::{c_int, c_void, pthread_key_t};
 use places::Last;
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use thread_order::{Counts, Notes, Shortcut};
 
@@ -95,7 +96,42 @@ pub fn creates_thread(number: u64) -> bool {
 
 /// The calling thread begins, with this number if it is ordered.
 pub fn begin_thread(ordered: Option<u64>) {
-    ORDERED.set(ordered.and_then(enter));
+    let entered = ordered.and_then(enter);
+    ORDERED.set(entered);
+    if entered.is_some() {
+        leave_at_end();
+    }
+}
+
+/// The library is told when the calling thread ends. The C library calls what is kept for a thread in up to four
+/// rounds, after the destructors of C++; others may take locks in all but the last.
+fn leave_at_end() {
+    const ROUNDS: usize = 4;
+    static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
+    unsafe extern "C" fn ends(round: *mut c_void) {
+        let round = round as usize;
+        match ORDERED.get() {
+            Some(_) if round < ROUNDS => set(round + 1),
+            Some(Ordered { number, .. }) => {
+                ORDERED.set(None);
+                ask(LEAVES, &LockOperation::of(number));
+            }
+            None => {}
+        }
+    }
+    fn set(round: usize) {
+        if let Some(Some(key)) = KEY.get() {
+            // SAFETY: a key that is never given back; the value is a number, and nothing is read there.
+            unsafe { libc::pthread_setspecific(*key, round as *const c_void) };
+        }
+    }
+    KEY.get_or_init(|| {
+        let mut key: pthread_key_t = 0;
+        // SAFETY: key is valid for writing.
+        let error = unsafe { libc::pthread_key_create(&raw mut key, Some(ends)) };
+        (error == 0).then_some(key)
+    });
+    set(1);
 }
 
 /// No thread of this process is ordered any more: it is a forked child.

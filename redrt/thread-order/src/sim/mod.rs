@@ -39,6 +39,8 @@ pub enum Mistake {
     LeadsUntaken,
     /// Threads send by one channel as they come.
     SendsAsItComes,
+    /// What a thread that is gone had made is not known.
+    GoneUnknown,
 }
 
 const REPLICAS: usize = 3;
@@ -306,6 +308,7 @@ fn planted_mistakes_are_found() {
         ComesInTurn,
         LeadsUntaken,
         SendsAsItComes,
+        GoneUnknown,
     ] {
         assert!((0..40_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");
     }

@@ -339,7 +339,10 @@ impl Process {
                 let value = self.threads[thread].own.value;
                 self.threads[thread].said.push((self.sent, value));
             }
-            Instruction::End => self.threads[thread].has_ended = true,
+            Instruction::End => {
+                self.threads[thread].has_ended = true;
+                self.order.leave(thread as u64);
+            }
         }
         self.threads[thread].at = next;
         (true, batch)
