@@ -55,7 +55,7 @@ impl Job {
             standard_output: None,
             audit: None,
             summary: None,
-            limit: Duration::from_secs(60),
+            limit: Duration::from_secs(120),
         }
     }
 
@@ -547,7 +547,7 @@ impl Running {
 
     /// Processes of the job, and shared memory that nobody holds, that are still there a moment after its end.
     fn left_behind(&self) -> Vec<String> {
-        let until = Instant::now() + Duration::from_secs(1);
+        let until = Instant::now() + Duration::from_secs(5);
         let still_there = || (marked(&self.mark), shared_memory_that_nobody_holds(Path::new("/dev/shm")));
         let mut left = still_there();
         while (!left.0.is_empty() || !left.1.is_empty()) && Instant::now() < until {
