@@ -194,34 +194,28 @@ fn enter(thread: u64) -> u64 {
 }
 
 /// Takes the next batch of the leader, if one is known.
-fn learn(engine: &mut Engine, order: &mut Order) -> bool {
-    let Some(outcome) = engine.peek_outcome(STREAM) else { return false };
-    engine.pass_outcome(STREAM);
-    if let Outcome::Bytes(bytes) = outcome
-        && let Ok(batch) = postcard::from_bytes::<Batch>(&bytes)
-    {
-        // Nobody says any more what comes next: what was told is made, and then threads go on by themselves.
-        if batch.0.is_empty() {
-            order.lead();
+fn held(engine: &mut Engine) -> Option<Batch> {
+    loop {
+        let outcome = engine.peek_outcome(STREAM)?;
+        engine.pass_outcome(STREAM);
+        // No leader decides anything else.
+        if let Outcome::Bytes(bytes) = outcome
+            && let Ok(batch) = postcard::from_bytes(&bytes)
+        {
+            return Some(batch);
         }
-        order.learn(batch);
     }
-    true
 }
 
-/// What a thread may do next, by what this process knows. It takes a batch when a thread has nothing to do without it:
-/// what is left shows how far it is behind its leader, which waits for it.
+/// What a thread may do next, by what this process knows.
 fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
     if engine.is_deciding() {
-        while learn(engine, order) {}
+        while let Some(batch) = held(engine) {
+            order.learn(batch);
+        }
         order.lead();
     }
-    loop {
-        let answer = answer(order.next(thread));
-        if answer.is_some() || !learn(engine, order) {
-            return answer;
-        }
-    }
+    answer(order.next_by(thread, || held(engine)))
 }
 
 fn answer(step: Step) -> Option<u64> {

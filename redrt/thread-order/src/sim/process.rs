@@ -123,14 +123,7 @@ impl Process {
 
     /// What a thread may do next, by what this process holds.
     fn next(&mut self, thread: u64) -> Step {
-        loop {
-            let step = self.order.next(thread);
-            if step != Step::Wait {
-                return step;
-            }
-            let Some(batch) = self.held.pop_front() else { return step };
-            self.order.learn(batch);
-        }
+        self.order.next_by(thread, || self.held.pop_front())
     }
 
     /// It takes the place of a lost leader, and goes on from all that it holds.
