@@ -33,9 +33,9 @@ struct Thread {
     /// It has had the lock before.
     is_known: bool,
     holds: bool,
-    /// It is in `take_gil`,
+    /// It is in `take_gil`.
     is_taking: bool,
-    /// and was let in there, where threads are ordered.
+    /// Threads are ordered, and it was let into `take_gil`.
     has_turn: bool,
     /// It had to give way when it gave the lock up last.
     gave_way: bool,
@@ -90,9 +90,9 @@ static HAS_THREADS: AtomicBool = AtomicBool::new(false);
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 /// Some thread has the lock; changed by who has the first mutex.
 static IS_HELD: AtomicBool = AtomicBool::new(false);
-/// The thread that has taken it last,
+/// The thread that has taken it last.
 static HOLDER: AtomicI32 = AtomicI32::new(0);
-/// and how often it was taken.
+/// How often it was taken: each time a segment begins.
 static SEGMENT: AtomicU32 = AtomicU32::new(0);
 /// Counts what waiters for semaphores wait for: the lock is free, a semaphore was given back.
 static EVENTS: AtomicU32 = AtomicU32::new(0);

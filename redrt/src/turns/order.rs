@@ -108,7 +108,7 @@ pub struct Order {
     interrupted: BTreeSet<u64>,
     /// Threads that have ended.
     ended: BTreeSet<u64>,
-    /// Where this process leads: who waits for the lock while others have it again and again.
+    /// A thread that waits for the lock while others have it again and again; only where this process leads.
     starving: Option<u64>,
 }
 
