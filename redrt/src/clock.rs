@@ -25,10 +25,10 @@ process_local! {
     static AHEAD_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(UNKNOWN) }; CLOCK_COUNT];
 }
 
-thread_local! {
-    static LATEST_NS: [Cell<u64>; CLOCK_COUNT] = const { [const { Cell::new(0) }; CLOCK_COUNT] };
+per_thread! {
+    static LATEST_NS: [Cell<u64>; CLOCK_COUNT] = [const { Cell::new(0) }; CLOCK_COUNT];
     /// What this machine's showed then.
-    static OWN_NS: [Cell<u64>; CLOCK_COUNT] = const { [const { Cell::new(0) }; CLOCK_COUNT] };
+    static OWN_NS: [Cell<u64>; CLOCK_COUNT] = [const { Cell::new(0) }; CLOCK_COUNT];
 }
 
 process_local! {

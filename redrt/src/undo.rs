@@ -42,12 +42,12 @@ process_local! {
     static STATE: Mutex<Option<State>> = Mutex::new(None);
 }
 
-thread_local! {
+per_thread! {
     /// The calling thread has a passage: what it changes meanwhile is part of the change, or done by a handler of a
     /// signal.
-    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    static IS_INSIDE: Cell<bool> = Cell::new(false);
     /// It writes something down, and gets no signals until it has: what it changes meanwhile is the log.
-    static IS_WRITING: Cell<bool> = const { Cell::new(false) };
+    static IS_WRITING: Cell<bool> = Cell::new(false);
 }
 
 /// A change that takes longer is no reason to hold up all processes of the job: there is no image then.

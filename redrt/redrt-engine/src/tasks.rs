@@ -117,9 +117,9 @@ enum Manner {
     Awaits,
 }
 
-thread_local! {
-    static MANNER: Cell<Manner> = const { Cell::new(Manner::Leaves) };
-    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+per_thread! {
+    static MANNER: Cell<Manner> = Cell::new(Manner::Leaves);
+    static IN_TASK: Cell<bool> = Cell::new(false);
 }
 
 /// Whether the calling thread moves a task on. Another thread could, and at another time: what the task does is done at
@@ -200,8 +200,8 @@ pub fn advance_all() {
     }
 }
 
-thread_local! {
-    static HELD: Cell<bool> = const { Cell::new(false) };
+per_thread! {
+    static HELD: Cell<bool> = Cell::new(false);
 }
 
 /// Does something during which this thread moves no task on.
@@ -288,8 +288,8 @@ pub(super) fn program_has_come_further(runtime: &dyn Runtime) -> bool {
 
 #[cold]
 fn has_come_further(runtime: &dyn Runtime) -> bool {
-    thread_local! {
-        static CALLS: Cell<u64> = const { Cell::new(0) };
+    per_thread! {
+        static CALLS: Cell<u64> = Cell::new(0);
     }
     let calls = runtime.call_count();
     CALLS.replace(calls) != calls

@@ -14,7 +14,7 @@ use std::io::{Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(any(test, feature = "simulation"))]
-pub use local::{Local, Process};
+pub use local::{Local, PerThread, Process, Thread};
 
 /// One line on standard error. `eprintln!` would end the program when nobody reads it.
 pub fn say(line: impl Display) {

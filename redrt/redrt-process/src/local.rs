@@ -5,6 +5,10 @@
 //! [`process_local!`](crate::process_local): in the library that programs load it is a static and costs what a static
 //! costs, and in a simulation each [`Process`] has its own, which threads find by the process that they belong to.
 //!
+//! What each thread of a process has is declared with [`per_thread!`](crate::per_thread) for the same reason: it is a
+//! `thread_local!`, and in a simulation, where all processes run on one thread of the system, each [`Thread`] has its
+//! own.
+//!
 //! Not declared so are things that are the same in every process: tables of constants, and what the linker or the
 //! kernel looks for (constructors, interposed functions).
 
@@ -26,20 +30,58 @@ macro_rules! process_local {
     };
 }
 
+/// Declares what each thread of a process has. The values must be constant expressions.
+#[cfg(not(any(test, feature = "simulation")))]
+#[macro_export]
+macro_rules! per_thread {
+    ($($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => {
+        ::std::thread_local! { $($(#[$attribute])* $visibility static $name: $type = const { $value };)* }
+    };
+}
+
+/// Declares what each thread of a process has. The values must be constant expressions.
 #[cfg(any(test, feature = "simulation"))]
-pub use simulated::{Local, Process};
+#[macro_export]
+macro_rules! per_thread {
+    ($($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => {
+        $($(#[$attribute])* $visibility static $name: $crate::PerThread<$type> =
+            $crate::PerThread::new(|| $value);)*
+    };
+}
+
+#[cfg(any(test, feature = "simulation"))]
+pub use simulated::{Local, PerThread, Process, Thread};
 
 #[cfg(any(test, feature = "simulation"))]
 mod simulated {
     use rustc_hash::FxHashMap;
     use std::any::Any;
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::ops::Deref;
     use std::ptr::NonNull;
     use std::sync::{Mutex, OnceLock, PoisonError};
+    use std::thread::{AccessError, LocalKey};
 
     thread_local! {
         static CURRENT: Cell<Option<NonNull<Process>>> = const { Cell::new(None) };
+        static CURRENT_THREAD: Cell<Option<NonNull<Thread>>> = const { Cell::new(None) };
+        /// What threads of the system have that run no simulated thread.
+        static OUTSIDE: Thread = Thread::default();
+    }
+
+    /// Sets one of them until this is dropped.
+    struct Entered<T: 'static>(&'static LocalKey<Cell<Option<NonNull<T>>>>, Option<NonNull<T>>);
+
+    impl<T> Entered<T> {
+        fn new(current: &'static LocalKey<Cell<Option<NonNull<T>>>>, value: &T) -> Self {
+            Self(current, current.replace(Some(NonNull::from(value))))
+        }
+    }
+
+    impl<T> Drop for Entered<T> {
+        fn drop(&mut self) {
+            self.0.set(self.1);
+        }
     }
 
     type Value = Box<dyn Any + Send + Sync>;
@@ -64,13 +106,7 @@ mod simulated {
         /// Nothing that `act` found in process-local values may be used after this process was dropped: they seem to
         /// live as long as the program.
         pub unsafe fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
-            struct Back(Option<NonNull<Process>>);
-            impl Drop for Back {
-                fn drop(&mut self) {
-                    CURRENT.set(self.0);
-                }
-            }
-            let _back = Back(CURRENT.replace(Some(NonNull::from(self))));
+            let _entered = Entered::new(&CURRENT, self);
             act()
         }
     }
@@ -122,6 +158,116 @@ mod simulated {
         }
     }
 
+    /// A thread of a simulated process.
+    #[derive(Default)]
+    pub struct Thread {
+        values: RefCell<FxHashMap<usize, Box<dyn Any>>>,
+    }
+
+    impl Thread {
+        /// Runs `act` as this thread.
+        pub fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
+            let _entered = Entered::new(&CURRENT_THREAD, self);
+            act()
+        }
+
+        fn with<T: 'static, R>(&self, key: usize, make: fn() -> T, act: impl FnOnce(&T) -> R) -> R {
+            let value: *const T = {
+                let mut values = self.values.borrow_mut();
+                let value = values.entry(key).or_insert_with(|| Box::new(make()));
+                value.downcast_ref().expect("a key has one type")
+            };
+            // SAFETY: - in a box that is dropped with this thread, which is borrowed.
+            act(unsafe { &*value })
+        }
+    }
+
+    /// A value that each thread has.
+    pub struct PerThread<T: 'static> {
+        make: fn() -> T,
+    }
+
+    impl<T: 'static> PerThread<T> {
+        /// A value that begins as `make` says, in each thread.
+        pub const fn new(make: fn() -> T) -> Self {
+            Self { make }
+        }
+
+        /// Does something with the value of the calling thread.
+        ///
+        /// # Errors
+        /// When a thread of the system ends, and its value has been dropped.
+        pub fn try_with<R>(&'static self, act: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
+            let key = std::ptr::from_ref(self) as usize;
+            match CURRENT_THREAD.get() {
+                // SAFETY: - the thread is inside of `enter`, which borrows it.
+                Some(thread) => Ok(unsafe { thread.as_ref() }.with(key, self.make, act)),
+                None => OUTSIDE.try_with(|thread| thread.with(key, self.make, act)),
+            }
+        }
+
+        /// The same.
+        ///
+        /// # Panics
+        /// When a thread of the system ends, and its value has been dropped.
+        pub fn with<R>(&'static self, act: impl FnOnce(&T) -> R) -> R {
+            self.try_with(act).expect("the value of this thread has been dropped")
+        }
+    }
+
+    impl<T: 'static> PerThread<Cell<T>> {
+        /// As that of a `Cell`.
+        pub fn set(&'static self, value: T) {
+            self.with(|cell| cell.set(value));
+        }
+
+        /// As that of a `Cell`.
+        pub fn get(&'static self) -> T
+        where
+            T: Copy,
+        {
+            self.with(Cell::get)
+        }
+
+        /// As that of a `Cell`.
+        pub fn take(&'static self) -> T
+        where
+            T: Default,
+        {
+            self.with(Cell::take)
+        }
+
+        /// As that of a `Cell`.
+        pub fn replace(&'static self, value: T) -> T {
+            self.with(|cell| cell.replace(value))
+        }
+    }
+
+    impl<T: 'static> PerThread<RefCell<T>> {
+        /// As that of a `LocalKey`.
+        pub fn with_borrow<R>(&'static self, act: impl FnOnce(&T) -> R) -> R {
+            self.with(|cell| act(&cell.borrow()))
+        }
+
+        /// As that of a `LocalKey`.
+        pub fn with_borrow_mut<R>(&'static self, act: impl FnOnce(&mut T) -> R) -> R {
+            self.with(|cell| act(&mut cell.borrow_mut()))
+        }
+
+        /// As that of a `RefCell`.
+        pub fn set(&'static self, value: T) {
+            self.with(|cell| *cell.borrow_mut() = value);
+        }
+
+        /// As that of a `RefCell`.
+        pub fn take(&'static self) -> T
+        where
+            T: Default,
+        {
+            self.with(RefCell::take)
+        }
+    }
+
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -129,6 +275,19 @@ mod simulated {
 
         process_local! {
             static COUNT: AtomicU32 = AtomicU32::new(7);
+        }
+
+        per_thread! {
+            static CALLS: Cell<u32> = Cell::new(3);
+        }
+
+        #[test]
+        fn each_thread_has_its_own() {
+            let (one, other) = (Thread::default(), Thread::default());
+            let count = || CALLS.replace(CALLS.get() + 1);
+            assert_eq!((one.enter(count), one.enter(count), other.enter(count), count()), (3, 4, 3, 3));
+            assert_eq!(one.enter(|| (other.enter(count), count())), (4, 5));
+            assert_eq!(std::thread::spawn(count).join().unwrap(), 3);
         }
 
         #[test]

@@ -50,14 +50,14 @@ struct Stillness {
     windows: MutexGuard<'static, Table>,
 }
 
-thread_local! {
+per_thread! {
     /// What the agent holds while an image is taken. In the copy its thread finds it as it was.
     ///
     /// Nothing that needs to be dropped at the thread's end, which never comes: the C library would keep a note of it,
     /// in the heap of the program, in the one replica that is copied.
-    static HELD: RefCell<Option<ManuallyDrop<Stillness>>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<ManuallyDrop<Stillness>>> = RefCell::new(None);
     /// The shared memory, which is not in the image.
-    static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = const { RefCell::new(None) };
+    static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = RefCell::new(None);
 }
 
 /// Starts the agent, if the daemon has made a socket for it.

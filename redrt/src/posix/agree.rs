@@ -43,9 +43,9 @@ fn decode(answer: &[u8]) -> Found {
     if *failed == 0 { Ok((number, bytes.to_vec())) } else { Err(number as c_int) }
 }
 
-thread_local! {
+per_thread! {
     /// Digest of the arguments of the program's call that is being carried out.
-    static ARGUMENTS: Cell<u64> = const { Cell::new(0) };
+    static ARGUMENTS: Cell<u64> = Cell::new(0);
 }
 
 /// What is asked for from now on, until the calling thread begins another call, is asked for this one. Replicas compare

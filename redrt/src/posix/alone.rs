@@ -18,12 +18,12 @@ const LEFT: c_int = 0;
 /// More the kernel does not follow.
 const LINKS_MAX: usize = 40;
 
-thread_local! {
+per_thread! {
     /// Of the call that the C library carries out now. Nothing that is dropped at the thread's end: see
     /// `membership::cloning`.
-    static PASSAGE: RefCell<Option<ManuallyDrop<Passage>>> = const { RefCell::new(None) };
+    static PASSAGE: RefCell<Option<ManuallyDrop<Passage>>> = RefCell::new(None);
     /// That call may make a file.
-    static MAKES: Cell<bool> = const { Cell::new(false) };
+    static MAKES: Cell<bool> = Cell::new(false);
 }
 
 /// A call that the C library is about to carry out.

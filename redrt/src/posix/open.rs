@@ -103,8 +103,8 @@ pub fn look(path: &CStr, follows: bool) -> Result<(Seen, Author), c_int> {
 
 /// A name in the same directory that nobody else has, the same in all replicas.
 pub fn own_name(path: &Path) -> PathBuf {
-    thread_local! {
-        static COUNT: Cell<u64> = const { Cell::new(0) };
+    per_thread! {
+        static COUNT: Cell<u64> = Cell::new(0);
     }
     let count = COUNT.replace(COUNT.get() + 1);
     let rank = runtime::job().map_or(0, |job| job.welcome.me.rank.0);

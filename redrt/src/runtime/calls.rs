@@ -18,9 +18,9 @@ process_local! {
         [const { Total { count: AtomicU64::new(0), time_ns: AtomicU64::new(0) } }; CallKind::COUNT];
 }
 
-thread_local! {
+per_thread! {
     /// When this thread began the call that it is in.
-    static BEGAN_NS: Cell<Option<u64>> = const { Cell::new(None) };
+    static BEGAN_NS: Cell<Option<u64>> = Cell::new(None);
 }
 
 /// The calling thread begins a call. Whether it is one that counts, of which [`end`] is to be told.

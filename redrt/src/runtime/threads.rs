@@ -30,10 +30,14 @@ pub fn number() -> u64 {
     process_local! {
         static NEXT: AtomicU64 = AtomicU64::new(0);
     }
-    thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    per_thread! {
+        static NUMBER: Cell<Option<u64>> = Cell::new(None);
     }
-    NUMBER.with(|number| *number)
+    NUMBER.get().unwrap_or_else(|| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(Some(number));
+        number
+    })
 }
 
 /// The stream of the calling thread's outcomes.
@@ -261,9 +265,9 @@ impl Drop for End {
     }
 }
 
-thread_local! {
-    static THREAD: Cell<Option<&'static Thread>> = const { Cell::new(None) };
-    static END: End = const { End(Cell::new(None)) };
+per_thread! {
+    static THREAD: Cell<Option<&'static Thread>> = Cell::new(None);
+    static END: End = End(Cell::new(None));
 }
 
 /// The id of the calling thread, as the kernel knows it in the process's namespace.
@@ -385,11 +389,11 @@ impl Drop for Inside {
     }
 }
 
-thread_local! {
+per_thread! {
     /// What runs is done on the side, when it happens to be possible.
-    static ASIDE: Cell<bool> = const { Cell::new(false) };
+    static ASIDE: Cell<bool> = Cell::new(false);
     /// A callback of the program runs, below an MPI call, and is watched as the application is.
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    static IN_CALLBACK: Cell<bool> = Cell::new(false);
 }
 
 /// Does something at a moment that differs between replicas.

@@ -1,14 +1,16 @@
-//! Threads of simulated processes, of which one runs at a time.
+//! Programs of simulated processes: coroutines, of which one runs at a time, all on the thread of their simulation.
 
-use super::world::{self, World};
-use redrt_process::Process;
+use super::world::World;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use redrt_process::{Process, Thread};
 use redrt_types::ProcessIndex;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, Thread};
 
 /// How a process ended.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ pub enum End {
     Panicked(String),
 }
 
-/// Why the thread of a process has handed over.
+/// Why the program of a process has handed over.
 #[derive(Debug)]
 pub enum Pause {
     /// It is asleep, until this time at most.
@@ -30,73 +32,53 @@ pub enum Pause {
     Ended(End),
 }
 
-struct Shared {
-    /// Whether the process may run. Who waits for the other parks: who is woken from a condition variable would wait
-    /// once more, for its mutex.
-    runs: AtomicBool,
-    pause: Mutex<Option<Pause>>,
-    /// Who let it run, and waits until it hands over.
-    waits: Mutex<Option<Thread>>,
-    is_lost: AtomicBool,
-    /// Steps until it is lost; 0 when nothing is planned.
-    steps_left: AtomicU64,
-    number: ProcessIndex,
-    /// Looks at the network since it last handed over.
-    looks: AtomicU64,
-    world: Arc<Mutex<World>>,
-}
-
-/// The calling thread, and those that it starts, stay on the core where it is. One of them runs at a time, and to hand
-/// over to a thread of another core takes four times as long.
-pub struct Pinned(libc::cpu_set_t);
-
-impl Pinned {
-    /// Until this is dropped.
-    pub fn here() -> Option<Self> {
-        // SAFETY: - all zeros are a set, an empty one.
-        let (mut before, mut here): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
-        let bytes = size_of::<libc::cpu_set_t>();
-        // SAFETY: - before is valid for writes of its size.
-        let has_failed = unsafe { libc::sched_getaffinity(0, bytes, &raw mut before) } != 0;
-        // SAFETY: - asks for a number.
-        let core = usize::try_from(unsafe { libc::sched_getcpu() }).ok().filter(|_| !has_failed)?;
-        // SAFETY: - a set of its own.
-        unsafe { libc::CPU_SET(core, &mut here) };
-        // SAFETY: - here is valid for its size.
-        let is_pinned = unsafe { libc::sched_setaffinity(0, bytes, &raw const here) } == 0;
-        is_pinned.then_some(Self(before))
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // Where it may not run any more, it stays where it is.
-        // SAFETY: - the set is valid for its size.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
-    }
-}
-
 /// A process that looks more often and does not go to sleep never will.
 const LOOKS_MAX: u64 = 1_000_000;
+/// Of a program's stack.
+const STACK_BYTES: usize = 1 << 20;
 
 /// What a lost process unwinds with.
 struct Lost;
 
-/// A process and its thread.
+/// A program: it hands over with the time until which it sleeps at most.
+type Program = Coroutine<(), Option<u64>, End, DefaultStack>;
+
+/// How it does.
+type Handing = Yielder<(), Option<u64>>;
+
+/// What a program and its simulation share.
+struct Shared {
+    /// How the program hands over, while it runs.
+    yielder: Cell<Option<NonNull<Handing>>>,
+    is_lost: Cell<bool>,
+    /// Steps until it is lost; 0 when nothing is planned.
+    steps_left: Cell<u64>,
+    number: ProcessIndex,
+    /// Looks at the network since it last handed over.
+    looks: Cell<u64>,
+    world: Arc<Mutex<World>>,
+}
+
+/// A process and its program.
 pub struct Actor {
-    shared: Arc<Shared>,
-    /// What it has once. Dropped after its thread.
-    process: Arc<Process>,
-    thread: Option<JoinHandle<()>>,
+    shared: Rc<Shared>,
+    /// What it has once.
+    process: Process,
+    /// What its program's thread has.
+    thread: Thread,
+    /// What other threads of the process have ([`Actor::act`]).
+    other_thread: Thread,
+    /// `None` when it has ended.
+    program: RefCell<Option<Program>>,
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
-}
-
-thread_local! {
+    /// The process whose program runs.
+    static CURRENT: RefCell<Option<Rc<Shared>>> = const { RefCell::new(None) };
     /// What an ended process had is dropped.
     static IS_OVER: Cell<bool> = const { Cell::new(false) };
+    /// Stacks of programs that have ended: to map one and to touch it takes as long as many a program.
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whether what an ended process had is dropped.
@@ -115,118 +97,121 @@ fn text(payload: &(dyn Any + Send)) -> String {
 
 impl Actor {
     /// A process that runs `program`, once it is told to.
-    pub fn new(
-        world: &Arc<Mutex<World>>,
-        number: ProcessIndex,
-        program: impl FnOnce() -> Vec<u64> + Send + 'static,
-    ) -> Self {
-        let shared = Arc::new(Shared {
-            runs: AtomicBool::new(false),
-            pause: Mutex::default(),
-            waits: Mutex::default(),
-            is_lost: AtomicBool::new(false),
-            steps_left: AtomicU64::new(0),
+    pub fn new(world: &Arc<Mutex<World>>, number: ProcessIndex, program: impl FnOnce() -> Vec<u64> + 'static) -> Self {
+        let shared = Rc::new(Shared {
+            yielder: Cell::new(None),
+            is_lost: Cell::new(false),
+            steps_left: Cell::new(0),
             number,
-            looks: AtomicU64::new(0),
+            looks: Cell::new(0),
             world: world.clone(),
         });
-        let process = Arc::new(Process::default());
-        let (theirs, of) = (shared.clone(), process.clone());
-        let main = move || {
-            world::enter(theirs.world.clone());
-            CURRENT.set(Some(theirs.clone()));
-            let run = || {
-                theirs.wait_for_turn();
+        let theirs = shared.clone();
+        let main = move |yielder: &Handing, ()| {
+            theirs.yielder.set(Some(NonNull::from(yielder)));
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                theirs.unwind_if_lost();
                 program()
-            };
-            // SAFETY: - a `Vec` of numbers is all that leaves; the actor keeps the process until this thread has ended.
-            let ended = catch_unwind(AssertUnwindSafe(|| unsafe { of.enter(run) }));
-            let end = match ended {
+            }));
+            theirs.yielder.set(None);
+            match ended {
                 Ok(output) => End::Done(output),
                 Err(payload) if payload.is::<Lost>() => End::Lost,
                 Err(payload) => End::Panicked(text(&*payload)),
-            };
-            CURRENT.set(None);
-            theirs.hand_over(Pause::Ended(end));
+            }
         };
-        let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(main).expect("a thread can be started");
-        Self { shared, process, thread: Some(thread) }
-    }
-
-    /// Lets the process run until it hands over.
-    pub fn run(&self) -> Pause {
-        *locked(&self.shared.waits) = Some(std::thread::current());
-        self.let_run();
-        while self.shared.runs.load(Ordering::Acquire) {
-            std::thread::park();
+        let stack = STACKS.with_borrow_mut(Vec::pop);
+        let stack = stack.unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("there is memory for a stack"));
+        let program = RefCell::new(Some(Coroutine::with_stack(stack, main)));
+        Self {
+            shared,
+            process: Process::default(),
+            thread: Thread::default(),
+            other_thread: Thread::default(),
+            program,
         }
-        locked(&self.shared.pause).take().expect("who hands over says why")
     }
 
-    fn let_run(&self) {
-        self.shared.runs.store(true, Ordering::Release);
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
+    /// Lets the program run until it hands over.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn run(&self) -> Pause {
+        let mut program = self.program.borrow_mut();
+        let running = program.as_mut().expect("it has not ended");
+        let before = CURRENT.replace(Some(self.shared.clone()));
+        self.shared.looks.set(0);
+        // SAFETY: - a `Vec` of numbers is all that leaves; what the program has on its stack goes before the process.
+        let result = unsafe { self.process.enter(|| self.thread.enter(|| running.resume(()))) };
+        CURRENT.set(before);
+        match result {
+            CoroutineResult::Yield(until_ns) => Pause::Asleep(until_ns),
+            CoroutineResult::Return(end) => {
+                let stack = program.take().map(Coroutine::into_stack);
+                STACKS.with_borrow_mut(|stacks| stacks.extend(stack));
+                Pause::Ended(end)
+            }
         }
     }
 
     /// Does something as another thread of the process would, while its program does not run.
     pub fn act<T>(&self, act: impl FnOnce() -> T) -> T {
         // SAFETY: - callers take nothing out that the process owns.
-        unsafe { self.process.enter(act) }
+        unsafe { self.process.enter(|| self.other_thread.enter(act)) }
     }
 
     /// Loses the process: when it runs next, it unwinds.
     pub fn lose(&self) {
-        self.shared.is_lost.store(true, Ordering::Relaxed);
+        self.shared.is_lost.set(true);
     }
 
     /// It is lost after this many further steps, at least one.
     pub fn lose_after(&self, steps: u64) {
-        self.shared.steps_left.store(steps, Ordering::Relaxed);
+        self.shared.steps_left.set(steps);
     }
 }
 
 impl Drop for Actor {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The simulation has failed. A program that unwinds now would not see that it does.
+            std::mem::forget(self.program.take());
+            std::mem::forget((std::mem::take(&mut self.process), std::mem::take(&mut self.thread)));
+            return;
+        }
         self.lose();
-        self.let_run();
-        let Some(thread) = self.thread.take() else { return };
-        // It has unwound, however it ended.
-        let _ = thread.join();
+        let is_running = |actor: &Self| actor.program.borrow().as_ref().is_some_and(Coroutine::started);
+        while is_running(self) {
+            self.run();
+        }
+        self.program.take();
         // What it has may ask for other things that it has, as it is dropped.
         IS_OVER.set(true);
-        self.act(|| self.process.clear());
+        let threads = [std::mem::take(&mut self.thread), std::mem::take(&mut self.other_thread)];
+        self.act(|| {
+            drop(threads);
+            self.process.clear();
+        });
         IS_OVER.set(false);
     }
 }
 
 impl Shared {
-    fn wait_for_turn(&self) {
-        while !self.runs.load(Ordering::Acquire) {
-            std::thread::park();
-        }
+    fn hand_over(&self, until_ns: Option<u64>) {
+        // SAFETY: - set by the program that runs, whose stack holds it until the program ends.
+        let yielder = self.yielder.get().map(|yielder| unsafe { yielder.as_ref() });
+        yielder.expect("it runs").suspend(until_ns);
         self.unwind_if_lost();
     }
 
-    fn hand_over(&self, pause: Pause) {
-        self.looks.store(0, Ordering::Relaxed);
-        *locked(&self.pause) = Some(pause);
-        let waits = locked(&self.waits).take();
-        self.runs.store(false, Ordering::Release);
-        if let Some(waits) = waits {
-            waits.unpark();
-        }
-    }
-
     fn unwind_if_lost(&self) {
-        if self.is_lost.load(Ordering::Relaxed) && !std::thread::panicking() {
+        if self.is_lost.get() && !std::thread::panicking() {
             resume_unwind(Box::new(Lost));
         }
     }
 }
 
-fn current() -> Option<Arc<Shared>> {
+fn current() -> Option<Rc<Shared>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
@@ -236,8 +221,7 @@ pub fn sleep(limit_ns: Option<u64>) -> bool {
     shared.unwind_if_lost();
     if !std::thread::panicking() {
         let until = limit_ns.map(|limit| locked(&shared.world).now_ns + limit);
-        shared.hand_over(Pause::Asleep(until));
-        shared.wait_for_turn();
+        shared.hand_over(until);
     }
     true
 }
@@ -245,13 +229,13 @@ pub fn sleep(limit_ns: Option<u64>) -> bool {
 /// Something that a process does which it may be lost before; at some of them others may run first.
 pub fn step(may_pause: bool) {
     let Some(shared) = current() else { return };
-    let left = shared.steps_left.load(Ordering::Relaxed);
+    let left = shared.steps_left.get();
     if left > 0 {
-        shared.steps_left.store(left - 1, Ordering::Relaxed);
+        shared.steps_left.set(left - 1);
         if left == 1 {
             // From here on nothing of it is heard. It may hold locks, which those that clean up behind it need.
             locked(&shared.world).mute(shared.number);
-            shared.is_lost.store(true, Ordering::Relaxed);
+            shared.is_lost.set(true);
         }
     }
     if !may_pause {
@@ -273,7 +257,7 @@ pub fn step(may_pause: bool) {
 pub fn look() {
     CURRENT.with_borrow(|current| {
         if let Some(shared) = current {
-            let looks = shared.looks.fetch_add(1, Ordering::Relaxed);
+            let looks = shared.looks.replace(shared.looks.get() + 1);
             assert!(looks < LOOKS_MAX || std::thread::panicking(), "it polls and does not go to sleep");
         }
     });

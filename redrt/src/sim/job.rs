@@ -1,7 +1,7 @@
 //! `redrun` and the daemons of a simulated job: who is there, what each is told and when, what is lost.
 
 use super::Mutation;
-use super::actor::{Actor, End, Pause, Pinned};
+use super::actor::{Actor, End, Pause};
 use super::leaving::{Leaves, Waves};
 use super::network::{NAME, Receiving, Simulated};
 use super::program::{self, Kind};
@@ -181,7 +181,6 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
     let parts = !options.is_undisturbed && degree > 1 && lines == 0 && random.chance(70);
     redrt_process::simulation::install(&super::SIMULATION);
-    let _pinned = Pinned::here();
     let leaves = (options.leaves && degree > 1).then(|| Leaves::any(seed, rank_count * u32::from(degree), rank_count));
     let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, (options, leaves));
     job.plan_faults(losses, breaks, parts);

@@ -148,16 +148,13 @@ pub struct Used {
 /// them.
 type Kept = Option<(Arc<Window>, u64)>;
 
-/// Threads of a simulation are of several processes.
-const KEEPS: bool = !cfg!(any(test, feature = "simulation"));
-
 process_local! {
     /// How many windows have been freed.
     static REMOVED: AtomicU64 = AtomicU64::new(0);
 }
 
-thread_local! {
-    static LATEST: Cell<Kept> = const { Cell::new(None) };
+per_thread! {
+    static LATEST: Cell<Kept> = Cell::new(None);
 }
 
 impl std::ops::Deref for Used {
@@ -174,7 +171,7 @@ impl Drop for Used {
     fn drop(&mut self) {
         // SAFETY: - taken once, and not used afterwards.
         let window = unsafe { ManuallyDrop::take(&mut self.window) };
-        if KEEPS && self.removed == REMOVED.load(Ordering::Relaxed) {
+        if self.removed == REMOVED.load(Ordering::Relaxed) {
             // A thread that ends keeps nothing.
             let _ = LATEST.try_with(|latest| latest.set(Some((window, self.removed))));
         }
@@ -185,8 +182,7 @@ impl Drop for Used {
 #[inline]
 pub fn resolve(handle: WinHandle) -> Result<Used> {
     let removed = REMOVED.load(Ordering::Relaxed);
-    let latest = if KEEPS { LATEST.take() } else { None };
-    match latest {
+    match LATEST.take() {
         Some((window, kept)) if kept == removed && window.handle() == handle => {
             Ok(Used { window: ManuallyDrop::new(window), removed })
         }

@@ -16,9 +16,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-thread_local! {
-    static IS_LENT: Cell<bool> = const { Cell::new(false) };
-    static LENT: RefCell<Vec<(usize, Arc<Datatype>)>> = const { RefCell::new(Vec::new()) };
+per_thread! {
+    static IS_LENT: Cell<bool> = Cell::new(false);
+    static LENT: RefCell<Vec<(usize, Arc<Datatype>)>> = RefCell::new(Vec::new());
 }
 
 /// Until it is called again with no shape, collective calls of this thread take `buffer` for a section: one element of
