@@ -778,11 +778,12 @@ impl Cell {
         }
     }
 
-    /// Lets all threads of this process look again, after the agent changed something.
+    /// Lets all threads of this process look again, after something has changed that no frame brings.
     pub fn wake(&self) {
         self.has_news.store(true, Ordering::SeqCst);
+        // It stirs the others. Who calls this has not locked the engine: a thread that has looked in vain and is about
+        // to wait would not hear of it.
         self.sleeper.wake();
-        self.others.notify_all();
     }
 
     /// Hands over a link that another process has opened.
@@ -825,6 +826,7 @@ impl Cell {
                     engine.add_receiver(receiver);
                 }
             }
+            self.stir(engine);
         }
     }
 
