@@ -72,6 +72,16 @@ fn threads_send_and_receive_in_the_same_order_in_all_replicas() {
     }
 }
 
+/// The thread that makes progress for all wakes the one whose message has arrived.
+#[test]
+fn threads_that_probe_find_their_messages() {
+    for degree in 1..=3 {
+        let job = Job::new(2, &compile_case("probing_threads")).degree(degree);
+        let ended = job.run().ended_well().printed("all probes found their messages\n");
+        assert!(degree == 1 || ended.number("divergences") == 0, "{ended}");
+    }
+}
+
 /// A runtime's own locks: how often it takes them depends on time.
 #[test]
 fn pools_of_runtimes_wait_as_they_come() {

@@ -207,6 +207,7 @@ impl Engine {
             Arrived::Queued => {
                 let message = Message::new(context, header.source, header.tag, bytes.len() as u64);
                 self.messages.insert(Message { data: Data::Bytes(bytes.into()), ..message });
+                self.note_queued();
             }
         }
     }
@@ -225,7 +226,16 @@ impl Engine {
             }
             Arrived::Queued => {
                 self.messages.insert(message);
+                self.note_queued();
             }
+        }
+    }
+
+    /// A message has arrived that no receive waits for. A thread that does not poll may wait for it in a probe.
+    #[inline]
+    pub(super) fn note_queued(&mut self) {
+        if self.waiters.any() {
+            self.requests.completions += 1;
         }
     }
 

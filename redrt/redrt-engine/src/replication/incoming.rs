@@ -168,7 +168,11 @@ impl Engine {
         let arrived = is_agreed.then(|| self.contexts.get(context).queues.arrive(source, tag, key));
         let (receive, decided) = match arrived {
             Some(Arrived::Matched { receive, decided }) => (Some(receive), decided),
-            Some(Arrived::Queued) | None => (None, None),
+            Some(Arrived::Queued) => {
+                self.note_queued();
+                (None, None)
+            }
+            None => (None, None),
         };
         let data = self.place_offered(receive, from, offered);
         let message = Message::new(context, source, tag.0, length_bytes);
@@ -186,9 +190,12 @@ impl Engine {
     pub(super) fn agreed(&mut self, id: MessageId, place: u32) {
         let key = self.record_at(place, id).expect("it cannot be delivered before");
         let Message { context, source, tag, .. } = self.messages[key];
-        if let Arrived::Matched { receive, decided } = self.contexts.get(context).queues.arrive(source, Tag(tag), key) {
-            self.record_match(context, decided, source);
-            self.deliver(key, receive);
+        match self.contexts.get(context).queues.arrive(source, Tag(tag), key) {
+            Arrived::Matched { receive, decided } => {
+                self.record_match(context, decided, source);
+                self.deliver(key, receive);
+            }
+            Arrived::Queued => self.note_queued(),
         }
     }
 
