@@ -409,7 +409,8 @@ impl SimulatedJob {
                     let world = self.world();
                     (world.links[id].name, world.links[id].to, world.links[id].is_open())
                 };
-                if self.world().are_parted([name.from, to]) {
+                // Where something has come through it already, the host has taken it on.
+                if self.world().are_parted([name.from, to]) && !self.world().links[id].has_brought() {
                     return Ok(());
                 }
                 let member = self.member(to);

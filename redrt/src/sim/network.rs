@@ -72,6 +72,11 @@ impl Link {
         (self.is_cut, self.is_closed, self.is_broken) = (true, true, true);
     }
 
+    /// Whether something has arrived that its receiver has yet to take.
+    pub fn has_brought(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
     /// Whether it is of any use.
     pub fn is_open(&self) -> bool {
         !self.is_cut && !self.is_closed && !self.is_broken
