@@ -1,4 +1,4 @@
-//! The structure that ARCHITECTURE.md shows is the one that the code has.
+//! The structure that ARCHITECTURE.md and docs/crates.md show is the one that the code has.
 
 mod ends;
 
@@ -47,7 +47,7 @@ fn crates() -> Vec<Crate> {
     crates
 }
 
-/// The table below `## Crates`.
+/// The table in `docs/crates.md`.
 fn table(crates: &[Crate]) -> String {
     let uses = |of: &Crate| of.uses.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let row = |of: &Crate| format!("| `{}` | {} | {} |\n", of.place, of.description, uses(of));
@@ -56,17 +56,16 @@ fn table(crates: &[Crate]) -> String {
 }
 
 #[test]
-fn the_table_in_architecture_md_shows_the_crates_and_what_they_use() {
-    let (crates, path) = (crates(), root().join("ARCHITECTURE.md"));
+fn the_table_in_crates_md_shows_the_crates_and_what_they_use() {
+    let (crates, path) = (crates(), root().join("docs/crates.md"));
     let text = std::fs::read_to_string(&path).expect("it is there");
-    let section = text.split_once("\n## Crates\n").expect("a section Crates").1;
     let is_row = |line: &&str| line.starts_with('|');
-    let shown: String = section.split_inclusive('\n').skip_while(|line| !is_row(line)).take_while(is_row).collect();
+    let shown: String = text.split_inclusive('\n').skip_while(|line| !is_row(line)).take_while(is_row).collect();
     let table = table(&crates);
     if std::env::var_os("REDRT_UPDATE").is_some() {
         std::fs::write(&path, text.replace(&shown, &table)).expect("it can be written");
     } else {
-        assert!(shown == table, "ARCHITECTURE.md: REDRT_UPDATE=1 cargo test -p redrt-tests --test layers");
+        assert!(shown == table, "docs/crates.md: REDRT_UPDATE=1 cargo test -p redrt-tests --test layers");
     }
 }
 
