@@ -72,7 +72,7 @@ const NOTES: &[(&str, &str)] = &[
     (
         "io",
         "At r ≥ 2 the leader of a rank reads and writes, its siblings take what it has read and compare what it has written\n\
-         ([ARCHITECTURE.md](../ARCHITECTURE.md#files)).",
+         ([files.md](files.md#files-of-mpi)).",
     ),
     (
         "tool",
