@@ -17,6 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp book.toml "$work/"
 cp -r docs "$work/docs"
+mv "$work/docs/decisions/README.md" "$work/docs/decisions/index.md"
 # Links of pages at the top lead into docs/, and out of it there.
 for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md; do
     sed 's|](docs/|](|g' "$page" >"$work/docs/$page"
@@ -24,8 +25,10 @@ done
 cp redrt-tests/lab/README.md "$work/docs/lab.md"
 echo '- [Hosts for tests](lab.md)' >>"$work/docs/SUMMARY.md"
 # What is a page of the site is linked to there. Sources are not: of links to them the text is left.
-for page in "$work"/docs/*.md; do
+for page in "$work"/docs/*.md "$work"/docs/decisions/*.md; do
     sed -e 's@](\.\./\(README\|ARCHITECTURE\|CONTRIBUTING\|CHANGELOG\)\.md@](\1.md@g' \
+        -e 's@](\.\./\.\./\(ARCHITECTURE\|CONTRIBUTING\)\.md@](../\1.md@g' \
+        -e 's@decisions/README\.md@decisions/index.md@g' \
         -e 's@](\.\./redrt-tests/lab/README\.md@](lab.md@g' \
         -e 's@\[\([^]]*\)\](\(\(redrt\|tools\|cloner\|quiesce\|examples\)/[^)]*\|LICENSE\))@\1@g' "$page" >"$page.new"
     mv "$page.new" "$page"
@@ -33,7 +36,7 @@ done
 mdbook build "$work" --dest-dir "$into"
 # A link that leads nowhere, by the page that has it.
 cd "$into"
-broken=$(grep -o 'href="[^"#:]*[#"]' -- *.html | sed 's/href="//; s/[#"]$//' | sort -u | while IFS=: read -r page target; do
-    [ -z "$target" ] || [ -e "$target" ] || echo "$page: $target"
+broken=$(grep -o 'href="[^"#:]*[#"]' -- *.html decisions/*.html | sed 's/href="//; s/[#"]$//' | sort -u | while IFS=: read -r page target; do
+    [ -z "$target" ] || [ -e "$(dirname -- "$page")/$target" ] || echo "$page: $target"
 done)
 [ -z "$broken" ] || { echo "$0: links that lead nowhere:" "$broken" >&2 && exit 1; }

@@ -408,8 +408,10 @@ fn each_function_that_programs_call_marks_that_the_library_works() {
 #[test]
 fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
     let list = std::fs::read_to_string(root().join("docs/SUMMARY.md")).expect("it is there");
-    let pages = std::fs::read_dir(root().join("docs")).expect("it is there").map(|entry| entry.expect("it is read"));
-    let names = pages.map(|page| page.file_name().into_string().expect("a name in ASCII"));
+    let names = ["", "decisions/"].into_iter().flat_map(|below| {
+        let pages = std::fs::read_dir(root().join("docs").join(below)).expect("it is there");
+        pages.map(move |page| format!("{below}{}", page.expect("it is read").file_name().display()))
+    });
     let pages: Vec<_> = names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
     let missing: Vec<_> = pages.iter().filter(|name| !list.contains(&format!("({name})"))).collect();
     assert!(pages.len() > 20 && missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
