@@ -3,7 +3,7 @@
 #
 # For each size a job of three ranks with two replicas each; rank 1 holds that many mebibytes (64 256 1024 4096 unless
 # given). Replica 1.0 is killed five times, each time after it is back. Prints a row for each size, medians of the five,
-# as docs/benchmarks.md has them.
+# as docs/benchmarks/recovery.md has them.
 #
 #   REDRT_PREFIX         the installation that is measured; built and installed in target/test-prefix otherwise
 set -eu

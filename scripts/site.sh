@@ -24,19 +24,22 @@ for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md; do
 done
 cp redrt-tests/lab/README.md "$work/docs/lab.md"
 echo '- [Hosts for tests](lab.md)' >>"$work/docs/SUMMARY.md"
-# What is a page of the site is linked to there. Sources are not: of links to them the text is left.
-for page in "$work"/docs/*.md "$work"/docs/decisions/*.md; do
-    sed -e 's@](\.\./\(README\|ARCHITECTURE\|CONTRIBUTING\|CHANGELOG\)\.md@](\1.md@g' \
-        -e 's@](\.\./\.\./\(ARCHITECTURE\|CONTRIBUTING\)\.md@](../\1.md@g' \
+# Links to other pages of the site are kept, from folders of docs/ too. Of links to sources only the text is left.
+find "$work/docs" -name '*.md' | while IFS= read -r page; do
+    folder=$(dirname -- "${page#"$work/docs/"}")
+    up=$([ "$folder" = . ] || printf '%s/' "$folder" | sed 's|[^/]*/|../|g')
+    sed -e "s@](\.\./$up\(README\|ARCHITECTURE\|CONTRIBUTING\|CHANGELOG\)\.md@]($up\1.md@g" \
         -e 's@decisions/README\.md@decisions/index.md@g' \
-        -e 's@](\.\./redrt-tests/lab/README\.md@](lab.md@g' \
+        -e "s@](\.\./${up}redrt-tests/lab/README\.md@](${up}lab.md@g" \
+        -e "s@\[\([^]]*\)\](\.\./$up[^)]*)@\1@g" \
         -e 's@\[\([^]]*\)\](\(\(redrt\|tools\|cloner\|quiesce\|examples\)/[^)]*\|LICENSE\))@\1@g' "$page" >"$page.new"
     mv "$page.new" "$page"
 done
 mdbook build "$work" --dest-dir "$into"
 # A link that leads nowhere, by the page that has it.
 cd "$into"
-broken=$(grep -o 'href="[^"#:]*[#"]' -- *.html decisions/*.html | sed 's/href="//; s/[#"]$//' | sort -u | while IFS=: read -r page target; do
+links=$(grep -ro --include='*.html' 'href="[^"#:]*[#"]' . | sed 's/href="//; s/[#"]$//' | sort -u)
+broken=$(echo "$links" | while IFS=: read -r page target; do
     [ -z "$target" ] || [ -e "$(dirname -- "$page")/$target" ] || echo "$page: $target"
 done)
 [ -z "$broken" ] || { echo "$0: links that lead nowhere:" "$broken" >&2 && exit 1; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# How long Open MPI 5 with ULFM takes to go on after a death, beside which our times stand in docs/benchmarks.md:
+# How long Open MPI 5 with ULFM takes to go on after a death, beside which docs/benchmarks/hosts.md has redrt's times:
 # scripts/ulfm.sh [COUNT] kills one of three ranks COUNT times (50 if not given) and prints min, median, p99 and max in
 # milliseconds, from the death until the others hear of it, and until they have revoked, shrunk and reduced again.
 #

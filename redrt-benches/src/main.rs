@@ -48,8 +48,8 @@ struct Arguments {
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
 
-    /// Write the report to FILE as Markdown
-    #[arg(long, value_name = "FILE")]
+    /// Write the report to DIR as Markdown, a page for each part that was measured
+    #[arg(long, value_name = "DIR")]
     markdown: Option<PathBuf>,
 
     /// Write all figures of all runs to FILE as JSON
@@ -87,7 +87,7 @@ enum Part {
     Degree,
     /// The cost of the hash protocol for each message.
     Protocol,
-    /// The cost of comparing messages, by length; with --markdown, only what is between the marks of FILE is written.
+    /// The cost of comparing messages, by length; --markdown replaces the text between its marks in DIR/comparing.md.
     Comparing,
     /// The cost of comparing standard output; --markdown as with comparing.
     Output,
@@ -134,24 +134,24 @@ fn main() -> Result<()> {
         report.pairs = pairs::measure(&programs, effort)?;
     }
     if wanted(Part::Windows) {
-        report.beside.push(windows::measure(root, &work, &present, effort)?);
+        report.windows.push(windows::measure(root, &work, &present, effort)?);
     }
     if wanted(Part::Rows) {
-        report.beside.extend(rows::measure(root, &work, &present, effort)?);
+        report.rows.extend(rows::measure(root, &work, &present, effort)?);
     }
     if wanted(Part::Programs) {
-        report.beside.push(programs::measure(root, &work, &present, effort)?);
+        report.programs.push(programs::measure(root, &work, &present, effort)?);
     }
     if wanted(Part::Startup) {
-        report.beside.push(startup::measure(root, &work, &present, effort)?);
+        report.startup.push(startup::measure(root, &work, &present, effort)?);
     }
     if wanted(Part::Growth) {
         let found = growth::measure(root, &work, &present, effort)?;
-        if let Some(path) = &arguments.markdown {
+        if let Some(directory) = &arguments.markdown {
             // Beside the page, which shows it.
-            picture::draw(&path.with_file_name(growth::PICTURE), &found.memory, &found.others)?;
+            picture::draw(&directory.join(growth::PICTURE), &found.memory, &found.others)?;
         }
-        report.beside.push(found.memory);
+        report.memory.push(found.memory);
         report.growth = found.others;
     }
     if wanted(Part::Degree) {
@@ -160,14 +160,13 @@ fn main() -> Result<()> {
     if wanted(Part::Protocol) {
         report.protocol = Some(protocol::measure(root, &work, &prefix, effort)?);
     }
-    let text = report.markdown();
-    print!("{text}");
-    if let Some(path) = &arguments.markdown {
-        // What other commands have measured stands behind a mark and stays.
-        let before = fs::read_to_string(path).unwrap_or_default();
-        let kept = before.find(report::KEPT_FROM).map_or("", |at| &before[at..]);
-        let text = if kept.is_empty() { text } else { format!("{text}\n{kept}") };
-        fs::write(path, text).with_context(|| format!("Failed to write {}", path.display()))?;
+    let pages = report.pages();
+    pages.iter().for_each(|page| print!("{}", page.text));
+    if let Some(directory) = &arguments.markdown {
+        for page in &pages {
+            let path = directory.join(page.file);
+            fs::write(&path, &page.text).with_context(|| format!("Failed to write {}", path.display()))?;
+        }
     }
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(&report.json())?;
@@ -176,11 +175,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Tells what stands on the page of benchmarks between marks of this name, but is measured apart.
+/// Reports a part that is measured apart: its text stands between marks of this name in `comparing.md`.
 fn tell_apart(arguments: &Arguments, mark: &str, text: &str, figures: &serde_json::Value) -> Result<()> {
     print!("{text}");
-    if let Some(path) = &arguments.markdown {
-        redrt_tests::injection::put_between_marks(path, mark, text).map_err(anyhow::Error::msg)?;
+    if let Some(directory) = &arguments.markdown {
+        let path = directory.join("comparing.md");
+        redrt_tests::injection::put_between_marks(&path, mark, text).map_err(anyhow::Error::msg)?;
     }
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(figures)?;

@@ -76,11 +76,12 @@ impl Protocol {
     pub fn markdown(&self) -> String {
         let mut text = String::from(
             "## The hash protocol\n\n\
-             2 ranks send each other windows of 16 messages over shared memory, so that for each message a process sends one and receives \
-             one. What it takes at r = 2, strict, where two processes share each core, less what it takes at r = 1, is the whole protocol for a message sent \
-             and one received: digests of both, a copy that is kept, its number and log, the frames with digests and acknowledgements, comparing, \
-             and switching between the processes of a core. The digest alone is that of a buffer that was just used, in one thread. \
-             Nanoseconds of a process.\n\n\
+             2 ranks send each other windows of 16 messages over shared memory, so that for each message a process sends \
+             one and receives one. The whole protocol for a message sent and one received is the time at r = 2, strict, \
+             where two processes share each core, less the time at r = 1: digests of both, a copy that is kept, its \
+             number and log, the frames with digests and acknowledgements, comparing, and switching between the \
+             processes of a core. The digest alone is that of a buffer that was just used, in one thread. Nanoseconds \
+             of a process.\n\n\
              | bytes | r = 1 | r = 2, strict | the whole protocol | a digest | goal |\n|---:|---:|---:|---:|---:|---:|\n",
         );
         for (bytes, row) in &self.0 {

@@ -12,19 +12,16 @@ use crate::runner::{Spent, median};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// The line of the page from which on it is not written here.
-pub const KEPT_FROM: &str = "<!-- measured by other commands -->";
+/// The longest line of prose on a page.
+const COLUMNS: usize = 120;
 
-/// What the page has, above everything that was measured.
-const SUMMARY: &str = "\
-In short:
-
-- Tables beside Open MPI and MPICH: messages and collectives, whole programs, starting, memory.
-- Then what only redrt has: the cost of replicas, of comparing, of copies and checkpoints, and what grows with what.
-- Figures are of one machine, and of the hour in which they were taken; libraries ran in turn, and medians are shown.
-- The last column of a comparison is redrt's time over that of the best peer: less than 1 is faster.
-- Where cores are shared, means are shown and the scheduler decides most of them; compare rows, not tables.
-";
+/// A page of tables: the part that a `--only` measures, with its conditions.
+pub struct Page {
+    /// Its name in the directory of the pages.
+    pub file: &'static str,
+    /// All of it.
+    pub text: String,
+}
 
 /// All that was measured.
 pub struct Report {
@@ -34,8 +31,16 @@ pub struct Report {
     absent: Vec<String>,
     /// Libraries beside each other.
     pub pairs: Vec<ComparisonTable>,
-    /// Whole programs, starting, memory: beside peers.
-    pub beside: Vec<Beside>,
+    /// One-sided communication, beside peers.
+    pub windows: Vec<Beside>,
+    /// Rows of calls and threads, beside peers.
+    pub rows: Vec<Beside>,
+    /// Whole programs, beside peers.
+    pub programs: Vec<Beside>,
+    /// Starting and ending, beside peers.
+    pub startup: Vec<Beside>,
+    /// Memory of processes, beside peers.
+    pub memory: Vec<Beside>,
     /// The cost of replicas.
     pub degree: Vec<Cost>,
     /// The cost of the hash protocol.
@@ -58,47 +63,64 @@ impl Report {
             libraries,
             absent,
             pairs: Vec::new(),
-            beside: Vec::new(),
+            windows: Vec::new(),
+            rows: Vec::new(),
+            programs: Vec::new(),
+            startup: Vec::new(),
+            memory: Vec::new(),
             degree: Vec::new(),
             protocol: None,
             growth: Vec::new(),
         }
     }
 
-    /// The report for people.
-    pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        self.write(&mut text).expect("writing to a string succeeds");
-        text
+    /// The report for people: a page for each part that was measured.
+    pub fn pages(&self) -> Vec<Page> {
+        let bodies = [
+            ("messages.md", "Messages and collectives", self.pairs.iter().map(table_markdown).collect()),
+            ("one-sided.md", "One-sided communication", beside_markdown(&self.windows)),
+            ("calls.md", "Rows of calls", beside_markdown(&self.rows)),
+            ("programs.md", "Whole programs", beside_markdown(&self.programs)),
+            ("starting.md", "Starting and ending", beside_markdown(&self.startup)),
+            ("growth.md", "Memory and growth", self.growth_markdown()),
+            ("replicas.md", "The cost of replicas", costs_markdown(&self.degree)),
+            ("hash-protocol.md", "The hash protocol", self.protocol.iter().map(Protocol::markdown).collect::<String>()),
+        ];
+        let measured = bodies.into_iter().filter(|(_, _, body)| !body.is_empty());
+        measured.map(|(file, title, body)| Page { file, text: self.page(title, &body) }).collect()
     }
 
-    fn write(&self, text: &mut String) -> std::fmt::Result {
-        writeln!(text, "# Benchmarks\n\n{SUMMARY}")?;
-        writeln!(text, "Written by this command, up to what other commands have measured; do not edit:\n")?;
-        writeln!(text, "    cargo run --release -p redrt-benches -- --markdown docs/benchmarks.md\n")?;
+    fn page(&self, title: &str, body: &str) -> String {
+        let mut text = String::new();
+        self.write(&mut text, title, body).expect("writing to a string succeeds");
+        wrapped(&text)
+    }
+
+    fn write(&self, text: &mut String, title: &str, body: &str) -> std::fmt::Result {
+        writeln!(text, "# {title}\n")?;
+        writeln!(text, "[Benchmarks](../benchmarks.md) says how to read the tables. This command writes the page:\n")?;
+        writeln!(text, "    cargo run --release -p redrt-benches -- --markdown docs/benchmarks\n")?;
         if self.effort.quick {
             writeln!(text, "**Made with `--quick`: this shows that the benchmarks run, not how fast anything is.**\n")?;
         }
-        self.write_machine(text)?;
-        for table in &self.pairs {
-            write_table(text, table)?;
-        }
-        self.beside.iter().for_each(|table| text.push_str(&table.markdown()));
-        if !self.degree.is_empty() {
-            write_costs(text, &self.degree)?;
-            write_costs_of_three(text, &self.degree)?;
-        }
-        self.protocol.iter().for_each(|protocol| text.push_str(&protocol.markdown()));
+        // A part with one table is named by its page.
+        let headings = body.lines().filter(|line| line.starts_with("## ")).count();
+        let heading = format!("## {title}\n\n");
+        text.push_str(if headings == 1 { body.strip_prefix(&heading).unwrap_or(body) } else { body });
+        self.write_machine(text)
+    }
+
+    fn growth_markdown(&self) -> String {
+        let mut text = beside_markdown(&self.memory);
         if !self.growth.is_empty() {
-            writeln!(text, "## What grows\n\n![Charts of the tables below]({})\n", growth::PICTURE)?;
+            text.push_str(&format!("## What grows\n\n![Charts of the tables below]({})\n\n", growth::PICTURE));
         }
-        self.growth.iter().for_each(|table| text.push_str(&table.markdown()));
-        Ok(())
+        text + &beside_markdown(&self.growth)
     }
 
     fn write_machine(&self, text: &mut String) -> std::fmt::Result {
         let Machine { processor, core_count, memory_gib, kernel, system, compilers, commit, date, .. } = &self.machine;
-        writeln!(text, "| | |\n|---|---|")?;
+        writeln!(text, "## Conditions\n\n| | |\n|---|---|")?;
         writeln!(text, "| Machine | {processor}, {core_count} cores, {memory_gib:.0} GiB |")?;
         writeln!(text, "| System | {system}, Linux {kernel} |")?;
         writeln!(text, "| Compilers | {compilers} |")?;
@@ -114,7 +136,7 @@ impl Report {
             text,
             "Medians of {} runs, libraries in turn. Each run takes a figure in slices of half a millisecond. Where every \
              rank has a core, the best slice of a run counts, because it is the one that other work on the machine did \
-             not disturb; where ranks share cores, the mean of the run counts.\n",
+             not disturb; where ranks share cores, the mean of the run counts.",
             self.effort.runs
         )
     }
@@ -122,6 +144,7 @@ impl Report {
     /// Every figure of every run.
     pub fn json(&self) -> Value {
         let machine = &self.machine;
+        let beside = [&self.windows, &self.rows, &self.programs, &self.startup, &self.memory];
         json!({
             "machine": {
                 "processor": machine.processor, "cores": machine.core_count, "memory_gib": machine.memory_gib,
@@ -133,7 +156,7 @@ impl Report {
             "absent": self.absent,
             "quick": self.effort.quick,
             "pairs": self.pairs.iter().map(table_json).collect::<Vec<_>>(),
-            "beside": self.beside.iter().map(Beside::json).collect::<Vec<_>>(),
+            "beside": beside.into_iter().flatten().map(Beside::json).collect::<Vec<_>>(),
             "protocol": self.protocol.as_ref().map(Protocol::json),
             "growth": self.growth.iter().map(Beside::json).collect::<Vec<_>>(),
             "degree": self.degree.iter().map(cost_json).collect::<Vec<_>>(),
@@ -154,6 +177,46 @@ fn title(name: &str) -> &str {
         "alltoall-1MiB" => "alltoall, 1 MiB from each rank",
         other => other,
     }
+}
+
+/// Prose in lines of at most [`COLUMNS`] characters. Tables, pictures and commands stay as they are.
+fn wrapped(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.starts_with(['|', '!', ' ']) {
+            lines.push(line.to_owned());
+            continue;
+        }
+        let mut current = String::new();
+        for word in line.split(' ') {
+            if !current.is_empty() && current.chars().count() + 1 + word.chars().count() > COLUMNS {
+                lines.push(std::mem::take(&mut current));
+            }
+            current.push_str(if current.is_empty() { "" } else { " " });
+            current.push_str(word);
+        }
+        lines.push(current);
+    }
+    lines.join("\n") + "\n"
+}
+
+fn beside_markdown(tables: &[Beside]) -> String {
+    tables.iter().map(Beside::markdown).collect()
+}
+
+fn table_markdown(table: &ComparisonTable) -> String {
+    let mut text = String::new();
+    write_table(&mut text, table).expect("writing to a string succeeds");
+    text
+}
+
+fn costs_markdown(costs: &[Cost]) -> String {
+    let mut text = String::new();
+    if !costs.is_empty() {
+        let written = write_costs(&mut text, costs).and_then(|()| write_costs_of_three(&mut text, costs));
+        written.expect("writing to a string succeeds");
+    }
+    text
 }
 
 fn write_table(text: &mut String, table: &ComparisonTable) -> std::fmt::Result {
@@ -279,4 +342,18 @@ fn cost_json(cost: &Cost) -> Value {
         "thrice": times(&cost.thrice),
         "strict_of_three": times(&cost.strict_of_three),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_wrapped_and_tables_are_not() {
+        let (prose, row) = ("word ".repeat(60), format!("| {} |", "cell ".repeat(60)));
+        let text = wrapped(&format!("# Title\n\n{}\n\n{row}\n", prose.trim_end()));
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.contains(&&*row) && lines.iter().filter(|line| line.len() > COLUMNS).count() == 1, "{text}");
+        assert_eq!(text.split_whitespace().filter(|word| *word == "word").count(), 60);
+    }
 }

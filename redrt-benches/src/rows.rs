@@ -28,8 +28,7 @@ const CONDITIONS: [Condition; 4] = [
             are begun and waited for, `persistent-` ones started and waited for. `overlap-` is the time of one with a \
             computation between that takes as long as the operation by itself, over the time of the computation. \
             `one-way-of-64` are 64 messages on the way in one direction, `both-ways-of-64` in both. \
-            What was tried for rows that miss their goal is in \
-            [performance.md](performance.md#rows-that-miss-their-goal).",
+            [Rows that miss their goal](../performance/goals.md) has the causes, and the attempts to remove them.",
     },
     Condition {
         ranks: 4,

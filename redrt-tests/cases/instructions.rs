@@ -81,6 +81,6 @@ fn a_short_message_costs_no_more_instructions_than_it_did() {
     }
     assert!(
         dearer.is_empty(),
-        "{dearer:#?}\nIf that is worth it, write down why in docs/performance.md, and the new counts here"
+        "{dearer:#?}\nIf that is worth it, write down why in docs/performance/instructions.md, and the new counts here"
     );
 }

@@ -1,5 +1,5 @@
-/* Collectives as the same sums, bit for bit, whether they go in messages or over boards (docs/performance.md), whether
- * they block or not, and boards that come and go: short and long operands in groups of all sizes, roots that run ahead,
+/* Collectives as the same sums, bit for bit, whether they go in messages or over boards
+ * (docs/performance/collectives.md), whether they block or not, and boards that come and go: short and long operands in groups of all sizes, roots that run ahead,
  * buffers that change as soon as a call has returned, many that are under way at once and waited for in any order, and
  * more communicators and persistent ones, at once and one after the other, than there are boards.
  *
