@@ -159,7 +159,7 @@ commit=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
 echo "${commit:-unknown}" >"$work/commit"
 put 644 "$work/commit" "$place/share/redrt/commit"
 # For who runs a site (docs/admin.md).
-(cd admin && find . -type f | LC_ALL=C sort) >"$work/admin"
+(cd admin && find . -type f ! -name README.md | LC_ALL=C sort) >"$work/admin"
 while read -r file; do
     file=${file#./}
     sed "s|@PREFIX@|$prefix|g" "admin/$file" >"$work/file"

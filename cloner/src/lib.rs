@@ -3,6 +3,7 @@
 //! It knows nothing of MPI. Three parts: the *agent* inside the process (crate `cloner-agent`), the *source*, which
 //! reads the process from outside and sends its image, and the *destination*, a process that receives the image and
 //! becomes the copy. `docs/cloning.md` has the life of a clone and what is carried.
+#![doc = include_str!("../README.md")]
 
 pub mod control;
 pub mod destination;

@@ -8,6 +8,7 @@
 //!
 //! Everything holds under any interleaving of processes, as long as frames from one process to another stay in order. A
 //! frame that no sound replica sends is refused with a [`ProtocolError`].
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod channel;

@@ -9,6 +9,117 @@
 //! A waiting thread makes progress: it polls, and when nothing comes, sleeps. If several threads wait, one of them
 //! polls or sleeps on the transports and the others wait for it on a condition variable. User callbacks are never
 //! called with the lock held; collectives run outside of it.
+//!
+//! # A message to oneself
+//!
+//! `Alone` implements [`Runtime`], the process around the engine: it has no faults, one thread, and panics on an abort.
+//!
+//! ```
+//! use redrt_engine::link::{Identity, Links};
+//! use redrt_engine::payload::{Payload, Target};
+//! use redrt_engine::send::{SendArguments, Sent};
+//! use redrt_engine::{Engine, Runtime, Setup};
+//! use redrt_types::{Incarnation, ReplicaId, VirtualRank, World};
+//! use redrt_wire::secret::Secret;
+//! use sdc_detect::Element;
+//! use std::sync::Arc;
+//! # use quiesce::{Outcome, Place, Question, StreamId};
+//! # use redrt_types::{ProcessIndex, View};
+//! # use redrt_wire::control::FromAgent;
+//! # struct Alone;
+//! # impl Runtime for Alone {
+//! #     fn tell(&self, _: FromAgent) {}
+//! #     fn view_changed(&self, _: &World, _: &View, _: &View) {}
+//! #     fn abort(&self, _: i32, message: String) -> ! {
+//! #         panic!("{message}")
+//! #     }
+//! #     fn loss_of(&self, _: ProcessIndex, _: &str) -> Option<String> {
+//! #         None
+//! #     }
+//! #     fn label_of_context(&self, context: u64) -> String {
+//! #         format!("context {context}")
+//! #     }
+//! #     fn told_in_context(&self, _: u64) -> Option<String> {
+//! #         None
+//! #     }
+//! #     fn serves(&self, _: u64) -> bool {
+//! #         false
+//! #     }
+//! #     fn call_count(&self) -> u64 {
+//! #         0
+//! #     }
+//! #     fn has_one_thread(&self) -> bool {
+//! #         true
+//! #     }
+//! #     fn place(&self) -> Place {
+//! #         Place::NOWHERE
+//! #     }
+//! #     fn place_of(&self, thread: u64) -> Place {
+//! #         Place { thread, ..Place::NOWHERE }
+//! #     }
+//! #     fn places(&self) -> u64 {
+//! #         0
+//! #     }
+//! #     fn calls_of(&self, _: u64) -> u64 {
+//! #         0
+//! #     }
+//! #     fn untold_order(&self) -> Option<(StreamId, Question, Outcome)> {
+//! #         None
+//! #     }
+//! #     fn ran_ns_of(&self, _: u64) -> u64 {
+//! #         0
+//! #     }
+//! #     fn pulse_of(&self, _: u64) -> u64 {
+//! #         0
+//! #     }
+//! #     fn take_wire_bit(&self, _: usize) -> Option<u64> {
+//! #         None
+//! #     }
+//! #     fn take_decision_bit(&self, _: usize) -> Option<u64> {
+//! #         None
+//! #     }
+//! #     fn corrupt_kept(&self, _: &Payload) -> Option<Payload> {
+//! #         None
+//! #     }
+//! #     fn before_delivery(&self, _: &Target, _: u64) {}
+//! # }
+//!
+//! // One rank without replicas, and no network: nobody else is there.
+//! let (world, me) = (World::uniform(1, 1), ReplicaId::new(0, 0));
+//! let identity = Identity {
+//!     job: 1,
+//!     me: world.process(me),
+//!     incarnation: Incarnation(0),
+//!     host_number: 0,
+//!     secret: Secret::new([0; 32]),
+//!     segment: None,
+//!     networks: Arc::new([]),
+//! };
+//! let links = Links::new(identity, world.process_count());
+//! let (shares_core, replication, traces, traffic) = (false, None, None, None);
+//! let runtime = &Alone;
+//! let mut engine = Engine::new(Setup { runtime, me, world, links, shares_core, replication, traces, traffic });
+//!
+//! // A receive from any source, in context 7, and the message that it matches.
+//! let mut buffer = [0_u8; 5];
+//! let target = Target { start: buffer.as_mut_ptr(), capacity: 5, scatter: None };
+//! let receive = engine.post(7, None, Some(3), target);
+//! assert!(!engine.requests.is_complete(receive));
+//! let sent = engine.send(SendArguments {
+//!     context: 7,
+//!     source: 0,
+//!     to: VirtualRank(0),
+//!     tag: 3,
+//!     payload: Payload::Owned(b"hello".to_vec().into()),
+//!     element: Element::U8,
+//!     synchronous: false,
+//! });
+//! assert_eq!(sent, Sent::Complete);
+//! while !engine.requests.is_complete(receive) {
+//!     engine.progress(1);
+//! }
+//! assert_eq!((engine.requests.take(receive).bytes, &buffer), (5, b"hello"));
+//! ```
 
 #[macro_use]
 extern crate redrt_process;

@@ -15,6 +15,7 @@
 //! What counts as a loss: an exit of any kind between `Hello` and `Release`, because the others count on that process;
 //! without `Hello`, an exit that is not with status 0. After `Release` every exit is the process's own affair and
 //! only its status counts, unless the last replica of a rank is killed and there is a line to go back to.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod determinism;
