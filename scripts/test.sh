@@ -36,9 +36,9 @@ ignored=${all:+--include-ignored}
 
 step 900 "what the tests need" scripts/setup-tests.sh "$target/test-tools"
 step 60 "formatting" cargo fmt --all --check
-# Beside the build, which leaves a processor idle now and then.
-start 900 "licences and sources of dependencies" nice scripts/licences.sh
 if [ -n "$all" ]; then
+    # Beside the build, which leaves a processor idle now and then.
+    start 900 "licences and sources of dependencies" nice scripts/licences.sh
     step 1800 "optimized build" scripts/install.sh "$REDRT_PREFIX"
 else
     step 1800 "build" scripts/install.sh "$REDRT_PREFIX" --development
@@ -48,7 +48,7 @@ fi
 step 900 "build of the tests with processes" scripts/run-tests.py build "$logs/jobs.json" \
     --test hosts --test clones --test processes
 jobs=(scripts/run-tests.py run "$logs/jobs.json" --only)
-finish "licences and sources of dependencies"
+[ -z "$all" ] || finish "licences and sources of dependencies"
 
 # Jobs wait much of the time, so they have the processors with what compiles and computes. That comes second.
 start 1800 "jobs over several hosts" "${jobs[@]}" hosts -- --test-threads=3 $ignored

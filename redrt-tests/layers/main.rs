@@ -1,5 +1,6 @@
 //! The structure that ARCHITECTURE.md and docs/crates.md show is the one that the code has.
 
+mod dependencies;
 mod ends;
 
 use serde_json::Value;

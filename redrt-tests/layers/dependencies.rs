@@ -1,0 +1,59 @@
+//! Dependencies are those that deny.toml allows.
+//!
+//! `scripts/test.sh --all` asks cargo-deny, which knows more. It takes longer to build than to run all of these tests.
+
+use super::root;
+use serde_json::Value;
+use spdx::{Expression, ParseMode};
+use std::process::Command;
+
+/// All packages that a build for this system uses, as cargo tells of them.
+fn packages() -> Vec<Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let asked = ["metadata", "--offline", "--locked", "--format-version", "1"];
+    let platform = ["--filter-platform", "x86_64-unknown-linux-gnu"];
+    let output = Command::new(cargo).args(asked).args(platform).current_dir(root()).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    metadata["packages"].as_array().expect("there are some").clone()
+}
+
+/// The licences that deny.toml allows.
+fn allowed() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("deny.toml")).expect("it is there");
+    let rules: toml::Value = toml::from_str(&text).expect("it is TOML");
+    let allowed = rules["licenses"]["allow"].as_array().expect("a list");
+    allowed.iter().map(|name| name.as_str().expect("a name").to_owned()).collect()
+}
+
+/// True if a package with these licences may be used.
+fn may_be_used(licences: &str, allowed: &[String]) -> bool {
+    // Some packages write a slash for OR.
+    let expression = Expression::parse_mode(licences, ParseMode::LAX);
+    expression.is_ok_and(|expression| expression.evaluate(|asked| allowed.contains(&asked.to_string())))
+}
+
+#[test]
+fn dependencies_have_licences_and_sources_that_are_allowed() {
+    const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+    let allowed = allowed();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let refused = |package: &Value| {
+        let (name, licences) = (text(&package["name"]), text(&package["license"]));
+        let is_elsewhere = !package["source"].is_null() && package["source"] != REGISTRY;
+        (is_elsewhere || !may_be_used(&licences, &allowed))
+            .then(|| format!("{name}: {licences}, from {}", package["source"]))
+    };
+    let refused: Vec<_> = packages().iter().filter_map(refused).collect();
+    assert!(refused.is_empty(), "deny.toml does not allow {refused:#?}");
+}
+
+#[test]
+fn one_licence_of_several_is_enough_and_all_of_a_sum_are_needed() {
+    let allowed = ["MIT".to_owned(), "Unicode-3.0".to_owned()];
+    assert!(may_be_used("GPL-3.0-only OR MIT", &allowed));
+    assert!(may_be_used("Apache-2.0/MIT", &allowed));
+    assert!(may_be_used("(MIT OR Apache-2.0) AND Unicode-3.0", &allowed));
+    assert!(!may_be_used("MIT AND Apache-2.0", &allowed));
+    assert!(!may_be_used("", &allowed));
+}
