@@ -1,9 +1,9 @@
-//! What `--check-determinism` gathers: messages that differ between two replicas, where each of the two sent them, and
-//! in what they differ.
+//! The findings of `--check-determinism`: messages that differ between two replicas, the place in the program at which
+//! each was sent, and the bytes that differ.
 //!
-//! The receivers tell of a message; the senders are asked for their stacks, which they remember for a while. Both
-//! receivers tell of the same message. After the first difference others follow from it, so when it was sent counts,
-//! not when it was told.
+//! Receivers report a message. The senders are then asked for the stacks of the send, which they remember for a while.
+//! Both receivers report the same message, which is recorded once. The first difference causes later ones, so messages
+//! are ordered by the time of sending, not of reporting.
 
 use super::Coordinator;
 use redrt_types::{ReplicaId, VirtualRank};
@@ -15,32 +15,32 @@ use sdc_detect::Difference;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Number of messages that are looked at; what follows is counted.
+/// Maximum number of messages that are recorded. Further ones are only counted.
 const MESSAGES_MAX: usize = 256;
-/// The same of lines, and of what was found besides both.
+/// The same for lines of output, and for findings besides messages and output.
 const LINES_MAX: usize = 32;
 
-/// A message that was not the same.
+/// A message whose payload differed between replicas of its sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Nondeterministic {
-    /// Who sent it.
+    /// The rank that sent it.
     pub sender: VirtualRank,
-    /// To whom, and which.
+    /// The receiving rank, the context and the sequence number.
     pub sending: Sending,
     /// Name of the communicator.
     pub communicator: String,
-    /// Message tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Payload bytes.
+    /// Length of the payload in bytes.
     pub length_bytes: u64,
-    /// Where it was sent, by replica.
+    /// The stack of the send, by replica. Empty until the replicas answer.
     pub traces: BTreeMap<ReplicaId, Trace>,
-    /// The replicas and in what their payloads differ, if that is known.
+    /// The replicas that supplied the two payloads, and the difference. None if the payloads could not be compared.
     pub difference: Option<([ReplicaId; 2], Difference)>,
 }
 
 impl Nondeterministic {
-    /// When it was sent, as far as that is known.
+    /// The earliest time of sending, in nanoseconds. `u64::MAX` if no replica has answered.
     #[must_use]
     pub fn sent_at_ns(&self) -> u64 {
         self.traces.values().map(|trace| trace.time_ns).min().unwrap_or(u64::MAX)
@@ -50,49 +50,49 @@ impl Nondeterministic {
 /// A path that one replica took alone, outside of messages and output.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Apart {
-    /// It noticed that it had parted from its leader.
+    /// The replica itself noticed that it had left its leader's path.
     #[error(transparent)]
     Diverged(#[from] Parting),
-    /// Replicas of its rank took different paths.
+    /// Replicas of its rank asked for different things at one outcome.
     #[error("{path}")]
     Path {
-        /// Which.
+        /// A description of the paths.
         path: String,
-        /// The outcome in which they differ.
+        /// The outcome at which they differ.
         outcome: OutcomeId,
     },
-    /// It gave up.
+    /// The replica gave up.
     #[error("{message}")]
     GaveUp {
-        /// Why, as its library told the user.
+        /// The reason, as its library printed it.
         message: String,
     },
 }
 
-/// All that was found.
+/// All findings so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Check {
     messages: BTreeMap<(VirtualRank, Sending), Nondeterministic>,
-    /// Lines of output, and of which rank.
+    /// Lines of output that differ, with the rank that printed them.
     pub lines: Vec<(VirtualRank, OutputMismatch)>,
-    /// What was found outside of messages and output, by whom.
+    /// Findings outside of messages and output, with the replica concerned.
     pub others: Vec<(ReplicaId, Apart)>,
-    /// Where outcomes were asked for in which replicas differ, by replica.
+    /// The stacks at which replicas asked for outcomes that differ, by replica.
     pub stacks: BTreeMap<OutcomeId, BTreeMap<ReplicaId, Trace>>,
-    /// Readings of clocks that a replica made alone, one for each stack: no differences by themselves.
+    /// Clock readings that a replica made alone, one for each stack. They are no differences by themselves.
     pub alone: Vec<ReadingAlone>,
-    /// What is not among these because there is too much of it.
+    /// Number of findings that were dropped because of the limits on messages, lines and others.
     pub untold_count: u64,
 }
 
 impl Check {
-    /// Whether nothing was found.
+    /// Returns true if no message, line or other difference was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.messages.is_empty() && self.lines.is_empty() && self.others.is_empty()
     }
 
-    /// The messages, in the order in which they were sent as far as clocks tell.
+    /// The messages, ordered by the time of sending as far as clocks tell.
     #[must_use]
     pub fn messages(&self) -> Vec<&Nondeterministic> {
         let mut all: Vec<_> = self.messages.values().collect();
@@ -100,7 +100,6 @@ impl Check {
         all
     }
 
-    /// Takes a line that differs.
     pub(super) fn line(&mut self, rank: VirtualRank, mismatch: &OutputMismatch) {
         match self.lines.len() {
             LINES_MAX.. => self.untold_count += 1,
@@ -108,7 +107,6 @@ impl Check {
         }
     }
 
-    /// Takes something else that differs.
     pub(super) fn other(&mut self, replica: ReplicaId, what: Apart) {
         match self.others.len() {
             LINES_MAX.. => self.untold_count += 1,
@@ -116,12 +114,12 @@ impl Check {
         }
     }
 
-    /// Takes a difference of paths, which this replica has told.
+    /// Records a difference of paths that the replica `by` reported.
     pub(super) fn path(&mut self, by: ReplicaId, path: &PathMismatch) {
         self.other(by, Apart::Path { path: path.to_string(), outcome: path.outcome });
     }
 
-    /// Takes a reading that no sibling makes. One by the same stack is not news.
+    /// Records a clock reading that no sibling makes. A second one with the same stack is ignored.
     pub(super) fn reading_alone(&mut self, alone: &ReadingAlone) {
         let what = |one: &ReadingAlone| (one.clock, one.thread, one.trace.frames.clone());
         if self.alone.len() < LINES_MAX && !self.alone.iter().any(|known| what(known) == what(alone)) {
@@ -129,14 +127,15 @@ impl Check {
         }
     }
 
-    /// Takes where a replica was when they parted.
+    /// Records the stack at which a replica asked for a disputed outcome.
     pub(super) fn locate(&mut self, stack: &PathStack) {
         if self.stacks.len() < LINES_MAX {
             self.stacks.entry(stack.outcome).or_default().insert(stack.replica, stack.trace.clone());
         }
     }
 
-    /// Takes a report. Who is to be asked.
+    /// Records a message whose comparison was undecidable. Returns the replicas to ask for their stacks, none if the
+    /// message is known already.
     fn message(&mut self, mismatch: &Mismatch) -> Vec<(ReplicaId, Sending)> {
         if mismatch.finding != Finding::Undecidable {
             return Vec::new();
@@ -165,12 +164,12 @@ impl Check {
 }
 
 impl Coordinator {
-    /// Everything that differs is gathered from now on.
+    /// Records all differences from now on.
     pub fn check_determinism(&mut self) {
         self.check = Some(Check::default());
     }
 
-    /// What was found, if that was asked for.
+    /// The findings. None without [`Coordinator::check_determinism`].
     #[must_use]
     pub fn determinism(&self) -> Option<&Check> {
         self.check.as_ref()

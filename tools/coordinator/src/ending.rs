@@ -1,4 +1,4 @@
-//! How the job ends, and with which exit code.
+//! The end of the job, and its exit code.
 
 use super::{Coordinator, EndReason, Output, Process, Report, SIGTERM};
 use crate::line::StoreWait;
@@ -9,36 +9,36 @@ use redrt_wire::line::Generation;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Between the decision to end a job and the killing of its processes: enough for others to fail of the same cause
-/// and for their last words.
+/// Time between the decision to end a job and SIGKILL. It lets other processes that fail of the same cause do so, and
+/// lets all of them print their last messages.
 pub const KILL_GRACE: Duration = Duration::from_millis(100);
-/// What processes get between the user's first signal, or the timeout, and SIGKILL.
+/// Time between SIGTERM, at the user's first signal or the timeout, and SIGKILL.
 pub const SIGNAL_GRACE: Duration = Duration::from_secs(5);
-/// After the processes were killed, how long their daemons get to say so.
+/// Time after SIGKILL in which the daemons report the exits. After it, processes count as killed.
 pub const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The exit code when nobody reads standard output any more: that of a program that SIGPIPE has ended.
+/// Exit code when the reader of standard output has gone: that of a program that was ended by SIGPIPE.
 pub const OUTPUT_CLOSED_CODE: i32 = 128 + 13;
-/// The exit code when a process uses another MPI: that of wrong usage.
+/// Exit code when a process uses another MPI: that of wrong usage.
 pub const OTHER_MPI_CODE: i32 = 2;
-/// The exit code when output could not be written (`EX_IOERR` of sysexits.h).
+/// Exit code when output could not be written: `EX_IOERR` of sysexits.h.
 pub const OUTPUT_FAILED_CODE: i32 = 74;
 
-/// The end that has begun.
+/// The end of a job, from the decision on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ending {
-    /// The exit code, unless it follows from the processes' own.
+    /// Exit code of the job. None if it follows from the exits of the processes.
     pub code: Option<i32>,
-    /// When the processes are killed, or were.
+    /// Time at which the processes are to be killed, or were.
     pub kill_at: Duration,
-    /// Whether they were.
+    /// True once SIGKILL was ordered.
     pub killed: bool,
-    /// How often the user has asked.
+    /// Number of the user's signals so far. The second one ends the grace.
     pub interrupt_count: u32,
-    /// The line from which the job is started again, and how often it is, with this time; 0 if that line cannot be
-    /// loaded.
+    /// The checkpoint from which the job starts again, and how often it was started from it, this time included. The
+    /// number is 0 if that checkpoint cannot be loaded.
     pub restart: Option<(Generation, u32)>,
-    /// What it waits for then.
+    /// The wait for the store before a restart. None until all processes are gone.
     pub store: Option<StoreWait>,
 }
 
@@ -58,7 +58,7 @@ impl Coordinator {
         }
     }
 
-    /// Starts the end of the job, once: the first reason is the one that is told.
+    /// Begins the end of the job. Only the first reason is reported, so later calls do nothing.
     pub(super) fn end(&mut self, reason: EndReason, code: Option<i32>, kill_at: Duration) {
         if self.ending.is_some() {
             return;
@@ -99,10 +99,12 @@ impl Coordinator {
         self.outputs.push_back(Output::Finish(code));
     }
 
-    /// MPI_Abort's code, the signal's, the timeout's; else the lowest virtual rank's that is not 0. Replicas that were
-    /// lost have been made good by their siblings, unless the whole sphere was lost.
+    /// The code of `MPI_Abort`, of the signal or of the timeout if there was one; else the first code other than 0, by
+    /// virtual rank. Exits of lost replicas do not count, because their siblings did the work, unless the whole sphere
+    /// was lost.
     pub(super) fn exit_code(&self) -> i32 {
-        // A status has eight bits: what failed must not look like success because they are zeros.
+        // The system passes on only the low eight bits of a status. A failure whose low bits are zero must not look
+        // like success.
         match self.whole_exit_code() {
             code if code != 0 && code & 0xff == 0 => 1,
             code => code,
@@ -124,7 +126,7 @@ impl Coordinator {
             let all_lost = sphere().all(|process| process.lost);
             let counted = sphere().filter(|process| (!process.lost || all_lost) && !process.killed_at_end);
             let code = counted.filter_map(|process| process.exit).map(Exit::code).find(|code| *code != 0);
-            // A process that left with status 0 in the middle of the job did not succeed.
+            // A process that exits with status 0 in the middle of the job did not succeed.
             if all_lost { Some(code.unwrap_or(1)) } else { code }
         };
         let code = (0..world.rank_count()).find_map(|rank| code_of(VirtualRank(rank))).unwrap_or(0);

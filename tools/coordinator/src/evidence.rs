@@ -1,7 +1,7 @@
-//! Payloads of one message that several processes have received and nobody can judge: compared here, where they meet.
+//! Compares the payloads of one message that several receivers got and no vote could judge.
 //!
-//! Each report of such a message brings an excerpt of the payload that its receiver got. The first is kept until
-//! another one comes that was received from another replica.
+//! Each report of such a message brings an excerpt of the payload that its receiver got. The first excerpt is kept
+//! until one arrives from a receiver with another supplier.
 
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
 use redrt_wire::event::{Evidence, Excerpt, Mismatch};
@@ -9,7 +9,7 @@ use sdc_detect::{Difference, Element, difference};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Maximum number that is kept; the other one comes soon or never.
+/// Maximum number of excerpts that are kept. The counterpart arrives soon or never, so the oldest is dropped.
 const KEPT_MAX: usize = 64;
 
 type Key = (VirtualRank, VirtualRank, ContextId, SeqNum);
@@ -22,12 +22,12 @@ struct Kept {
     excerpt: Excerpt,
 }
 
-/// What has not met another yet.
+/// Excerpts without a counterpart, oldest first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Excerpts(VecDeque<Kept>);
 
 impl Excerpts {
-    /// Takes the excerpt out of a report, and compares it with the one that is kept of the same message.
+    /// Takes the excerpt out of a report, and compares it with the kept one of the same message and another supplier.
     pub(super) fn compare(&mut self, mismatch: &mut Mismatch) -> Option<Evidence> {
         let excerpt = mismatch.excerpt.take()?;
         let key = (mismatch.receiver.rank, mismatch.sender, mismatch.context, mismatch.sequence);
@@ -60,7 +60,7 @@ fn compared(one: &Kept, other: &Kept) -> Option<Difference> {
     match (&one.excerpt, &other.excerpt) {
         (Excerpt::Whole(one), Excerpt::Whole(other)) => difference(one, other, element),
         (Excerpt::Sketch(one), Excerpt::Sketch(other)) => one.difference(other, element),
-        // Of different lengths, then; each is said with its report.
+        // The payloads differ in length. Each length is reported with its own mismatch.
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Why something that the coordinator has begun comes to nothing: a copy, a line, a move.
+//! Reasons why a copy, a checkpoint or a move failed.
 
 use crate::STOP_TIME_MAX;
 use redrt_types::ReplicaId;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Why nothing comes of a clone, in words that follow on its name.
+/// The reason why a clone failed. The text follows on the name of the clone.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CloneFailure {
-    /// A daemon says so.
+    /// A daemon reports that there is no image.
     #[error("{0}")]
     NoImage(NoImage),
-    /// The same, and no other source is left for copies of this rank.
+    /// A daemon reports that there is no image, and no other replica of this rank can be copied.
     #[error("{0}; this is not tried again")]
     Hopeless(NoImage),
     /// The replica that was to be copied is gone.
@@ -25,59 +25,58 @@ pub enum CloneFailure {
     /// The host of the copy is being drained.
     #[error("its host is to become free")]
     HostLeaves,
-    /// The pool has taken the place back, and says why.
+    /// The pool took the place back, for this reason.
     #[error("{0}")]
     PlaceLost(String),
-    /// A copy would have its part of memory at another moment than the others of its plane.
+    /// Ranks share memory. The copy would have its part at another moment than the rest of its plane.
     #[error("its rank shares memory with others (MPI_Win_allocate_shared), and is not copied while it does")]
     SharesMemory,
-    /// Messages for the copy are not kept everywhere.
+    /// Some process did not confirm in time that it keeps messages for the copy.
     #[error("a process does not answer")]
     Silent,
-    /// The source may be wrong.
+    /// The source's memory differs from its siblings', and a sibling of another lineage was vouched for.
     #[error("no replica of another lineage has the memory that its source has")]
     Contradicted,
 }
 
 impl CloneFailure {
-    /// Whether there was too little memory on the host of the copy.
+    /// Returns true if the host of the copy had too little memory. Such a failure is not held against the host.
     #[must_use]
     pub fn is_want_of_memory(&self) -> bool {
         matches!(self, Self::NoImage(why) if why.is_want_of_memory())
     }
 }
 
-/// Why no line was taken, in words that follow on its name.
+/// The reason why no checkpoint was taken. [`LineFailure::told`] makes the sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LineFailure {
     /// The store cannot keep it.
     Store(StoreFailure),
-    /// There is no image of a process.
+    /// A process could not be imaged, or its image could not be written.
     NoImage {
-        /// Of which.
+        /// The process without an image.
         replica: ReplicaId,
-        /// Why.
+        /// The reason that its daemon gave.
         why: NoImage,
     },
-    /// A process answered what was not asked.
+    /// A process sent an answer that does not fit the stage.
     OutOfTurn(ReplicaId),
-    /// The membership has changed, by the loss of this replica if one is named.
+    /// The membership has changed. None if a host was lost without a replica that can be named.
     Lost(Option<ReplicaId>),
-    /// This one decides for its rank, and its siblings have contradicted its memory.
+    /// The siblings of this leader have contradicted its memory.
     Distrusted(ReplicaId),
-    /// This one decides for its rank, and those that decide for others are not all on the plane with which it shares
-    /// memory.
+    /// This leader shares memory with other ranks whose leaders are on another plane.
     Apart(ReplicaId),
-    /// These did not stop in time.
+    /// These processes did not stop in [`STOP_TIME_MAX`].
     Late(Vec<ReplicaId>),
-    /// The images of these were not written in this time.
+    /// Nothing was written of the images of these processes for this time.
     Unwritten(Vec<ReplicaId>, Duration),
-    /// The store has not answered in this time.
+    /// The store has been silent for this time.
     StoreSilent(Duration),
 }
 
 impl LineFailure {
-    /// The sentence, in which `name` names a replica.
+    /// The sentence for the user, with each replica named by `name`.
     #[must_use]
     pub fn told(&self, name: &dyn Fn(ReplicaId) -> String) -> String {
         match self {
@@ -120,56 +119,56 @@ impl fmt::Display for LineFailure {
     }
 }
 
-/// What the store could not do.
+/// An operation of the store that failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum StoreFailure {
-    /// Make a place for the images.
+    /// It could not make a place for the images, for this reason.
     #[error("there is no place for it: {0}")]
     NoPlace(String),
-    /// Keep the line, all of whose images are there.
+    /// All images were written, and the store could not keep them, for this reason.
     #[error("it cannot be kept: {0}")]
     NotKept(String),
 }
 
-/// What the job has printed could not be written.
+/// Writing the output of the job failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 #[error("Failed to write {name}: {cause}")]
 pub struct OutputFailure {
-    /// Where to.
+    /// Name of the destination.
     pub name: String,
-    /// What the system said.
+    /// The error of the system.
     pub cause: String,
 }
 
-/// Why no copies of a rank stand ready to judge.
+/// The reason why no copies of a rank stand ready to judge.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotHeld {
-    /// None could be made.
+    /// No copy could be made.
     #[error("{0}")]
     Clone(CloneFailure),
-    /// No host is free: why each cannot be given, as far as that is known.
+    /// No host is free. For each host the reason, as far as it is known.
     #[error("{}", reasons(.0))]
     NoPlace(Vec<String>),
-    /// A copy would be of one that may be wrong.
+    /// The replicas differ, so a copy would repeat what its possibly wrong original says.
     #[error("its replicas differ, and nobody knows which one is right")]
     Undecided,
-    /// Replacing the dead comes first.
+    /// Their places are needed to replace lost replicas, which comes first.
     #[error("its places are needed for replicas that were lost")]
     PlacesNeeded,
-    /// A copy would not be there to agree.
+    /// All replicas must take part in what the program does next, and a copy that waits cannot.
     #[error(
         "its program has come to what all replicas of it must agree on, a receive that is cancelled or a file system"
     )]
     MustAgree,
-    /// A copy would lack it.
+    /// Standard input arrived after the cut, so the copy would lack it.
     #[error("it reads standard input, and some came after it was copied")]
     InputCame,
 }
 
-/// Why a replica is not moved after all.
+/// The reason why a replica is not moved after all.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StayReason {
-    /// The host it was to be moved to is gone, or closed.
+    /// The destination host is gone, or closed.
     #[error("that host cannot be used any more")]
     HostUnfit,
     /// The copy failed too often.

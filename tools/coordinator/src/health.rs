@@ -1,4 +1,4 @@
-//! What is done about replicas that are known to be wrong, and about the hosts they ran on.
+//! Treatment of replicas that are known to be wrong, and of the hosts they run on.
 //!
 //! | `--on-sdc` | what the receivers take | the replica that is wrong |
 //! |---|---|---|
@@ -6,15 +6,15 @@
 //! | correct | what the majority sent | stays, until it leaves the path of its siblings |
 //! | heal, abort | what the majority sent | is ended; a copy of a sound sibling takes its place if there is a spare |
 //!
-//! Each replica that is ended like this is a strike against its host, and so is that it is slow (`slowness`). A host
-//! with `--strikes` of them gets nothing more, its other replicas move away, each as soon as another has its part (as
-//! by `redctl drain`), and the command for the batch system is shown. A receiver that has taken a wrong payload is
-//! wrong as well, but its host is not to blame. One that could not be given a right one goes, too.
+//! Each replica that is ended like this is a strike against its host. So is slowness (`slowness`). A host with
+//! `--strikes` of them gets no more replicas. Those it has move away, each as soon as another has its part (as by
+//! `redctl drain`), and the command for the batch system is shown. A receiver that computed with a wrong payload is
+//! wrong as well, but its host is not to blame. A receiver that could not be given a right payload is ended too.
 //!
-//! Where a rank has taken a message that nobody could judge, some of its replicas may have the one payload and some the
-//! other. Which of them are right is not known, and not what the majority says from then on: a replica that is outvoted
-//! there goes, so that those that are left agree, but it is not called corrupt, and its host gets no strike. A line of
-//! standard output counts as a message, but what is shown of it is what the majority printed, whatever the policy is.
+//! Where a rank took a message that no vote could decide, some of its replicas may have one payload and some the other.
+//! A majority proves nothing from then on. A replica that is outvoted there is ended so that the others agree, but it
+//! is not called corrupt, and its host gets no strike. A line of standard output counts as a message, except that the
+//! user sees the majority's line under every policy.
 
 use super::{Coordinator, EndReason, KILL_GRACE, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::{ReplicaId, VirtualRank};
@@ -25,28 +25,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// By host: replicas that were ended there because they were wrong, and once when it was slow.
+/// Strikes by host number: replicas that were ended there because they were wrong, and one when the host was slow.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Strikes(BTreeMap<u32, u32>);
 
-/// Outcomes about which it was told that replicas have parted there, and what.
+/// The reports about outcomes at which replicas took different paths. All replicas of the rank send the same report.
 type PathsTold = BTreeSet<(OutcomeId, PathTold)>;
 
-/// As many of them are remembered. More are told twice at worst.
+/// Maximum number of those. Beyond it the set is cleared, and a report may be repeated.
 const PATHS_TOLD_MAX: usize = 1 << 14;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 enum PathTold {
-    /// Copies are asked.
+    /// Copies that stand ready are to judge.
     Disputed,
-    /// Nobody can say who is right.
+    /// No vote can decide who is right.
     Open,
     Outvoted,
-    /// Where this replica was.
+    /// The stack of this replica at the outcome.
     Stack(ReplicaId),
 }
 
-/// Ranks of which a replica has computed with a message that nobody could judge; and what was told of paths.
+/// Ranks in which a replica computed with a message that no vote could decide, and the reports about paths so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Doubts {
     ranks: BTreeSet<VirtualRank>,
@@ -54,7 +54,7 @@ pub(super) struct Doubts {
 }
 
 impl Doubts {
-    /// Whether this was not told yet of an outcome.
+    /// Returns true if this was not reported yet for the outcome.
     fn is_news(&mut self, outcome: OutcomeId, told: PathTold) -> bool {
         if self.paths.len() >= PATHS_TOLD_MAX {
             self.paths.clear();
@@ -62,15 +62,15 @@ impl Doubts {
         self.paths.insert((outcome, told))
     }
 
-    /// All memory of a rank's replicas was found to be the same.
+    /// Ends the doubt about a rank: all memory of its replicas was found to be equal.
     pub(super) fn settle(&mut self, rank: VirtualRank) {
         self.ranks.remove(&rank);
     }
 }
 
 impl Coordinator {
-    /// Takes note of a message that nobody could judge. If that was in the rank of the one who is named here, nobody
-    /// is: returns it.
+    /// Records a message that no vote could decide. If the culprit of this mismatch belongs to a rank in doubt, the
+    /// report is changed so that it accuses no replica. Returns the former culprit.
     pub(super) fn doubt(&mut self, mismatch: &mut Mismatch) -> Option<ReplicaId> {
         let is_taken = matches!(mismatch.action, Action::Delivered | Action::Refetched);
         if mismatch.finding == Finding::Undecidable && is_taken {
@@ -86,36 +86,36 @@ impl Coordinator {
         mismatch.culprit.take()
     }
 
-    /// Ends a replica that its siblings contradict where nobody knows which of them are right.
+    /// Ends a replica that its siblings contradict, in a rank in doubt.
     pub(super) fn part(&mut self, replica: Option<ReplicaId>) {
         if let Some(replica) = replica.filter(|_| self.ends_corrupt()) {
             self.retire(replica, RetireReason::Parted, SIBLINGS_BELIEVED);
         }
     }
 
-    /// A comparison was not unanimous: a replica that is known to be wrong goes.
+    /// Acts on a comparison that was not unanimous: ends a replica that is known to be wrong.
     pub(super) fn heal(&mut self, now: Duration, mismatch: &Mismatch) {
         if mismatch.action == Action::Withheld {
-            // Its sibling may have the message. If there is none any more, the view says so, and it goes on with what
-            // it has.
+            // A sibling may have got the message. If there is none any more, the receiver learns that from the view,
+            // and goes on with the payload it has.
             self.retire(mismatch.receiver, RetireReason::Withheld, 1);
         }
         if mismatch.finding != Finding::ReplicaCorrupt {
             return;
         }
-        // Reports come late: another may be in that place by now.
+        // Reports may be late: the place may have another process by now.
         let is_its =
             |culprit: &ReplicaId| self.view.member(*culprit).is_none_or(|member| mismatch.view >= member.joined);
         if let Some(culprit) = mismatch.culprit.filter(is_its) {
             self.evict(now, culprit);
         }
         if mismatch.action == Action::Delivered && self.ends_corrupt() {
-            // Nobody doubts which is wrong, so that one sound sibling is enough.
+            // The vote has a clear outcome, so one sound sibling is enough.
             self.retire(mismatch.receiver, RetireReason::Tainted, 1);
         }
     }
 
-    /// Replicas have printed different things, which counts as if it had been a message.
+    /// Acts on a difference in printed output, like on a message that differs.
     pub(super) fn output_differs(&mut self, now: Duration, rank: VirtualRank, mut mismatch: OutputMismatch) {
         let doubted = mismatch.culprit.take_if(|_| self.doubts.ranks.contains(&rank));
         let is_doubted = doubted.is_some();
@@ -141,8 +141,9 @@ impl Coordinator {
         }
     }
 
-    /// Replicas of one rank asked for different things at one place of their programs, says one of them. One that was
-    /// outvoted goes, as after a message; so does one that cannot go on beside its leader, whatever the policy is.
+    /// Acts on the report of one replica that its siblings asked for another thing at one place of the program. An
+    /// outvoted replica is ended, as after a message. A replica that cannot go on beside its leader is ended under
+    /// every policy.
     pub(super) fn paths_parted(&mut self, now: Duration, by: ReplicaId, mut path: PathMismatch) {
         self.have_differed = true;
         if self.has_yet_to_be_judged(&path) {
@@ -160,7 +161,7 @@ impl Coordinator {
             check.path(by, &path);
         }
         self.report(Report::Event(Event::Path(Box::new(path.clone()))));
-        // Reports come late: another may be in that place by now.
+        // Reports may be late: the place may have another process by now.
         let is_its = |replica: &ReplicaId| self.view.member(*replica).is_none_or(|member| path.view >= member.joined);
         let culprits: Vec<_> = path.culprits.iter().copied().filter(is_its).collect();
         let parted: Vec<_> = path.parted.iter().copied().filter(is_its).collect();
@@ -176,7 +177,7 @@ impl Coordinator {
         }
     }
 
-    /// Replicas of a rank differ in their paths, and copies of them are asked.
+    /// Lets the copies that stand ready judge which path is right.
     fn path_disputed(&mut self, now: Duration, by: ReplicaId, mut path: PathMismatch) {
         self.dispute(now, path.outcome.rank, by);
         if self.doubts.is_news(path.outcome, PathTold::Disputed) {
@@ -185,7 +186,7 @@ impl Coordinator {
         }
     }
 
-    /// A replica tells where it asked for an outcome in which it differs from its siblings.
+    /// Reports the stack at which a replica asked for a disputed outcome.
     pub(super) fn path_located(&mut self, stack: Box<PathStack>) {
         if self.doubts.is_news(stack.outcome, PathTold::Stack(stack.replica)) {
             if let Some(check) = &mut self.check {
@@ -195,12 +196,12 @@ impl Coordinator {
         }
     }
 
-    /// A replica's siblings contradict it.
+    /// Ends a replica that was outvoted, if the policy says so.
     pub(super) fn evict(&mut self, now: Duration, replica: ReplicaId) {
         self.end_outvoted(now, replica, false);
     }
 
-    /// The same; `has_parted`: they do not go its way, so that it goes whatever the policy is.
+    /// Ends a replica that was outvoted, if the policy says so or if `has_parted`: its siblings do not follow its path.
     pub(super) fn end_outvoted(&mut self, now: Duration, replica: ReplicaId, has_parted: bool) {
         let goes = self.ends_corrupt() || has_parted;
         let was_retired = !self.process(replica).counts();
@@ -209,14 +210,15 @@ impl Coordinator {
         }
     }
 
-    /// Whose pace is watched: all that take part.
+    /// The replicas whose pace is compared: live, in step and not being ended.
     pub(super) fn paced_replicas(&self) -> Vec<ReplicaId> {
         let counts = |replica: &ReplicaId| self.processes[self.world().process(*replica).0 as usize].counts();
         let live = self.world().replicas().filter(|replica| self.view.is_live(*replica) && self.is_in_step(*replica));
         live.filter(counts).collect()
     }
 
-    /// A replica stands still, and its siblings wait for it: they may go on without it.
+    /// Reports replicas that stand still while siblings wait for them, and ends those that enough siblings are ahead
+    /// of.
     pub(super) fn judge_pace(&mut self, now: Duration) {
         if !self.is_under_way() {
             return;
@@ -242,7 +244,7 @@ impl Coordinator {
         }
     }
 
-    /// Hosts that have turned out slow: the job runs at the pace of the slowest.
+    /// Reports hosts that turned out slow, and counts a strike. The job runs at the pace of the slowest host.
     pub(super) fn judge_hosts(&mut self, now: Duration) {
         let mut slowness = std::mem::take(&mut self.slowness);
         let found = slowness.slow_hosts(|replica| self.host_of(replica));
@@ -268,7 +270,7 @@ impl Coordinator {
         }
     }
 
-    /// The host is sick: nothing more is put there, and what is there moves away, if there is another.
+    /// Closes a host with too many strikes. Its replicas move away if another host is open.
     fn condemn(&mut self, now: Duration, host: u32, last: ReplicaId, strikes: u32) {
         let is_drained = self.has_open_host_besides(host);
         self.report(Report::HostBad { last, strikes, is_drained });

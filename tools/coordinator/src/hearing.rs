@@ -1,4 +1,4 @@
-//! What processes say.
+//! Messages of processes, each passed to the part of the coordinator that is concerned.
 
 use super::determinism::Apart;
 use super::stall::{self, Finding, Stall};
@@ -9,7 +9,7 @@ use redrt_wire::daemon::ToDaemon;
 use redrt_wire::event::{Action, Event};
 use std::time::Duration;
 
-/// More functions than MPI has that a job can lack.
+/// More functions than MPI has that a job can lack. The bound keeps a corrupt process from filling memory.
 const UNSUPPORTED_MAX: usize = 64;
 
 impl Coordinator {
@@ -36,7 +36,7 @@ impl Coordinator {
                 process.coverage = coverage;
                 process.statistics = Some(statistics);
                 process.phase = Phase::Finalizing(view);
-                // There will be no more collectives.
+                // A process in `MPI_Finalize` begins no more collectives, at which memory is compared.
                 self.end_scrub();
                 self.check_barriers(now);
             }
@@ -94,7 +94,8 @@ impl Coordinator {
             FromAgent::Answer { wave, passive, waits, statistics } => {
                 self.process(replica).latest = statistics;
                 self.pace.waits(now, replica, waits);
-                // A process that is awake in its call does not say what it waits for.
+                // A process that is awake in its call does not say for what it waits, so it tells nothing about its
+                // host.
                 if passive.is_some() || !waits {
                     self.slowness.looked(replica, passive.as_ref().is_none_or(|passive| passive.awaits_leader));
                 }
@@ -103,16 +104,16 @@ impl Coordinator {
             }
             FromAgent::Scrubbed { round, answer } => self.scrubbed(now, replica, round, answer),
             FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
-            // The shell sees to it: no decision of the job's depends on it.
+            // Handled by `redrun` around the coordinator: no decision of the job depends on it.
             FromAgent::Dynamic(..) => {}
-            // The daemon sees to it, and tells when the bit has flipped.
+            // Handled by the daemon, which reports when the bit has flipped.
             FromAgent::AwaitsFlip { .. } => {}
             FromAgent::Suspect { peer, host_is_silent } => self.suspected(now, peer, replica, host_is_silent),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
     }
 
-    /// Asks all processes whether they can do anything by themselves.
+    /// Begins a wave: asks all processes whether they are at work, and for their counters.
     pub(super) fn ask(&mut self, now: Duration, wave: u64) {
         let live = self.paced_replicas();
         self.pace.asked(now, &live);
@@ -126,7 +127,8 @@ impl Coordinator {
         let is_stopping = self.line.as_ref().is_some_and(LineWatch::is_stopping);
         let is_cutting = self.recovery.as_ref().is_some_and(Recovery::is_cutting);
         if !self.broken_links.is_empty() || is_stopping || is_cutting {
-            // A waiter may wait for what was lost; that is judged in its time. Or for a copy that is about to run.
+            // A waiter may wait for messages that were lost on a broken link, which is judged at its own time, or for a
+            // copy that is about to run. Neither is a stall.
             return self.stall.reset(now);
         }
         let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
@@ -140,7 +142,7 @@ impl Coordinator {
         }
     }
 
-    /// Nobody can go on. A replica that has left the path of two or more siblings may be why.
+    /// No process can go on. A replica that left the path of two or more siblings may be the cause, and is ended first.
     pub(super) fn stalled(&mut self, now: Duration, stall: Stall) {
         let mut retired = false;
         for stray in stall::strays(&stall, &self.view) {
@@ -151,7 +153,7 @@ impl Coordinator {
             self.end(reason, Some(1), now + KILL_GRACE);
         }
     }
-    /// All ranks of a program call what this job does not have: that is told once.
+    /// Reports each unsupported function once, though all ranks call it.
     fn tell_unsupported(&mut self, event: Event) {
         let Event::Unsupported { function, .. } = &event else { return };
         if self.unsupported.len() < UNSUPPORTED_MAX && self.unsupported.insert(function.clone()) {

@@ -1,37 +1,37 @@
-//! Kills that the user asked for by time. Pure: the time and the candidates come in, the victims leave.
+//! Faults that kill processes at times the user chose. Pure: the time and the candidates enter, the victims leave.
 
 use redrt_types::ReplicaId;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// `kill:V.I@2.5s`.
+/// A kill at a given time: `kill:V.I@2.5s`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TimedKill {
-    /// The victim.
+    /// The replica to kill.
     pub replica: ReplicaId,
-    /// Since the start of the job.
+    /// Time since the start of the job.
     pub at: Duration,
 }
 
 impl std::fmt::Display for TimedKill {
-    /// In the words of `--inject`.
+    /// Writes the syntax of `--inject`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "kill:{}@{}s", self.replica, self.at.as_secs_f64())
     }
 }
 
-/// `random:mtbf=5s,seed=7,count=20`.
+/// Kills at random times: `random:mtbf=5s,seed=7,count=20`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RandomKills {
     /// Mean time between two kills in the job.
     pub mean_time: Duration,
     /// Seed of the times and victims.
     pub seed: u64,
-    /// Maximum number of kills; unlimited if absent.
+    /// Maximum number of kills. None means unlimited.
     pub count: Option<u32>,
 }
 
-/// A small generator (splitmix64), good enough to choose victims and the same everywhere for one seed.
+/// A small generator (splitmix64): good enough to choose victims, and the same on every platform for one seed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Random(u64);
 
@@ -42,7 +42,7 @@ impl Random {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// The next 64 bits of the sequence.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -51,7 +51,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// An exponentially distributed time.
+    /// Draws from the exponential distribution with this mean.
     fn wait(&mut self, mean: Duration) -> Duration {
         let uniform = (self.draw() >> 11) as f64 / (1u64 << 53) as f64;
         mean.mul_f64(-(1.0 - uniform).ln())
@@ -81,7 +81,8 @@ impl Injector {
         [timed, random].into_iter().flatten().min()
     }
 
-    /// The victims due by `now`. Random ones are taken from `may_die`, the replicas whose sphere has another.
+    /// The victims due by `now`, with the text of the fault. Random ones are taken from `may_die`, the replicas whose
+    /// sphere has another.
     pub(super) fn due(&mut self, now: Duration, may_die: &[ReplicaId]) -> Vec<(ReplicaId, String)> {
         let mut victims = Vec::new();
         while let Some(kill) = self.timed.pop_if(|kill| kill.at <= now) {

@@ -1,8 +1,8 @@
-//! The coordinator: who is alive, in which view, and how the job ends.
+//! The coordinator decides which replicas are alive, in which view, and how the job ends.
 //!
-//! Enters ([`Input`]): what daemons and processes report, the user's signals, time. Leaves ([`Output`]): messages for
-//! the daemons, reports for the user and the audit log, at the end the exit code. No clock, socket or random source
-//! inside: `now` is the time since the start of the job, seeds come with the settings.
+//! Enters ([`Input`]): reports of daemons and processes, the user's signals, time. Leaves ([`Output`]): messages for
+//! the daemons, reports for the user and the audit log, and at the end the exit code. There is no clock, socket or
+//! random source inside: `now` is the time since the start of the job, and seeds come with the settings.
 //!
 //! ```text
 //!             all live replicas Ready        all live replicas Finalizing(current view)
@@ -12,9 +12,9 @@
 //! ```
 //! A program that never calls `MPI_Init` goes from launching to finished: its processes just exit.
 //!
-//! What counts as a loss: an exit of any kind between `Hello` and `Release`, because the others count on that process;
-//! without `Hello`, an exit that is not with status 0. After `Release` every exit is the process's own affair and
-//! only its status counts, unless the last replica of a rank is killed and there is a line to go back to.
+//! An exit of any kind between `Hello` and `Release` is a loss, because the other processes count on that one. Without
+//! `Hello`, an exit is a loss unless its status is 0. After `Release` only the status of an exit counts, except when
+//! the last replica of a rank is killed and there is a checkpoint to go back to.
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
@@ -80,10 +80,10 @@ use std::time::Duration;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// Number of siblings that are believed when they contradict a replica.
+/// A replica that its siblings contradict is ended only if at least this many of them agree, relatives counted once.
 const SIBLINGS_BELIEVED: usize = 2;
 
-/// The state machine; see the module.
+/// Decides which replicas are alive, and how the job ends; see the crate.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Coordinator {
     settings: Settings,
@@ -93,7 +93,7 @@ pub struct Coordinator {
     released: bool,
     ending: Option<Ending>,
     finished: bool,
-    /// The latest time that it was told.
+    /// `now` of the latest input.
     latest: Duration,
     injector: Injector,
     broken_links: Vec<link::BrokenLink>,
@@ -102,37 +102,38 @@ pub struct Coordinator {
     stragglers: stragglers::Stragglers,
     slowness: SlownessWatch,
     redundancy: Redundancy,
-    /// Numbers of the hosts where processes were launched, by process.
+    /// Host numbers, by process. Empty until [`Coordinator::launched_on`].
     placement: Vec<u32>,
-    /// Absent where lost replicas are not replaced.
+    /// None where lost replicas are not replaced.
     recovery: Option<Recovery>,
-    /// Replicas have been found to differ.
+    /// Set at the first difference between replicas, and never cleared. A stall that follows may have this cause.
     have_differed: bool,
-    /// Payloads that nobody can judge.
+    /// Payloads whose comparison was undecidable, until a second receiver of the same message reports.
     excerpts: evidence::Excerpts,
-    /// Functions of which it was said that this job does not have them.
+    /// Names of the functions that the user was told this job does not support.
     unsupported: BTreeSet<String>,
     strikes: health::Strikes,
     doubts: health::Doubts,
-    /// Absent where memory is not compared.
+    /// None where memory is not compared.
     scrub: Option<ScrubWatch>,
-    /// Absent where no lines are taken.
+    /// None where no checkpoints are taken.
     line: Option<LineWatch>,
-    /// Present where the program is being checked.
+    /// None unless `--check-determinism` was given.
     check: Option<Check>,
-    /// Numbers and signals that the program gets when its processes know each other.
+    /// Numbers of signals for the program that wait until all processes know each other.
     kept_signals: Vec<(u64, i32)>,
-    /// Taken before the state is written down.
+    /// Always drained before the state is saved.
     #[serde(skip)]
     outputs: VecDeque<Output>,
 }
 
 impl Coordinator {
-    /// A job whose processes are about to be launched.
+    /// Starts a job whose processes are about to be launched.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let view = settings.view.clone();
-        // A place that is free may have been somebody's before the line from which the job goes on.
+        // In a job that goes on from a checkpoint, a free place may have had a process before. Its number must not be
+        // reused.
         let lives = settings.world.replicas().filter_map(|replica| view.member(replica));
         let latest = lives.map(|member| member.incarnation).max().unwrap_or_default();
         let process = |replica| match view.member(replica) {
@@ -176,12 +177,12 @@ impl Coordinator {
         }
     }
 
-    /// Processes are about to be launched on these hosts, by process.
+    /// Records the host of each process, before the processes are launched there.
     pub fn launched_on(&mut self, placement: Vec<u32>) {
         self.placement = placement;
     }
 
-    /// Takes one input. `now` never goes back.
+    /// Takes one input. `now` never goes back. Inputs after the end of the job are ignored.
     pub fn handle(&mut self, now: Duration, input: Input) {
         if self.finished {
             return;
@@ -223,18 +224,18 @@ impl Coordinator {
         self.finish_when_all_are_gone();
     }
 
-    /// Whether all processes are gone, so that the exit code stands and nothing is heeded any more.
+    /// Returns true when all processes are gone: the exit code stands, and inputs are ignored.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// The next thing to do.
+    /// The next thing to do, oldest first.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is due at the latest.
+    /// The latest time at which [`Input::Tick`] is due. None when nothing depends on time.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         match &self.ending {
@@ -268,12 +269,13 @@ impl Coordinator {
         self.outputs.push_back(Output::Report(report));
     }
 
-    /// Whether the processes have met and not left yet.
+    /// Returns true from the exchange of cards until the release or the begin of the end.
     fn is_under_way(&self) -> bool {
         self.cards_sent && !self.released && self.ending.is_none()
     }
 
-    /// Changes whenever a rank may have got or lost a replica in step, and when the job begins or ceases to run.
+    /// A value that changes whenever a rank may have got or lost a replica in step, and when the job begins or ceases
+    /// to run.
     fn membership(&self) -> (ViewNumber, usize, bool) {
         let joining_count = self.recovery.as_ref().map_or(0, Recovery::joining_count);
         (self.view.number, joining_count, self.is_under_way())
@@ -307,7 +309,8 @@ impl Coordinator {
             self.line_job_runs(now);
             self.send(ToDaemon::Cards(cards));
             if goes_on && self.settings.world.is_replicated() {
-                // All are copies now, and wait for the view that has them. Whom a source was to keep for is forgotten.
+                // All processes were loaded as copies, and wait for a view that contains them. Pins of the previous
+                // life are cleared.
                 self.send(ToDaemon::View(self.view.clone()));
                 self.send(ToDaemon::Pins(Pins::default()));
             }
@@ -368,7 +371,7 @@ impl Coordinator {
             let process = &processes[world.process(replica).0 as usize];
             view.is_live(replica) && process.counts() && !process.is_doomed && self.is_in_step(replica)
         };
-        // A replica that will end itself may do so at any moment, and is nobody's last resort.
+        // A replica that is to end itself may do so at any moment, so it does not count as the sibling that survives.
         let stays = |replica: ReplicaId| {
             let is_first = view.member(replica).is_some_and(|member| member.incarnation == Incarnation(0));
             is_running(replica) && !(is_first && self.settings.send_kills.contains(&replica))
@@ -376,7 +379,7 @@ impl Coordinator {
         let spare = |rank| world.sphere(rank).filter(|replica| stays(*replica)).count() > 1;
         let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
         for (replica, fault) in self.injector.due(now, &may_die) {
-            // One that is gone already cannot be killed.
+            // A victim that has exited or is being ended cannot be killed again.
             if self.process(replica).counts() {
                 self.process(replica).is_doomed = true;
                 self.send(ToDaemon::Kill(replica));

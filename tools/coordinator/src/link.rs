@@ -1,11 +1,11 @@
-//! Connections between two processes that break. As a rule one of the two has died, and a view will say so. If both are
-//! still there after the time in which any death is found, what was on its way between them is lost for good, and
-//! others would wait for it for ever.
+//! Connections that break between two processes. As a rule one of the two has died, and a view will say so. If both
+//! still live after the time in which any death is found, the messages in flight between them are lost for good, and
+//! the processes that need them would wait for ever.
 //!
-//! Where a host did not answer, the two hosts do not hear each other, though others hear both, and no process of the
-//! one can go on with one of the other: one of the hosts goes. That is the one without which each rank has a replica,
-//! of two such the one with fewer replicas. Else the process goes whose connection is said to be broken, if its rank
-//! can do without it, else the other, else the job ends.
+//! If the peer's host did not answer either, the two hosts cannot reach each other, though others reach both. No
+//! process of one host can then go on with a process of the other, so one host must go. The choice is the host without
+//! which each rank still has a replica; of two such hosts, the one with fewer replicas. Otherwise the process goes
+//! whose end is said to be broken, if its rank can do without it; else the other one; else the job ends.
 
 use super::{Coordinator, EndReason, KILL_GRACE, Output, Report, RetireReason};
 use redrt_types::{Incarnation, ReplicaId};
@@ -13,25 +13,26 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// A connection that is said to be broken.
+/// A report of a broken connection between two living processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct BrokenLink {
-    /// When one of the two must go.
+    /// The time at which one of the two must go.
     at: Duration,
     suspect: ReplicaId,
     by: ReplicaId,
-    /// Which lives of the two: a copy in the place of one has connections of its own.
+    /// The incarnations of the two. A copy in the place of one has connections of its own.
     lives: (Incarnation, Incarnation),
     host_is_silent: bool,
-    /// The host that was to go for it.
+    /// The host that was already ordered out because of this link.
     expelled: Option<u32>,
 }
 
 impl Coordinator {
-    /// `by` says that a connection with `suspect` broke, and whether its host has not answered.
+    /// Records that `by` reports a broken connection with `suspect`, and whether the suspect's host has not answered.
     pub(super) fn suspected(&mut self, now: Duration, suspect: ReplicaId, by: ReplicaId, host_is_silent: bool) {
         self.report(Report::Suspected { replica: suspect, by });
-        // One of a life that is over is no news. The copy that is to follow it has its number already.
+        // Reports about a life that is over are ignored. The copy that is to follow it has the next incarnation
+        // already.
         let are_live = self.process(suspect).counts() && self.process(by).counts();
         if !self.released && suspect != by && are_live {
             let at = now + self.settings.death_time_max;
@@ -44,12 +45,12 @@ impl Coordinator {
         (self.process(suspect).incarnation, self.process(by).incarnation)
     }
 
-    /// When [`Coordinator::judge_links`] has something to do.
+    /// The time at which [`Coordinator::judge_links`] is due.
     pub(super) fn next_link_deadline(&self) -> Option<Duration> {
         self.broken_links.iter().map(|link| link.at).min()
     }
 
-    /// Decides what was not decided by a death meanwhile.
+    /// Judges the links that no death has explained in time.
     pub(super) fn judge_links(&mut self, now: Duration) {
         let (due, later): (Vec<_>, Vec<_>) = self.broken_links.iter().partition(|link| link.at <= now);
         self.broken_links = later;
@@ -64,7 +65,8 @@ impl Coordinator {
             }
             if let Some((host, by)) = self.host_to_expel(&link) {
                 self.outputs.push_back(Output::Expel { host, by });
-                // A root that comes back after this, and has not expelled it, does so then.
+                // The order to expel is repeated at this time. A root that was restarted in between may not have
+                // carried it out.
                 let at = now + self.settings.death_time_max;
                 self.broken_links.push(BrokenLink { at, expelled: Some(host), ..link });
                 continue;
@@ -76,15 +78,15 @@ impl Coordinator {
         }
     }
 
-    /// Which of the hosts of two processes is to go, and which one does not hear it. None when it is not the hosts that
-    /// are parted, or the job can do without neither.
+    /// The host that is to go, and the one that cannot reach it. None if the hosts are not the cause, or the job can do
+    /// without neither.
     fn host_to_expel(&self, link: &BrokenLink) -> Option<(u32, u32)> {
         let hosts = [self.host_of(link.suspect)?, self.host_of(link.by)?];
         let [one, other] = hosts;
         if !link.host_is_silent || one == other {
             return None;
         }
-        // All connections between the two are judged alike.
+        // All links between the two hosts get the same answer.
         let is_expelled = |host: &u32| {
             let expelled = |link: &BrokenLink| link.expelled == Some(*host);
             expelled(link) || self.broken_links.iter().any(expelled)
@@ -97,7 +99,7 @@ impl Coordinator {
         Some((host, if host == one { other } else { one }))
     }
 
-    /// The replicas that count, each with whether it is on this host.
+    /// All replicas that count, each with true if it is on this host.
     fn counting(&self, host: u32) -> impl Iterator<Item = (ReplicaId, bool)> {
         let world = self.world();
         let counts = |replica: &ReplicaId| self.processes[world.process(*replica).0 as usize].counts();
@@ -108,7 +110,7 @@ impl Coordinator {
         self.counting(host).filter(|(_, is_there)| *is_there).count()
     }
 
-    /// Whether each rank that has replicas on this host has one elsewhere that can go on.
+    /// Returns true if each rank with replicas on this host has one elsewhere that can go on.
     fn can_do_without(&self, host: u32) -> bool {
         let goes_on = |replica: ReplicaId| {
             self.counting(host)

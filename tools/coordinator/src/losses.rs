@@ -1,4 +1,4 @@
-//! Processes that end, each of their own accord, and what follows for the others.
+//! Exits of processes, and their consequences for the others.
 
 use super::{
     Coordinator, EndReason, KILL_GRACE, Loss, Output, Phase, Process, Report, RetireReason, SIGKILL, StreamEnd,
@@ -24,7 +24,7 @@ impl Coordinator {
 
     pub(super) fn greeted(&mut self, now: Duration, replica: ReplicaId) {
         if std::mem::replace(&mut self.process(replica).phase, Phase::Greeted) != Phase::Started {
-            // A script that runs two MPI programs. The second would wait for ever, as the job has met already.
+            // A script runs two MPI programs. The second would wait for ever, since the job has met already.
             return self.end(EndReason::SecondInit { replica }, Some(1), now + KILL_GRACE);
         }
         let absent = self.world().replicas().find(|other| {
@@ -65,9 +65,9 @@ impl Coordinator {
         }
     }
 
-    /// A process ended after `Release`. Killed while a sibling does the same without harm, it is lost as before, and
-    /// neither its exit nor what it had not yet printed counts; but nobody needs another view. What the last one of a
-    /// rank had not printed is lost, too, unless the job goes back.
+    /// Handles an exit after `Release`. A replica that is killed then is lost if a sibling remains: neither its exit
+    /// nor the output it still owed counts, but no new view is needed. If it was the last of its rank, the output it
+    /// still owed is lost as well, unless the job goes back.
     pub(super) fn left(&mut self, now: Duration, replica: ReplicaId, exit: Exit) {
         if self.ending.is_some() {
             return;
@@ -89,15 +89,15 @@ impl Coordinator {
         self.report(Report::Lost(loss));
     }
 
-    /// The whole job is started again from a line, as it was `count` times before.
+    /// Ends the job in order to start it again from a checkpoint, as was done `count` times before.
     fn go_back(&mut self, now: Duration, loss: Loss, generation: Generation, count: u32) {
-        // Nobody goes on from here: there is nothing to wait for.
+        // No process goes on from here, so there is no grace.
         self.end(EndReason::GoesBack { loss, generation, count: count + 1 }, Some(1), now);
         self.kill_all(now);
     }
 
-    /// Takes replicas, whose exits are known, out of the view, with those that share memory with them; or ends the job
-    /// when a sphere has no other.
+    /// Removes replicas, whose exits are recorded, and those that share memory with them from the view. Ends the job if
+    /// a sphere has no other replica.
     pub(super) fn lose(&mut self, now: Duration, replicas: &[ReplicaId]) {
         let replicas = &self.with_planes(replicas)[..];
         for replica in replicas {
@@ -185,15 +185,15 @@ impl Coordinator {
         self.vacate(replica);
     }
 
-    /// Whether it is a copy without the script that started its program, and a sibling has that: the sibling's end
-    /// counts.
+    /// Returns true for a copy that lacks the script which started its program, if a sibling has the script. The
+    /// sibling's exit counts then.
     pub(super) fn ends_before_script(&self, replica: ReplicaId) -> bool {
         let of = |other: ReplicaId| &self.processes[self.world().process(other).0 as usize];
         let has_script = |process: &Process| !process.lacks_script && !process.lost && !process.is_vacant;
         of(replica).lacks_script && self.world().sphere(replica.rank).any(|other| has_script(of(other)))
     }
 
-    /// A replica that was not needed any more has gone: its place is free.
+    /// Frees the place of a replica that was not needed any more, once it is gone.
     pub(super) fn vacate(&mut self, replica: ReplicaId) {
         let process = self.process(replica);
         if process.leaves && process.lost && process.is_gone() {
@@ -202,11 +202,12 @@ impl Coordinator {
         }
     }
 
-    /// Ends one replica that was found to be wrong, when its rank can go on without it: with at least this many others,
-    /// where those that share an unproven image count once. `false` when there are not, and nothing is done.
+    /// Ends a replica that was found to be wrong, if its rank can go on without it. At least `others_min` other
+    /// replicas must be fit, where those that share an unproven image count once. Returns false, and does nothing, if
+    /// there are fewer or the job is ending. Returns true also if the replica is being ended already.
     ///
-    /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait
-    /// for ever for what it does not send, acknowledge or finish.
+    /// Its memory is known to be wrong. Left alone, it could leave the path of its siblings, and the job would wait for
+    /// ever for messages or acknowledgements that it never sends.
     pub(super) fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
         let is_fit = |other: &ReplicaId| *other != replica && self.is_plane_whole(*other) && self.is_in_step(*other);
         let fit: ReplicaSet = self.view.live(replica.rank).filter(is_fit).map(|other| other.index).collect();

@@ -1,4 +1,4 @@
-//! What the coordinator is told, and what it wants done.
+//! Inputs, settings and outputs of the coordinator.
 
 use super::injection::{RandomKills, TimedKill};
 use super::line::{LineSettings, StoreNews, TakenLine};
@@ -15,30 +15,30 @@ use serde::{Deserialize, Serialize};
 use spare_pool::{PlaceNews, PlaceOrder};
 use std::time::Duration;
 
-/// What the coordinator is told when it is made.
+/// Settings of a job, fixed at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// Shape of the job: the places that its ranks have.
+    /// The shape of the job: the places that its ranks have.
     pub world: World,
-    /// Who is started; the other places are free at first.
+    /// The replicas that are started. The other places are free at first.
     pub view: View,
-    /// When the job is to be ended.
+    /// Time at which the job is ended (`--timeout`). None means never.
     pub timeout: Option<Duration>,
-    /// How long the death of a process may take to be known here.
+    /// Maximum time until the coordinator learns of the death of a process.
     pub death_time_max: Duration,
-    /// What is done about replicas that differ.
+    /// Treatment of replicas that differ.
     pub on_sdc: OnSdc,
-    /// What is done about a replica that stands still while its siblings wait for it.
+    /// Treatment of a replica that stands still while its siblings wait for it.
     pub on_stall: OnStall,
-    /// How long a replica may stand still; as its rank's own pace says if absent.
+    /// Maximum time a replica may stand still. None derives it from the pace of its rank.
     pub stall_time: Option<Duration>,
-    /// How often processes are asked whether they wait in MPI, at most.
+    /// Minimum time from a wave of questions that found work to the next one.
     pub look_interval: Duration,
     /// Number of strikes at which a host is drained.
     pub strikes_max: u32,
-    /// How often the memory of replicas is compared.
+    /// Time between comparisons of the replicas' memory. None turns them off.
     pub scrub_interval: Option<Duration>,
-    /// When lines are taken, if they are.
+    /// Settings of checkpoints. None turns them off.
     pub line: Option<LineSettings>,
     /// Kills at given times.
     pub timed_kills: Vec<TimedKill>,
@@ -48,203 +48,204 @@ pub struct Settings {
     pub random_kills: Option<RandomKills>,
 }
 
-/// What is done about a replica that stands still while its siblings wait for it (`--on-stall`).
+/// Treatment of a replica that stands still while its siblings wait for it (`--on-stall`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OnStall {
     /// It is ended if two siblings of different lineages are ahead.
     #[default]
     Majority,
-    /// It is ended if a sibling is ahead.
+    /// It is ended if one sibling is ahead.
     Retire,
-    /// It is waited for.
+    /// It is only reported.
     Wait,
 }
 
-/// What happens.
+/// An event for the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Input {
     /// A process was started.
     Started {
-        /// The replica.
+        /// The replica that was started.
         replica: ReplicaId,
-        /// Its process id.
+        /// Its process id on its host.
         pid: i32,
     },
     /// A process could not be started.
     NotStarted {
-        /// The replica.
+        /// The replica that was to start.
         replica: ReplicaId,
-        /// Why.
+        /// The reason, for the user.
         message: String,
     },
-    /// A process has begun to use another MPI.
+    /// A process has loaded another MPI.
     OtherMpi {
-        /// The replica.
+        /// The replica that has loaded it.
         replica: ReplicaId,
-        /// Its library.
+        /// The library that it uses.
         found: Foreign,
     },
-    /// A process said something.
+    /// A message of a process.
     Agent(ReplicaId, FromAgent),
-    /// A process ended.
+    /// A process ended, with this status or signal.
     Exited(ReplicaId, Exit),
-    /// All that a process printed has arrived.
+    /// All output of a process has arrived.
     Drained(ReplicaId),
-    /// What replicas of a rank printed was compared, and this was found.
+    /// A finding of the comparison of printed output.
     Output {
-        /// The virtual rank.
+        /// The rank that printed.
         rank: VirtualRank,
-        /// What.
+        /// The result of the comparison.
         finding: Finding,
     },
-    /// A daemon, and with it these replicas, is gone.
+    /// A daemon is gone, and its processes with it.
     DaemonLost {
-        /// Where it ran.
+        /// Name of its host.
         host: String,
-        /// How that is known.
+        /// The evidence for it, for the user.
         why: String,
-        /// What ran there.
+        /// The processes that it ran.
         replicas: Vec<ReplicaId>,
     },
-    /// A daemon says how far a clone has come.
+    /// A daemon reports progress of a clone.
     Clone {
-        /// Number of its host.
+        /// Number of the daemon's host: the source's or the copy's.
         host: u32,
-        /// Which clone.
+        /// Number of the clone.
         id: CloneId,
-        /// How far.
+        /// The step that was reached.
         step: CloneStep,
     },
-    /// The image of a process for a line has come so far.
+    /// A daemon reports progress of an image for a checkpoint.
     Line {
-        /// Which line.
+        /// Number of the checkpoint.
         generation: Generation,
-        /// Whose image.
+        /// The process whose image it is.
         replica: ReplicaId,
-        /// How far.
+        /// The step that was reached.
         step: LineStep,
     },
-    /// The store says something of a line.
+    /// The store reports about a checkpoint.
     Store {
-        /// Which line.
+        /// Number of the checkpoint.
         generation: Generation,
-        /// What.
+        /// The news of the store.
         news: StoreNews,
     },
-    /// A pool of spares has something to say.
+    /// A pool of spares reports about a place.
     Place {
-        /// What.
+        /// The news of the pool.
         news: PlaceNews,
-        /// Number of the host that a place was granted on.
+        /// Number of the host on which a place was granted. None for other news.
         host: Option<u32>,
     },
-    /// The user sent `redrun` this signal, which is to end the job.
+    /// The user sent `redrun` this signal, which ends the job.
     Interrupted(i32),
     /// The user sent `redrun` this signal, which is for the program.
     Signalled {
-        /// Higher than those of signals before, also in a job that goes on from an older one's checkpoint.
+        /// Higher than the numbers of all earlier signals, also after a restart from a checkpoint.
         number: u64,
-        /// Which signal.
+        /// Number of the signal.
         signal: i32,
     },
-    /// The user wants all processes to stand still, or to go on. In between no time passes.
+    /// The user wants all processes to stop, or to go on. Time does not pass in between.
     Suspended(bool),
-    /// A job that a process has spawned, and met, has failed.
+    /// A job that a process spawned, and that has met it, has failed.
     SpawnedFailed {
-        /// Its exit code.
+        /// Exit code of that job.
         code: i32,
     },
-    /// Nobody reads the standard output of the job any more.
+    /// The reader of the job's standard output has gone.
     OutputClosed,
-    /// What the job prints could not be written.
+    /// Output of the job could not be written.
     OutputFailed(OutputFailure),
-    /// Nothing but time has passed.
+    /// Only time has passed.
     Tick,
 }
 
-/// How the output of a replica ends that was not lost.
+/// The end of the output of a replica that was not lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamEnd {
-    /// It has printed all that it would have.
+    /// The replica has printed all its output.
     Complete,
-    /// The job was ended: that one replica had come further than another is no difference between them.
+    /// The job was ended. Output of one replica that goes beyond a sibling's is then no difference.
     CutOff,
-    /// It is a copy of a program that a script had started. What its sibling's script prints now, it cannot print.
+    /// The replica is a copy of a program that a script had started. It cannot print the output of the script that
+    /// follows.
     BeforeScript,
 }
 
-/// What is to be done.
+/// An action for `redrun` to carry out.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Send this to every daemon.
     Send(ToDaemon),
-    /// Send this to the daemon of one host.
+    /// Send this to the daemon of the host with this number.
     SendTo(u32, ToDaemon),
-    /// Tell this to the pools of spares.
+    /// Send this to the pools of spares.
     Place(PlaceOrder),
-    /// There is no process in this place any more, and none is awaited.
+    /// This place has no process any more, and none is awaited.
     Vacated(ReplicaId),
-    /// Two hosts do not hear each other: do without one of them.
+    /// Two hosts cannot reach each other: end one of them.
     Expel {
-        /// That one.
+        /// Number of the host that is to go.
         host: u32,
-        /// Which one does not hear it.
+        /// Number of the host that cannot reach it.
         by: u32,
     },
-    /// A host that was to become free is.
+    /// A host that was to become free has no replicas any more.
     HostFree(u32),
-    /// The process in this place runs on this host from now on.
+    /// The process in this place runs on another host from now on.
     Moved {
-        /// Which place.
+        /// The place of the process.
         replica: ReplicaId,
-        /// Number of the host.
+        /// Number of the new host.
         host: u32,
     },
-    /// Memory of a clone is going over.
+    /// Progress of a clone, for the user.
     Progress {
-        /// What is being made.
+        /// The copy that is made.
         newcomer: Newcomer,
-        /// How far it is.
+        /// Rounds and bytes so far.
         progress: Progress,
     },
-    /// A copy prints from now on what its source has printed since.
+    /// A copy prints the same as its source from now on.
     StreamJoined {
-        /// The copy.
+        /// The copy that joins.
         replica: ReplicaId,
-        /// Its source.
+        /// The source of the copy.
         source: ReplicaId,
         /// Bytes that the source had printed when it was copied.
         offset: u64,
-        /// Who descends from one unproven image in this rank, the copy among them.
+        /// The replicas of this rank that descend from one unproven image, the copy included.
         kinship: Kinship,
     },
-    /// Who descends from one unproven image in this rank, from now on.
+    /// The replicas of this rank that descend from one unproven image, from now on.
     Kinship(VirtualRank, Kinship),
-    /// This replica's output is waited for no more; its siblings will print what it owed.
+    /// Do not wait for this replica's output. Its siblings will print what it still owed.
     StreamLost(ReplicaId),
-    /// This replica will print no more.
+    /// This replica prints no more.
     StreamEnded {
-        /// The replica.
+        /// The replica whose output ends.
         replica: ReplicaId,
-        /// Whether that is all that it would have printed.
+        /// The completeness of its output.
         end: StreamEnd,
     },
-    /// Tell the user and the audit log.
+    /// Tell the user, and write it to the audit log.
     Report(Report),
-    /// Make a place in the store for the images of a line, and have the daemons begin to write them.
+    /// Make a place in the store for the images of a checkpoint, and order the daemons to write them.
     OpenLine(Generation),
-    /// All images of a line are on the disk: keep it.
+    /// All images of a checkpoint are on disk: keep it.
     CommitLine(Box<TakenLine>),
-    /// Nothing comes of a line: remove what there is of it.
+    /// A checkpoint has failed: remove its remains.
     DropLine(Generation),
-    /// All processes are gone: start the job again from this line.
+    /// All processes are gone: start the job again from this checkpoint.
     Restart {
-        /// The line.
+        /// The checkpoint to start from.
         generation: Generation,
-        /// How often the job is started from it, with this time; 0 if it cannot be loaded, and an older one is to be
-        /// taken.
+        /// Number of starts from it, this one included. The value 0 means that it cannot be loaded, and an older one is
+        /// to be used.
         count: u32,
     },
-    /// The job is over: tell the daemons to leave and exit with this code.
+    /// The job is over: dismiss the daemons, and exit with this code.
     Finish(i32),
 }

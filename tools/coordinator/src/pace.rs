@@ -1,48 +1,48 @@
-//! Finds a replica that stands still while its siblings have gone on, so that the job does not wait for it for ever and
-//! in silence.
+//! Finds a replica that stands still while its siblings have gone on. Without this the job would wait for it for ever,
+//! and in silence.
 //!
-//! Processes are asked again and again how far they are and whether they wait in MPI (the stall detector's waves). A
-//! replica *lags* when for the whole patience of its rank
+//! The waves of the stall detector ask all processes for the number of MPI calls so far, and whether they wait in MPI.
+//! A replica *lags* when one of these holds for the whole patience of its rank:
 //!
-//! - it has not answered at all, while its siblings have: it is stopped, or its host gives it no processor; or
-//! - it has answered that it is at work, at the same MPI call, while siblings that have begun later calls wait in MPI.
+//! - It has not answered at all, while its siblings have: it was stopped, or its host gives it no processor.
+//! - It has answered that it is at work, at the same MPI call, while siblings that have begun later calls wait in MPI.
 //!
-//! The patience is a multiple of the longest time for which any replica of that rank has stood at one call and then
-//! gone on, and no less than a floor; or what `--stall-timeout` says. A program that computes for an hour between two
-//! calls has shown that it does, except the first time: then its siblings compute as long, and do not wait.
+//! The patience is a multiple of the longest time that any replica of the rank has stood at one call and then gone on,
+//! but not less than a floor. `--stall-timeout` replaces it. A program that computes for an hour between two calls has
+//! shown that it does. The first such time is no problem, since its siblings compute as long and do not wait.
 //!
-//! What follows is not decided here (`health`): at r ≥ 3 two siblings are believed, at r = 2 nobody knows which of the
-//! two is right.
+//! The consequence is decided elsewhere (`health`). At r ≥ 3 two siblings are believed; at r = 2 neither of the two can
+//! be.
 
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Nobody is said to lag before that.
+/// Minimum patience with any rank.
 const FLOOR: Duration = Duration::from_secs(30);
 
-/// How many looks have to fit into `--stall-timeout`.
+/// Minimum number of waves that must fit into `--stall-timeout`.
 pub const STALL_LOOKS_MIN: f64 = 2.5;
 
-/// How many times as long as any replica of its rank a replica may stand at one call.
+/// The patience is this many times the longest stay of the rank at one call.
 const FACTOR: u32 = 4;
 
-/// When a look comes so much later than it was due, it was this process that stood still.
+/// A look that is late by more than this shows that this process itself stood still.
 const GAP_MAX: Duration = Duration::from_secs(2);
 
-/// What a replica has said last.
+/// The latest answers of a replica.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Stand {
     calls: u64,
-    /// Since when it has been at this call.
+    /// Begin of its current MPI call, as far as known.
     since: Duration,
-    /// The first question that it has not answered.
+    /// Time of the first question without an answer.
     asked: Option<Duration>,
     heard: Duration,
-    /// When it said last whether it waits in MPI.
+    /// Time of the latest answer that says if it waits in MPI.
     answered: Duration,
-    /// Since when it has waited in MPI, if it does.
+    /// Begin of its wait in MPI. None while it is at work.
     waits_since: Option<Duration>,
 }
 
@@ -52,45 +52,45 @@ impl Stand {
     }
 }
 
-/// A replica that others may be waiting for.
+/// A replica that siblings may be waiting for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Laggard {
-    /// The replica.
+    /// The replica that stands still.
     pub replica: ReplicaId,
-    /// Siblings that are ahead of it, or that answer when it does not.
+    /// Siblings that have begun later calls, or that answer when this one does not.
     pub ahead: ReplicaSet,
-    /// For how long it has not moved.
+    /// Time for which it has not moved.
     pub stood: Duration,
-    /// Whether it does not even answer.
+    /// True if it does not answer, false if it answers that it is at work.
     pub is_silent: bool,
 }
 
 impl Laggard {
-    /// The names of those that are ahead.
+    /// The names of the siblings ahead, for the user.
     pub fn ahead_names(&self) -> Vec<String> {
         let name = |index| ReplicaId { rank: self.replica.rank, index }.to_string();
         self.ahead.iter().map(name).collect()
     }
 }
 
-/// The state machine.
+/// Finds replicas that lag behind their siblings; see the module for the rule.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PaceWatch {
     limit: Option<Duration>,
-    /// [`FACTOR`], but where a test plants a mistake.
+    /// [`FACTOR`], except where a test plants a mistake.
     factor: u32,
     stands: BTreeMap<ReplicaId, Stand>,
     longest: BTreeMap<VirtualRank, Duration>,
-    /// Who was told of and has not moved since, and who was ahead then.
+    /// Replicas that were reported and have not moved since, with the siblings that were ahead then.
     told: BTreeMap<ReplicaId, ReplicaSet>,
-    /// When it is looked again at the latest.
+    /// Latest time of the next look.
     due: Duration,
-    /// Nobody answered when it was last looked.
+    /// True if at the last look no replica had answered.
     is_quiet: bool,
 }
 
 impl PaceWatch {
-    /// `limit`: the patience with every rank, in place of what its own pace says.
+    /// With a `limit`, that is the patience for every rank, whatever its pace.
     pub fn new(limit: Option<Duration>) -> Self {
         let due = Duration::MAX;
         Self {
@@ -104,7 +104,7 @@ impl PaceWatch {
         }
     }
 
-    /// All these are asked.
+    /// Records a question to all these replicas.
     pub fn asked(&mut self, now: Duration, live: &[ReplicaId]) {
         self.look(now);
         for replica in live {
@@ -113,7 +113,7 @@ impl PaceWatch {
         }
     }
 
-    /// A replica says how many MPI calls its main thread has begun.
+    /// Records the number of MPI calls that a replica's main thread has begun.
     pub fn heard(&mut self, now: Duration, replica: ReplicaId, calls: u64) {
         self.look(now);
         let new = Stand::new(now, calls);
@@ -127,7 +127,7 @@ impl PaceWatch {
         (stand.heard, stand.asked) = (now, None);
     }
 
-    /// A replica says whether it waits in MPI.
+    /// Records if a replica waits in MPI.
     pub fn waits(&mut self, now: Duration, replica: ReplicaId, waits: bool) {
         if let Some(stand) = self.stands.get_mut(&replica) {
             (stand.answered, stand.asked) = (now, None);
@@ -135,26 +135,26 @@ impl PaceWatch {
         }
     }
 
-    /// For how long a replica has been waiting in MPI, as far as it has said.
+    /// Time for which a replica has been waiting in MPI, as of its latest answer.
     pub fn waiting_time(&self, now: Duration, replica: ReplicaId) -> Duration {
         let since = self.stands.get(&replica).and_then(|stand| stand.waits_since);
         since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
-    /// What was heard of this place is not about the process that is there now.
+    /// Discards all answers from this place, which belong to a former process.
     pub fn forget(&mut self, replica: ReplicaId) {
         self.stands.remove(&replica);
         self.told.remove(&replica);
     }
 
-    /// For how long a replica of this rank may stand.
+    /// Maximum time that a replica of this rank may stand still.
     fn patience(&self, rank: VirtualRank) -> Duration {
         let longest = self.longest.get(&rank).copied().unwrap_or_default();
         self.limit.unwrap_or_else(|| FLOOR.max(longest * self.factor))
     }
 
-    /// Those of the live replicas that lag and were not told of; each is told of once, until it moves or more siblings
-    /// are ahead. `due`: when it is looked again, at the latest.
+    /// The live replicas that lag and were not reported. Each is reported once, until it moves or more siblings are
+    /// ahead. `due` is the latest time of the next look.
     pub fn laggards(&mut self, now: Duration, due: Duration, live: &[ReplicaId]) -> Vec<Laggard> {
         self.look(now);
         self.due = due;
@@ -168,17 +168,18 @@ impl PaceWatch {
         found.into_iter().filter(is_news).collect()
     }
 
-    /// Since when nobody at all has answered, told once: then it is a daemon, or the way to it, that stands still.
+    /// Time since which no replica at all has answered, reported once. The cause is then a daemon, or the connection to
+    /// it.
     pub fn quiet_since(&mut self, now: Duration, live: &[ReplicaId]) -> Option<Duration> {
         let asked = live.iter().map(|replica| self.stands.get(replica).and_then(|stand| stand.asked));
-        // The latest question that somebody has not answered, if nobody has.
+        // If no replica has answered, the time of the latest unanswered question.
         let since = asked.collect::<Option<Vec<_>>>().and_then(|asked| asked.into_iter().max());
         let since = since.filter(|since| now.saturating_sub(*since) >= self.limit.unwrap_or(FLOOR));
         let was_quiet = std::mem::replace(&mut self.is_quiet, since.is_some());
         since.filter(|_| !was_quiet)
     }
 
-    /// Time in which nobody could be heard does not count.
+    /// Discounts time in which this process stood still, and could not receive answers.
     fn look(&mut self, now: Duration) {
         let gap = now.saturating_sub(self.due);
         if gap > GAP_MAX {
@@ -196,7 +197,7 @@ impl PaceWatch {
     fn judge(&self, now: Duration, replica: ReplicaId, live: &[ReplicaId]) -> Option<Laggard> {
         let patience = self.patience(replica.rank);
         let stand = self.stands.get(&replica)?;
-        // The first question that it has not answered, long ago.
+        // The oldest unanswered question, if it is older than the patience.
         let unanswered = stand.asked.filter(|asked| now.saturating_sub(*asked) >= patience);
         let is_silent = unanswered.is_some();
         if !is_silent && stand.waits_since.is_some() {
@@ -208,7 +209,7 @@ impl PaceWatch {
             match unanswered {
                 Some(asked) => other.heard > asked,
                 None => {
-                    // Both have said so for that long, and after that.
+                    // Both have said so for that long, and both again after it.
                     let said = other.answered.min(stand.answered);
                     let both = other.waits_since.map(|since| since.max(stand.since));
                     other.calls > stand.calls && both.is_some_and(|since| said.saturating_sub(since) >= patience)
@@ -231,7 +232,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Three replicas of rank 0; each second those that answer say where they are.
+    /// Three replicas of rank 0. Each second, those that answer report their state.
     struct Rig {
         watch: PaceWatch,
         now: Duration,
@@ -242,8 +243,8 @@ mod tests {
             Self { watch: PaceWatch::new(limit.map(Duration::from_secs)), now: Duration::ZERO }
         }
 
-        /// For this many seconds each replica says this: its calls and whether it waits, or nothing. Who lags, since
-        /// how many seconds.
+        /// Lets time pass while each replica gives this answer: its calls and true if it waits, or nothing. Returns
+        /// replica, siblings ahead, seconds and silence of those that lag.
         fn pass(&mut self, seconds: u32, says: [Option<(u64, bool)>; 3]) -> Vec<(u16, Vec<u16>, u64, bool)> {
             let live: Vec<_> = (0..3).map(|index| ReplicaId::new(0, index)).collect();
             let mut found = Vec::new();
@@ -283,7 +284,7 @@ mod tests {
         let mut rig = Rig::new(None);
         rig.pass(2, [AT_WORK; 3]);
         assert_eq!(rig.pass(31, [AHEAD, AHEAD, AT_WORK]), [(2, vec![0, 1], 32, false)]);
-        // It has moved: it is told of again when it stands again.
+        // It has moved. It is reported again when it stands still again.
         rig.pass(1, [AHEAD; 3]);
         let later = Some((7, true));
         assert_eq!(rig.pass(200, [later, later, Some((6, false))]).len(), 1);
@@ -302,11 +303,11 @@ mod tests {
         for says in [[AT_WORK; 3], [WAITS; 3], [WAITS, AT_WORK, WAITS], [AHEAD, WAITS, AHEAD], [None; 3]] {
             assert_eq!(Rig::new(None).pass(500, says), [], "{says:?}");
         }
-        // Ahead and at work is no reason to wait for anybody.
+        // A sibling that is ahead and at work is not waiting.
         assert_eq!(Rig::new(None).pass(500, [Some((6, false)), AT_WORK, Some((6, false))]), []);
     }
 
-    /// It has shown that it computes for 50 seconds at a time.
+    /// The rank has shown that it computes for 50 seconds at a time.
     #[test]
     fn patience_follows_the_pace_of_the_rank() {
         let mut rig = Rig::new(None);
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(rig.pass(6, [AHEAD, AHEAD, AT_WORK]).len(), 1);
     }
 
-    /// Questions are farther apart than the patience, and answers come one after the other.
+    /// Questions are farther apart than the patience, and answers arrive one by one.
     #[test]
     fn who_has_yet_to_answer_is_not_silent() {
         let live: Vec<_> = (0..3).map(|index| ReplicaId::new(0, index)).collect();

@@ -1,6 +1,6 @@
-//! Replicas that share memory with those of the same index of other ranks: a *plane*. Who loses one of it would read
-//! what nobody writes any more, so a plane ends as a whole, in one view; ranks go on with their replicas of other
-//! indexes. And an image of one of it alone fits no plane, so none is copied.
+//! Replicas that share memory with those of the same index in other ranks: a *plane*. If one of them is lost, the
+//! others would read memory that is not written any more. So a plane ends as a whole, in one view, and ranks go on with
+//! replicas of other indexes. An image of one such replica alone fits no plane, so none is copied.
 
 use super::{CloneFailure, Coordinator, Exit, Report, SIGKILL};
 use redrt_types::{ReplicaId, VirtualRank};
@@ -9,7 +9,7 @@ use redrt_wire::lack::Lack;
 use std::time::Duration;
 
 impl Coordinator {
-    /// A process says with which ranks it shares memory from now on.
+    /// Records the ranks with which a process shares memory from now on.
     pub(super) fn shares(&mut self, now: Duration, replica: ReplicaId, ranks: Vec<VirtualRank>) {
         let absent = ranks.iter().copied().find(|rank| !self.view.is_live(ReplicaId { rank: *rank, ..replica }));
         self.process(replica).shares = ranks;
@@ -18,7 +18,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether a process shares memory with those of other ranks.
+    /// Returns true if a process shares memory with other ranks.
     pub(super) fn is_in_plane(&self, replica: ReplicaId) -> bool {
         !self.processes[self.world().process(replica).0 as usize].shares.is_empty()
     }
@@ -30,7 +30,7 @@ impl Coordinator {
         one.index == other.index && (shares(one, other) || shares(other, one))
     }
 
-    /// These, and behind them all that share memory with them, or with those that do.
+    /// These replicas, followed by all that share memory with them, directly or through others.
     fn planes_of(&self, replicas: &[ReplicaId]) -> Vec<ReplicaId> {
         let mut all = replicas.to_vec();
         let mut next = 0;
@@ -43,19 +43,19 @@ impl Coordinator {
         all
     }
 
-    /// One of these that shares memory with another which is not among them: their images would not fit each other.
+    /// A source that shares memory with a process which is no source. Their images would not fit each other.
     pub(super) fn source_apart(&self, sources: &[ReplicaId]) -> Option<ReplicaId> {
         let is_apart = |source: &ReplicaId| self.planes_of(&[*source]).iter().any(|other| !sources.contains(other));
         sources.iter().copied().find(is_apart)
     }
 
-    /// Whether nobody of its plane is on its way out.
+    /// Returns true if no replica of its plane is being ended.
     pub(super) fn is_plane_whole(&self, replica: ReplicaId) -> bool {
         let mut plane = self.planes_of(&[replica]).into_iter();
         plane.all(|one| self.processes[self.world().process(one).0 as usize].counts())
     }
 
-    /// These are lost: with all that cannot go on without them, which are ended.
+    /// Returns these lost replicas, followed by the rest of their planes, which is ended here.
     pub(super) fn with_planes(&mut self, lost: &[ReplicaId]) -> Vec<ReplicaId> {
         let all = self.planes_of(lost);
         let ended = all[lost.len()..].to_vec();
@@ -63,14 +63,14 @@ impl Coordinator {
             self.report(Report::PlaneLost { replica, others: ended.clone() });
         }
         for other in ended {
-            // It is gone with this view; what it ends with does not matter any more.
+            // It is not in the next view, so its real exit does not matter.
             self.process(other).exit.get_or_insert(Exit::Signal(SIGKILL));
             self.send(ToDaemon::Kill(other));
         }
         all
     }
 
-    /// Places stay empty because those whose copies could be there share memory: says so, once in a job.
+    /// Reports once in a job that places stay empty because their ranks share memory.
     pub(super) fn tell_of_planes(&mut self) {
         let Some(recovery) = self.recovery.as_ref().filter(|recovery| !recovery.was_told_of_planes) else { return };
         let in_plane = |place: ReplicaId| self.view.live(place.rank).find(|source| self.is_in_plane(*source));

@@ -1,4 +1,4 @@
-//! One process, as far as the coordinator knows it.
+//! The coordinator's knowledge of one process.
 
 use redrt_types::{Incarnation, ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::card::Card;
@@ -7,49 +7,48 @@ use redrt_wire::exit::Exit;
 use redrt_wire::profile::ProcessProfile;
 use serde::{Deserialize, Serialize};
 
-/// How far a process has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Phase {
     Started,
     Greeted,
     Ready,
-    /// In `MPI_Finalize`, complete as of this view.
+    /// In `MPI_Finalize`, which was complete as of this view.
     Finalizing(ViewNumber),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Process {
     pub phase: Phase,
-    /// Its id on its host, once it runs.
+    /// Its process id on its host. None before it was started.
     pub pid: Option<i32>,
     pub card: Option<Card>,
     pub statistics: Option<Statistics>,
-    /// What it has compared, by communicator.
+    /// Its comparisons, by communicator. Empty before `MPI_Finalize`.
     pub coverage: Vec<Coverage>,
-    /// What it was seen to do, as it told at the end.
+    /// Its profile, as of `MPI_Finalize`.
     pub profile: Option<Box<ProcessProfile>>,
-    /// What it has last told of its counters while it runs.
+    /// Its counters, as of its latest answer to a wave.
     pub latest: Statistics,
     pub exit: Option<Exit>,
     pub drained: bool,
     pub lost: bool,
-    /// It is being killed, because it was found to be wrong or is not needed any more.
+    /// A kill was ordered, because the replica is wrong or not needed any more.
     pub retired: bool,
-    /// It is not needed any more: its end is no loss.
+    /// The replica is not needed any more, so its exit is no loss.
     pub leaves: bool,
-    /// It is the copy of a program that a script had started: it ends where its siblings' scripts go on.
+    /// The process is a copy of a program that a script had started. It ends where its siblings' scripts go on.
     pub lacks_script: bool,
-    /// There is no process in this place.
+    /// The place has no process.
     pub is_vacant: bool,
-    /// With which ranks it shares memory.
+    /// Ranks that share memory with it.
     pub shares: Vec<VirtualRank>,
-    /// Whose frame it refused first.
+    /// The first process whose frame it refused.
     pub refuses: Option<ReplicaId>,
-    /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
+    /// True if it was killed after the coordinator had ordered so. Its exit then says nothing.
     pub killed_at_end: bool,
-    /// A fault has been ordered that kills it.
+    /// True once an injected fault is to kill it.
     pub is_doomed: bool,
-    /// Which life of its place this is; grows with each attempt to make a copy.
+    /// Counts the lives of this place. Grows with each attempt to make a copy.
     pub incarnation: Incarnation,
 }
 
@@ -78,12 +77,12 @@ impl Process {
         }
     }
 
-    /// A place without a process; `incarnation` is that of the last one.
+    /// A place without a process. `incarnation` is that of the last one.
     pub fn vacant(incarnation: Incarnation) -> Self {
         Self { is_vacant: true, incarnation, ..Self::new() }
     }
 
-    /// Whether its word counts.
+    /// Returns true if its messages and votes count: it lives, and is not being ended.
     pub fn counts(&self) -> bool {
         !self.is_vacant && !self.lost && !self.retired && self.exit.is_none()
     }

@@ -1,23 +1,23 @@
-//! How long each rank had all its replicas, and how long only one.
+//! Measures how long each rank had all its replicas, and how long only one.
 //!
-//! Enters: the time, and for each rank how many replicas it has in step and how many it is to have. Leaves
-//! ([`RankTime`]): durations. The clock runs from the moment at which all replicas have met until they finalize or the
-//! job begins to end. A rank that is to have one replica is not protected by intent and counts nowhere.
+//! Enters: the time, and for each rank the number of replicas in step and its degree. Leaves ([`RankTime`]): durations.
+//! The clock runs from the moment at which all replicas have met until they finalize or the job begins to end. A rank
+//! of degree 1 is unprotected by intent, and counts nowhere.
 
 use redrt_types::VirtualRank;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What one rank had, until a given moment.
+/// Times of one rank, or a sum over ranks, until a given moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RankTime {
-    /// Time in which it was to have two replicas or more.
+    /// Time in which its degree was 2 or more.
     pub required: Duration,
-    /// Of it, time in which it had all of them.
+    /// Part of `required` in which it had all replicas.
     pub whole: Duration,
-    /// Of it, time in which it had one replica at most: nothing that it sent was compared.
+    /// Part of `required` in which it had one replica at most, so that nothing it sent was compared.
     pub single: Duration,
-    /// Replicas that are missing at that moment.
+    /// Number of replicas that are missing at that moment.
     pub missing_count: u16,
 }
 
@@ -28,7 +28,7 @@ impl RankTime {
         self.required.saturating_sub(self.whole)
     }
 
-    /// The protected part of the time, from 0 to 1; absent where no redundancy was required.
+    /// Protected part of the time, from 0 to 1. None where no redundancy was required.
     #[must_use]
     pub fn protected_share(&self) -> Option<f64> {
         (!self.required.is_zero()).then(|| self.whole.as_secs_f64() / self.required.as_secs_f64())
@@ -42,17 +42,17 @@ impl RankTime {
     }
 }
 
-/// One rank between two changes.
+/// A rank between two changes of its membership.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Rank {
     in_step_count: usize,
     degree: u16,
-    /// Until the latest change.
+    /// Times until the latest change.
     time: RankTime,
 }
 
 impl Rank {
-    /// With what has passed since the latest change.
+    /// The times when `passed` has gone by since the latest change.
     fn after(&self, passed: Duration) -> RankTime {
         let mut time = self.time;
         if self.degree >= 2 {
@@ -71,17 +71,17 @@ impl Rank {
     }
 }
 
-/// The state machine; see the module.
+/// Measures the redundancy of all ranks over time; see the module for the rule.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Redundancy {
     ranks: Vec<Rank>,
-    /// When the latest change was.
+    /// Time of the latest change.
     since: Duration,
     has_stopped: bool,
 }
 
 impl Redundancy {
-    /// By rank, what it had until `now`. Empty before the replicas have met.
+    /// The times of each rank until `now`. Empty before the replicas have met.
     pub fn ranks(&self, now: Duration) -> impl Iterator<Item = (VirtualRank, RankTime)> + '_ {
         let passed = if self.has_stopped { Duration::ZERO } else { now.saturating_sub(self.since) };
         (0..).map(VirtualRank).zip(self.ranks.iter().map(move |rank| rank.after(passed)))
@@ -95,8 +95,8 @@ impl Redundancy {
         total
     }
 
-    /// From `now` on, each rank has this many replicas in step and is to have that many, in the order of ranks. `now`
-    /// never goes back.
+    /// Records for each rank, in order, the number of replicas in step and its degree from `now` on. `now` never goes
+    /// back.
     pub fn observe(&mut self, now: Duration, ranks: impl IntoIterator<Item = (usize, u16)>) {
         if self.has_stopped {
             return;
@@ -113,7 +113,7 @@ impl Redundancy {
         self.since = now;
     }
 
-    /// The job finalizes or ends: what is lost from now on does not count.
+    /// Stops the clock, because the job finalizes or ends. Later losses do not count.
     pub fn stop(&mut self) {
         self.has_stopped = true;
     }

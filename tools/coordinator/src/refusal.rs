@@ -1,9 +1,9 @@
-//! Frames and messages that no sound process sends: who goes.
+//! Frames and messages that no sound process sends, and the choice of the process that is ended for them.
 //!
-//! Of two processes, one that sent such a frame and one that refused it, one is corrupt, and it is hardly ever the one
-//! that refused: a process checks far less than it sends. So the sender goes, as if it had died. If it is the last of
-//! its rank, the other goes: if that was the sound one, its siblings refuse the same, and the job ends at last. One
-//! that refuses frames of two processes goes itself, and so does one that cannot say who sent the frame.
+//! Of a process that sent such a frame and one that refused it, one is corrupt. It is hardly ever the one that refused,
+//! since a process checks far less than it sends. So the sender is ended, as if it had died. If the sender is the last
+//! of its rank, the other is ended. If that one was sound, its siblings refuse the same frames, and the job ends at
+//! last. A process that refuses frames of two others is ended itself, and so is one that cannot say who sent the frame.
 
 use super::report::Refusal;
 use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason, scrub};
@@ -13,28 +13,28 @@ use redrt_wire::event::Event;
 use redrt_wire::lack::Lack;
 use std::time::Duration;
 
-/// What no sound process says, in words that follow on its name.
+/// A message that no sound process sends. The text follows on the name of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Implausible {
-    /// A rank beyond the job's.
+    /// It names a rank beyond the job's.
     #[error("speaks of ranks there are not")]
     NoSuchRank,
-    /// A replica beyond the job's.
+    /// It names a replica beyond the job's.
     #[error("speaks of replicas there are not")]
     NoSuchReplica,
-    /// Where others reach it, of another process.
+    /// Its card, by which others connect, has the number of another process.
     #[error("has another's card")]
     CardOfAnother,
-    /// The path of a rank is for its own replicas to judge.
+    /// It judges the path of a rank that is not its own.
     #[error("tells which way replicas of another rank have gone")]
     PathOfAnother,
-    /// Digests of memory that nobody asked for.
+    /// It has digests of more memory than a round of comparisons covers.
     #[error("tells of more memory than it was asked for")]
     MoreThanAsked,
 }
 
 impl Coordinator {
-    /// Whether a process can have meant what it says: those it speaks of must exist.
+    /// Checks that a message can be meant: all ranks and replicas that it names must exist.
     pub(super) fn check(&self, replica: ReplicaId, message: &FromAgent) -> Result<(), Implausible> {
         let world = self.world();
         let named = match message {
@@ -99,20 +99,20 @@ impl Coordinator {
         if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err(Implausible::NoSuchReplica) }
     }
 
-    /// A process said what cannot be.
+    /// Ends the sender of an impossible message, or the job.
     pub(super) fn refuse(&mut self, now: Duration, replica: ReplicaId, what: Implausible) {
         let refusal = Refusal { by: None, peer: Some(replica), what: what.to_string() };
         self.report(Report::Refused(refusal.clone()));
         self.remove(now, &[replica], refusal);
     }
 
-    /// A process refused a frame.
+    /// Acts on the report of `by` that it refused a frame of `peer`.
     pub(super) fn refused(&mut self, now: Duration, by: ReplicaId, peer: Option<ReplicaId>, what: String) {
         let peer = peer.filter(|peer| *peer != by);
         let refusal = Refusal { by: Some(by), peer, what };
         self.report(Report::Refused(refusal.clone()));
         if !self.process(by).counts() || peer.is_some_and(|peer| !self.process(peer).counts()) {
-            // One of them is on its way out already.
+            // One of the two is being ended already.
             return;
         }
         let refuses_another = match (self.process(by).refuses, peer) {
@@ -127,7 +127,7 @@ impl Coordinator {
         }
     }
 
-    /// A process lacks something of its host: its siblings may have it.
+    /// Ends a process that lacks something of its host. Its siblings on other hosts may have it.
     pub(super) fn unable(&mut self, now: Duration, replica: ReplicaId, lack: Lack) {
         let is_over = self.released || self.ending.is_some();
         if !is_over && !self.retire(replica, RetireReason::Unable(lack), 1) {
@@ -135,10 +135,10 @@ impl Coordinator {
         }
     }
 
-    /// Ends the first of these that its rank can do without, or the job.
+    /// Ends the first of these candidates that its rank can do without, or the job.
     fn remove(&mut self, now: Duration, candidates: &[ReplicaId], refusal: Refusal) {
         if self.released || self.ending.is_some() {
-            // All leave anyway, and nobody needs anything from anyone.
+            // All processes are leaving, and need nothing from each other.
             return;
         }
         if !candidates.iter().any(|candidate| self.retire(*candidate, RetireReason::Refused(refusal.clone()), 1)) {

@@ -1,4 +1,4 @@
-//! What the coordinator has to tell. In which words is not said here.
+//! Reports of the coordinator, for the user and the audit log. Their wording is left to the readers of these types.
 
 use super::recovery::{Arbitration, Purpose, Recovered, Unproven};
 use super::scrub::{self, Difference};
@@ -17,466 +17,468 @@ use std::time::Duration;
 /// The loss of one replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// The replica.
+    /// The replica that was lost.
     pub replica: ReplicaId,
-    /// How it ended.
+    /// Its exit status or signal.
     pub exit: Exit,
-    /// Whether it had called `MPI_Init`.
+    /// True if it had called `MPI_Init`.
     pub greeted: bool,
-    /// Live replicas left in its sphere.
+    /// Number of replicas of its rank that are left and in step.
     pub left: usize,
-    /// The view without it.
+    /// Number of the first view without it. After `Release` there is none, and this is the latest view.
     pub view: ViewNumber,
 }
 
-/// Why a job ends before its processes do.
+/// The reason why a job ends before its processes do.
 #[derive(Clone, PartialEq, Debug)]
 pub enum EndReason {
     /// A rank has no live replica left.
     SphereLost {
-        /// Its last one.
+        /// The loss of its last replica.
         loss: Loss,
-        /// The line from which the job was started as often as it may be, if that is why it is not again.
+        /// A checkpoint to which the job cannot go back, because it was started from it too often.
         spent: Option<Generation>,
     },
-    /// `MPI_Abort`, or the library gave up.
+    /// `MPI_Abort` was called, or the library gave up.
     Aborted {
-        /// Who.
+        /// The replica that did.
         replica: ReplicaId,
-        /// The exit code.
+        /// The exit code that it asked for.
         code: i32,
-        /// Why; empty when the application asked.
+        /// The reason that the library gave. Empty for a call of `MPI_Abort`.
         message: String,
     },
     /// A process could not be started.
     NotStarted {
-        /// The replica.
+        /// The replica that could not be started.
         replica: ReplicaId,
-        /// Why.
+        /// The reason, for the user.
         message: String,
     },
     /// A process uses another MPI.
     OtherMpi {
-        /// The replica.
+        /// The replica that uses it.
         replica: ReplicaId,
-        /// Which.
+        /// The library that it uses.
         found: Foreign,
     },
     /// A rank ended without calling `MPI_Init` while others had called it, and would wait for ever.
     MissedInit {
-        /// The rank.
+        /// The rank that has ended.
         rank: VirtualRank,
     },
     /// A replica, or a program it ran, called `MPI_Init` once more.
     SecondInit {
-        /// The replica.
+        /// The replica whose second call it was.
         replica: ReplicaId,
     },
-    /// A job that was spawned has failed.
+    /// A job that was spawned by this one has failed.
     SpawnedFailed {
-        /// Its exit code.
+        /// Exit code of the spawned job.
         code: i32,
     },
-    /// A signal to `redrun`.
+    /// The user sent `redrun` a signal.
     Interrupted {
-        /// Its number.
+        /// Number of the signal.
         signal: i32,
     },
-    /// `--timeout`.
+    /// The time limit has passed.
     TimedOut {
-        /// As given.
+        /// The value of `--timeout`.
         timeout: Duration,
     },
-    /// Every process waits in MPI and nothing is under way.
+    /// Every process waits in MPI, and nothing is in flight.
     Stalled {
-        /// What each waits for.
+        /// The calls in which the processes wait.
         stall: Stall,
-        /// Replicas were found to differ before.
+        /// True if replicas were found to differ before, which may be the cause.
         have_differed: bool,
     },
-    /// A process sent what no sound process sends, and there is no sibling to go on in its place.
+    /// A process sent a frame that no sound process sends, and its rank cannot go on without it.
     Refused(Refusal),
-    /// A process lacks something of its host, and there is no sibling to go on in its place.
+    /// A process lacks something of its host, and its rank cannot go on without it.
     Unable {
-        /// The replica.
+        /// The replica that lacks it.
         replica: ReplicaId,
-        /// What it lacks.
+        /// The thing that it lacks.
         lack: Lack,
     },
-    /// A connection between two living processes broke, and neither has a sibling.
+    /// A connection between two living processes broke, and neither of their ranks can go on without them.
     BrokenLink {
-        /// Whose end is said to be the broken one.
+        /// The process at the end that is said to be broken.
         suspect: ReplicaId,
-        /// Who says so.
+        /// The process that reported it.
         by: ReplicaId,
     },
     /// Replicas differ, and `--on-sdc=abort` was given.
     Corrupted,
-    /// The user has asked for a line and the end of the job.
+    /// The user has asked for a checkpoint and the end of the job.
     Suspended {
-        /// The line.
+        /// The checkpoint to resume from.
         generation: Generation,
     },
-    /// The image of a process cannot be loaded: the job is started from an older line, if there is one.
+    /// The image of a process cannot be loaded. The job starts from an older checkpoint, if there is one.
     Unloadable {
-        /// The line.
+        /// The checkpoint that cannot be loaded.
         generation: Generation,
-        /// Whose image.
+        /// The process whose image it is.
         replica: ReplicaId,
-        /// Why.
+        /// The reason, for the user.
         message: String,
     },
-    /// A rank has no live replica left, and the job is started again from a line.
+    /// A rank has no live replica left, and the job is started again from a checkpoint.
     GoesBack {
-        /// The loss.
+        /// The loss of its last replica.
         loss: Loss,
-        /// The line.
+        /// The checkpoint it starts from.
         generation: Generation,
-        /// How often the job is started from it, with this time.
+        /// Number of starts from it, this one included.
         count: u32,
     },
     /// The reader of standard output has gone.
     OutputClosed,
-    /// What the job prints could not be written.
+    /// Output of the job could not be written.
     OutputFailed(OutputFailure),
 }
 
-/// Why a replica is ended while its siblings go on.
+/// The reason why a replica is ended while its siblings go on.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RetireReason {
-    /// A message of it was outvoted.
+    /// A message or output of it was outvoted.
     Outvoted,
     /// It stands still, and its siblings wait for it.
     Lagging,
-    /// Its siblings contradict it, where nobody knows which of them are right.
+    /// Its siblings contradict it, in a rank where no vote can decide who is right.
     Parted,
-    /// It took another path than its leader, and nobody can say which of them is right.
+    /// It took another path than its leader, and no vote can decide which is right.
     LeftPath,
     /// It has computed with a payload that was outvoted later.
     Tainted,
-    /// It waits for something that its siblings do not, in a job that cannot go on.
+    /// In a stalled job, it waits for something else than its siblings. Or it is an arbiter that does not come to the
+    /// point in dispute.
     Strayed,
     /// A message for it is corrupt wherever it is kept.
     Withheld,
-    /// It alone called `MPI_Abort`, or left the path of its leader.
+    /// It alone called `MPI_Abort`, or left its leader's path.
     Abort {
         /// The exit code it asked for.
         code: i32,
-        /// What the library says; empty when the program called `MPI_Abort`.
+        /// The reason that the library gave. Empty for a call of `MPI_Abort`.
         message: String,
     },
-    /// It sent what no sound process sends, or says so of others and is not believed.
+    /// It sent a frame that no sound process sends, or reported such a frame and is not believed.
     Refused(Refusal),
     /// It lacks something of its host.
     Unable(Lack),
-    /// A connection of it with another living process broke.
+    /// Its connection with another living process broke.
     BrokenLink {
-        /// Whose end is said to be the broken one.
+        /// The process at the end that is said to be broken.
         suspect: ReplicaId,
-        /// Who says so.
+        /// The process that reported it.
         by: ReplicaId,
     },
 }
 
-/// Something that a process was told and that cannot be.
+/// The refusal of a frame or message that no sound process sends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Who refused it; `redrun` when absent.
+    /// The process that refused it. None means `redrun`.
     pub by: Option<ReplicaId>,
-    /// Who said it, when that is known.
+    /// The sender. None if it is not known.
     pub peer: Option<ReplicaId>,
-    /// What was wrong, in words that follow on the name of who said it.
+    /// The fault, in words that follow on the sender's name.
     pub what: String,
 }
 
-/// Something to tell.
+/// A report for the user and the audit log.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Report {
-    /// A replica was lost and its sphere goes on.
+    /// A replica was lost, and its sphere goes on.
     Lost(Loss),
-    /// A replica is lost, and these are ended: they share memory with it, or with each other.
+    /// A replica is lost, and others are ended because they share memory with it, directly or through others.
     PlaneLost {
-        /// Which.
+        /// The replica that was lost.
         replica: ReplicaId,
-        /// They.
+        /// The replicas that are ended.
         others: Vec<ReplicaId>,
     },
-    /// A process ended in the ordinary course of events.
+    /// A process ended in an ordinary way.
     Exited {
-        /// The replica.
+        /// The replica that ended.
         replica: ReplicaId,
-        /// How.
+        /// Its exit status or signal.
         exit: Exit,
     },
-    /// A replica's connections broke; whether it is dead is for its daemon to say.
+    /// A connection with a replica broke. Its daemon will say if it is dead.
     Suspected {
-        /// The replica.
+        /// The replica at the other end.
         replica: ReplicaId,
-        /// Who noticed.
+        /// The process that reported it.
         by: ReplicaId,
     },
-    /// A frame was refused; what follows from that is a report of its own.
+    /// A frame was refused. Consequences are reported separately.
     Refused(Refusal),
-    /// A replica is being copied, to take a lost one's place.
+    /// A copy of a replica has been begun.
     CloneBegun {
-        /// Whose place.
+        /// The place of the copy.
         replica: ReplicaId,
-        /// Who is copied.
+        /// The replica that is copied.
         source: ReplicaId,
-        /// What for.
+        /// The purpose of the copy.
         purpose: Purpose,
-        /// Name of the host it is copied to.
+        /// Name of the copy's host.
         host: String,
     },
-    /// The copy runs on its host.
+    /// A copy runs on its host.
     CopyRuns {
-        /// Whose place.
+        /// The place of the copy.
         replica: ReplicaId,
         /// Its process id there.
         pid: i32,
     },
-    /// A line was taken, and is kept.
+    /// A checkpoint was taken, and is kept.
     LineTaken {
-        /// Its number.
+        /// Its number in the store.
         generation: Generation,
-        /// How long threads of a process were stopped, of that for which it was longest.
+        /// The longest time for which the threads of a process were stopped.
         stopped: Duration,
-        /// That one.
+        /// The process whose threads were stopped for that time.
         longest: ReplicaId,
-        /// What was done for its image, in order.
+        /// The steps of making its image, in order.
         steps: Vec<Step>,
-        /// From the order to stop until all had been copied.
+        /// Time from the order to stop until all images were copied.
         held: Duration,
-        /// From the begin until it was kept.
+        /// Time from the begin until the checkpoint was kept.
         elapsed: Duration,
-        /// Bytes of all images.
+        /// Sum of the bytes of all images.
         bytes: u64,
-        /// Bytes of memory that older images have, and these leave out.
+        /// Bytes of memory that older images have, and that these leave out.
         kept_bytes: u64,
     },
-    /// No line was taken. An older one is kept, if there is one.
+    /// No checkpoint was taken. Older ones are unaffected.
     LineFailed {
-        /// The number that it would have had.
+        /// The number it would have had.
         generation: Generation,
-        /// Why.
+        /// The reason for the failure.
         why: LineFailure,
     },
-    /// A line that was given up is kept all the same: the store had it before it was told.
+    /// A checkpoint that was given up is kept all the same, because the store had completed it before.
     LineKept {
-        /// Its number.
+        /// Its number in the store.
         generation: Generation,
     },
-    /// A line is wanted, and none is taken before all processes have called `MPI_Init`. Told once.
+    /// A checkpoint waits for processes that have not called `MPI_Init`. Reported once.
     LineAwaitsStart {
-        /// Those that have not.
+        /// The processes that have not called it.
         missing: Vec<ReplicaId>,
     },
-    /// The job is to go back, and waits until its store says what has become of this line.
+    /// The job is to go back, and waits for the store's answer about this checkpoint.
     StoreAwaited {
-        /// The number that it has or would have had.
+        /// Number of that checkpoint.
         generation: Generation,
     },
-    /// Nothing came of it; it is tried again.
+    /// A clone has failed. Another attempt follows, unless the reason says otherwise.
     CloneFailed {
-        /// Whose place.
+        /// The place of the copy.
         replica: ReplicaId,
-        /// Who was to be copied.
+        /// The replica that was to be copied.
         source: ReplicaId,
-        /// Where to; empty when the copy had its place already.
+        /// Name of the copy's host. Empty if the copy had joined already.
         host: String,
-        /// Why.
+        /// The reason for the failure.
         why: CloneFailure,
     },
-    /// There is no host for a copy; said once for each loss.
+    /// No host is free for a copy. Reported once for each place that is to be filled.
     NoSpare {
-        /// Whose place stays free.
+        /// The place that stays free.
         replica: ReplicaId,
-        /// What the copy is for.
+        /// The purpose of the copy.
         purpose: Purpose,
-        /// Why each host cannot be given, as far as that is known.
+        /// The reason for each host, as far as it is known.
         why: Vec<String>,
     },
     /// A replica is to leave when another has its part.
     Leaving {
-        /// The replica.
+        /// The replica that is to leave.
         replica: ReplicaId,
-        /// Name of the host that it is to be moved to, if that was said.
+        /// Name of its successor's host. None if any host will do.
         to: Option<String>,
     },
-    /// It has left, and its rank has as many replicas as it is to have.
+    /// A replica has left as planned, and its rank is whole.
     Left {
-        /// The replica.
+        /// The replica that has left.
         replica: ReplicaId,
     },
-    /// It does not leave after all.
+    /// A replica that was to leave stays.
     Stays {
-        /// The replica.
+        /// The replica that stays.
         replica: ReplicaId,
-        /// Why.
+        /// The reason why it stays.
         why: StayReason,
     },
-    /// The degree of ranks is to change.
+    /// The degree of ranks changes by the user's wish.
     Degree {
-        /// The degree.
+        /// The new degree of all these ranks.
         degree: u16,
-        /// How many ranks.
+        /// Number of ranks that change.
         rank_count: usize,
     },
-    /// A host that was to become free is.
+    /// A host that was to become free is free now.
     HostFree {
-        /// Its name.
+        /// Name of the host.
         host: String,
     },
-    /// The place that a replica is in is the job's no more.
+    /// The pool has taken back a place that a replica is in.
     PlaceLost {
-        /// The replica.
+        /// The replica in that place.
         replica: ReplicaId,
-        /// Why.
+        /// The reason that the pool gave.
         why: String,
     },
-    /// A copy has taken a lost replica's place and is in step.
+    /// A copy is in step.
     Recovered(Recovered),
-    /// A copy stands ready, to judge if its rank's replicas differ.
+    /// A copy stands ready to judge if the replicas of its rank differ.
     CopyHeld {
-        /// The place that it would have.
+        /// The place that it would take.
         replica: ReplicaId,
-        /// Who was copied.
+        /// The replica that was copied.
         source: ReplicaId,
     },
-    /// No copy of a rank stands ready; said once.
+    /// No copy of a rank stands ready. Reported once for each rank.
     NotHeld {
-        /// Of which.
+        /// The rank without held copies.
         rank: VirtualRank,
-        /// Why.
+        /// The reason for having none.
         why: NotHeld,
     },
-    /// Two replicas differ, and those that stand ready are asked.
+    /// Messages of two replicas differ, and arbiters are to judge.
     Disputed(Box<Mismatch>),
-    /// The same, where they differ in their paths.
+    /// Paths of two replicas differ, and arbiters are to judge.
     DisputedPath(Box<PathMismatch>),
-    /// They have judged.
+    /// A dispute is over.
     Arbitrated(Arbitration),
-    /// A whole daemon was lost.
+    /// A daemon was lost.
     DaemonLost {
-        /// On which host.
+        /// Name of its host.
         host: String,
-        /// How that is known.
+        /// The evidence for it.
         why: String,
-        /// How many processes went with it.
+        /// Number of processes that were lost with it.
         process_count: usize,
     },
-    /// A process reported something.
+    /// An event that a process reported.
     Event(Event),
-    /// Replicas printed different things.
+    /// Replicas of a rank printed different lines.
     OutputMismatch {
-        /// Of which rank.
+        /// The rank that printed them.
         rank: VirtualRank,
-        /// What.
+        /// The lines, and the culprit if a majority names one.
         mismatch: OutputMismatch,
-        /// What was done.
+        /// The action that was taken.
         action: Action,
     },
-    /// A replica is so far behind that what it prints next is not compared.
+    /// A replica is so far behind that its next output is not compared.
     OutputUncompared {
-        /// The replica.
+        /// The replica that is behind.
         replica: ReplicaId,
     },
-    /// After a return to a line a text is another one than was shown before. From that line on all is shown.
+    /// After a restart from a checkpoint, a rank prints another text than was shown before. All of it is shown from
+    /// that line of text on.
     OutputDeparted {
-        /// Of which rank.
+        /// The rank that prints it.
         rank: VirtualRank,
-        /// It is the standard error of this replica; none for standard output.
+        /// The replica whose standard error this is. None for standard output.
         error_of: Option<ReplicaId>,
-        /// The line, from 1.
+        /// Number of the line of text, from 1.
         line: u64,
     },
-    /// A replica must stop printing until others have printed as much.
+    /// A replica must stop printing until its siblings have printed as much.
     OutputHeld {
-        /// The replica.
+        /// The replica that is held.
         replica: ReplicaId,
     },
-    /// Memory of a rank's replicas was equal and is not any more.
+    /// Memory of a rank's replicas was equal, and differs now.
     MemoryDiffers(Difference),
-    /// A replica is copied for whose memory no other has vouched, though memory is compared in this job.
+    /// A replica is copied though memory is compared in this job and no sibling vouches for its memory.
     CopyUnproven {
         /// The place of the copy.
         replica: ReplicaId,
-        /// Who is copied.
+        /// The replica that is copied.
         source: ReplicaId,
-        /// Why nobody has.
+        /// The reason why none does.
         why: Unproven,
     },
     /// The memory of a rank cannot be compared.
     ScrubUnfit {
-        /// Who says so.
+        /// The replica that reported it.
         replica: ReplicaId,
-        /// Why, in words that follow on its name.
+        /// The reason, in words that follow on its name.
         why: String,
     },
     /// A round of comparing memory is over.
     Scrubbed(scrub::Coverage),
-    /// There will be no more.
+    /// The program ends, and memory is not compared any more.
     ScrubEnded(scrub::Coverage),
-    /// A replica that its siblings contradict is being ended.
+    /// A replica is being ended while its siblings go on.
     Retired {
-        /// The replica.
+        /// The replica that is ended.
         replica: ReplicaId,
-        /// What it did.
+        /// The reason for its end.
         reason: RetireReason,
     },
-    /// A replica that was wrong, or that its host makes slow, counts against the host.
+    /// A replica that is wrong, or that its host makes slow, counts against the host.
     Strike {
-        /// Which replica.
+        /// The replica that counts.
         replica: ReplicaId,
         /// Number of strikes that its host has now.
         count: u32,
-        /// Number at which it is drained.
+        /// Number of strikes at which a host is drained.
         limit: u32,
     },
     /// A replica stands still, and its siblings wait for it.
     Lags {
-        /// Who, and since when.
+        /// The replica, and how long it has stood.
         laggard: Laggard,
-        /// Whether it is ended for that.
+        /// True if it is ended for that.
         is_retired: bool,
     },
-    /// A replica goes on long after siblings of it have ended well.
+    /// A replica goes on long after siblings have ended well.
     Lingers {
-        /// Who, and for how long the job could have been left.
+        /// The replica, and the time since `Release`.
         laggard: Laggard,
-        /// Whether it is ended for that.
+        /// True if it is ended for that.
         is_retired: bool,
     },
     /// A host holds up the others.
     SlowHost(SlowHost),
     /// No process of the job answers.
     Quiet {
-        /// For how long.
+        /// Time since the latest question without an answer.
         silence: Duration,
     },
-    /// All replicas of a rank, of which there are three or more, share an image that nothing has vouched for.
+    /// A rank has three or more replicas, and all of them share an image that nothing has vouched for.
     OneLineage(VirtualRank),
     /// A host has too many strikes.
     HostBad {
-        /// The replica whose strike was the last one.
+        /// The replica with the last strike.
         last: ReplicaId,
-        /// How many there are.
+        /// Number of strikes it has.
         strikes: u32,
-        /// Whether its replicas move away: there may be no other host.
+        /// True if its replicas move away. False if there is no other host.
         is_drained: bool,
     },
-    /// What the verdicts until now have in common: software or hardware.
+    /// The common cause of the verdicts so far, software or hardware, as far as it can be told.
     Attribution(Box<Conclusion>),
-    /// A fault was carried out from here.
+    /// An injected fault was carried out.
     Injected {
-        /// On whom.
+        /// The replica that is hit.
         replica: ReplicaId,
-        /// In the words of `--inject`.
+        /// The fault, in the syntax of `--inject`.
         fault: String,
     },
     /// The job is being ended.
     Ending(EndReason),
-    /// A second signal: no more grace.
+    /// A second signal of the user ended the grace.
     Impatient,
     /// All processes have ended.
     Ended {

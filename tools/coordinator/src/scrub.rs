@@ -1,5 +1,4 @@
-//! Compares the memory of replicas at rest: rounds of questions, orders and digests of pages, and what follows from
-//! them.
+//! Compares the memory of replicas at rest, in rounds of questions, orders and digests of pages.
 //!
 //! ```text
 //!   Resting ──interval──▶ Asking: how many collectives has each begun?
@@ -7,17 +6,17 @@
 //!                            ▼
 //!                         Comparing: every rank at a collective none of its replicas has begun ──▶ pages that differ
 //! ```
-//! An interval of time becomes a place in the program by this one decision, so that all replicas look at their memory
-//! in the same state. Some may have passed the place when they hear of it: then nothing is compared there, and next
-//! time it is farther ahead.
+//! The orders turn an interval of time into a place in the program, so that all replicas look at their memory in the
+//! same state. A replica may have passed the place before its order arrives. Nothing is compared there then, and the
+//! next place is chosen farther ahead.
 //!
-//! A pass over all memory of a rank, in as many rounds as it takes, also says who need not be kin any more: what was
-//! corrupt in a source when it was copied would show as pages on which it and its copies differ from the others
-//! ([`Kinship::prove`]).
+//! A pass covers all memory of a rank, in as many rounds as it takes. It also shows which replicas need not count as
+//! kin any more: corruption that a source had at its cut would appear as pages on which it and its copies differ from
+//! the others ([`Kinship::prove`]).
 //!
-//! Not all memory of replicas is the same. A page counts only after it was equal once; one that differs when it is
-//! first seen is left out from then on. So what corrupts a page before that is not found here, nor what hits a page
-//! that was left out.
+//! Some memory differs between sound replicas. So a page counts only after it was equal once, and a page that differs
+//! when it is first compared is left out for good. The price: corruption before that, and in pages that are left out,
+//! is not found.
 
 use super::{Coordinator, Output, Report};
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
@@ -27,14 +26,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A round looks at so much memory of a process at most; the next goes on behind it.
+/// Maximum bytes of a process that a round covers. The next round continues behind them.
 const ROUND_BYTES_MAX: u64 = 1 << 30;
-/// How far ahead the place is at most, in collectives.
+/// Maximum distance of the place ahead, in collectives.
 const MARGIN_MAX: u64 = 1 << 20;
-/// No collective.
+/// Stands for no collective: the rank is not compared in this round.
 const NONE: u64 = u64::MAX;
 
-/// Pages by number, in groups of 64.
+/// A set of pages, as bits in groups of 64.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PageSet {
     groups: BTreeMap<u64, u64>,
@@ -60,31 +59,31 @@ impl PageSet {
     }
 }
 
-/// Memory of a rank that was equal in its replicas and is not any more.
+/// Memory of a rank that was equal in its replicas, and differs now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// The rank.
+    /// The rank that differs.
     pub rank: VirtualRank,
-    /// At which collective of the main thread's.
+    /// Number of the main thread's collective at which it was compared.
     pub collective: u64,
     /// Addresses of the pages.
     pub pages: Vec<u64>,
-    /// Replicas that a majority contradicts.
+    /// Replicas that a majority contradicts. Empty if there is no majority.
     pub outvoted: BTreeSet<ReplicaId>,
 }
 
-/// What was compared so far.
+/// Counts of comparisons so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Comparisons of a rank's replicas.
+    /// Number of comparisons, each of all replicas of one rank.
     pub comparisons: u64,
-    /// Pages compared in them, together.
+    /// Number of pages in all comparisons.
     pub pages_compared: u64,
-    /// Pages that were equal at least once.
+    /// Number of pages that were equal at least once.
     pub pages_watched: u64,
-    /// Pages that are left out because they differ anyway.
+    /// Number of pages that are left out, because they have differed.
     pub pages_excluded: u64,
-    /// Pages that in the last comparison of each rank not all replicas had.
+    /// Number of pages that some replicas lacked, in the last comparison of each rank.
     pub pages_unmatched: u64,
 }
 
@@ -98,33 +97,33 @@ struct Rank {
     is_unfit: bool,
     is_done: bool,
     pass: Option<Pass>,
-    /// The round of the last comparison.
+    /// Number of the round of the last comparison.
     compared: Option<u64>,
-    /// Who had something on a page that was equal before, and none but its kin had it. The page is left out from then
-    /// on, so this is kept.
+    /// Replicas that, on a page that was equal before, had contents which only kin shared. The page is left out from
+    /// then on, so the finding must be kept.
     alone: ReplicaSet,
 }
 
-/// What others of its rank say of the memory of a replica, since a round was asked for.
+/// The testimony of a rank's other replicas for the memory of one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vouching {
-    /// It is not compared yet.
+    /// No comparison since the round asked for.
     Open,
-    /// Memory that was equal once is equal still, or a replica of another lineage has the same.
+    /// All pages that were equal before still are, or a replica of another lineage has the same contents.
     Vouched,
-    /// Of memory that was equal once, nobody but its kin has what it has.
+    /// On some page that was equal before, only its kin has the same contents.
     Alone,
-    /// Its memory is not compared with anybody's.
+    /// The rank's memory cannot be compared.
     Impossible,
 }
 
-/// Rounds that together look at all memory of the same replicas.
+/// A series of rounds that together cover all memory of the same replicas.
 #[derive(Debug, Serialize, Deserialize)]
 struct Pass {
-    /// The last cut before it.
+    /// The last cut before its begin.
     since: CutNumber,
     compared: ReplicaSet,
-    /// Who was alike on a page on which not all were.
+    /// For pages that differ, the groups of replicas with the same contents.
     sides: BTreeSet<ReplicaSet>,
 }
 
@@ -135,31 +134,31 @@ enum Phase {
     Comparing { orders: Vec<Order>, answers: BTreeMap<ReplicaId, Answer> },
 }
 
-/// What follows.
+/// A finding or a request of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// All processes are to be told.
+    /// All processes get this message.
     Tell(Scrub),
-    /// Memory differs.
+    /// Memory that was equal differs.
     Differs(Difference),
-    /// The memory of a rank cannot be compared, why; told once.
+    /// The memory of a rank cannot be compared, for the reason that this replica gave. Reported once.
     Unfit(ReplicaId, String),
-    /// All memory of a rank was compared.
+    /// A pass over all memory of a rank is complete.
     Compared {
-        /// The rank.
+        /// The rank that was compared.
         rank: VirtualRank,
-        /// The last cut before.
+        /// The last cut before the pass began.
         since: CutNumber,
-        /// Whose memory.
+        /// The replicas that were compared.
         compared: ReplicaSet,
-        /// Who was alike on a page on which not all were.
+        /// For pages that differed, the groups of replicas with the same contents. Empty if all memory was equal.
         sides: Vec<ReplicaSet>,
     },
     /// A round is over.
     Over(Coverage),
 }
 
-/// The state machine.
+/// Compares the memory of replicas in rounds; see the module for the stages.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ScrubWatch {
     interval: Duration,
@@ -169,12 +168,12 @@ pub struct ScrubWatch {
     ranks: Vec<Rank>,
     comparisons: u64,
     pages_compared: u64,
-    /// Another round is to follow this one at once.
+    /// True if another round must follow this one at once.
     is_wanted: bool,
 }
 
 impl ScrubWatch {
-    /// For a job with this number of ranks; a round begins every `interval`.
+    /// A job with this number of ranks, whose memory is compared every `interval`.
     pub fn new(interval: Duration, rank_count: u32) -> Self {
         let rank = || Rank {
             margin: 1,
@@ -201,23 +200,23 @@ impl ScrubWatch {
         }
     }
 
-    /// When the next round is due.
+    /// The time of the next round.
     pub fn next_deadline(&self) -> Duration {
         self.next
     }
 
-    /// Wants the memory of a rank compared soon; the number of the round that does it, or of the first that may.
+    /// Asks for a comparison of a rank soon. Returns the number of the earliest round that may include it.
     pub fn demand(&mut self, now: Duration, rank: VirtualRank) -> u64 {
         match self.phase {
             Phase::Resting => self.next = self.next.min(now),
             Phase::Comparing { .. } if self.ranks[rank.0 as usize].is_done => self.is_wanted = true,
-            // This one will.
+            // The current round will include it.
             Phase::Asking(_) | Phase::Comparing { .. } => return self.round,
         }
         self.round + 1
     }
 
-    /// What others say of a replica's memory, in a round with this number or a later one.
+    /// The testimony for a replica's memory, from a round with this number or a later one.
     pub fn vouching(&self, replica: ReplicaId, round: u64) -> Vouching {
         let rank = &self.ranks[replica.rank.0 as usize];
         match rank.compared {
@@ -229,7 +228,7 @@ impl ScrubWatch {
         }
     }
 
-    /// What was compared so far.
+    /// Counts of all comparisons so far.
     pub fn coverage(&self) -> Coverage {
         let sum = |count: fn(&Rank) -> u64| self.ranks.iter().map(count).sum();
         Coverage {
@@ -241,8 +240,8 @@ impl ScrubWatch {
         }
     }
 
-    /// Begins a round if one is due. One that is not over is given up: a rank may be far from its next collective.
-    /// `cut`: the last one.
+    /// Begins a round if one is due. A round that is not over is given up, since a rank may be far from its next
+    /// collective. `cut` is the number of the last cut.
     pub fn pass_time(&mut self, now: Duration, cut: CutNumber) -> Vec<Finding> {
         if now < self.next {
             return Vec::new();
@@ -253,7 +252,7 @@ impl ScrubWatch {
         let mut findings = Vec::new();
         if let Phase::Comparing { .. } = self.phase {
             findings.push(Finding::Over(self.coverage()));
-            // Farther ahead than the program comes in that time.
+            // The place was farther ahead than the program comes in an interval.
             self.ranks.iter_mut().filter(|rank| !rank.is_done).for_each(|rank| rank.margin = (rank.margin / 2).max(1));
         }
         self.next = now + self.interval;
@@ -263,7 +262,7 @@ impl ScrubWatch {
         findings
     }
 
-    /// The membership changed: what was answered is void. `live`: of each rank.
+    /// Discards all answers, because the membership changed. `live` gives the live replicas of a rank.
     pub fn reset(&mut self, live: impl Fn(VirtualRank) -> ReplicaSet) {
         self.phase = Phase::Resting;
         for (number, rank) in (0..).zip(&mut self.ranks) {
@@ -273,7 +272,7 @@ impl ScrubWatch {
         }
     }
 
-    /// Takes an answer. `live`: all replicas that take part; `kinship`: of the replica's rank.
+    /// Takes an answer. `live` are all replicas that take part, `kinship` is that of the replica's rank.
     pub fn answered(
         &mut self,
         replica: ReplicaId,
@@ -305,7 +304,7 @@ impl ScrubWatch {
         }
     }
 
-    /// For each rank with siblings a collective that none of them has begun.
+    /// Chooses a collective for each rank that none of its replicas has begun. A rank without siblings gets [`NONE`].
     fn orders(&mut self, positions: &BTreeMap<ReplicaId, u64>) -> Vec<Order> {
         let one = |(number, rank): (usize, &mut Rank)| {
             let of_rank = positions.iter().filter(|(replica, _)| replica.rank.0 as usize == number);
@@ -318,7 +317,7 @@ impl ScrubWatch {
         self.ranks.iter_mut().enumerate().map(one).collect()
     }
 
-    /// Compares what the replicas of a rank have found, if all have.
+    /// Compares the answers of a rank's replicas, once all are there.
     fn judge(&mut self, rank: VirtualRank, live: &BTreeSet<ReplicaId>, kinship: &Kinship) -> Vec<Finding> {
         let Phase::Comparing { orders, answers } = &mut self.phase else { return Vec::new() };
         let siblings: Vec<_> = live.iter().filter(|replica| replica.rank == rank).copied().collect();
@@ -364,13 +363,13 @@ impl ScrubWatch {
 
 struct Compared {
     page_count: u64,
-    /// Who had something on a page that none but its kin had.
+    /// Replicas that had contents on some page which only their kin shared.
     alone: ReplicaSet,
     difference: Option<Difference>,
 }
 
 impl Rank {
-    /// Nothing when they were not at the same place.
+    /// Returns None if the replicas did not look at the same collective.
     fn compare(&mut self, rank: VirtualRank, found: &[(ReplicaId, Answer)], kinship: &Kinship) -> Option<Compared> {
         let mut collectives = BTreeSet::new();
         let mut nexts = BTreeSet::new();
@@ -380,14 +379,14 @@ impl Rank {
             collectives.insert(*collective);
             nexts.insert(*next);
             let mut pages: Vec<_> = stretches.iter().flat_map(Stretch::pages).collect();
-            // They come in this order, unless the process is corrupt.
+            // Stretches are in order, unless the process is corrupt.
             pages.sort_unstable();
             memories.push((*replica, pages));
         }
         let collective = *collectives.first().filter(|_| collectives.len() == 1)?;
         let all: ReplicaSet = memories.iter().map(|(replica, _)| replica.index).collect();
         if nexts.len() > 1 {
-            // They have looked at different stretches: the pass begins anew.
+            // The replicas looked at different stretches, so the pass begins anew.
             self.pass = None;
         }
         self.from = *nexts.first().filter(|_| nexts.len() == 1).unwrap_or(&0);
@@ -432,7 +431,7 @@ impl Rank {
     }
 }
 
-/// Whether a process tells of no more memory than a round looks at.
+/// Returns true if an answer has no more pages than a round covers.
 pub(super) fn is_plausible(answer: &Answer) -> bool {
     let Answer::Pages { stretches, .. } = answer else { return true };
     let pages: usize = stretches.iter().map(|stretch| stretch.digests.len()).sum();
@@ -440,7 +439,8 @@ pub(super) fn is_plausible(answer: &Answer) -> bool {
 }
 
 impl Pass {
-    /// These are the digests of a page on which not all are alike; who has none does not have it.
+    /// Records the digests of a page that is not equal in all replicas. Replicas without the page form a group of their
+    /// own.
     fn note(&mut self, all: ReplicaSet, digests: &[(ReplicaIndex, u64)]) {
         let side = |like: &dyn Fn(u64) -> bool| -> ReplicaSet {
             digests.iter().filter(|(_, digest)| like(*digest)).map(|(index, _)| *index).collect()
@@ -451,13 +451,14 @@ impl Pass {
     }
 }
 
-/// Those that the majority contradicts. A copy and its source count once: what differs may be what was copied.
+/// The replicas that a majority contradicts. A copy and its source count once, since corrupt contents may have been
+/// copied.
 fn outvoted<'a>(digests: &'a [(ReplicaIndex, u64)], kinship: &Kinship) -> impl Iterator<Item = ReplicaIndex> + use<'a> {
     let agreed = sdc_detect::agreed(digests, kinship).copied();
     digests.iter().filter(move |(_, digest)| agreed.is_some_and(|agreed| *digest != agreed)).map(|(index, _)| *index)
 }
 
-/// Those with whom none agrees that is not kin.
+/// The replicas whose contents no replica of another lineage shares.
 fn alone_among(digests: &[(ReplicaIndex, u64)], kinship: &Kinship) -> ReplicaSet {
     let has_witness = |index: ReplicaIndex, digest: u64| {
         let alike: ReplicaSet = digests.iter().filter(|(_, other)| *other == digest).map(|(other, _)| *other).collect();
@@ -467,7 +468,7 @@ fn alone_among(digests: &[(ReplicaIndex, u64)], kinship: &Kinship) -> ReplicaSet
 }
 
 impl Coordinator {
-    /// Who takes part in a round.
+    /// The replicas that take part in a round.
     fn scrubbed_replicas(&self) -> BTreeSet<ReplicaId> {
         let process = |replica: &ReplicaId| &self.processes[self.world().process(*replica).0 as usize];
         let world = self.world();
@@ -492,21 +493,21 @@ impl Coordinator {
         self.heed_vouching(now);
     }
 
-    /// The membership changed.
+    /// Discards the current round, because the membership changed.
     pub(super) fn interrupt_scrub(&mut self) {
         if let Some(scrub) = &mut self.scrub {
             scrub.reset(|rank| self.view.live_set(rank));
         }
     }
 
-    /// The program ends.
+    /// Stops comparisons for good, because the program ends.
     pub(super) fn end_scrub(&mut self) {
         if let Some(scrub) = self.scrub.take() {
             self.report(Report::ScrubEnded(scrub.coverage()));
         }
     }
 
-    /// Who was compared need not be kin any more.
+    /// Records a complete pass. Replicas whose memory was proved sound count as kin no longer.
     fn note_proof(&mut self, rank: VirtualRank, compared: ReplicaSet, sides: &[ReplicaSet], since: CutNumber) {
         if sides.is_empty() {
             self.doubts.settle(rank);
@@ -525,8 +526,8 @@ impl Coordinator {
             Finding::Unfit(replica, why) => self.report(Report::ScrubUnfit { replica, why }),
             Finding::Compared { rank, since, compared, sides } => self.note_proof(rank, compared, &sides, since),
             Finding::Over(coverage) => self.report(Report::Scrubbed(coverage)),
-            // Not acted on: memory that was equal once may differ in sound replicas, too, as nobody orders what is done
-            // to it. What is corrupt there is outvoted when a message carries it.
+            // A difference is only reported. Memory that was equal once may differ in sound replicas too, since nothing
+            // orders the writes to it. Corrupt memory is outvoted when a message carries it.
             Finding::Differs(difference) => self.report(Report::MemoryDiffers(difference)),
         }
     }

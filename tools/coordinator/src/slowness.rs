@@ -1,31 +1,32 @@
-//! Finds hosts that are slower than others, from what the stall detector's waves tell anyway.
+//! Finds hosts that are slower than others, from the answers to the stall detector's waves.
 //!
-//! Replicas of a rank do the same work, and a message is delivered when all of them have sent it: the job runs at the
-//! pace of the slowest. A replica on a slow host is found at work in most looks, its siblings in few, because they wait
-//! for it in MPI. The ratio of the two is how many times longer the host takes.
+//! Replicas of a rank do the same work, and a message is delivered when all of them have sent it. So the job runs at
+//! the pace of the slowest. A replica on a slow host is found at work in most looks and its siblings in few, because
+//! they wait for it in MPI. The ratio is the factor by which the host is slower.
 //!
-//! A follower that waits for its leader's decision counts as at work: the leader may be reading a file for both.
+//! The trap: a follower that waits for its leader's decision counts as at work, since the leader may be reading a file
+//! for both.
 //!
-//! All looks of a window are judged together. What chance may bring is left out by three conditions: twice as long, a
-//! fifth of the time, and more than four standard deviations of the counts.
+//! All looks of a window are judged together. Three conditions exclude chance: twice as long, a fifth of the time, and
+//! more than four standard deviations of the counts.
 
 use redrt_types::{ReplicaId, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Looks of a window; four minutes, if nothing else is said (`--look-interval`).
+/// Looks in a window: four minutes at the default of `--look-interval`.
 const WINDOW: u32 = 120;
 
-/// From here on a host is slow.
+/// Factor at which a host counts as slow.
 const FACTOR_MIN: f64 = 2.0;
-/// Below this one that was slow is so no more.
+/// Factor below which a slow host has recovered.
 const FACTOR_OVER: f64 = 1.5;
-/// It must be at work for this part of the time more than its peers.
+/// Minimum part of the time that a slow host must be at work more than its peers.
 const SHARE_MIN: f64 = 0.2;
-/// Standard deviations.
+/// Minimum distance of the counts, in standard deviations.
 const SIGNIFICANT: f64 = 4.0;
 
-/// What was seen of a replica in a window.
+/// Looks at a replica in a window.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Looks {
     all: u32,
@@ -43,42 +44,42 @@ impl Looks {
 pub struct SlowHost {
     /// One of its replicas.
     pub replica: ReplicaId,
-    /// How many times longer it takes.
+    /// Factor by which it is slower.
     pub factor: f64,
-    /// In which part of the looks its replicas were at work, from 0 to 1.
+    /// Part of the looks in which its replicas were at work, from 0 to 1.
     pub at_work: f64,
-    /// The same of their siblings on other hosts.
+    /// The same for their siblings on other hosts.
     pub peers_at_work: f64,
 }
 
-/// The state machine.
+/// Finds slow hosts from looks at their replicas; see the module for the rule.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SlownessWatch {
     looks: BTreeMap<ReplicaId, Looks>,
-    /// Hosts that were told of and are slow still.
+    /// Hosts that were reported and have not recovered.
     slow: BTreeSet<u32>,
 }
 
 impl SlownessWatch {
-    /// A replica was looked at.
+    /// Records a look at a replica.
     pub fn looked(&mut self, replica: ReplicaId, is_at_work: bool) {
         let looks = self.looks.entry(replica).or_default();
         looks.all += 1;
         looks.at_work += u32::from(is_at_work);
     }
 
-    /// Another is at this place from now on.
+    /// Discards the looks at this place, which will have another process.
     pub fn forget(&mut self, replica: ReplicaId) {
         self.looks.remove(&replica);
     }
 
-    /// At the end of a window: hosts that have turned out slow.
+    /// Returns hosts that turned out slow, at the end of a window and once until they recover.
     pub fn slow_hosts(&mut self, host_of: impl Fn(ReplicaId) -> Option<u32>) -> Vec<SlowHost> {
         if self.looks.values().all(|looks| looks.all < WINDOW) {
             return Vec::new();
         }
         let looks = std::mem::take(&mut self.looks);
-        // Who came in the middle of the window has been seen too little of.
+        // A replica that joined in the middle of the window has too few looks.
         let looks = looks.into_iter().filter(|(_, looks)| looks.all >= WINDOW / 2);
         let mut by_rank: BTreeMap<VirtualRank, Vec<(ReplicaId, u32, Looks)>> = BTreeMap::new();
         for (replica, looks) in looks {
@@ -103,17 +104,18 @@ impl SlownessWatch {
     }
 }
 
-/// Means over a host's replicas: one, its share of looks at work, and that of its siblings elsewhere.
+/// Averages a host's replicas. Each has an id, its share of looks at work, and the mean share of its siblings
+/// elsewhere.
 fn judge(replicas: &[(ReplicaId, f64, f64)]) -> SlowHost {
     let mean = |of: fn(&(ReplicaId, f64, f64)) -> f64| replicas.iter().map(of).sum::<f64>() / replicas.len() as f64;
     let (at_work, peers_at_work) = (mean(|it| it.1), mean(|it| it.2));
-    // Peers that were never seen at work were at most once, as far as a window tells.
+    // A window cannot tell a share of zero from one of a single look.
     let factor = at_work / peers_at_work.max(1.0 / f64::from(WINDOW));
     SlowHost { replica: replicas[0].0, factor, at_work, peers_at_work }
 }
 
 fn is_slow(host: &SlowHost) -> bool {
-    // All replicas of a host are looked at together, so that many of them tell no more than one.
+    // All replicas of a host are looked at together, so many of them are no more evidence than one.
     let (own, peers) = (host.at_work * f64::from(WINDOW), host.peers_at_work * f64::from(WINDOW));
     host.factor >= FACTOR_MIN
         && host.at_work - host.peers_at_work >= SHARE_MIN
@@ -124,7 +126,7 @@ fn is_slow(host: &SlowHost) -> bool {
 mod tests {
     use super::*;
 
-    /// Two ranks, a replica of each on each host.
+    /// Two ranks, with a replica of each on each host.
     fn host_of(replica: ReplicaId) -> Option<u32> {
         Some(u32::from(replica.index.0))
     }
@@ -177,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Random looks of hosts that are equally fast: chance makes none of them slow.
+    /// Random looks at hosts of equal speed: chance makes none of them slow.
     #[test]
     fn equal_hosts_are_never_slow_by_chance() {
         let mut state = 1_u64;

@@ -1,14 +1,14 @@
-//! Finds out that a job will never go on: every process waits in MPI, and nothing is under way.
+//! Detects that a job will never go on: every process waits in MPI, and nothing is in flight.
 //!
-//! All live processes are asked in waves whether they can do anything by themselves. Two waves in a row in which all
-//! were passive, with the same counts of bytes, as many received as sent, prove it (Mattern 1987, the four-counter
-//! method); how far apart they are does not matter. What is sent is counted before it goes and received after it came,
-//! so what was under way at the first wave shows in a count at the second.
+//! All live processes are asked in waves if they can do anything by themselves. Two waves in a row prove a stall if all
+//! were passive in both, with the same counts of bytes, and as many bytes received as sent (Mattern 1987, the
+//! four-counter method). The time between the waves does not matter. Bytes are counted before they are sent and after
+//! they are received, so what was in flight at the first wave changes a count by the second.
 //!
-//! Counts that are not equal and stay as they are mean that something was sent that does not come: a process whose
-//! memory is damaged may put a message where nobody looks for it. Networks take their time, so that is believed when
-//! several waves in a row have said so, for longer than it takes until a connection is opened again on which nothing is
-//! acknowledged, or given up (`redrt-engine`'s `reset`).
+//! If the counts differ and stay as they are, a message was sent that does not arrive. A process with damaged memory
+//! may put a message where no receiver looks for it. Networks may be slow, so this counts as a stall only when several
+//! waves in a row agree, over a longer time than it takes to reopen or give up a connection on which nothing is
+//! acknowledged (`redrt-engine`'s `reset`).
 
 use super::SIBLINGS_BELIEVED;
 use redrt_types::{ReplicaId, ReplicaSet, View};
@@ -17,42 +17,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Between one question that found work being done and the next, if nothing else is said (`--look-interval`).
+/// Default time from a wave that found work being done to the next one (`--look-interval`).
 pub const INTERVAL_USUAL: Duration = Duration::from_secs(2);
 
-/// The same for each process of the job: all answers go to one place.
+/// Minimum interval for each process of the job, since all answers go to one place.
 const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
 
-/// Number of intervals after which a wave that not all have answered is given up, and another begins: who is stopped
-/// answers none.
+/// Number of intervals after which a wave without all answers is given up and another begins. A stopped process never
+/// answers.
 const WAVE_INTERVALS: u32 = 4;
 
-/// Number of waves in a row that have to say the same before what was sent and has not come is lost.
+/// Number of waves in a row that must agree before missing bytes count as lost.
 const LOST_WAVES: u32 = 6;
-/// The time that they have to span in a job with replicas.
+/// Time that these waves must span in a job with replicas.
 const LOST_AFTER: Duration = Duration::from_secs(12);
-/// The time that they have to span in a job without replicas.
+/// Time that these waves must span in a job without replicas.
 const LOST_AFTER_ALONE: Duration = Duration::from_secs(40);
 
-/// What each process waits for, in a job that does not go on.
+/// For each process of a stalled job, its passive state: the calls it waits in.
 pub type Stall = BTreeMap<ReplicaId, Passive>;
 
-/// The state machine.
+/// Detects a stalled job from waves of answers; see the module for the proof.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StallWatch {
     interval: Duration,
     wave: u64,
-    /// Answers to the wave under way.
+    /// Answers to the current wave. None between waves.
     answers: Option<Stall>,
-    /// What all answered to the wave before, if all were passive.
+    /// Answers to the wave before, if all were passive.
     before: Option<Stall>,
-    /// What all have answered in several waves, though more was sent than came.
+    /// Waves so far that agree on missing bytes.
     missing: Option<Missing>,
     lost_after: Duration,
     next: Duration,
 }
 
-/// All are passive, and something that was sent has not come.
+/// Waves that found all processes passive, and the same bytes missing.
 #[derive(Debug, Serialize, Deserialize)]
 struct Missing {
     answers: Stall,
@@ -60,31 +60,32 @@ struct Missing {
     waves: u32,
 }
 
-/// What follows from an answer.
+/// The consequence of an answer.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// Nothing yet.
+    /// The wave goes on, or has proved nothing.
     Open,
-    /// Ask all processes, with this number.
+    /// All processes are to be asked in a wave with this number.
     Ask(u64),
-    /// Nothing will ever move again.
+    /// The job will never go on.
     Stalled(Stall),
 }
 
 impl StallWatch {
-    /// For a job with this number of processes, which are asked no more often than `interval_min`.
+    /// A job with this number of processes, which are asked no more often than `interval_min`.
     pub fn new(process_count: u32, interval_min: Duration, is_replicated: bool) -> Self {
         let lost_after = if is_replicated { LOST_AFTER } else { LOST_AFTER_ALONE };
         let interval = interval_min.max(INTERVAL_OF_A_PROCESS * process_count);
         Self { interval, wave: 0, answers: None, before: None, missing: None, lost_after, next: Duration::ZERO }
     }
 
-    /// When a wave is due. One that is under way is given time: a process may compute with its agent starved.
+    /// Time of the next wave. A current wave is given several intervals, since a process that computes may starve its
+    /// agent.
     pub fn next_deadline(&self) -> Duration {
         self.next
     }
 
-    /// Begins a wave if one is due: its number.
+    /// Begins a wave if one is due. Returns its number.
     pub fn pass_time(&mut self, now: Duration) -> Option<u64> {
         if now < self.next {
             return None;
@@ -100,7 +101,7 @@ impl StallWatch {
         self.wave
     }
 
-    /// The membership changed, or something moves: what was answered is void.
+    /// Discards all answers, because the membership changed or a process is at work.
     pub fn reset(&mut self, now: Duration) {
         self.missing = None;
         self.pause(now);
@@ -110,7 +111,7 @@ impl StallWatch {
         (self.answers, self.before, self.next) = (None, None, now + self.interval);
     }
 
-    /// All are passive, and not all that was sent has come. Whether that is how it has been for long.
+    /// Counts a wave in which all are passive and bytes are missing. Returns true if that has lasted for long enough.
     fn is_lost(&mut self, now: Duration, answers: &Stall) -> bool {
         let before = self.missing.take().filter(|missing| stand_alike(&missing.answers, answers));
         let missing = before.unwrap_or_else(|| Missing { answers: answers.clone(), since: now, waves: 0 });
@@ -118,7 +119,7 @@ impl StallWatch {
         *waves >= LOST_WAVES && now.saturating_sub(*since) >= self.lost_after
     }
 
-    /// Takes one answer. `live`: all processes that have to answer, as of `view`.
+    /// Takes one answer. `live` are all processes that must answer, as of `view`.
     pub fn answered(
         &mut self,
         now: Duration,
@@ -155,15 +156,15 @@ impl StallWatch {
     }
 }
 
-/// How many more bytes were sent than came.
+/// Number of bytes that were sent and have not been received, over all processes.
 #[must_use]
 pub fn missing_bytes(stall: &Stall) -> u64 {
     let missing = |passive: &Passive| passive.sent_bytes.wrapping_sub(passive.received_bytes);
     stall.values().fold(0, |sum, passive| sum.wrapping_add(missing(passive)))
 }
 
-/// Whether all stand where they stood and wait for what they waited for, and as much is missing. They may have asked
-/// each other for what is overdue meanwhile.
+/// Returns true if both waves found all processes at the same places, waiting for the same, with as many bytes missing.
+/// The counts themselves may grow, as processes ask each other for overdue messages.
 fn stand_alike(one: &Stall, other: &Stall) -> bool {
     fn says<'a>((replica, passive): (&'a ReplicaId, &'a Passive)) -> (&'a ReplicaId, u64, &'a [String]) {
         (replica, passive.places, &passive.waits_for)
@@ -171,17 +172,17 @@ fn stand_alike(one: &Stall, other: &Stall) -> bool {
     missing_bytes(one) == missing_bytes(other) && one.iter().map(says).eq(other.iter().map(says))
 }
 
-/// In a stalled job, the replicas that stand somewhere else than most of their rank do, where two or more agree that
-/// have no image in common: the others have left the path of their siblings, and without them these may go on.
+/// Finds the replicas of a stalled job that stand at another call than most of their rank, where at least two agree
+/// that have no image in common. They have left the path of their siblings, and without them the job may go on.
 ///
-/// Only where all stand at the same calls, what they wait for there counts: a sound replica may lack a payload of one
-/// that has left its path, where its siblings have theirs and wait for a digest.
+/// Only if all stand at the same calls, the reasons why they wait there are compared. The trap: a sound replica may
+/// lack a payload of one that has left its path, while its siblings have theirs and wait for a digest.
 pub fn strays(stall: &Stall, view: &View) -> Vec<ReplicaId> {
     let elsewhere = differing(stall, view, |passive| passive.places);
     if elsewhere.is_empty() { differing(stall, view, |passive| &passive.waits_for) } else { elsewhere }
 }
 
-/// The replicas that say something else than a majority of their rank.
+/// The replicas that differ from the majority of their rank.
 fn differing<'a, T: Eq>(stall: &'a Stall, view: &View, says: impl Fn(&'a Passive) -> T) -> Vec<ReplicaId> {
     let mut differing = Vec::new();
     for (replica, passive) in stall {
@@ -247,7 +248,7 @@ mod tests {
         assert!(strays(&stall, &rig.view).is_empty());
     }
 
-    /// One that is stopped does not keep the others from being asked.
+    /// A stopped process does not keep the others from being asked.
     #[test]
     fn a_wave_that_one_does_not_answer_is_given_up() {
         let mut rig = Rig::new();
@@ -274,7 +275,8 @@ mod tests {
         }
     }
 
-    /// What each says in one wave after another, 3 s apart. After how many the job is taken for stalled.
+    /// Waves 3 s apart in which the two processes answer this. Returns the number of waves until the job counts as
+    /// stalled.
     fn waves_until_stalled(says: impl Fn(u32) -> [Option<Passive>; 2]) -> Option<u32> {
         let mut rig = Rig::new();
         let mut now = NOW;
@@ -294,7 +296,7 @@ mod tests {
         None
     }
 
-    /// A flipped bit in a sender: it put a message where its receiver does not look.
+    /// A flipped bit in a sender put a message where its receiver does not look.
     #[test]
     fn what_is_sent_and_does_not_come_for_long_is_lost() {
         assert_eq!(waves_until_stalled(|_| [Some(passive(10, 5)), Some(passive(5, 6))]), Some(6));
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(rig.answer(0, wave + 1, Some(passive(0, 0))), Finding::Open);
         rig.answer(0, wave, Some(passive(0, 0)));
         assert_eq!(rig.answer(1, wave, Some(Passive { view: ViewNumber(1), ..passive(0, 0) })), Finding::Open);
-        // The wave is over; the next is due after a while.
+        // The wave is over, and the next is due after the interval.
         assert_eq!(rig.answer(1, wave, Some(passive(0, 0))), Finding::Open);
         assert_eq!(rig.watch.pass_time(NOW), None);
         assert!(rig.watch.pass_time(NOW + INTERVAL_USUAL).is_some());
@@ -331,7 +333,7 @@ mod tests {
         let entry = |rank: u32, index: u16, places: u64, what: &str| {
             (ReplicaId::new(rank, index), Passive { places, waits_for: vec![what.into()], ..passive(0, 0) })
         };
-        // 1.2 has left out a send, to which 0.2 listens; its siblings are further.
+        // 1.2 has left out a send, which 0.2 waits for. Its siblings are one call further.
         let stall: Stall = [
             entry(0, 0, 7, "the digests of other replicas of a message from rank 1"),
             entry(0, 1, 7, "the digests of other replicas of a message from rank 1"),

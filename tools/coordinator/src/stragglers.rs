@@ -1,9 +1,8 @@
-//! The end of the job: a replica that goes on when its siblings have ended well.
+//! The end of the job: finds a replica that goes on long after its siblings have ended well.
 //!
-//! After `MPI_Finalize` programs may do what they like for as long as they like, so time alone says nothing; but
-//! replicas do the same. One of which two siblings have ended, and that goes on for several times as long as they did,
-//! computes with something that they did not have. It answers no questions any more (`pace` asks those that are in
-//! the job), and the job would wait for it for ever.
+//! After `MPI_Finalize` a program may run as long as it likes, so time alone proves nothing. But replicas do the same
+//! work. A replica that goes on for several times as long as two siblings took computes with other data than they had.
+//! It answers no more waves (`pace` asks only replicas that are in the job), and the job would wait for it for ever.
 
 use super::{Coordinator, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
@@ -12,38 +11,37 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Nobody is said to go on for too long before that.
+/// Minimum patience with any replica.
 const FLOOR: Duration = Duration::from_secs(30);
 
-/// As many times as long as the last of its siblings a replica may go on after them.
+/// The patience is this many times the time that the last sibling took.
 const FACTOR: u32 = 4;
 
-/// The state machine.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stragglers {
-    /// When the job could be left.
+    /// Time of the release.
     released: Duration,
-    /// By rank: which replicas have ended well, and when the last of them did.
+    /// By rank, the replicas that ended with status 0, and the time of the last such end.
     ended: BTreeMap<VirtualRank, (ReplicaSet, Duration)>,
-    /// Who was told of, and who had ended then.
+    /// Replicas that were reported, with the siblings that had ended then.
     told: BTreeMap<ReplicaId, ReplicaSet>,
 }
 
 impl Stragglers {
-    /// Replicas may end from now on.
+    /// Starts the clock at `Release`.
     pub(super) fn begin(&mut self, now: Duration) {
         self.released = now;
     }
 
-    /// One has, well.
+    /// Records an end with status 0.
     pub(super) fn ended(&mut self, now: Duration, replica: ReplicaId) {
         let (indices, last) = self.ended.entry(replica.rank).or_insert((ReplicaSet::EMPTY, now));
         indices.insert(replica.index);
         *last = now;
     }
 
-    /// Until when a replica that goes on is waited for, and who of its siblings has ended; `None` while none has, and
-    /// when that was told of them. `limit`: the patience, in place of what its siblings have shown.
+    /// The end of the patience with this replica, and its siblings that have ended. None while no sibling has ended
+    /// that was not reported. A `limit` replaces the patience that the siblings' time gives.
     fn deadline(&self, replica: ReplicaId, limit: Option<Duration>) -> Option<(Duration, ReplicaSet)> {
         let told = self.told.get(&replica).copied().unwrap_or(ReplicaSet::EMPTY);
         let (indices, last) = self.ended.get(&replica.rank).filter(|(indices, _)| !indices.is_subset(told))?;
@@ -53,7 +51,7 @@ impl Stragglers {
 }
 
 impl Coordinator {
-    /// Replicas that have not ended, though the job may be left.
+    /// Replicas that still run after `Release`.
     fn lingering(&self) -> impl Iterator<Item = ReplicaId> {
         let is_waited_for = self.released && self.ending.is_none();
         let goes_on = move |replica: &ReplicaId| {
@@ -67,7 +65,7 @@ impl Coordinator {
         self.lingering().filter_map(|replica| self.stragglers.deadline(replica, limit)).map(|(at, _)| at).min()
     }
 
-    /// Ends those that go on for too long, or tells of them.
+    /// Reports replicas that run for too long, and ends them if the policy says so.
     pub(super) fn judge_stragglers(&mut self, now: Duration) {
         let limit = self.settings.stall_time;
         let late = |replica| {

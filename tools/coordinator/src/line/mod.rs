@@ -1,5 +1,5 @@
-//! Lines: images of one process of each rank, from which the whole job is started again when a rank has lost its last
-//! replica.
+//! Takes checkpoints. A *line* is a checkpoint of the job: images of one process of each rank, from which the whole job
+//! is started again when a rank has lost its last replica.
 //!
 //! ```text
 //!  Resting ─due, asked─▶ Opening ─▶ Copying ─▶ Settling ─all ready─▶ Quieting ─▶ Stopping ─▶ Taking ─copied─▶ Writing
@@ -7,17 +7,17 @@
 //!     │                                                             └─ a loss, or late ─▶ given up      all saved │
 //!     └───────────────────────────── committed ◀── Committing (store) ◀───────────────────────────────────────────┘
 //! ```
-//! [`LineWatch`] is that machine. It is told the sources once, at the begin of an attempt: if one is lost before all go
-//! on, or somebody joins, it is void. After that the images are complete, wherever they are written from, and a loss of
-//! a process changes nothing. Siblings of sources are neither stopped nor waited for.
+//! [`LineWatch`] is that machine. The sources are fixed at the begin of an attempt. If a source is lost before all
+//! sources go on, or a replica joins, the attempt is void. After that the images are complete, wherever they are
+//! written from, and the loss of a process changes nothing. Siblings of sources are neither stopped nor waited for.
 //!
-//! The source of a rank is its leader. What a rank changes outside, in files, its leader does, when it decides: so its
-//! image has gone through all that was done, and nothing else, and nobody changes anything while all sources are
-//! stopped. A sibling may not have heard yet what was done, and would do it again.
+//! The source of a rank is its leader. Changes outside the process, in files, are made by the leader when it decides.
+//! So the leader's image contains exactly the changes that were made, and no process makes any while all sources are
+//! stopped. A sibling may not know yet of a change that was made, and would make it again.
 //!
-//! Where messages have numbers, what is on its way to a source when it is stopped is sent again by the process that
-//! goes on from the images. All sources are stopped before the first is copied: so none has let go, or decided, what
-//! the image of another would need of it.
+//! Where messages have sequence numbers, a message that was in flight to a stopped source is sent again by the process
+//! that goes on from the images. All sources are stopped before the first is copied. So no source has released a
+//! message, or made a decision, that the image of another still needs.
 
 mod taking;
 
@@ -33,76 +33,74 @@ use std::time::Duration;
 
 /// A job that does not run after this time may never do so: a script, or a program without MPI.
 const START_TIME_USUAL: Duration = Duration::from_secs(5);
-/// How long processes may take to stop, and to be copied, before they are let go without a line. A process that is
-/// stopped, or a host that was lost and is not known to be, must not keep all others.
+/// Maximum time for processes to stop and be copied. After it the attempt is given up and they run on. Without the
+/// limit, a process that was stopped by hand, or a host whose loss is not known yet, would hold up all others.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long nothing need be heard of a line while the program runs, of images that are written or of the store, before
-/// the line is given up. A disk that does not answer, or a message that was lost, must not hold all later lines.
+/// Maximum time without news of images that are written, or of the store, while the program runs. After it the attempt
+/// is given up. Without the limit, a disk that does not answer, or a lost message, would hold up all later checkpoints.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(600);
-/// How long a job that is to go back waits for its store until the user is told so.
+/// Time for which a job that is to go back waits for its store before the user is told.
 pub const STORE_TIME_MAX: Duration = Duration::from_secs(2);
-/// What is left when all is copied, and copies for other hosts, may take this many times as long as the rounds before.
+/// When the program runs again, the rest of the images and copies for other hosts may take this many times as long as
+/// the rounds before.
 const REST_FACTOR: u32 = 10;
-/// The rest after an attempt that failed; it doubles with each.
+/// Rest after the first failed attempt. It doubles with each further one.
 const REST_FIRST: Duration = Duration::from_secs(1);
-/// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(300);
-/// Maximum number of times a job is started again from one line. A program that fails by itself fails each time.
+/// Maximum number of times a job is started again from one checkpoint. A program that fails by itself fails each time.
 pub const RESTARTS_MAX: u32 = 3;
 
-/// When lines are taken.
+/// The times at which checkpoints are taken.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Schedule {
-    /// When somebody asks.
+    /// Only when the user asks.
     Asked,
-    /// At this interval.
+    /// Always after this interval.
     Every(Duration),
-    /// At the interval that Daly's formula gives, from what a line costs and this mean time between failures of the
-    /// job.
+    /// At the interval of Daly's formula, from the cost of the last checkpoint and the mean time between failures.
     Auto {
         /// Mean time between failures of the whole job.
         mtbf: Duration,
     },
 }
 
-/// What the coordinator is told of lines.
+/// Settings of checkpoints, at the start of the job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LineSettings {
-    /// When they are taken.
+    /// The times at which they are taken.
     pub schedule: Schedule,
-    /// Before this time of the job none is taken unless somebody asks: what it has done until then is sooner done
-    /// again. It concerns a job that has none yet.
+    /// Earliest time of the first checkpoint, since the start of the job. Until then the work is sooner repeated than
+    /// saved. Ignored for checkpoints that the user asks for, and in a job that has one already.
     pub first: Option<Duration>,
-    /// The number of the next one.
+    /// The number of the next checkpoint.
     pub next: Generation,
-    /// The line that the job was started from, if it was.
+    /// The checkpoint that the job was started from. None for a fresh start.
     pub restored: Option<Generation>,
-    /// How often it was started from that one.
+    /// Number of times the job was started from that one.
     pub restart_count: u32,
 }
 
-/// A line, all of whose images are on the disk.
+/// A checkpoint, all of whose images are on disk.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TakenLine {
-    /// Its number.
+    /// Its number in the store.
     pub generation: Generation,
-    /// Who lived.
+    /// The membership when the images were cut.
     pub view: View,
-    /// How many replicas each rank is to have.
+    /// The degree of each rank, by rank.
     pub degrees: Vec<u16>,
-    /// Greater than the number of any life that a place has had.
+    /// Greater than every incarnation that any place has had.
     pub next_life: Incarnation,
-    /// Where the standard streams of each source were, in order of process number.
+    /// Positions of the standard streams, by process number. None for a process that is no source.
     pub positions: Vec<Option<Position>>,
-    /// When it was, since the job began.
+    /// Time at which all processes were ordered to stop, since the start of the job.
     pub taken_at: Duration,
-    /// From the begin until all was on the disk.
+    /// Time from the begin of the attempt until all images were on disk.
     pub elapsed: Duration,
-    /// Bytes of all images.
+    /// Sum of the bytes of all images.
     pub bytes: u64,
 }
 
-/// How far an attempt is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Stage {
     Opening,
@@ -120,59 +118,59 @@ struct Attempt {
     generation: Generation,
     stage: Stage,
     begun_at: Duration,
-    /// Since when it is in this stage.
+    /// Begin of this stage.
     since: Duration,
-    /// When an image was last heard to have grown, or some of its copy to have gone.
+    /// The latest time at which an image, or its copy on another host, was reported to have grown.
     grown_at: Duration,
-    /// How far each is: the round, and bytes of it.
+    /// Round and bytes of the latest progress of each image.
     grown: BTreeMap<ReplicaId, (u32, u64)>,
     stopped_at: Duration,
     held: Duration,
-    /// The membership when all was copied.
+    /// The newest membership that any image can know of.
     view: View,
-    /// Whose images are in it: one of each rank.
+    /// One process of each rank, whose images are in the checkpoint.
     sources: Vec<ReplicaId>,
-    /// Whose answer of this stage is awaited.
+    /// Sources that have not answered in this stage.
     awaited: BTreeSet<ReplicaId>,
     positions: BTreeMap<ReplicaId, Position>,
     costs: BTreeMap<ReplicaId, (Cost, Vec<Step>)>,
 }
 
-/// What follows from something that was heard.
+/// The consequence of an input.
 #[derive(Clone, PartialEq, Debug)]
 enum Next {
-    /// All daemons are to do this.
+    /// All daemons get this order.
     Tell(LineOrder),
-    /// All is on the disk: the store is to keep it.
+    /// All images are on disk: the store is to keep the checkpoint.
     Commit,
-    /// Nothing comes of it.
+    /// The attempt has failed.
     GiveUp(LineFailure),
 }
 
-/// See the module.
+/// Decides when a checkpoint is taken, and follows its stages. The module shows them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LineWatch {
     schedule: Schedule,
     first: Option<Duration>,
     next: Generation,
-    /// When one is due; none before the job runs, or where none is until somebody asks.
+    /// None before the job runs, and where checkpoints are taken only on request.
     due: Option<Duration>,
-    /// Somebody has asked; `true` if the job is to end with it.
+    /// The user has asked for a checkpoint. True if the job is to end with it.
     asked: Option<bool>,
     attempt: Option<Attempt>,
-    /// Given up, and the store has not said what has become of them.
+    /// Attempts that were given up, until the store answers whether it kept them.
     dropped: BTreeSet<Generation>,
     failure_count: u32,
     newest: Option<Generation>,
     restart_count: u32,
-    /// What the last one cost the program, as far as is known.
+    /// Time that the last checkpoint cost the program. None before the first.
     cost: Option<Duration>,
-    /// The user knows that the first one waits until the job runs.
+    /// The user was told that the first one waits until the job runs.
     told_of_start: bool,
 }
 
 impl LineWatch {
-    /// Nothing was taken yet in this life of the job.
+    /// A job that has not taken a checkpoint in this life.
     #[must_use]
     pub fn new(settings: &LineSettings) -> Self {
         Self {
@@ -191,49 +189,49 @@ impl LineWatch {
         }
     }
 
-    /// The line from which the job can be started again, and how often it was. None if there is none, or the job was
-    /// started from it too often.
+    /// The checkpoint from which the job can be started again, and the number of times it was. None if there is none,
+    /// or if it was used too often.
     #[must_use]
     pub fn usable(&self) -> Option<(Generation, u32)> {
         self.newest.filter(|_| self.restart_count < RESTARTS_MAX).map(|newest| (newest, self.restart_count))
     }
 
-    /// The newest line, however often the job was started from it.
+    /// The newest checkpoint, however often the job was started from it.
     #[must_use]
     pub fn newest(&self) -> Option<Generation> {
         self.newest
     }
 
-    /// The newest line is of no use any more. Which it was.
+    /// Discards the newest checkpoint, which is of no use any more. Returns its number.
     fn forget(&mut self) -> Option<Generation> {
         self.newest.take()
     }
 
-    /// A line that was given up, and may be kept all the same: the store has not answered.
+    /// A checkpoint that was given up and may be kept all the same, since the store has not answered.
     fn unsettled(&self) -> Option<Generation> {
         self.dropped.last().copied()
     }
 
-    /// The line that is being taken.
+    /// The checkpoint that is being taken.
     #[must_use]
     pub fn under_way(&self) -> Option<Generation> {
         self.attempt.as_ref().map(|attempt| attempt.generation)
     }
 
-    /// Whether processes may be stopped for a line.
+    /// Returns true if processes may be stopped for a checkpoint.
     pub(super) fn is_stopping(&self) -> bool {
         self.attempt
             .as_ref()
             .is_some_and(|attempt| matches!(attempt.stage, Stage::Quieting | Stage::Stopping | Stage::Taking))
     }
 
-    /// How far the one that is being taken is, in a word.
+    /// The stage of the current attempt, in lower case.
     #[cfg(test)]
     pub(super) fn stage(&self) -> Option<String> {
         self.attempt.as_ref().map(|attempt| format!("{:?}", attempt.stage).to_lowercase())
     }
 
-    /// Whether one is to be begun now, if nothing is in its way.
+    /// Returns true if an attempt should begin as soon as nothing is in its way.
     fn is_due(&self, now: Duration) -> bool {
         self.attempt.is_none() && (self.asked.is_some() || self.due.is_some_and(|due| now >= due))
     }
@@ -242,7 +240,8 @@ impl LineWatch {
         self.attempt.as_ref().map_or(self.due, |attempt| Some(attempt.deadline()))
     }
 
-    /// When the user is to be told that the job does not run yet, so that there is no line to go back to.
+    /// The time at which the user is told that the job does not run yet, and so has no checkpoint. None if no
+    /// checkpoint is wanted, or the user knows.
     fn start_deadline(&self) -> Option<Duration> {
         if self.told_of_start || self.newest.is_some() {
             return None;
@@ -254,7 +253,7 @@ impl LineWatch {
         wanted.map(|wanted| wanted.max(START_TIME_USUAL))
     }
 
-    /// The job runs from now on.
+    /// Schedules the first checkpoint of this life.
     fn job_runs(&mut self, now: Duration) {
         let due = self.interval().map(|interval| now + interval);
         self.due = match self.newest {
@@ -267,7 +266,7 @@ impl LineWatch {
         match self.schedule {
             Schedule::Asked => None,
             Schedule::Every(interval) => Some(interval),
-            // Before anything is known of its cost, the first one shows it.
+            // Before its cost is known, the first checkpoint is taken after a tenth of the mean time between failures.
             Schedule::Auto { mtbf } => Some(self.cost.map_or(mtbf / 10, |cost| daly(cost, mtbf))),
         }
     }
@@ -294,7 +293,7 @@ impl LineWatch {
         generation
     }
 
-    /// The store has a place for it: images are being written from now on.
+    /// The store has a place for the images, so the daemons begin to write them.
     fn opened(&mut self, now: Duration, generation: Generation) {
         if let Some(attempt) = self.attempt_at(generation, Stage::Opening) {
             (attempt.stage, attempt.since) = (Stage::Copying, now);
@@ -305,7 +304,7 @@ impl LineWatch {
         self.attempt.as_mut().filter(|attempt| attempt.generation == generation && attempt.stage == stage)
     }
 
-    /// The image of a process has come so far.
+    /// Handles the progress of one image. Returns the consequence, none while others are awaited.
     fn heard(&mut self, now: Duration, generation: Generation, replica: ReplicaId, step: LineStep) -> Option<Next> {
         let attempt = self.attempt.as_mut().filter(|attempt| attempt.generation == generation)?;
         let fits = match step {
@@ -335,23 +334,23 @@ impl LineWatch {
         attempt.awaited.is_empty().then(|| attempt.advance(now))
     }
 
-    /// Something of what is copied elsewhere has gone.
+    /// The store reports progress in copying the checkpoint to other hosts.
     fn moved(&mut self, now: Duration, generation: Generation) {
         if let Some(attempt) = self.attempt_at(generation, Stage::Committing) {
             attempt.grown_at = now;
         }
     }
 
-    /// All that a process has sent has reached the other hosts.
+    /// All messages that a process has sent have reached the other hosts.
     fn quiet(&mut self, now: Duration, replica: ReplicaId) -> Option<Next> {
-        // One that was given up may still have been on its way.
+        // The answer may belong to an attempt that was given up meanwhile.
         let attempt = self.attempt.as_mut().filter(|attempt| attempt.stage == Stage::Quieting)?;
         attempt.awaited.remove(&replica);
         attempt.awaited.is_empty().then(|| attempt.advance(now))
     }
 
-    /// These processes are lost, with their hosts if `hosts_too`: what they had not written is not written any more.
-    /// With none, the membership changes otherwise.
+    /// Returns the failure if the loss of these replicas makes the attempt void. With `hosts_too` their unwritten
+    /// images are lost as well. An empty list stands for another change of the membership.
     fn lost(&self, replicas: &[ReplicaId], hosts_too: bool) -> Option<Next> {
         let attempt = self.attempt.as_ref()?;
         let is_void = match attempt.stage {
@@ -375,10 +374,10 @@ impl LineWatch {
         }))
     }
 
-    /// The line is kept. What is to be told of it, and `true` if the job is to end with it.
+    /// The store has kept a checkpoint. Returns the report, and true if the job is to end with it.
     fn committed(&mut self, now: Duration, generation: Generation) -> Option<(Report, bool)> {
         if self.under_way() != Some(generation) && self.newest.is_none_or(|newest| newest < generation) {
-            // It was given up while the store did not answer, and is whole all the same.
+            // The attempt was given up while the store did not answer, and yet the checkpoint is complete.
             (self.newest, self.restart_count) = (Some(generation), 0);
             return Some((Report::LineKept { generation }, false));
         }
@@ -389,7 +388,7 @@ impl LineWatch {
         let (longest, (cost, steps)) = longest.map(|(replica, saved)| (*replica, saved.clone())).unwrap_or_default();
         let stopped = Duration::from_nanos(cost.stopped_ns);
         let report = Report::LineTaken { generation, stopped, longest, steps, held, elapsed, bytes, kept_bytes };
-        // The program runs while images are written, at most a tenth slower.
+        // Estimate: while images are written, the program runs at most a tenth slower.
         self.cost = Some(elapsed / 10 + stopped);
         self.attempt = None;
         self.newest = Some(generation);
@@ -398,7 +397,7 @@ impl LineWatch {
         Some((report, self.asked.take().unwrap_or(false)))
     }
 
-    /// Another attempt follows after a rest, unless nobody asked for more than this one.
+    /// Ends the attempt. The next one follows after a rest, unless only this one was asked for.
     fn gave_up(&mut self, now: Duration) -> Option<Generation> {
         let attempt = self.attempt.take()?;
         let rest = REST_FIRST.saturating_mul(1 << self.failure_count.min(16)).min(REST_MAX);
@@ -411,7 +410,7 @@ impl LineWatch {
 }
 
 impl Attempt {
-    /// When it is given up, if nothing is heard until then.
+    /// Time at which the attempt is given up, if no input comes before.
     fn deadline(&self) -> Duration {
         let rounds = self.stopped_at - self.begun_at;
         match self.stage {
@@ -424,10 +423,11 @@ impl Attempt {
         }
     }
 
-    /// All have answered in this stage.
+    /// Moves to the next stage after the last answer in this one.
     fn advance(&mut self, now: Duration) -> Next {
         let (stage, next) = match self.stage {
-            // Who was early waited for the last, and its program went on writing.
+            // Sources that were early waited for the last one, and their programs wrote memory meanwhile. One more
+            // round copies that.
             Stage::Copying => (Stage::Settling, Next::Tell(LineOrder::Round)),
             Stage::Settling => (Stage::Quieting, Next::Tell(LineOrder::Stop)),
             Stage::Quieting => (Stage::Stopping, Next::Tell(LineOrder::Rest)),
@@ -452,7 +452,7 @@ impl Attempt {
 }
 
 /// Daly's interval between checkpoints of this cost, of first order (A higher order estimate of the optimum checkpoint
-/// interval for restart dumps, 2006): at least the cost itself.
+/// interval for restart dumps, 2006). At least the cost itself, and at least a second.
 fn daly(cost: Duration, mtbf: Duration) -> Duration {
     let (cost, mtbf) = (cost.as_secs_f64(), mtbf.as_secs_f64());
     Duration::from_secs_f64(((2.0 * cost * mtbf).sqrt() - cost).max(cost).max(1.0))

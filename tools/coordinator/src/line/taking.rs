@@ -1,4 +1,5 @@
-//! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
+//! Checkpoints in a job: the times at which one may be taken, the orders to daemons, and how the job ends with a
+//! checkpoint or goes back to one.
 
 use super::{Next, STORE_TIME_MAX, Stage, TakenLine};
 use crate::{Coordinator, EndReason, KILL_GRACE, LineFailure, Loss, Output, Report, StoreFailure};
@@ -9,40 +10,41 @@ use redrt_wire::line::{Generation, LineOrder, LineStep};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The exit code of a job that was ended with a line, to be resumed: `EX_TEMPFAIL` of sysexits.h.
+/// Exit code of a job that was ended with a checkpoint, to be resumed: `EX_TEMPFAIL` of sysexits.h.
 pub const RESUME_CODE: i32 = 75;
 
-/// What the store says of a line.
+/// News of the store about one checkpoint.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum StoreNews {
-    /// There is a place for it.
+    /// A place for the images exists.
     Opened,
-    /// More of it has gone to where it is kept.
+    /// More of the checkpoint has been copied to other hosts.
     Moving,
-    /// It is kept.
+    /// The checkpoint is kept.
     Committed,
-    /// It is not.
+    /// The store failed. The checkpoint is not kept.
     Failed(StoreFailure),
-    /// The store has done all that it was asked before it was to drop the line. If it keeps the line, it has said so.
+    /// The store has finished all earlier orders for a checkpoint that was given up. If it kept the checkpoint, it has
+    /// said so before.
     Dropped,
 }
 
-/// No line can be taken of this job.
+/// The job was started without `--checkpoint`, so its processes cannot be saved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this job was started without --checkpoint: its processes cannot be saved")]
 pub struct NoLines;
 
-/// All processes of a job that is to go back are gone, and it waits for its store.
+/// The wait of a job that is to go back, when all its processes are gone, for its store.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum StoreWait {
-    /// It has done so since then.
+    /// The begin of the wait.
     Since(Duration),
-    /// The user was told.
+    /// The user was told of the wait.
     Told,
 }
 
 impl StoreWait {
-    /// When the user is to be told.
+    /// Time at which the user is told. None if the user was.
     pub(crate) fn deadline(self) -> Option<Duration> {
         match self {
             Self::Since(since) => Some(since + STORE_TIME_MAX),
@@ -52,10 +54,10 @@ impl StoreWait {
 }
 
 impl Coordinator {
-    /// Somebody wants a line now; `stops` if the job is to end with it, to be resumed.
+    /// Asks for a checkpoint as soon as possible. With `stops` the job ends with it, to be resumed later.
     ///
     /// # Errors
-    /// When none can be taken of this job.
+    /// [`NoLines`] if this job cannot take checkpoints.
     pub fn want_line(&mut self, now: Duration, stops: bool) -> Result<(), NoLines> {
         let line = self.line.as_mut().ok_or(NoLines)?;
         let asked = line.asked.get_or_insert(false);
@@ -64,13 +66,14 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The line that is being taken.
+    /// The checkpoint that is being taken.
     #[must_use]
     pub fn line_under_way(&self) -> Option<Generation> {
         self.line.as_ref()?.under_way()
     }
 
-    /// Whether the job is being ended with a line, and what it prints now is printed again when it is resumed.
+    /// Returns true if the job is being ended with a checkpoint whose images are cut. Output from then on is printed
+    /// again when the job is resumed.
     #[must_use]
     pub fn is_suspending(&self) -> bool {
         let is_taken = |line: &super::LineWatch| {
@@ -80,37 +83,37 @@ impl Coordinator {
         self.is_suspended() || self.ending.is_none() && self.line.as_ref().is_some_and(is_taken)
     }
 
-    /// Whether the job ends with a line.
+    /// Returns true if the job is ending with a checkpoint that is kept.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.code == Some(RESUME_CODE))
     }
 
-    /// Whether processes may be stopped for a line.
+    /// Returns true if processes may be stopped for a checkpoint.
     #[must_use]
     pub fn is_stopping_for_line(&self) -> bool {
         self.line.as_ref().is_some_and(super::LineWatch::is_stopping)
     }
 
-    /// The newest line that is kept.
+    /// The newest checkpoint that is kept.
     #[must_use]
     pub fn newest_line(&self) -> Option<Generation> {
         self.line.as_ref()?.newest()
     }
 
-    /// The job cannot go back to its newest line any more. Which that was, if it could.
+    /// Discards the newest checkpoint, to which the job cannot go back any more. Returns its number.
     pub fn forget_line(&mut self) -> Option<Generation> {
         self.line.as_mut()?.forget()
     }
 
-    /// Whether a line is being taken that a change of the membership would make void.
+    /// Returns true if a checkpoint is being taken that a change of the membership would make void.
     pub(crate) fn line_needs_membership(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.lost(&[], false).is_some())
     }
 
     pub(crate) fn next_line_deadline(&self) -> Option<Duration> {
         let line = self.line.as_ref().filter(|_| self.ending.is_none())?;
-        // One that is due and has to wait is begun when what is in its way has gone, which is an input.
+        // A checkpoint that is due and has to wait needs no deadline: it begins with the input that ends the wait.
         let deadline = match self.is_under_way() {
             true => line.next_deadline()?,
             false => line.start_deadline().filter(|_| !self.cards_sent)?,
@@ -118,7 +121,7 @@ impl Coordinator {
         (deadline > self.latest).then_some(deadline)
     }
 
-    /// A line that is wanted waits until all processes have called `MPI_Init`.
+    /// Tells the user once that a checkpoint is wanted and that it waits for processes to call `MPI_Init`.
     fn tell_of_start(&mut self, now: Duration) {
         let may_start = !self.cards_sent && self.ending.is_none();
         let Some(line) = self.line.as_mut().filter(|_| may_start) else { return };
@@ -132,7 +135,7 @@ impl Coordinator {
         self.report(Report::LineAwaitsStart { missing });
     }
 
-    /// Begins a line that is due, and gives up one that takes too long to stop the program.
+    /// Begins a checkpoint that is due, and gives up one whose deadline has passed.
     pub(crate) fn pass_line_time(&mut self, now: Duration) {
         if !self.is_under_way() {
             return self.tell_of_start(now);
@@ -155,7 +158,7 @@ impl Coordinator {
         }
         let ranks = (0..self.settings.world.rank_count()).map(VirtualRank);
         let sources: Vec<_> = ranks.filter_map(|rank| self.view.leader(rank)).collect();
-        // All would go on with the memory that others of its rank have contradicted.
+        // All replicas would go on with this memory, which siblings have contradicted.
         let unsound = sources.iter().copied().find(|source| self.is_distrusted(*source));
         let unfit = unsound.map(LineFailure::Distrusted).or(self.source_apart(&sources).map(LineFailure::Apart));
         if let Some(line) = &mut self.line {
@@ -167,7 +170,7 @@ impl Coordinator {
         }
     }
 
-    /// Whose images are written for the line that is being taken.
+    /// The processes whose images are written for the current checkpoint. Empty if there is none.
     #[must_use]
     pub fn line_sources(&self) -> &[ReplicaId] {
         let attempt = self.line.as_ref().and_then(|line| line.attempt.as_ref());
@@ -234,14 +237,14 @@ impl Coordinator {
 
     fn follow(&mut self, now: Duration, next: Next) {
         match next {
-            // Each has said with whom it shares memory before it said that it is quiet.
+            // Each source reports with which ranks it shares memory before it reports that it is quiet.
             Next::Tell(LineOrder::Copy) if let Some(source) = self.source_apart(self.line_sources()) => {
                 self.follow(now, Next::GiveUp(LineFailure::Apart(source)));
             }
             Next::Tell(order) => {
                 let attempt = self.line.as_mut().and_then(|line| line.attempt.as_mut());
                 let attempt = attempt.expect("a line is under way when somebody is told of it");
-                // What an image has not heard yet is not newer than this.
+                // An image can know no newer view than this one.
                 attempt.view.clone_from(&self.view);
                 let generation = attempt.generation;
                 self.send(ToDaemon::Line { generation, order });
@@ -257,21 +260,22 @@ impl Coordinator {
         }
     }
 
-    /// Replicas are lost, or the membership changes otherwise: what does not fit it any more is given up.
+    /// Gives up the current checkpoint if the loss of these replicas makes it void.
     pub(crate) fn void_line(&mut self, now: Duration, replicas: &[ReplicaId], hosts_too: bool) {
         if let Some(next) = self.line.as_ref().and_then(|line| line.lost(replicas, hosts_too)) {
             self.follow(now, next);
         }
     }
 
-    /// A rank has lost its last replica: the line from which the whole job is to be started again, if there is one and
-    /// that is of use. A program that leaves with a status has chosen to. One that crashes after `MPI_Finalize` would
-    /// crash there again; but one that somebody kills then may have yet to write what it has printed.
+    /// The checkpoint from which the whole job is started again after a rank has lost its last replica. None if there
+    /// is no usable one, or if the exit was no fault. A program that leaves with a status has chosen to. A crash after
+    /// `MPI_Finalize` would happen there again. But a process that is killed after it may not have written all it
+    /// printed, so that the job goes back.
     pub(crate) fn line_after(&self, loss: &Loss) -> Option<(Generation, u32)> {
         self.line.as_ref().filter(|_| self.is_fault(loss))?.usable()
     }
 
-    /// The line that is of no use after this loss, because the job was started from it too often.
+    /// The newest checkpoint, if this loss cannot be repaired because the job was started from it too often.
     pub(crate) fn line_spent_by(&self, loss: &Loss) -> Option<Generation> {
         let line = self.line.as_ref().filter(|line| self.is_fault(loss) && line.usable().is_none())?;
         line.newest()
@@ -284,13 +288,14 @@ impl Coordinator {
         }
     }
 
-    /// The line whose processes are being loaded, if they are.
+    /// The checkpoint whose processes are being loaded. None once they have met.
     pub(crate) fn line_being_loaded(&self) -> Option<Generation> {
         self.line.as_ref().filter(|_| !self.cards_sent)?.newest()
     }
 
-    /// Whether the job cannot go back yet: a line that was given up may be kept all the same, and is the one to go back
-    /// to then. Kept after the job was told from where it goes on, it would be taken for the one before.
+    /// Returns true if the job cannot go back yet. The trap: a checkpoint that was given up may be kept all the same,
+    /// and is then the one to go back to. If it were kept after the start point was chosen, a later restart would take
+    /// it for the older one.
     pub(crate) fn awaits_store(&mut self) -> bool {
         let Some(generation) = self.line.as_ref().and_then(super::LineWatch::unsettled) else { return false };
         let now = self.latest;
@@ -305,13 +310,14 @@ impl Coordinator {
         true
     }
 
-    /// The line to go back to, and how often it is with this time, where it was to be this one.
+    /// The checkpoint to go back to, and the number of starts from it with this one. A newer one that was kept
+    /// meanwhile replaces `generation`.
     pub(crate) fn line_kept_since(&self, generation: Generation, count: u32) -> (Generation, u32) {
         let newer = self.newest_line().filter(|newest| *newest > generation);
         newer.map_or((generation, count), |newer| (newer, 1))
     }
 
-    /// Drops the line that is being taken, if one is. Which it was.
+    /// Drops the checkpoint that is being taken. Returns its number.
     pub(crate) fn end_line(&mut self, now: Duration) -> Option<Generation> {
         let generation = self.line.as_mut()?.gave_up(now)?;
         self.send(ToDaemon::Line { generation, order: LineOrder::Abandon });

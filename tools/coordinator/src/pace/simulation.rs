@@ -1,5 +1,5 @@
-//! A rank whose replicas compute at their own speeds and wait for each other, one of which may stop or never end a
-//! computation.
+//! Simulates a rank whose replicas compute at their own speeds and wait for each other. One of them may stop, or never
+//! end a computation.
 
 use super::*;
 use fastrand::Rng;
@@ -8,9 +8,9 @@ const DEGREE: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fault {
-    /// Answers nothing and does nothing.
+    /// The replica neither answers nor computes.
     Stopped,
-    /// Answers that it is at work, for ever.
+    /// The replica answers that it is at work, for ever.
     Loops,
 }
 
@@ -18,17 +18,17 @@ enum Fault {
 type Time = u64;
 
 struct Replica {
-    /// In percent of the fastest one's time.
+    /// Time for a computation, in percent of the fastest replica's.
     slowness: u64,
     calls: u64,
-    /// When it comes to its next call; none while it waits for its siblings.
+    /// Time of its next call. None while it waits for its siblings.
     arrives: Option<Time>,
     fault: Option<Fault>,
-    /// When it answers, if it was asked.
+    /// Time of its next answer. None if it was not asked.
     answers: Option<Time>,
 }
 
-/// Who was told to lag with two siblings ahead, when.
+/// Simulates until `end`, or until a replica is said to lag behind two siblings. Returns that replica and the time.
 fn run(seed: u64, factor: u32, fault: Option<(Fault, Time)>, end: Time) -> Result<Vec<(u16, Time)>, String> {
     let mut random = Rng::with_seed(seed);
     let replicas: Vec<_> = (0..DEGREE as u16).map(|index| ReplicaId::new(0, index)).collect();
@@ -56,7 +56,7 @@ fn run(seed: u64, factor: u32, fault: Option<(Fault, Time)>, end: Time) -> Resul
         for replica in rank.iter_mut().filter(|replica| replica.fault.is_none()) {
             match replica.arrives {
                 Some(arrives) if now >= arrives => (replica.calls, replica.arrives) = (replica.calls + 1, None),
-                // Its messages are compared when all siblings have sent them.
+                // Its messages are compared when all siblings have sent them, and it goes on then.
                 None if slowest >= replica.calls => replica.arrives = Some(now + compute * replica.slowness / 100),
                 _ => {}
             }
@@ -95,7 +95,7 @@ fn slow_replicas_are_not_said_to_lag() {
     }
 }
 
-/// A planted mistake: slower than its siblings is not standing still.
+/// A planted mistake, a factor of 1, takes a slow replica for one that stands still.
 #[test]
 fn too_little_patience_is_found() {
     assert!((0..60).any(|seed| run(seed, 1, None, 2_000_000).is_err()));
@@ -106,8 +106,8 @@ fn a_replica_that_stops_or_loops_is_found_in_time() {
     for seed in 0..120 {
         let fault = if seed % 2 == 0 { Fault::Stopped } else { Fault::Loops };
         let when = 1_000 + seed * 7_919 % 900_000;
-        // Four times the longest computation of the slowest, and the time that its siblings take to come to their next
-        // call.
+        // Four times the longest computation of the slowest replica, and the time in which its siblings come to their
+        // next call.
         let limit = when + 4 * 900_000 + 900_000 + 60_000;
         let told = run(seed, FACTOR, Some((fault, when)), limit);
         assert!(

@@ -1,4 +1,4 @@
-//! One attempt to make a copy, from its first order to the copy in step.
+//! One attempt to make a copy, from its first order until the copy is in step.
 
 use super::missing::{Missing, Seat};
 use super::{Purpose, Recovered, Recovery};
@@ -13,14 +13,13 @@ use spare_pool::PlaceOrder;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Every process answers at once that it keeps what a copy may need. One that was stopped does not, and the source is
-/// not kept ready for it for ever.
+/// Maximum time for all processes to confirm that they keep messages for the copy. They confirm at once, unless one was
+/// stopped. The source is not kept ready for such a one for ever.
 pub(super) const PIN_TIME_MAX: Duration = Duration::from_secs(20);
-/// The rest after a first failure; it doubles with each.
+/// Rest after the first failed attempt. It doubles with each further one.
 const REST_FIRST: Duration = Duration::from_millis(250);
-/// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(60);
-/// Nobody waits for ever for a copy on a host of the user's choice.
+/// Number of failures after which a copy on a host of the user's choice is given up.
 const TRIES_ON_ONE_HOST: u32 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -33,51 +32,50 @@ pub(super) enum Stage {
         since: Duration,
     },
     Cutting,
-    /// It is to judge, and stands ready.
+    /// The copy stands ready to judge.
     Held,
     Joining,
 }
 
-/// Whether others vouch for the memory that is to be copied.
+/// Evidence of other replicas for the memory that is to be copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Proof {
-    /// Nobody was asked yet.
+    /// No comparison was asked for yet.
     Unasked,
-    /// A round of comparisons with this number or a later one says it. It is not waited for longer than `until`.
+    /// The answer comes with this round of comparisons or a later one. The clone goes on without it at `until`.
     Asked { round: u64, until: Duration },
-    /// As much is known as can be.
+    /// All is known that can be known.
     Settled,
 }
 
-/// One attempt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Attempt {
     pub newcomer: Newcomer,
-    /// What it is to make good; its seat is that of this attempt.
+    /// The need that the copy fills. Its seat is that of this attempt.
     pub missing: Missing,
-    /// Where the copy is to be, and the number of that place.
+    /// Number of the host of the copy, followed by that of its place.
     pub host: u32,
     pub number: u64,
-    /// Where its source is.
+    /// Number of the source's host.
     pub source_host: u32,
     pub stage: Stage,
     pub proof: Proof,
-    /// Which of all cuts its was, once it is cut.
+    /// Number of its cut among all cuts. Zero before the cut.
     pub cut: CutNumber,
     begun_at: Duration,
     ready_at: Duration,
-    /// When its source was stopped.
+    /// Time at which the source was stopped.
     pub stopped_at: Duration,
     position: Option<Position>,
-    /// Its process id, once it runs.
+    /// Process id of the copy, once it runs.
     pid: Option<i32>,
     card: Option<Card>,
     cost: Option<Cost>,
-    /// Its cost will not be said.
+    /// True if the source's host will not report the cost any more.
     source_has_ended: bool,
 }
 
-/// What is to be told when its cost is known, and whose daemon knows it.
+/// A copy in step that is reported when its cost is known. The daemon of `source_host` knows it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Untold {
     pub recovered: Recovered,
@@ -112,19 +110,19 @@ impl Attempt {
         }
     }
 
-    /// Whether all keep for its copy what that may ask for.
+    /// Returns true if all processes must keep messages that the copy may ask for.
     fn is_awaited(&self) -> bool {
         matches!(self.stage, Stage::Pinning { .. } | Stage::Cutting | Stage::Held | Stage::Joining)
     }
 
-    /// Whether it is being made, and keeps its source and its host busy.
+    /// Returns true if the copy is being made, which keeps its source and its host busy.
     pub(super) fn is_at_work(&self) -> bool {
         self.stage != Stage::Held
     }
 }
 
 impl Coordinator {
-    /// Clones that need one of these end.
+    /// Ends the clones that need one of these lost replicas.
     pub(super) fn give_up_without(&mut self, now: Duration, lost: &[ReplicaId]) {
         let Some(recovery) = &mut self.recovery else { return };
         let mut given_up = Vec::new();
@@ -150,14 +148,14 @@ impl Coordinator {
         }
     }
 
-    /// A newcomer was in the view, and is lost like any other.
+    /// Drops the attempt of a newcomer that was in the view and is lost like any other replica.
     fn forget(&mut self, id: CloneId) {
         if self.recovery.as_mut().is_some_and(|recovery| recovery.attempts.remove(&id).is_some()) {
             self.tell_pins();
         }
     }
 
-    /// Copies that were to be put on this host will not be.
+    /// Gives up the copies that were to be put on this host.
     pub(super) fn give_up_on_host(&mut self, now: Duration, host: u32, why: &CloneFailure) {
         let Some(recovery) = &self.recovery else { return };
         let concerned = |attempt: &Attempt| attempt.host == host && attempt.stage != Stage::Joining;
@@ -167,8 +165,8 @@ impl Coordinator {
         }
     }
 
-    /// An attempt ends without a copy in the view; tells everybody who has done something for it. `blame` is what its
-    /// host is blamed for.
+    /// Ends an attempt without a copy in the view, and undoes its orders everywhere. With `blame`, the pool counts a
+    /// failure of the host.
     pub(super) fn withdraw(&mut self, now: Duration, id: CloneId, blame: Option<&CloneFailure>) -> Option<Attempt> {
         let attempt = self.recovery.as_mut()?.attempts.remove(&id)?;
         let number = attempt.number;
@@ -188,7 +186,7 @@ impl Coordinator {
         Some(attempt)
     }
 
-    /// An attempt has failed; another follows after a rest.
+    /// Ends an attempt that has failed. The next one follows after a rest.
     pub(super) fn give_up(&mut self, now: Duration, id: CloneId, why: &CloneFailure, blames_host: bool) {
         let Some(attempt) = self.withdraw(now, id, blames_host.then_some(why)) else { return };
         let Some(recovery) = &mut self.recovery else { return };
@@ -202,7 +200,7 @@ impl Coordinator {
         let gives_up = missing.only.is_some() && failure_count >= TRIES_ON_ONE_HOST;
         recovery.missing.insert(replica, missing);
         let host = recovery.name(attempt.host).to_owned();
-        // What cannot be copied is tried again and again, and that it cannot be is said once.
+        // Arbiters are tried again and again, but their failure is reported once.
         if is_for_arbitration {
             return self.tell_not_held(replica.rank, NotHeld::Clone(why.clone()));
         }
@@ -214,7 +212,7 @@ impl Coordinator {
         }
     }
 
-    /// An attempt has failed, and so would every other one from the same source.
+    /// Ends an attempt that fails with any host, because this source cannot be copied.
     fn give_up_source(&mut self, now: Duration, id: CloneId, why: NoImage) {
         let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
         let (newcomer, source, wanted) = (attempt.newcomer.replica, attempt.newcomer.source, attempt.missing.source);
@@ -226,7 +224,7 @@ impl Coordinator {
             return self.give_up(now, id, &CloneFailure::NoImage(why), false);
         }
         self.give_up(now, id, &CloneFailure::Hopeless(why.clone()), false);
-        // Places for others of its rank are of no use either.
+        // If no other source is left, places that were granted for the rank are of no use.
         let Some(recovery) = &mut self.recovery else { return };
         let of_rank = recovery.missing.iter_mut().filter(|(place, missing)| {
             place.rank == newcomer.rank && (missing.source == wanted || missing.source == Some(source))
@@ -247,7 +245,7 @@ impl Coordinator {
         }
     }
 
-    /// A daemon says how far a clone has come.
+    /// Acts on a daemon's report of progress.
     pub(crate) fn clone_step(&mut self, now: Duration, host: u32, id: CloneId, step: CloneStep) {
         let Some(recovery) = &mut self.recovery else { return };
         let Some(attempt) = recovery.attempts.get_mut(&id) else {
@@ -289,7 +287,7 @@ impl Coordinator {
             }
             (CloneStep::Running { pid }, Stage::Cutting) if is_destination => {
                 attempt.pid = Some(pid);
-                // One that is to judge is no replica before it is let in.
+                // A copy that is to judge is reported when it is let in, since it is no replica before that.
                 if attempt.missing.purpose != Purpose::Arbitration {
                     self.report(Report::CopyRuns { replica: newcomer.replica, pid });
                 }
@@ -298,7 +296,7 @@ impl Coordinator {
             (CloneStep::Sent(cost), _) if is_source => attempt.cost = Some(cost),
             (CloneStep::Failed(_), Stage::Joining) if is_source && !is_destination => attempt.source_has_ended = true,
             (CloneStep::Failed(why), Stage::Joining) if is_destination => {
-                // It ended before it was known here that it has its place.
+                // The copy ended before the coordinator knew that it has its place.
                 let (replica, source) = (newcomer.replica, newcomer.source);
                 let why = CloneFailure::NoImage(why);
                 self.report(Report::CloneFailed { replica, source, host: String::new(), why });
@@ -311,11 +309,11 @@ impl Coordinator {
                 if why.is_want_of_memory() {
                     self.memory_ran_out(host);
                 }
-                // A host without room for it now is no bad one.
+                // A host is not blamed for lack of room.
                 let blames_host = is_destination && !is_source && !why.is_want_of_memory();
                 self.give_up(now, id, &CloneFailure::NoImage(why), blames_host);
             }
-            // Out of turn: it is about what has been given up already, or changes nothing.
+            // A step that does not fit the stage belongs to an attempt that was given up, or changes nothing.
             _ => {}
         }
     }
@@ -326,7 +324,7 @@ impl Coordinator {
         self.place_freed(replica);
     }
 
-    /// The next clone whose source can be stopped may do so, when no other is about to.
+    /// Lets the next clone that is ready ask for pins, unless another is between its pins and the view.
     pub(super) fn pin_next(&mut self, now: Duration) {
         let live: BTreeSet<_> =
             (0..self.world().rank_count()).flat_map(|rank| self.view.live(VirtualRank(rank))).collect();
@@ -341,7 +339,7 @@ impl Coordinator {
         self.tell_pins();
     }
 
-    /// Says to all, as a whole, for whom they are to keep more than the view says.
+    /// Sends all processes the complete list of newcomers for which they are to keep messages beyond the view.
     pub(super) fn tell_pins(&mut self) {
         let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
         let kept = attempts.filter(|attempt| attempt.is_awaited());
@@ -351,7 +349,7 @@ impl Coordinator {
         self.send(ToDaemon::Pins(pins));
     }
 
-    /// A process keeps what these newcomers may ask for.
+    /// Records that a process keeps messages for these newcomers.
     pub(crate) fn pinned(&mut self, now: Duration, by: ReplicaId, newcomers: &[ReplicaId]) {
         let Some(recovery) = &mut self.recovery else { return };
         for attempt in recovery.attempts.values_mut().filter(|attempt| newcomers.contains(&attempt.newcomer.replica)) {
@@ -377,7 +375,7 @@ impl Coordinator {
         }
     }
 
-    /// A copy says how it can be reached. `false` when the process is none that is awaited.
+    /// Records the card of a copy. Returns false if no clone waits for that process.
     pub(crate) fn copy_ready(&mut self, now: Duration, replica: ReplicaId, card: &Card) -> bool {
         let Some(recovery) = &mut self.recovery else { return false };
         let waits = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Cutting;
@@ -390,7 +388,7 @@ impl Coordinator {
         true
     }
 
-    /// The copy runs and can be reached: it gets its place, or stands ready.
+    /// Lets the copy into the view, or holds it ready, once it runs and its card is known.
     fn admit_when_complete(&mut self, now: Duration, id: CloneId) {
         let Some(recovery) = &mut self.recovery else { return };
         let attempt = recovery.attempts.get_mut(&id).expect("the caller has seen it");
@@ -409,7 +407,7 @@ impl Coordinator {
         self.pin_next(now);
     }
 
-    /// Gives copies that run and can be reached their places, all in one view: copies for one purpose.
+    /// Gives copies their places, all in one view. All copies must have the same purpose.
     pub(super) fn let_in(&mut self, now: Duration, ids: &[CloneId]) {
         let Some(recovery) = &mut self.recovery else { return };
         let admitted: Vec<_> = ids.iter().map(|id| (*id, recovery.attempts[id].clone())).collect();
@@ -455,8 +453,8 @@ impl Coordinator {
             }
         }
         if is_to_judge {
-            // Others may be awaited since it was cut. It must not let go what they may ask for when it hears from those
-            // in the view.
+            // Pins of others may have been set after the cut. The arbiter must know them before it hears from replicas
+            // in the view, or it would release messages that those newcomers still need.
             self.tell_pins();
         }
         self.send(ToDaemon::Cards(new_cards));
@@ -465,11 +463,11 @@ impl Coordinator {
         for (id, _) in admitted {
             recovery.attempts.get_mut(&id).expect("it was just admitted").stage = Stage::Joining;
         }
-        // The copy has heard nothing since the cut.
+        // The copy has received no pins since its cut.
         self.tell_pins();
     }
 
-    /// A copy has heard its leader: it counts like any other.
+    /// A copy has caught up with its leader, and counts like any other replica from now on.
     pub(crate) fn in_step(&mut self, now: Duration, replica: ReplicaId) {
         let Some(recovery) = &mut self.recovery else { return };
         let joins = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Joining;
@@ -496,7 +494,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells of copies in step, whatever is known of what they cost.
+    /// Reports copies in step, with their cost if it is known.
     pub(super) fn tell_recovered(&mut self, which: impl Fn(&Untold) -> bool) {
         let Some(recovery) = &mut self.recovery else { return };
         let told: Vec<_> = recovery.untold.extract_if(.., |_, untold| which(untold)).collect();
@@ -507,7 +505,7 @@ impl Coordinator {
 }
 
 impl Recovery {
-    /// Sources that are being copied.
+    /// Returns true if a replica is being copied.
     pub(super) fn is_source(&self, replica: ReplicaId) -> bool {
         let is_its = |attempt: &Attempt| attempt.newcomer.source == replica && attempt.stage != Stage::Joining;
         self.attempts.values().any(|attempt| attempt.is_at_work() && is_its(attempt))

@@ -1,15 +1,15 @@
-//! Of each rank with two replicas, a copy of either stands ready, to judge when the two differ (`redrun --arbitrate`).
+//! For each rank with two replicas, a copy of either stands ready to judge if the two differ (`redrun --arbitrate`).
 //!
 //! ```text
 //!  missing ─▶ … ─▶ cutting ─▶ held ──── two differ ─▶ joining ─▶ in step ─▶ a verdict ─▶ one may stay
 //!     ▲                        │ after the interval, its source is lost, it is in the way
 //!     └────────────────────────┘
 //! ```
-//! Until *held* it is a clone like any other ([`attempt`](super::attempt)); its place is asked for like any other, too.
-//! While it is held it waits at the gate of MPI, and every process keeps for it what it may ask for: for the interval,
-//! and no longer.
+//! Until *held* it is a clone like any other ([`attempt`](super::attempt)), and so is its request for a place. While it
+//! is held it waits at its entry into MPI, and every process keeps the messages that it may ask for. To bound that
+//! memory, it is held for the interval only.
 //!
-//! What follows when two differ is [`judging`](super::judging).
+//! The sequel of a difference is in [`judging`](super::judging).
 
 use super::Purpose;
 use super::Recovery;
@@ -23,9 +23,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Only where two replicas differ is there something to judge.
+/// With one replica there is nothing to compare, and three can vote.
 const DEGREE: u16 = 2;
-/// When copies were in the way, none are made for this time; it doubles with each time, up to the interval.
+/// Rest of a rank after its copies were given up because they were in the way. It doubles each time, up to the
+/// interval.
 const REST_FIRST: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -34,17 +35,17 @@ struct Rest {
     lasts: Duration,
 }
 
-/// Copies that stand ready, and what is asked of them.
+/// Copies that stand ready, and disputes that some of them judge.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Holding {
     pub interval: Duration,
-    /// Ranks of which no copies are made for a while.
+    /// Ranks for which no copies are made before a given time.
     resting: BTreeMap<VirtualRank, Rest>,
     pub cases: BTreeMap<VirtualRank, Case>,
-    /// Ranks whose replicas have sent or taken different things, and nobody knows which of them is right. A copy would
-    /// only repeat what its original says.
+    /// Ranks whose replicas differ, where no vote could decide which is right. A copy would only repeat what its
+    /// original says.
     pub differing: BTreeSet<VirtualRank>,
-    /// Ranks of which it was said that no copy is held.
+    /// Ranks for which the user was told that no copy is held.
     told: BTreeSet<VirtualRank>,
 }
 
@@ -67,14 +68,14 @@ impl Attempt {
 }
 
 impl Recovery {
-    /// Whether a copy for this place is made, or stands ready, to judge.
+    /// Returns true if the place is for a copy that is to judge, and that has not joined yet.
     pub(super) fn is_to_judge(&self, replica: ReplicaId) -> bool {
         let missing = self.missing.get(&replica).is_some_and(|missing| missing.purpose == Purpose::Arbitration);
         let is_its = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.is_to_judge();
         missing || self.attempts.values().any(is_its)
     }
 
-    /// When a copy that stands ready is to be made anew, or one may be made again.
+    /// The next time at which a held copy is due to be renewed, a rest ends, or a dispute is given up.
     pub(super) fn next_renewal(&self, now: Duration) -> Option<Duration> {
         let holding = self.holding.as_ref()?;
         let held = self.attempts.values().filter(|attempt| attempt.stage == Stage::Held);
@@ -86,14 +87,14 @@ impl Recovery {
 }
 
 impl Coordinator {
-    /// Copies that stand ready, with their sources.
+    /// The copies that stand ready, each with its source.
     pub fn held(&self) -> impl Iterator<Item = (ReplicaId, ReplicaId)> + '_ {
         let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
         let held = attempts.filter(|attempt| attempt.stage == Stage::Held);
         held.map(|attempt| (attempt.newcomer.replica, attempt.newcomer.source))
     }
 
-    /// The copy runs and can be reached: it stands ready.
+    /// Holds a copy that runs and whose card is known.
     pub(super) fn hold(&mut self, id: CloneId) {
         let Some(recovery) = &mut self.recovery else { return };
         let attempt = recovery.attempts.get_mut(&id).expect("the caller has seen it");
@@ -104,7 +105,7 @@ impl Coordinator {
         self.report(Report::CopyHeld { replica, source });
     }
 
-    /// Makes copies that are to stand ready, anew when they have done so for long enough.
+    /// Keeps a copy of each replica that may need an arbiter, and renews those that are too old.
     pub(super) fn hold_copies(&mut self, now: Duration) {
         self.renew(now);
         let ranks = (0..self.world().rank_count()).map(VirtualRank);
@@ -115,7 +116,7 @@ impl Coordinator {
         }
     }
 
-    /// Gives up what is old, and what is not wanted any more.
+    /// Gives up copies that are too old, and those that are not wanted any more.
     fn renew(&mut self, now: Duration) {
         let Some((recovery, holding)) =
             self.recovery.as_ref().and_then(|recovery| Some((recovery, recovery.holding.as_ref()?)))
@@ -136,7 +137,7 @@ impl Coordinator {
         };
         let is_old = |attempt: &Attempt| {
             let age = now.saturating_sub(attempt.stopped_at);
-            // One of the two stands ready while the other is made, but not for ever.
+            // Of the two copies one stands ready while the other is made, but not for ever.
             let is_alone = is_being_made(attempt.newcomer.replica.rank) && age < holding.interval * 2;
             attempt.stage == Stage::Held && age >= holding.interval && !is_alone
         };
@@ -149,12 +150,12 @@ impl Coordinator {
             .filter(|(replica, missing)| missing.source.is_some_and(|source| !is_wanted(replica.rank, source)));
         let mut needless: Vec<_> = missing.map(|(replica, _)| *replica).collect();
         let mut ranks = BTreeSet::new();
-        // Of one rank one at a time.
+        // At most one copy of each rank is given up at a time.
         needless.extend(old.map(|attempt| attempt.newcomer.replica).filter(|replica| ranks.insert(replica.rank)));
         needless.into_iter().for_each(|replica| self.want_no_more(now, replica));
     }
 
-    /// Whether copies of a rank can stand ready: it is whole, and nothing is about to change in it.
+    /// Returns true if copies of a rank can stand ready: it has two sound replicas, and no change of it is under way.
     fn can_hold(&self, now: Duration, rank: VirtualRank) -> bool {
         let Some((recovery, holding)) =
             self.recovery.as_ref().and_then(|recovery| Some((recovery, recovery.holding.as_ref()?)))
@@ -208,7 +209,7 @@ impl Coordinator {
         }
     }
 
-    /// Says once of a rank that no copy of it stands ready.
+    /// Reports once for each rank that no copy of it stands ready.
     pub(super) fn tell_not_held(&mut self, rank: VirtualRank, why: NotHeld) {
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
         if holding.is_some_and(|holding| holding.told.insert(rank)) {
@@ -216,7 +217,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody needs a place: one that only stands ready gives way. Whether there was one.
+    /// Gives up a copy that stands ready, because its place is needed elsewhere. Returns true if there was one.
     pub(super) fn make_room(&mut self, now: Duration) -> bool {
         let Some(recovery) = &self.recovery else { return false };
         let first = recovery.attempts.values().find(|attempt| attempt.is_to_judge());
@@ -225,12 +226,13 @@ impl Coordinator {
         true
     }
 
-    /// A process cannot go on while copies of its rank stand ready.
+    /// Gives up copies of a rank, because one of its replicas cannot go on while they stand ready.
     pub(crate) fn hindered(&mut self, now: Duration, replica: ReplicaId) {
         self.drop_held(now, replica.rank, NotHeld::MustAgree);
     }
 
-    /// Standard input came: who was copied before would lack it.
+    /// Tells the coordinator that standard input has arrived. Copies of rank 0 that were cut before lack it, and are
+    /// given up.
     pub fn input_passed(&mut self, now: Duration) {
         self.latest = now;
         if self.held().any(|(replica, _)| replica.rank == VirtualRank(0)) {
@@ -238,7 +240,7 @@ impl Coordinator {
         }
     }
 
-    /// Copies of a rank that stand ready, or are made to, do so no more for a while.
+    /// Gives up all copies of a rank that are to judge. New ones are made after a rest.
     pub(super) fn drop_held(&mut self, now: Duration, rank: VirtualRank, why: NotHeld) {
         let Some(recovery) = &mut self.recovery else { return };
         let Some(holding) = &mut recovery.holding else { return };

@@ -1,11 +1,12 @@
-//! What becomes of two replicas that differ, where copies of them stand ready.
+//! Disputes: two replicas of a rank differ, and copies of them stand ready to judge.
 //!
 //! ```text
-//!  somebody waits ──▶ case: a held copy is let in ──▶ a verdict of theirs ──▶ all in step ──▶ surplus ones go
-//!                        └── nobody is left to judge or to ask, or they do not come to it ──▶ open
+//!  two differ ──▶ dispute: held copies are let in ──▶ a verdict of the vote ──▶ all in step ──▶ surplus replicas leave
+//!                   └── no arbiter or asker is left, or arbiters do not come to the point ──▶ no verdict
 //! ```
-//! Who is wrong is not decided here: receivers compare what two have sent, and the replicas of a rank what each of them
-//! asks for (`quiesce`, arbitration). Here is decided who is asked, and who goes.
+//! The verdict itself is not made here. Receivers compare the messages that two replicas have sent, and the replicas of
+//! a rank compare the outcomes they ask for (`quiesce`, arbitration). This module decides which copies judge and which
+//! replicas leave.
 
 use super::attempt::{Attempt, Stage};
 use super::holding::Holding;
@@ -17,42 +18,41 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Arbiters get this time, and besides several times that in which they may have fallen behind, to come to what is in
-/// dispute.
+/// Time in which arbiters must come to the point in dispute. In addition they get several intervals, since they may
+/// have fallen behind by one.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Number of attempts.
+/// Number of those intervals.
 const PATIENCE_INTERVALS: u32 = 4;
 
 /// A copy that was let in to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Arbiter {
-    /// Its place.
+    /// The place it has taken.
     pub replica: ReplicaId,
-    /// Whom it is a copy of.
+    /// The replica it is a copy of.
     pub source: ReplicaId,
-    /// How long ago it was copied when it was let in.
+    /// Time from its cut until it was let in.
     pub age: Duration,
 }
 
-/// What came of a dispute.
+/// The result of a dispute.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Arbitration {
-    /// Whose replicas differed.
+    /// The rank whose replicas differed.
     pub rank: VirtualRank,
-    /// Who judged.
+    /// The copies that judged.
     pub arbiters: Vec<Arbiter>,
-    /// Who is wrong, if that could be told.
+    /// The replica that is wrong. None if no verdict was reached.
     pub culprit: Option<ReplicaId>,
-    /// From the dispute to the verdict.
+    /// Time from the begin of the dispute to the verdict.
     pub took: Duration,
 }
 
-/// A dispute.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     pub begun_at: Duration,
     arbiters: Vec<Arbiter>,
-    /// Processes that have asked: receivers that wait, or replicas that differ in their paths.
+    /// Processes that have asked: receivers that wait, or replicas whose paths differ.
     askers: BTreeSet<ReplicaId>,
     verdict: Option<Verdict>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Case {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Verdict {
     culprit: Option<ReplicaId>,
-    /// Its siblings do not go its way: it goes, whatever is done about corrupt data.
+    /// True if its siblings do not follow its path. It is ended then under every policy.
     has_parted: bool,
     found_at: Duration,
 }
@@ -72,7 +72,7 @@ impl Holding {
 }
 
 impl Case {
-    /// What is open for one message may be plain for the next.
+    /// Records a verdict, which may replace one without a culprit. One message may be undecidable and the next clear.
     fn note(&mut self, new: Verdict) {
         if self.verdict.is_none_or(|verdict| verdict.culprit.is_none()) {
             self.verdict = Some(new);
@@ -81,8 +81,8 @@ impl Case {
 }
 
 impl Coordinator {
-    /// Two replicas of a rank differ and `asker` waits: copies that stand ready are let in. If none does, the replicas
-    /// that wait know it, or are about to.
+    /// Lets in the copies of this rank that stand ready, because two replicas differ and `asker` waits. If there are
+    /// none, the replicas that wait know it, or will know it soon.
     pub(crate) fn dispute(&mut self, now: Duration, rank: VirtualRank, asker: ReplicaId) {
         self.stall.reset(now);
         let view = &self.view;
@@ -113,8 +113,8 @@ impl Coordinator {
         self.let_in(now, &ids);
     }
 
-    /// Whether copies have yet to judge where two paths differ: who says that nobody can may not have heard of copies
-    /// that stand ready, or have joined since.
+    /// Returns true if copies have yet to judge where two paths differ. A replica that reports the outcome as
+    /// undecidable may not know of copies that stand ready, or that joined after its view.
     pub(crate) fn has_yet_to_be_judged(&self, path: &PathMismatch) -> bool {
         let has_joined = |replica| {
             let member = self.view.member(replica);
@@ -127,8 +127,8 @@ impl Coordinator {
             || is_open && (self.view.live(path.outcome.rank).any(has_joined) || self.held().any(is_fit))
     }
 
-    /// Replicas of a rank have compared what they ask for: if that was in dispute, this is the verdict. The one that is
-    /// named by it, if any: it goes when somebody can take its part.
+    /// Takes the comparison of paths within a rank as the verdict, if a dispute is open. Returns the culprit it names,
+    /// who is ended when a copy can take its part.
     pub(crate) fn judged_path(
         &mut self,
         now: Duration,
@@ -145,7 +145,7 @@ impl Coordinator {
         culprit
     }
 
-    /// A receiver has compared votes: if that was in dispute, this is the verdict.
+    /// Takes a receiver's comparison of votes as the verdict, if a dispute is open.
     pub(crate) fn judged(&mut self, now: Duration, mismatch: &Mismatch) {
         self.note_verdict(now, mismatch);
         if mismatch.finding == Finding::Undecidable {
@@ -161,7 +161,8 @@ impl Coordinator {
         }
     }
 
-    /// A replica is lost: what its rank has now agrees, as far as anybody knows; unless it was one too many.
+    /// Ends the mark that a rank's replicas differ, because one is lost and the others agree as far as known. A surplus
+    /// replica does not count, since both opponents may remain.
     pub(super) fn forget_difference(&mut self, lost: ReplicaId) {
         let Some(recovery) = &mut self.recovery else { return };
         let was_surplus = recovery.leaving.get(&lost).is_some_and(Move::is_surplus);
@@ -180,7 +181,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends cases that have a verdict, or will never have one.
+    /// Ends disputes that have a verdict, or will never have one.
     pub(super) fn conclude_cases(&mut self, now: Duration) {
         let Some(holding) = self.recovery.as_ref().and_then(|recovery| recovery.holding.as_ref()) else { return };
         let (ranks, patience) = (holding.cases.keys().copied().collect::<Vec<_>>(), holding.patience());
@@ -188,8 +189,8 @@ impl Coordinator {
         ranks.into_iter().for_each(|rank| self.conclude(now, rank));
     }
 
-    /// Arbiters do not come to what is in dispute, as those of a program that has left its own path: they are ended.
-    /// `which` says by when it began whether that is so. Whether any was ended.
+    /// Ends arbiters of disputes without verdict that `which` selects by their begin. They do not come to the point in
+    /// dispute, like those of a program that has left its own path. Returns true if any was ended.
     pub(crate) fn give_up_cases(&mut self, now: Duration, which: impl Fn(Duration) -> bool) -> bool {
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
         let cases = holding.into_iter().flat_map(|holding| holding.cases.values_mut());
@@ -212,7 +213,7 @@ impl Coordinator {
             || !case.arbiters.iter().all(|arbiter| is_live(arbiter.source));
         let open = Verdict { culprit: None, has_parted: false, found_at: now };
         let Some(verdict) = case.verdict.or(is_over.then_some(open)) else { return };
-        // Before that none of them can take another's part.
+        // Before all arbiters are in step, none of them can take the culprit's part.
         let counts = |replica: ReplicaId| self.processes[self.world().process(replica).0 as usize].counts();
         if !judging.clone().all(|arbiter| self.is_in_step(arbiter.replica) || !counts(arbiter.replica)) {
             return;
@@ -227,8 +228,8 @@ impl Coordinator {
         self.report(Report::Arbitrated(Arbitration { rank, arbiters: case.arbiters, culprit: verdict.culprit, took }));
     }
 
-    /// Arbiters that their rank has too many leave: rather those whose originals stay, so that what stays has the least
-    /// in common.
+    /// Chooses the arbiters that leave because the rank has too many replicas. Those whose originals stay leave first,
+    /// so that the remaining replicas have the least in common.
     fn dismiss(&mut self, arbiters: &[Arbiter], rank: VirtualRank, culprit: Option<ReplicaId>) {
         let Some(recovery) = &self.recovery else { return };
         let stays = |replica: &ReplicaId| {

@@ -1,8 +1,8 @@
-//! Replicas that are to leave though they are well: they are moved to another host, their host is to become free, or
-//! their rank is to have fewer.
+//! Sound replicas that are to leave: they move to another host, their host is to become free, or their rank is to have
+//! fewer replicas.
 //!
-//! A replica leaves by being ended, as if it had died: that is what the protocol can bear at any moment. It is ended
-//! only when enough others are in step that its rank has as many as before.
+//! A replica leaves by being killed, since the protocol can bear that at any moment. It is killed only when enough
+//! others are in step that its rank has as many as before.
 
 use super::Purpose;
 use super::attempt::Stage;
@@ -15,19 +15,18 @@ use serde::{Deserialize, Serialize};
 use spare_pool::PlaceOrder;
 use std::time::Duration;
 
-/// Of a replica that is to leave.
+/// A replica that is to leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Move {
-    /// Where its part is to be taken over, if that was said.
+    /// Number of the host of its successor. None if any host will do.
     pub to: Option<u32>,
-    /// Its rank has more than it is to have: nobody takes its part.
+    /// True if its rank has too many replicas, so that it has no successor.
     is_surplus: bool,
-    /// It is being ended.
+    /// True once it is being killed.
     is_ending: bool,
 }
 
 impl Move {
-    /// Its rank has more than it is to have.
     pub(super) fn surplus() -> Self {
         Self { to: None, is_surplus: true, is_ending: false }
     }
@@ -38,11 +37,11 @@ impl Move {
 }
 
 impl Coordinator {
-    /// Changes where replicas are, and how many. `room` is how many more copies can be put where the wish leads to, if
-    /// that is known.
+    /// Changes the place or number of replicas. `room` is the number of copies that the hosts concerned can still take,
+    /// if known.
     ///
     /// # Errors
-    /// When it cannot be. Nothing has changed then.
+    /// The reason why the wish cannot be fulfilled. Nothing has changed then.
     pub fn wish(&mut self, now: Duration, wish: Wish, room: Option<u32>) -> Result<(), WishError> {
         if self.recovery.is_none() {
             return Err(WishError::NotCloneable);
@@ -60,7 +59,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Places of a rank that nobody has and nobody is to have.
+    /// Number of places of a rank that have no replica, and for which none is planned.
     fn free_place_count(&self, rank: VirtualRank) -> usize {
         let Some(recovery) = &self.recovery else { return 0 };
         let is_used = |replica: &ReplicaId| {
@@ -101,7 +100,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Whether these ranks can be copied.
+    /// Checks that these ranks can be copied: ranks that share memory cannot.
     fn check_planes(&self, ranks: impl IntoIterator<Item = VirtualRank>) -> Result<(), WishError> {
         let in_plane = |rank: &VirtualRank| self.view.live(*rank).any(|replica| self.is_in_plane(replica));
         ranks.into_iter().find(in_plane).map_or(Ok(()), |rank| Err(WishError::SharesMemory(rank)))
@@ -119,7 +118,7 @@ impl Coordinator {
         }
     }
 
-    /// This replica is to leave when another has its part.
+    /// Plans the departure of a replica, which follows when a copy has its part.
     fn let_go(&mut self, now: Duration, replica: ReplicaId, to: Option<u32>) {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.leaving.entry(replica).or_insert(Move { to, is_surplus: false, is_ending: false }).is_surplus = false;
@@ -128,7 +127,7 @@ impl Coordinator {
         self.plan(now, replica.rank, Purpose::Move, to);
     }
 
-    /// The replicas on a host that count.
+    /// The replicas on a host that are live and not being ended.
     fn replicas_on(&self, host: u32) -> Vec<ReplicaId> {
         let Some(recovery) = &self.recovery else { return Vec::new() };
         let is_there = |replica: &ReplicaId| {
@@ -154,7 +153,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Nothing is put on this host any more.
+    /// Closes a host: it gets no more copies, and those under way to it are given up.
     fn close_host(&mut self, now: Duration, host: u32) {
         let Some(recovery) = &mut self.recovery else { return };
         if let Some(host) = recovery.hosts.get_mut(&host) {
@@ -170,7 +169,7 @@ impl Coordinator {
         self.cancel_moves_to(host);
     }
 
-    /// The host of a place is to become free, by the wish of its pool.
+    /// Frees the host of a place, because the pool wants it back.
     pub(super) fn leave_place(&mut self, now: Duration, number: u64) {
         let Some(recovery) = &self.recovery else { return };
         let replica = recovery.places.iter().find(|(_, other)| **other == number).map(|(replica, _)| *replica);
@@ -182,7 +181,7 @@ impl Coordinator {
         self.free_host(now, host);
     }
 
-    /// Nothing is put on this host any more, and what is there moves away.
+    /// Closes a host and moves its replicas away.
     pub(crate) fn free_host(&mut self, now: Duration, host: u32) {
         if self.recovery.as_ref().is_none_or(|recovery| recovery.hosts[&host].is_closed) {
             return;
@@ -228,8 +227,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Who of a rank that has too many leaves: not the one that decides, rather one that shares its host with another,
-    /// rather a young one.
+    /// Chooses replicas of a rank with too many to leave. The leader stays. Those that share their host with another
+    /// leave first, then the youngest.
     fn choose_surplus(&mut self, rank: VirtualRank) {
         let Some(recovery) = &self.recovery else { return };
         let age = |replica: &ReplicaId| (self.view.member(*replica).map(|member| member.joined), replica.index);
@@ -247,7 +246,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends those that are to leave and whose ranks can do without them, one of each rank at a time.
+    /// Kills the replicas that are to leave and that their ranks can do without, one of each rank at a time.
     pub(super) fn let_leave(&mut self) {
         let Some(recovery) = &self.recovery else { return };
         let is_free = |(replica, going): &(&ReplicaId, &Move)| {
@@ -274,7 +273,7 @@ impl Coordinator {
         self.tell_free_hosts();
     }
 
-    /// Says of hosts that are to become free when they are.
+    /// Reports hosts that were to become free, once they are.
     fn tell_free_hosts(&mut self) {
         let Some(recovery) = &self.recovery else { return };
         let is_empty = |host: u32| {
@@ -297,7 +296,8 @@ impl Coordinator {
         }
     }
 
-    /// A replica is not in the view any more. If it was to leave and has died instead, its rank is short of one.
+    /// Drops the plan for a replica that is not in the view any more. If it died before a successor had its part, that
+    /// copy now makes good a loss.
     pub(super) fn forget_mover(&mut self, now: Duration, replica: ReplicaId) {
         let Some(recovery) = &mut self.recovery else { return };
         let Some(going) = recovery.leaving.remove(&replica) else { return };
@@ -313,7 +313,7 @@ impl Coordinator {
         }
     }
 
-    /// Nobody can be moved to this host any more: those who were to be stay where they are.
+    /// Cancels moves to this host, which cannot be used any more. The replicas stay on their hosts.
     pub(super) fn cancel_moves_to(&mut self, host: u32) {
         let Some(recovery) = &self.recovery else { return };
         let to_host = |going: &Move| going.to == Some(host) && !going.is_ending;
@@ -324,7 +324,7 @@ impl Coordinator {
         }
     }
 
-    /// The copy that was to be in this place has failed too often: the one that was to be moved stays.
+    /// Cancels the move for which this copy was meant, because it failed too often. The replica stays on its host.
     pub(super) fn cancel_move_for(&mut self, place: ReplicaId, why: &CloneFailure) {
         let Some(recovery) = &self.recovery else { return };
         let only = recovery.missing.get(&place).and_then(|missing| missing.only);
@@ -347,7 +347,7 @@ impl Coordinator {
         self.plan(now, replica.rank, Purpose::Move, None);
     }
 
-    /// The replicas that are to leave, and the number of the host that each is to be moved to, if that was said.
+    /// The replicas that are to leave, each with the number of its new host. None if any host will do.
     pub fn leaving(&self) -> impl Iterator<Item = (ReplicaId, Option<u32>)> + '_ {
         let leaving = self.recovery.iter().flat_map(|recovery| &recovery.leaving);
         leaving.map(|(replica, going)| (*replica, going.to))

@@ -1,4 +1,4 @@
-//! What is missing: which places are to be filled, and where.
+//! Missing replicas: the places that are to be filled, and the hosts for their copies.
 
 use super::attempt::{Attempt, Stage};
 use super::{Purpose, Recovery};
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use spare_pool::{PlaceNews, PlaceOrder};
 use std::time::Duration;
 
-/// A pool that gives places which it takes back is not asked again at once.
+/// Rest after a pool took a place back. It keeps the coordinator from asking a failing pool without pause.
 const REST_AFTER_LOSS: Duration = Duration::from_secs(1);
 
-/// Where a copy may be put.
+/// The state of the request for a place on a host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Seat {
     None,
-    /// A pool was asked.
+    /// A pool was asked, and has not granted a place yet.
     Asked {
         number: u64,
     },
@@ -26,27 +26,27 @@ pub(super) enum Seat {
     },
 }
 
-/// A place that is to be filled.
+/// A place of a rank that is to be filled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Missing {
     pub purpose: Purpose,
-    /// When it was lost, or wished for.
+    /// Time of the loss, or of the wish.
     pub since: Duration,
     pub not_before: Duration,
     pub failure_count: u32,
     /// The user was told that there is no spare.
     pub was_told: bool,
-    /// The user was told that no host has the memory.
+    /// The latest attempt failed because a host had too little memory.
     pub is_short: bool,
-    /// Nowhere but on this host.
+    /// Number of the only host that will do. None if any will.
     pub only: Option<u32>,
-    /// A copy of this one and no other.
+    /// The replica that must be copied. None if any sibling will do.
     pub source: Option<ReplicaId>,
     pub seat: Seat,
 }
 
 impl Coordinator {
-    /// Replicas are not in the view any more: clones that need them end, and what is missing is to be made good.
+    /// Removes lost replicas from all plans, ends the clones that need them, and plans their replacement.
     pub(crate) fn replace(&mut self, now: Duration, lost: &[ReplicaId]) {
         if self.recovery.is_none() {
             return;
@@ -64,7 +64,7 @@ impl Coordinator {
         self.cut_when_pinned(now);
     }
 
-    /// Makes as many places of a rank missing as it has too few replicas, or gives up what would be too many.
+    /// Marks as many places of a rank missing as it has too few replicas, or gives up those that would be too many.
     pub(super) fn plan(&mut self, now: Duration, rank: VirtualRank, purpose: Purpose, only: Option<u32>) {
         let Some(recovery) = &self.recovery else { return };
         let stays = |replica: &ReplicaId| !recovery.leaving.contains_key(replica);
@@ -74,7 +74,7 @@ impl Coordinator {
             recovery.missing.contains_key(replica) || recovery.attempts.values().any(is_copied)
         };
         let taken: Vec<_> = self.world().sphere(rank).filter(is_awaited).collect();
-        // Who stands ready to judge makes nothing good.
+        // Copies that stand ready to judge are no replacement.
         let awaited: Vec<_> = taken.iter().copied().filter(|replica| !recovery.is_to_judge(*replica)).collect();
         let degree = usize::from(recovery.degrees[rank.0 as usize]);
         if degree <= staying + awaited.len() {
@@ -84,7 +84,7 @@ impl Coordinator {
         let count = degree - staying - awaited.len();
         let is_free = |replica: &ReplicaId| !self.view.is_live(*replica) && !taken.contains(replica);
         let mut free: Vec<_> = self.world().sphere(rank).filter(is_free).collect();
-        // Those that have lost their replica rather than those that never had one.
+        // Places that have lost a replica come before those that never had one.
         free.sort_by_key(|replica| self.processes[self.world().process(*replica).0 as usize].is_vacant);
         let (not_before, failure_count, was_told, is_short) = (now, 0, false, false);
         let moving = self.view.live(rank).filter(|replica| !stays(replica)).count();
@@ -94,7 +94,8 @@ impl Coordinator {
         let is_move = |(of, missing): &(VirtualRank, &Missing)| *of == rank && missing.purpose == Purpose::Move;
         let mut moves_left = moving.saturating_sub(missing.chain(copied).filter(is_move).count());
         for replica in free.into_iter().take(count) {
-            // Another may have had to wait for a place, and it is his turn.
+            // Replicas that are waiting to move get the first copies, since an earlier move may have had to wait for a
+            // place.
             let purpose = if moves_left > 0 { Purpose::Move } else { purpose };
             moves_left = moves_left.saturating_sub(1);
             let (source, seat) = (None, Seat::None);
@@ -106,7 +107,7 @@ impl Coordinator {
         }
     }
 
-    /// A place needs not be filled after all.
+    /// Gives up the plan or the copy for a place that need not be filled any more.
     pub(super) fn want_no_more(&mut self, now: Duration, replica: ReplicaId) {
         let Some(recovery) = &mut self.recovery else { return };
         if let Some(missing) = recovery.missing.remove(&replica) {
@@ -127,7 +128,7 @@ impl Coordinator {
         }
     }
 
-    /// Asks for places, and begins clones where there are some.
+    /// Asks for places on hosts, and begins a clone for each place that is granted.
     pub(super) fn fill_places(&mut self, now: Duration) {
         let Some(recovery) = self.recovery.as_ref().filter(|_| !self.line_needs_membership()) else { return };
         let due = recovery.missing.iter().filter(|(_, missing)| now >= missing.not_before);
@@ -144,7 +145,7 @@ impl Coordinator {
     }
 
     fn ask_for_place(&mut self, replica: ReplicaId) {
-        // One that is to judge rather not where its original is: where the other one is it is well.
+        // A copy that is to judge should not be on the host of its original. The host of the other replica is fine.
         let original = self.recovery.as_ref().and_then(|recovery| recovery.missing.get(&replica)?.source);
         let siblings: Vec<_> =
             original.map_or_else(|| self.view.live(replica.rank).collect(), |original| vec![original]);
@@ -152,7 +153,7 @@ impl Coordinator {
         let (world, process) = (&self.settings.world, &self.processes[self.world().process(replica).0 as usize]);
         let had_host = !process.is_vacant;
         let Some(recovery) = &mut self.recovery else { return };
-        // Not where a sibling is, and rather not where it was lost, nor where memory has run out.
+        // Hosts of siblings are avoided, and so are the host of the loss and hosts where memory ran out.
         let apart = siblings.into_iter().chain(had_host.then_some(replica));
         let mut apart_from: Vec<_> = apart.map(|other| recovery.host_name(world, other).to_owned()).collect();
         apart_from.extend(recovery.hosts.values().filter(|host| host.is_short).map(|host| host.name.clone()));
@@ -163,7 +164,7 @@ impl Coordinator {
         self.place(PlaceOrder::Ask { number, memory_bytes, apart_from, only });
     }
 
-    /// A pool has something to say. `host` is the number of the host that a place is on.
+    /// Acts on the news of a pool. `host` is the number of the host on which a place was granted.
     pub(crate) fn hear_of_place(&mut self, now: Duration, news: PlaceNews, host: Option<u32>) {
         let Some(recovery) = &mut self.recovery else { return };
         let asked = |number: u64, recovery: &Recovery| {
@@ -209,7 +210,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody else may have this place. A copy that is there already is moved away.
+    /// The pool gives this place to another job, so a copy that is there already moves away.
     fn lose_place(&mut self, now: Duration, number: u64, why: &str) {
         let Some(recovery) = &mut self.recovery else { return };
         let has_it = |missing: &Missing| match missing.seat {
@@ -232,21 +233,21 @@ impl Coordinator {
         }
     }
 
-    /// Whether it cannot be copied: as long as it lives, or as it shares memory.
+    /// Returns true if a replica cannot be copied, either as long as it lives or as long as it shares memory.
     pub(crate) fn is_unfit(&self, source: ReplicaId) -> bool {
         let life = self.view.member(source).map(|member| (source, member.incarnation));
         let is_unfit = self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life));
         is_unfit || self.is_in_plane(source)
     }
 
-    /// Whether a place of this rank stays empty, since nobody whose copy may be there can be copied.
+    /// Returns true if a place of this rank stays empty, because no allowed source can be copied.
     pub(super) fn is_hopeless(&self, rank: VirtualRank, wanted: Option<ReplicaId>) -> bool {
         let mut sources = self.view.live(rank).filter(|source| wanted.is_none_or(|wanted| wanted == *source));
         sources.all(|source| self.is_unfit(source))
     }
 
-    /// Whom to copy: a sibling that is at work and is not being copied, of the lineage that has the fewest replicas;
-    /// the longest-serving of several is left alone if it can be, because it decides for the others.
+    /// Chooses the replica to copy: a sibling that is at work and not being copied, of the lineage with the fewest
+    /// replicas. The leader is spared if there is another choice, since it decides for its siblings.
     fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
         let recovery = self.recovery.as_ref()?;
         let leader = self.view.leader(replica.rank);
@@ -259,7 +260,7 @@ impl Coordinator {
         if let Some(source) = recovery.missing.get(&replica).and_then(|missing| missing.source) {
             return Some(source).filter(|source| self.view.is_live(*source) && is_fit(source));
         }
-        // A lineage that few have rather than one that many have: a rank must not come to descend from one image.
+        // A rank must not come to descend from one image, so the rarest lineage is copied.
         let live = self.view.live_set(replica.rank);
         let relatives = |source: &ReplicaId| self.view.kinship(replica.rank).relatives(source.index, live);
         let rank = |source: &ReplicaId| {
@@ -269,7 +270,7 @@ impl Coordinator {
     }
 
     fn begin_clone(&mut self, now: Duration, replica: ReplicaId, number: u64, host: u32) {
-        // What the dead one printed must have arrived before another speaks in its name.
+        // All output of the dead process must have arrived before another prints in its place.
         if !self.process(replica).is_gone() {
             return;
         }

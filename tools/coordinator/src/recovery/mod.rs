@@ -1,20 +1,19 @@
-//! Every rank is to have as many replicas as was said: what is missing is made good by copies of living ones, and who
-//! is to leave does so when others have its part.
+//! Keeps every rank at its degree. Missing replicas are made good by copies of living ones, and a replica that is to
+//! leave does so when another has its part.
 //!
 //! ```text
 //!  missing ──a place is granted──▶ opening ──▶ copying ──▶ ready ──▶ pinning ──▶ cutting ──▶ joining ──▶ in step
 //!    ▲                                │           │          └ waits until no other clone is in these two
 //!    └───── after a rest ─────────────┴── its source or host is lost, something failed
 //! ```
-//! One rule makes all the moves ([`missing`]): a rank's replicas that stay, and the copies that are under way, are to
-//! be as many as its degree. A loss, a greater degree, and a replica that is told to leave each make one missing. A
-//! replica that is to leave goes when enough others are in step ([`leaving`]), so redundancy is never less than without
-//! it.
+//! One rule drives all of it ([`missing`]): a rank's replicas that stay, and the copies under way, are to be as many as
+//! its degree. A loss, a greater degree, and a replica that is told to leave each make one missing. A replica that is
+//! to leave goes when enough others are in step ([`leaving`]), so redundancy never suffers from a move.
 //!
-//! Only one clone is between *pinning* and the view with its copy at a time. A process that is copied then would have
-//! an image from before it was asked to pin for the other, and would keep nothing for it.
+//! Only one clone at a time is between *pinning* and the view with its copy. The trap: a process that is copied then
+//! would have an image from before it was asked to pin for the other clone, and would keep nothing for it.
 //!
-//! A view with the copy is made only while its source is live: else the source's siblings may have gone on without
+//! A view with the copy is made only while its source is live. Otherwise the source's siblings may have gone on without
 //! decisions that the copy alone has (`quiesce`'s join).
 
 mod attempt;
@@ -42,35 +41,35 @@ use spare_pool::PlaceOrder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Why a copy is made.
+/// The purpose of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Purpose {
-    /// A replica was lost.
+    /// It replaces a lost replica.
     Loss,
-    /// One is to leave.
+    /// It takes the part of a replica that is to leave.
     Move,
-    /// The rank is to have more.
+    /// Its rank is to have more replicas.
     Growth,
-    /// It is to stand ready, and judge if its siblings differ.
+    /// It stands ready to judge if its siblings differ.
     Arbitration,
 }
 
-/// What it took to make a copy, for the user.
+/// The making of one copy, for the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Recovered {
-    /// The place.
+    /// The place that the copy fills.
     pub replica: ReplicaId,
-    /// Who was copied.
+    /// The replica that was copied.
     pub source: ReplicaId,
-    /// What for.
+    /// The purpose of the copy.
     pub purpose: Purpose,
-    /// From the loss, or the wish, to the copy in step. After a loss: the vulnerability window.
+    /// Time from the loss, or the wish, until the copy was in step. After a loss this is the vulnerability window.
     pub window: Duration,
-    /// Of it, until a clone was begun.
+    /// Part of `window` before a clone was begun.
     pub waited: Duration,
-    /// Then, until the source could be stopped.
+    /// Part of `window` from then until the source could be stopped.
     pub copied: Duration,
-    /// What the clone cost. Absent when its source, or the job, ended before it was said.
+    /// The cost of the clone. None if its source or the job ended before its daemon reported it.
     pub cost: Option<Cost>,
 }
 
@@ -78,11 +77,11 @@ pub struct Recovered {
 struct Host {
     name: String,
     is_alive: bool,
-    /// It is to become free, and nothing is put there.
+    /// True if it is to become free, and gets no more copies.
     is_closed: bool,
-    /// It was said that it is.
+    /// True if the user was told that it has become free.
     is_told_free: bool,
-    /// Memory has run out there: a copy must find more than it needs now.
+    /// True if memory ran out there. A copy must then find more than it needs now.
     is_short: bool,
 }
 
@@ -92,29 +91,29 @@ impl Host {
     }
 }
 
-/// See the module.
+/// The hosts of a job, its missing replicas and the clones under way; see the module for the rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recovery {
     hosts: BTreeMap<u32, Host>,
-    /// By process: the number of its host.
+    /// Host numbers, by process.
     host_of: Vec<u32>,
-    /// By rank: how many replicas it is to have.
+    /// Number of replicas wanted, by rank.
     degrees: Vec<u16>,
-    /// Replicas that are in places of a pool, and the numbers by which these were asked for.
+    /// Replicas in places of a pool, with the numbers of the requests.
     places: BTreeMap<ReplicaId, u64>,
     missing: BTreeMap<ReplicaId, Missing>,
     leaving: BTreeMap<ReplicaId, Move>,
     attempts: BTreeMap<CloneId, Attempt>,
-    /// Copies in step that wait to be told of, until the hosts of their sources say what they cost.
+    /// Copies in step that were not reported yet, because their cost is unknown.
     untold: BTreeMap<CloneId, Untold>,
-    /// Replicas that cannot be copied as long as they live.
+    /// Incarnations that can never be copied.
     unfit: BTreeSet<(ReplicaId, Incarnation)>,
-    /// Replicas that were to be copied, and whose memory others have contradicted.
+    /// Incarnations whose memory others contradicted when they were to be copied.
     distrusted: BTreeSet<(ReplicaId, Incarnation)>,
-    /// Absent where no copies stand ready to judge.
+    /// None without `redrun --arbitrate`.
     holding: Option<Holding>,
     next_number: u64,
-    /// Cuts and comparisons of memory so far.
+    /// Number of cuts so far. Orders them against comparisons of memory.
     pub(super) cut_count: u64,
     clone_count_max: usize,
     /// The user was told that ranks which share memory are not copied.
@@ -122,7 +121,8 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// A job on these hosts, with the degrees of its ranks and the places of its processes.
+    /// A job on these hosts. `degrees` are by rank, `host_of` is by process, and `clone_count_max` bounds the clones at
+    /// a time.
     #[must_use]
     pub fn new(hosts: Vec<String>, degrees: Vec<u16>, host_of: Vec<u32>, clone_count_max: usize) -> Self {
         Self {
@@ -144,13 +144,13 @@ impl Recovery {
         }
     }
 
-    /// Places that are to be filled, and nobody is at it.
+    /// Places that are to be filled, and for which no clone is under way.
     pub(super) fn empty_places(&self) -> impl Iterator<Item = ReplicaId> + '_ {
         self.missing.keys().copied()
     }
 
-    /// Of each rank with two replicas, copies of both stand ready from now on to judge when the two differ, and are
-    /// made anew so often.
+    /// Keeps a copy of both replicas of each rank with two, to judge when the two differ. Copies are renewed after
+    /// `interval`.
     #[must_use]
     pub fn arbitrating(self, interval: Duration) -> Self {
         Self { holding: Some(Holding::new(interval)), ..self }
@@ -173,17 +173,17 @@ impl Recovery {
         self.next_number - 1
     }
 
-    /// Whether a clone is between its pins and the view with its copy.
+    /// Returns true if a clone is between its pins and the view with its copy.
     pub(super) fn is_cutting(&self) -> bool {
         self.attempts.values().any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
     }
 
-    /// Whether no copy is under way, but for those that stand ready to judge.
+    /// Returns true if no clone is under way, apart from copies that stand ready to judge.
     pub(super) fn is_idle(&self) -> bool {
         self.attempts.values().all(|attempt| attempt.stage == Stage::Held)
     }
 
-    /// Copies that are in the view and have not heard their leader.
+    /// Number of copies that are in the view and not in step yet.
     pub(super) fn joining_count(&self) -> usize {
         self.attempts.values().filter(|attempt| attempt.stage == Stage::Joining).count()
     }
@@ -203,21 +203,21 @@ impl Recovery {
 }
 
 impl Coordinator {
-    /// Replicas can be copied, and lost ones are to be replaced from now on.
+    /// Replaces lost replicas by copies from now on.
     pub fn recover_with(&mut self, recovery: Recovery) {
-        // A job that goes on from a line has made cuts before.
+        // A job that goes on from a checkpoint has made cuts before.
         let cut_count = self.view.latest_cut().0;
         self.recovery = Some(Recovery { cut_count, ..recovery });
     }
 
-    /// Copies may be put on this host from now on: it is new, or was to become free.
+    /// Allows copies on this host: it is new, or it was closed before.
     pub fn open_host(&mut self, number: u32, name: String) {
         if let Some(recovery) = &mut self.recovery {
             recovery.hosts.insert(number, Host::new(name));
         }
     }
 
-    /// Nothing is on this host any more, and nothing can be put there.
+    /// Marks a host as gone. It has no replicas any more, and gets no more copies.
     pub fn dismiss_host(&mut self, number: u32) {
         if let Some(host) = self.recovery.as_mut().and_then(|recovery| recovery.hosts.get_mut(&number)) {
             host.is_alive = false;
@@ -232,7 +232,7 @@ impl Coordinator {
         self.outputs.push_back(Output::Place(order));
     }
 
-    /// A host is gone: nothing can be put there.
+    /// Acts on the loss of a host: plans that need it are given up.
     pub(super) fn host_lost(&mut self, now: Duration, name: &str) {
         let Some(recovery) = &mut self.recovery else { return };
         let alive = recovery.hosts.iter_mut().find(|(_, host)| host.name == name && host.is_alive);
@@ -250,7 +250,7 @@ impl Coordinator {
         self.cancel_moves_to(number);
     }
 
-    /// The job is over, or all leave it: nobody needs copies.
+    /// Drops all plans and clones, because the job ends or all its processes finalize.
     pub(super) fn end_recovery(&mut self, now: Duration) {
         let Some(recovery) = &mut self.recovery else { return };
         let ids: Vec<_> = recovery.attempts.keys().copied().collect();
@@ -264,7 +264,7 @@ impl Coordinator {
         self.tell_recovered(|_| true);
     }
 
-    /// Does what is due.
+    /// Does all that is due by `now`.
     pub(super) fn pass_recovery_time(&mut self, now: Duration) {
         if !self.is_under_way() || self.recovery.is_none() {
             return;
@@ -278,15 +278,15 @@ impl Coordinator {
         self.fill_places(now);
     }
 
-    /// Memory has run out on a host.
+    /// Marks a host where memory ran out.
     pub(super) fn memory_ran_out(&mut self, host: u32) {
         if let Some(host) = self.recovery.as_mut().and_then(|recovery| recovery.hosts.get_mut(&host)) {
             host.is_short = true;
         }
     }
 
-    /// What a copy of this rank needs on a host, as far as that is known. Where memory has run out before, programs
-    /// that grow get an eighth more, so that the next one that the kernel kills is not the source.
+    /// Bytes that a copy of this rank needs on a host, as far as known. Where memory ran out before, an eighth is added
+    /// for growth, so that the kernel's next victim is not the source.
     fn memory_for(&self, rank: VirtualRank, host: u32) -> u64 {
         let of = |replica: ReplicaId| self.processes[self.world().process(replica).0 as usize].latest.resident_bytes;
         let bytes = self.world().sphere(rank).map(of).max().unwrap_or(0);
@@ -294,7 +294,7 @@ impl Coordinator {
         if is_short { bytes.saturating_add(bytes / 8) } else { bytes }
     }
 
-    /// A process has ended and its output is complete: what it occupied is free.
+    /// Frees the place of a process that has ended and whose output is complete.
     pub(super) fn place_freed(&mut self, replica: ReplicaId) {
         let is_under_way = self.is_under_way();
         let world = &self.settings.world;
@@ -314,7 +314,7 @@ impl Coordinator {
         }
     }
 
-    /// How many replicas a rank is to have.
+    /// Number of replicas that a rank is to have.
     #[must_use]
     pub fn degree(&self, rank: VirtualRank) -> u16 {
         match &self.recovery {
@@ -323,7 +323,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether a replica of this rank is about to be stopped, or has been, and its copy has no place yet.
+    /// Returns true if a replica of this rank is about to be stopped for a copy, or was, and the copy is not in the
+    /// view yet.
     #[must_use]
     pub fn is_cutting(&self, rank: VirtualRank) -> bool {
         let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
@@ -331,29 +332,29 @@ impl Coordinator {
         of_rank.any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
     }
 
-    /// Whether it has all that its sphere has decided. A copy that has not heard its leader yet does not: it cannot go
-    /// on alone.
+    /// Returns true if a replica has all decisions of its sphere. A copy that has not caught up with its leader lacks
+    /// some, and cannot go on alone.
     pub(super) fn is_in_step(&self, replica: ReplicaId) -> bool {
         self.recovery.as_ref().is_none_or(|recovery| !recovery.is_joining(replica))
     }
 
-    /// The number of the host that a replica is on.
+    /// Number of the host that a replica is on. None before the launch.
     pub(crate) fn host_of(&self, replica: ReplicaId) -> Option<u32> {
         match &self.recovery {
             Some(recovery) => Some(recovery.host(self.world(), replica)),
-            // Nobody moves.
+            // Without recovery, replicas stay on the hosts where they were launched.
             None => self.placement.get(self.world().process(replica).0 as usize).copied(),
         }
     }
 
-    /// Whether copies may be put on another host than this one.
+    /// Returns true if copies may be put on another host than this one.
     pub(super) fn has_open_host_besides(&self, host: u32) -> bool {
         let hosts = self.recovery.iter().flat_map(|recovery| &recovery.hosts);
         let mut others = hosts.filter(|(number, _)| **number != host);
         others.any(|(_, other)| other.is_alive && !other.is_closed)
     }
 
-    /// The clones that are under way.
+    /// The clones under way, without copies that stand ready.
     pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
         let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
         attempts.filter(|(_, attempt)| attempt.stage != Stage::Held).map(|(id, attempt)| (*id, attempt.newcomer))

@@ -1,13 +1,13 @@
-//! Whether a source is sound: before it is stopped for a copy, its memory is compared with that of its siblings, where
+//! Proof that a source is sound. Before it is stopped for a copy, its memory is compared with its siblings', where
 //! `--scrub` compares memory at all.
 //!
 //! ```text
 //!   ready ──▶ asked ──a sibling of another lineage has the same────────▶ pinning
-//!               ├──nobody has, but another replica is vouched for──────▶ given up, the other one is copied
-//!               ├──nobody has, and nobody is vouched for───────────────▶ pinning, and that is said
+//!               ├──none has, but another replica is vouched for────────▶ given up, the other one is copied
+//!               ├──none has, and no replica is vouched for─────────────▶ pinning, and that is said
 //!               └──not compared in PROOF_TIME_MAX──────────────────────▶ pinning, and that is said
 //! ```
-//! Memory is compared at a collective, and only what was equal once counts: see [`scrub`](super::super::scrub).
+//! Memory is compared at a collective, and only pages that were equal before count: see [`scrub`](super::super::scrub).
 
 use super::attempt::{Proof, Stage};
 use super::{Purpose, Recovery};
@@ -21,17 +21,17 @@ use std::time::Duration;
 /// A program may be far from its next collective, and a rank without redundancy should not wait for that.
 const PROOF_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Why nobody vouches for a source that is copied all the same.
+/// The reason why a source without proof is copied all the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Unproven {
-    /// Its memory was not compared in time.
+    /// Its memory was not compared in this time.
     Late(Duration),
-    /// No replica of another lineage has the memory that it has, and none is vouched for.
+    /// No replica of another lineage has the same memory, and no other source is vouched for.
     Contradicted,
 }
 
 impl Recovery {
-    /// When the next source is copied without proof.
+    /// Time at which the next source is copied without proof.
     pub(super) fn proof_deadline(&self) -> Option<Duration> {
         let until = |proof| if let Proof::Asked { until, .. } = proof { Some(until) } else { None };
         self.attempts
@@ -43,11 +43,11 @@ impl Recovery {
 }
 
 impl Coordinator {
-    /// A source can be stopped: others of its rank are to vouch for it first, if they can.
+    /// Asks for a comparison of a source's memory, if its rank has another replica that could vouch for it.
     pub(super) fn ask_for_proof(&mut self, now: Duration, id: CloneId) {
         let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
         let rank = attempt.newcomer.replica.rank;
-        // Copies that stand ready to judge are made anew all the time, and judge where siblings differ anyway.
+        // Arbiters are renewed all the time, and judge only where siblings differ anyway.
         let is_wanted = attempt.missing.purpose != Purpose::Arbitration && self.view.live(rank).count() > 1;
         let round = self.scrub.as_mut().filter(|_| is_wanted).map(|scrub| scrub.demand(now, rank));
         let proof = round.map_or(Proof::Settled, |round| Proof::Asked { round, until: now + PROOF_TIME_MAX });
@@ -60,7 +60,7 @@ impl Coordinator {
         }
     }
 
-    /// Looks what has become known of sources that wait for proof.
+    /// Acts on the answers for sources that wait for proof.
     pub(crate) fn heed_vouching(&mut self, now: Duration) {
         let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
         let asked = attempts.filter(|(_, attempt)| attempt.stage == Stage::Ready).filter_map(|(id, attempt)| {
@@ -110,8 +110,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether others have contradicted its memory when it was to be copied. It is copied again only if no other can
-    /// be.
+    /// Returns true if other replicas contradicted its memory when it was to be copied. It is then the last choice as a
+    /// source.
     pub(crate) fn is_distrusted(&self, source: ReplicaId) -> bool {
         let life = self.view.member(source).map(|member| (source, member.incarnation));
         self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.distrusted.contains(&life))

@@ -1,109 +1,109 @@
-//! What users want changed of a running job, and why it cannot be.
+//! Changes of a running job that users ask for, and the reasons for refusing them.
 
 use redrt_types::{ReplicaId, VirtualRank};
 use serde::{Deserialize, Serialize};
 
-/// What a user wants changed.
+/// A change that a user asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Wish {
-    /// One replica is to be elsewhere.
+    /// Move one replica to another host.
     Migrate {
-        /// The replica.
+        /// The replica to move.
         replica: ReplicaId,
-        /// On this host; where it suits best if absent.
+        /// Number of the host. None leaves the choice to the pool.
         to: Option<u32>,
     },
-    /// No replica is to be on this host.
+    /// Move all replicas away from a host, and put no more there.
     Drain {
-        /// The host.
+        /// Number of the host.
         host: u32,
     },
-    /// The degree of ranks is to change.
+    /// Change the number of replicas of some ranks.
     Degree {
-        /// The degree.
+        /// The degree wanted for them.
         degree: u16,
-        /// Which ranks.
+        /// The ranks to change.
         ranks: Vec<VirtualRank>,
     },
 }
 
-/// Why a wish is refused. Nothing has changed then.
+/// The reason why a wish is refused. Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WishError {
-    /// Processes of this job cannot be copied.
+    /// The job was started without the means to copy processes.
     #[error("this job was started so that its replicas cannot be copied: redrun --spares 0 or more makes it possible")]
     NotCloneable,
-    /// The job is beginning or ending.
+    /// The job does not run yet, or is ending.
     #[error("replicas are copied while a job is running, and this one is {phase}")]
     NotRunning {
-        /// What it is doing, in a word.
+        /// The state of the job, in a word.
         phase: &'static str,
     },
     /// There is no such replica, or it is dead.
     #[error("there is no live replica {0}")]
     NotLive(ReplicaId),
-    /// Copies of it would not fit those that it shares memory with.
+    /// The rank shares memory with others, which a copy would not fit.
     #[error(
         "rank {0} shares memory with other ranks (MPI_Win_allocate_shared), and is not copied while it does: a job goes \
          to other hosts from a checkpoint (redctl checkpoint --stop, redrun --resume)"
     )]
     SharesMemory(VirtualRank),
-    /// It was to leave before.
+    /// It is to leave already.
     #[error("replica {0} is on its way already")]
     Leaving(ReplicaId),
-    /// It is where it is to be.
+    /// It is on the destination host already.
     #[error("replica {replica} is on {host} already")]
     There {
-        /// The replica.
+        /// The replica to move.
         replica: ReplicaId,
-        /// The host.
+        /// Name of the host.
         host: String,
     },
-    /// Nothing is put on that host any more.
+    /// The host is to become free, and gets no more replicas.
     #[error("host {host} is to become free: redctl spare add {host} opens it again")]
     Closed {
-        /// The host.
+        /// Name of the host.
         host: String,
     },
-    /// It was to become free before.
+    /// The host is to become free already.
     #[error("host {host} is to become free already")]
     Draining {
-        /// The host.
+        /// Name of the host.
         host: String,
     },
-    /// All indices of the rank are in use.
+    /// All places of the rank are in use.
     #[error(
         "rank {rank} has no place for another replica: its {place_count} are in use (redrun --max-degree gives more)"
     )]
     RankFull {
-        /// The rank.
+        /// The rank without a free place.
         rank: VirtualRank,
-        /// How many it has.
+        /// Number of its places.
         place_count: u16,
     },
-    /// The rank has fewer indices than that.
+    /// The degree exceeds the places of a rank.
     #[error("rank {rank} has places for {place_count} replicas (redrun --max-degree gives more)")]
     DegreeTooGreat {
-        /// The rank.
+        /// The rank with too few places.
         rank: VirtualRank,
-        /// How many it has.
+        /// Number of its places.
         place_count: u16,
     },
-    /// A degree of 0.
+    /// A rank needs one replica at least.
     #[error("a rank has one replica at least")]
     DegreeZero,
     /// The host that was named has no room.
     #[error("there is no place free on {host}: redctl spare add {host}:1 makes one")]
     HostFull {
-        /// The host.
+        /// Name of the host.
         host: String,
     },
-    /// No host has room for that many copies.
+    /// The hosts have too little room for all the copies together.
     #[error("{needed} places are needed and {free} are free: redctl spare add HOST brings more")]
     NoRoom {
-        /// Copies to be made.
+        /// Number of copies to be made.
         needed: u32,
-        /// Room for copies.
+        /// Number of copies for which there is room.
         free: u32,
     },
 }

@@ -3,7 +3,7 @@ use redrt_types::{CutNumber, Kinship, ReplicaIndex, ReplicaSet};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Rounds of one rank with `degree` replicas, which answer as they are told.
+/// Rounds of one rank with `degree` replicas, whose answers the test gives.
 struct Rig {
     watch: ScrubWatch,
     live: BTreeSet<ReplicaId>,
@@ -23,7 +23,7 @@ impl Rig {
         self.watch.answered(ReplicaId::new(0, index), round, answer, &self.live, &self.kinship)
     }
 
-    /// Begins a round in which the replicas are at these places; what they are told to do.
+    /// Begins a round in which the replicas are at these collectives. Returns the order of the rank.
     fn order(&mut self, positions: &[u64]) -> Order {
         self.now += SECOND;
         assert!(matches!(
@@ -38,7 +38,7 @@ impl Rig {
         orders[0]
     }
 
-    /// A round in which each replica has these digests of its pages from page 1 on.
+    /// Runs a round in which each replica has these digests of its pages, from page 1 on.
     fn round(&mut self, memories: &[&[u64]]) -> Vec<Finding> {
         let order = self.order(&vec![5; memories.len()]);
         let mut found = Vec::new();
@@ -54,7 +54,7 @@ fn pages(collective: u64, digests: &[u64]) -> Answer {
     Answer::Pages { collective, stretches, next: 0 }
 }
 
-/// The pages that differ, by number, and who is outvoted.
+/// The numbers of the pages that differ, and the indexes of outvoted replicas.
 fn differences(findings: &[Finding]) -> Vec<(Vec<u64>, Vec<u16>)> {
     let one = |finding: &Finding| match finding {
         Finding::Differs(difference) => {
@@ -70,7 +70,7 @@ fn differences(findings: &[Finding]) -> Vec<(Vec<u64>, Vec<u16>)> {
 fn a_page_that_was_equal_and_is_not_any_more_is_named_once() {
     let mut rig = Rig::new(3);
     assert_eq!(differences(&rig.round(&[&[1, 2, 3], &[1, 2, 3], &[1, 2, 3]])), []);
-    // All change alike; then one alone.
+    // All change alike, then one alone.
     assert_eq!(differences(&rig.round(&[&[1, 7, 3], &[1, 7, 3], &[1, 7, 3]])), []);
     assert_eq!(differences(&rig.round(&[&[1, 7, 3], &[1, 8, 3], &[1, 7, 3]])), [(vec![2], vec![1])]);
     assert_eq!(differences(&rig.round(&[&[1, 7, 3], &[1, 8, 3], &[1, 7, 3]])), []);
@@ -83,7 +83,7 @@ fn what_differs_from_the_first_is_left_out() {
     let mut rig = Rig::new(2);
     assert_eq!(differences(&rig.round(&[&[1, 2], &[1, 3]])), []);
     assert_eq!(differences(&rig.round(&[&[1, 4], &[1, 5]])), []);
-    // Two cannot say who is right.
+    // Two replicas have no majority.
     assert_eq!(differences(&rig.round(&[&[6, 4], &[1, 5]])), [(vec![1], vec![])]);
 }
 
@@ -103,7 +103,7 @@ fn a_place_that_somebody_has_passed_is_farther_ahead_next_time() {
     rig.answer(0, pages(10, &[1]));
     assert_eq!(rig.answer(1, Answer::Late), [Finding::Over(Coverage::default())]);
     assert_eq!(rig.order(&[20, 19]).collective, 24);
-    // Not before the interval is over, and then nearer, as nobody has come there.
+    // The next round waits for the interval. Its place is nearer, since no replica came to the last one.
     assert_eq!(rig.watch.pass_time(rig.now, CutNumber(0)), []);
     assert_eq!(rig.order(&[21, 21]).collective, 23);
 }
@@ -168,7 +168,7 @@ fn memory_that_is_too_much_for_a_round_is_gone_on_with_in_the_next() {
     assert_eq!(rig.order(&[6, 6]).from, 8192);
 }
 
-/// The last pass that is over: whose memory, since which cut, who was alike where not all were.
+/// The complete passes: replicas, last cut before, and groups with the same contents.
 fn passes(findings: &[Finding]) -> Vec<(Vec<u16>, u64, Vec<Vec<u16>>)> {
     let numbers = |set: &ReplicaSet| set.iter().map(|index| index.0).collect::<Vec<_>>();
     let one = |finding: &Finding| match finding {
@@ -186,7 +186,7 @@ fn a_copy_and_its_source_do_not_outvote_a_page_of_a_replica_that_has_nothing_in_
     assert_eq!(differences(&rig.round(&[&[1, 2], &[1, 2], &[1, 2]])), []);
     rig.kinship.join(ReplicaIndex(2), ReplicaIndex(1), CutNumber(1));
     assert_eq!(differences(&rig.round(&[&[1, 2], &[1, 7], &[1, 7]])), [(vec![2], vec![])]);
-    // What only the copy has came after the cut.
+    // A difference that only the copy has arose after the cut.
     assert_eq!(differences(&rig.round(&[&[1, 2], &[8, 7], &[1, 7]])), [(vec![1], vec![1])]);
 }
 
@@ -197,7 +197,7 @@ fn a_pass_says_who_was_alike_where_not_all_were() {
     assert_eq!(passes(&rig.round(&[&[1, 2], &[1, 2], &[1, 2]])), [(vec![0, 1, 2], 4, vec![])]);
     let split = rig.round(&[&[1, 2], &[1, 3], &[1, 3]]);
     assert_eq!(passes(&split), [(vec![0, 1, 2], 4, vec![vec![0], vec![1, 2]])]);
-    // A page that one does not have is not compared.
+    // A page that one replica lacks is not compared.
     assert_eq!(passes(&rig.round(&[&[1, 2], &[1, 2], &[1]])), [(vec![0, 1, 2], 4, vec![vec![0, 1], vec![2]])]);
 }
 
@@ -209,7 +209,7 @@ fn a_pass_that_the_membership_interrupts_proves_nothing() {
     let found: Vec<_> = (0..3).flat_map(|index| rig.answer(index, next.clone())).collect();
     assert_eq!(passes(&found), []);
     rig.watch.reset(|_| ReplicaSet::EMPTY);
-    // It begins with the first page again.
+    // The pass begins with the first page again.
     let order = rig.order(&[5, 5, 5]);
     assert_eq!(order.from, 0);
 }

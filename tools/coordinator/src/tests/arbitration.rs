@@ -1,10 +1,10 @@
-//! Copies that stand ready, and what becomes of two replicas that differ.
+//! Copies that stand ready, and disputes between two replicas.
 
 use super::health::mismatch;
 use super::*;
 use redrt_wire::event::{Course, Finding, OutcomeId, PathMismatch};
 
-/// Rank 0 with two replicas on hosts a and b, rank 1 with one; host c has `place_count` places. Copies are made anew
+/// Rank 0 with two replicas on hosts a and b, rank 1 with one. Host c has `place_count` places. Copies are renewed
 /// every 100 s.
 fn arbitrating(place_count: u32) -> StepTable {
     let world = World::new(vec![5, 2]);
@@ -24,7 +24,7 @@ fn arbitrating(place_count: u32) -> StepTable {
 }
 
 impl StepTable {
-    /// Goes through the steps of the first clone under way.
+    /// Takes the first clone under way through its steps.
     fn make_copy(&mut self, newcomer: &str, source: u32) -> String {
         for step in ["listening 2", &format!("ready {source}")] {
             self.step(&format!("first {step}"));
@@ -169,7 +169,7 @@ fn without_places_nothing_is_held_and_that_is_said_once() {
     assert_eq!(table.disputed("1.0"), "");
 }
 
-/// `by` says so of the paths of 0.0 and 0.1.
+/// The report of `by` about the paths of 0.0 and 0.1.
 fn parted(by: &str, culprit: Option<&str>, action: Action, view: u64) -> Input {
     let named: Vec<ReplicaId> = culprit.iter().map(|culprit| culprit.parse().unwrap()).collect();
     let others = if action == Action::Delivered { vec!["0.1".parse().unwrap()] } else { named.clone() };

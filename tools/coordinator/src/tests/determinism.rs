@@ -1,4 +1,4 @@
-//! What `--check-determinism` asks for and keeps.
+//! Questions and findings of `--check-determinism`.
 
 use super::*;
 use redrt_types::{ContextId, Digest, SeqNum};
@@ -35,7 +35,7 @@ fn sending(sequence: u64) -> Sending {
 }
 
 impl StepTable {
-    /// Who is asked where it sent what.
+    /// The replicas that are asked for the stack of a send, with the message.
     fn asked(&mut self, input: Input) -> Vec<(ReplicaId, Sending)> {
         self.coordinator.handle(self.now, input);
         let mut asked = Vec::new();

@@ -160,7 +160,7 @@ fn a_second_init_does_not_hang() {
 #[test]
 fn abort_signals_and_timeout_decide_the_exit_code() {
     check(&[1, 1], &[("0.0 abort 7", "ending"), ("1.0 signal 9", ""), ("0.0 exit 0", "finish 7")]);
-    // The low eight bits, which are all that anybody sees, are those of success.
+    // The system passes on only the low eight bits, and here they are those of success.
     check(&[1, 1], &[("0.0 abort 8192", "ending"), ("1.0 signal 9", ""), ("0.0 exit 0", "finish 1")]);
     check(&[1], &[("interrupt 2", "ending, signal 15"), ("0.0 exit 0", "finish 130")]);
     check(

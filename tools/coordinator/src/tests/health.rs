@@ -1,11 +1,11 @@
-//! Replicas that are wrong, and hosts that make them so.
+//! Replicas that are wrong, and hosts that cause it.
 
 use super::*;
 use redrt_types::{ContextId, Digest, SeqNum};
 use redrt_wire::event::{Finding, Mismatch};
 use sdc_detect::Element;
 
-/// `receiver` found that `culprit` is wrong.
+/// A report of `receiver` that `culprit` is wrong.
 pub(super) fn mismatch(receiver: &str, culprit: &str, finding: Finding, action: Action) -> Input {
     let (receiver, culprit): (ReplicaId, ReplicaId) = (receiver.parse().unwrap(), culprit.parse().unwrap());
     let mismatch = Mismatch {
@@ -53,7 +53,7 @@ fn only_heal_and_abort_end_what_is_wrong() {
     ] {
         let mut table = recovering_with(&[3, 3], on_sdc, 3);
         assert_eq!(table.found("1.0", "0.1", Action::Outvoted), expected, "{on_sdc:?}");
-        // All receivers tell; it is one corruption.
+        // All receivers report the one corruption.
         assert_eq!(table.found("1.2", "0.1", Action::Outvoted), "", "{on_sdc:?}");
     }
 }
@@ -80,7 +80,7 @@ fn nobody_goes_for_what_changed_on_its_way_or_cannot_be_decided() {
 fn a_receiver_that_has_taken_the_wrong_payload_goes_too_and_its_host_gets_no_strike() {
     let mut table = recovering(&[3, 2]);
     assert_eq!(table.found("1.1", "0.1", Action::Delivered), "kill 0.1, strike 1 of 3 for 0.1, kill 1.1");
-    // Somebody must stay.
+    // The last replica of a rank must stay.
     assert_eq!(table.found("1.0", "0.1", Action::Delivered), "");
 }
 
@@ -98,10 +98,10 @@ fn a_receiver_that_cannot_be_given_a_message_as_it_was_sent_goes_if_it_has_a_sib
 fn a_host_with_too_many_strikes_is_drained_of_one_replica_after_the_other() {
     let mut table = recovering_with(&[3, 3], OnSdc::Heal, 2);
     assert_eq!(table.found("1.0", "0.1", Action::Outvoted), "kill 0.1, strike 1 of 2 for 0.1");
-    // 1.1 is on the same host. It goes for its own fault; nothing else is there.
+    // 1.1 is on the same host, and is ended for its own fault. Nothing else is there.
     let words = table.found("0.0", "1.1", Action::Outvoted);
     assert_eq!(words, "kill 1.1, strike 2 of 2 for 1.1, the host of 1.1 is bad and drained");
-    // The other host has four: one strike is enough now.
+    // The other host has more replicas, in a job where one strike is enough.
     let mut table = recovering_with(&[3, 2], OnSdc::Heal, 1);
     let words = table.found("1.1", "0.0", Action::Outvoted);
     assert!(words.starts_with("kill 0.0, strike 1 of 1 for 0.0, the host of 0.0 is bad and drained"), "{words}");
@@ -118,7 +118,7 @@ fn a_host_that_is_the_only_one_is_said_to_be_bad_and_stays() {
     assert_eq!(words, "kill 0.1, strike 1 of 1 for 0.1, the host of 0.1 is bad and stays");
 }
 
-/// Host b, where replicas 1 are, takes three times as long: with copies or without, it is told of and gets a strike.
+/// Host b, with replicas 1, takes three times as long. It is reported and gets a strike, with copies or without.
 #[test]
 fn a_host_that_is_slower_than_its_peers_gets_a_strike() {
     let mut without = StepTable::new(&[2, 2]);
@@ -161,8 +161,8 @@ fn a_line_of_output_counts_as_a_message() {
     }
 }
 
-/// At a message that nobody could judge the replicas of a rank may have parted: which of them are right is not what
-/// most of them say.
+/// After a message that no vote could decide, replicas of a rank may have parted. A majority then does not prove which
+/// of them are right.
 #[test]
 fn who_is_outvoted_after_a_message_that_nobody_could_judge_goes_without_blame() {
     let mut table = recovering_with(&[3, 3], OnSdc::Heal, 3);
@@ -170,6 +170,6 @@ fn who_is_outvoted_after_a_message_that_nobody_could_judge_goes_without_blame() 
     assert_eq!(table.said().join(", "), "");
     assert_eq!(table.found("0.0", "1.2", Action::Outvoted), "kill 1.2");
     assert_eq!(table.step("1.2 signal 9"), "stream 1.2 lost, lost 1.2, view 1, host 2: receive 1.2 from 1.1");
-    // The other rank has taken nothing.
+    // The other rank has delivered no such message.
     assert_eq!(table.found("1.0", "0.1", Action::Outvoted), "kill 0.1, strike 1 of 3 for 0.1");
 }

@@ -1,4 +1,4 @@
-//! Lines: when they are taken, what makes them void, and going back to one.
+//! Checkpoints: when they are taken, what makes them void, and how the job goes back to one.
 
 use super::*;
 use crate::{
@@ -49,7 +49,7 @@ impl StepTable {
         self.lines([Input::Store { generation: Generation(number), news }])
     }
 
-    /// All say the same of their images.
+    /// All sources report the same step.
     fn all(&mut self, number: u64, step: &LineStep) -> String {
         let generation = Generation(number);
         let sources = self.coordinator.line_sources().to_vec();
@@ -68,7 +68,7 @@ impl StepTable {
         self.lines([])
     }
 
-    /// Up to this step.
+    /// Brings the checkpoint to this step.
     fn take(&mut self, number: u64, steps: usize) {
         let stopped = LineStep::Stopped(Position { output_bytes: 5, ..Position::default() });
         for step in 0..steps {
@@ -133,7 +133,7 @@ fn a_loss_before_all_are_copied_makes_a_line_void_and_one_after_that_does_not() 
         let source = table.coordinator.line_sources()[1].to_string();
         let said = table.lose(&source, KILLED);
         match steps {
-            // Its helper has all it needs.
+            // The helper that writes its image has all it needs.
             5 => assert_eq!(said, ""),
             _ => assert_eq!(said, format!("abandon, drop 1, failed: {source} was lost meanwhile"), "{steps}"),
         }
@@ -149,7 +149,7 @@ fn one_replica_of_each_rank_is_saved_and_its_siblings_are_neither_stopped_nor_mi
     let sources = table.coordinator.line_sources().to_vec();
     let ranks: Vec<_> = sources.iter().map(|source| source.rank.0).collect();
     assert_eq!(ranks, [0, 1, 2]);
-    // Who decides for the others has all that was done.
+    // The leader has gone through all changes that were made.
     let view = table.coordinator.view();
     assert!(sources.iter().all(|source| view.leader(source.rank) == Some(*source)), "{sources:?}");
     assert_eq!(table.store(1, StoreNews::Opened), "");
@@ -177,12 +177,12 @@ fn no_line_is_taken_of_two_planes_of_ranks_that_share_memory() {
         }
     };
     let both = [(0, 0), (0, 1), (1, 0), (1, 1)];
-    // Both are led by their replicas 0.
+    // Both ranks are led by their replicas 0.
     let mut fits = table(&[2, 2], Schedule::Asked);
     share(&mut fits, &both);
     fits.want(false);
     assert_eq!(fits.coordinator.line_sources().len(), 2);
-    // Rank 0 is led by its replica 1, and shares memory when the line is under way.
+    // Rank 0 is led by its replica 1, and shares memory while the checkpoint is under way.
     let mut parted = table(&[2, 2], Schedule::Asked);
     parted.lose("0.0", KILLED);
     parted.want(false);
@@ -220,7 +220,7 @@ fn processes_that_do_not_stop_in_time_are_let_go() {
         let said = table.lines([Input::Tick]);
         let why = "0.0, 1.0 did not stop within 10 s: what is stopped (T in ps) goes on with kill -CONT";
         assert_eq!(said, format!("abandon, drop 1, failed: {why}"), "{steps}");
-        // Another follows.
+        // Another attempt follows after a rest.
         table.now += Duration::from_secs(1);
         assert_eq!(table.lines([Input::Tick]), "open 2");
     }
@@ -268,7 +268,7 @@ fn a_job_goes_back_when_the_last_replica_of_a_rank_is_killed_after_its_end() {
     assert_eq!(after_release(Exit::Signal(11)), ["", "finish 139"], "it would crash there again");
 }
 
-/// A job of two ranks that goes back to line 7, from which it was started `restart_count` times.
+/// A job of two ranks that goes back to checkpoint 7, from which it was started `restart_count` times.
 fn going_back(restart_count: u32) -> StepTable {
     let line = LineSettings {
         schedule: Schedule::Asked,
@@ -377,7 +377,7 @@ fn a_line_that_waits_for_processes_which_have_not_called_mpi_init_is_told_of_onc
     table.step("1.0 ready");
     table.now = Duration::from_secs(120);
     assert_eq!(table.lines([Input::Tick]), "open 1");
-    // Somebody asks. That processes start takes some time.
+    // A checkpoint was asked for. Processes take some time to start.
     let mut asked = with(Schedule::Asked);
     assert_eq!(asked.want(false), "");
     asked.now = Duration::from_secs(5);
@@ -416,7 +416,7 @@ fn no_line_is_taken_before_the_first_is_due_unless_somebody_asks() {
     assert_eq!(fresh.lines([Input::Tick]), "open 3");
     let mut asked = with(None);
     assert_eq!(asked.want(false), "open 2");
-    // What goes on from a line has something to lose.
+    // A job that goes on from a checkpoint has work to lose.
     let mut restored = with(Some(Generation(1)));
     restored.now = Duration::from_secs(60);
     assert_eq!(restored.lines([Input::Tick]), "open 2");
@@ -457,7 +457,7 @@ fn images_that_grow_take_their_time_and_those_that_do_not_are_no_longer_waited_f
     assert!(table.lines([progress(9), Input::Tick]).contains("nothing more was written of 0.0"));
 }
 
-/// What goes to an object store may take long, as long as it moves.
+/// A checkpoint that is copied to an object store may take long, as long as it moves.
 #[test]
 fn a_store_to_which_something_still_moves_is_waited_for() {
     let mut table = table(&[1], Schedule::Asked);
@@ -472,7 +472,7 @@ fn a_store_to_which_something_still_moves_is_waited_for() {
     assert!(table.lines([Input::Tick]).contains("has not answered"));
 }
 
-/// The disk answers after all: the line is there, and later losses go back to it.
+/// The disk answers after all: the checkpoint is kept, and later losses go back to it.
 #[test]
 fn a_line_that_is_kept_after_it_was_given_up_counts() {
     let mut table = table(&[1], Schedule::Asked);
@@ -518,7 +518,6 @@ fn a_user_who_interrupts_a_job_that_waits_for_its_store_ends_it() {
     assert_eq!(table.lines([Input::Interrupted(2)]), "finish 130");
 }
 
-/// How far a simulated process is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum At {
     Runs,
@@ -532,26 +531,26 @@ enum At {
     Gone,
 }
 
-/// Daemons and processes that answer in any order, and are lost at any moment. What must hold is checked with each
+/// Daemons and processes that answer in any order, and are lost at any moment. The invariants are checked with each
 /// order.
 struct Saved {
     table: StepTable,
     processes: Vec<At>,
     generation: u64,
     committed: u64,
-    /// The orders that each process has yet to hear, and of which line.
+    /// The orders that have not reached each process, each with its checkpoint.
     orders: Vec<Vec<(u64, LineOrder)>>,
-    /// Who is saved for the line that was begun last.
+    /// Sources whose images for the latest checkpoint are complete.
     sources: Vec<usize>,
-    /// Of which line the image is that each process is saved to.
+    /// The checkpoint to which each process's current image belongs.
     of_line: Vec<u64>,
-    /// What the store was asked and has not done.
+    /// Orders to the store that it has not carried out.
     asked: VecDeque<StoreWork>,
-    /// What it has done and has not said.
+    /// News of the store that it has not sent.
     news: VecDeque<(Generation, StoreNews)>,
-    /// A mistake: it says that a line is dropped before it has done what it was asked earlier.
+    /// A planted mistake: the store reports that a checkpoint is dropped before it has carried out earlier orders.
     drops_at_once: bool,
-    /// What must not be.
+    /// The first violation of an invariant.
     wrong: Option<String>,
     random: fastrand::Rng,
 }
@@ -586,12 +585,12 @@ impl Saved {
         }
     }
 
-    /// How far those sources are that live.
+    /// The states of those sources that live.
     fn live(&self) -> impl Iterator<Item = &At> {
         self.sources.iter().map(|source| &self.processes[*source]).filter(|at| **at != At::Gone)
     }
 
-    /// Hands over an input, and checks what follows.
+    /// Passes an input to the coordinator, and checks the outputs.
     fn input(&mut self, input: Input) {
         let now = self.table.now;
         self.table.coordinator.handle(now, input);
@@ -641,7 +640,7 @@ impl Saved {
         }
     }
 
-    /// The store does something, or says what it has done. It may refuse.
+    /// Lets the store carry out an order, which may fail, or send its news.
     fn store_step(&mut self) {
         if self.random.bool()
             && let Some((generation, news)) = self.news.pop_front()
@@ -717,7 +716,7 @@ impl Saved {
         let (next, input) = match self.processes[at] {
             At::Saving => (At::Ready, said(LineStep::Ready)),
             At::Held => (At::Quiet, Some(Input::Agent(replica, FromAgent::Quiet))),
-            // It was told that all are quiet, or copies are to be made, if the coordinator has said so.
+            // A process knows that all are quiet, or that copies are to be made, only if the coordinator has said so.
             At::Quiet if self.stage() == "stopping" && is_told(&LineOrder::Rest) => {
                 (At::Stopped, said(LineStep::Stopped(Position::default())))
             }
@@ -768,7 +767,7 @@ fn whatever_is_lost_no_image_is_torn_and_nobody_stays_stopped() {
         let mut world = Saved::new(seed);
         world.play();
         assert_eq!(world.wrong, None, "seed {seed}");
-        // Nobody is lost any more: who was stopped goes on, and orders are all heard.
+        // From here no process is lost: stopped processes go on, and all orders arrive.
         for at in 0..world.processes.len() {
             for (_, order) in std::mem::take(&mut world.orders[at]) {
                 if order == LineOrder::Abandon {

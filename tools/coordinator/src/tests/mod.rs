@@ -43,7 +43,7 @@ fn settings(degrees: &[u16]) -> Settings {
     }
 }
 
-/// A coordinator and what came out of it, in words.
+/// A coordinator, with its outputs in words.
 struct StepTable {
     coordinator: Coordinator,
     now: Duration,
@@ -104,7 +104,7 @@ impl StepTable {
         self.said().join(", ")
     }
 
-    /// What comes out, until the pool has nothing more to say either.
+    /// The outputs, until the pool has no more news either.
     fn said(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         loop {
@@ -125,7 +125,7 @@ impl StepTable {
         }
     }
 
-    /// Says what a wish is answered and what comes out.
+    /// Makes a wish. Returns its error, if any, and the outputs.
     fn wish(&mut self, wish: Wish, room: Option<u32>) -> String {
         match self.coordinator.wish(self.now, wish, room) {
             Ok(()) => self.said().join(", "),
@@ -133,7 +133,7 @@ impl StepTable {
         }
     }
 
-    /// A host says something of the only clone, or the last one begun; or of the first of several.
+    /// A host reports a step of the only clone, or of the latest one. With several clones it means the first.
     fn clone_step(&self, is_first: bool, verb: &str, host: u32) -> Vec<Input> {
         let mut attempts = self.coordinator.attempts();
         let attempt = if is_first { attempts.next() } else { attempts.last() };
@@ -325,7 +325,7 @@ fn check_table(mut table: StepTable, steps: &[(&str, &str)]) {
     }
 }
 
-/// Two planes on hosts a and b, which meet; host c has two places for copies. Each rank has one place more than
+/// Two planes on hosts a and b, which have met. Host c has two places for copies. Each rank has one place more than
 /// replicas.
 fn recovering(degrees: &[u16]) -> StepTable {
     recovering_with(degrees, settings(degrees))

@@ -6,7 +6,7 @@ fn migrate(replica: &str, to: Option<u32>) -> Wish {
     Wish::Migrate { replica: replica.parse().unwrap(), to }
 }
 
-/// The copy 0.2 of 0.1 is made on c, with ranks of two replicas.
+/// Makes the copy 0.2 of 0.1 on host c, in a job of ranks with two replicas.
 const COPIED: [(&str, &str); 11] = [
     ("clone listening 2", "host 1: send"),
     ("clone ready 1", "pins 0.2"),
@@ -35,7 +35,7 @@ fn a_replica_leaves_when_its_copy_is_in_step() {
     assert_eq!(table.step("0.0 signal 9"), "stream 0.0 lost, 0.0 has left, view 2");
     let states: Vec<_> = table.coordinator.states().collect();
     assert_eq!(states, ["free", "running", "running", "running", "running", "free"]);
-    // It takes part in everything, the one that has left in nothing.
+    // The copy takes part in everything, and the replica that has left in nothing.
     for step in ["0.1 finalizing 2", "0.2 finalizing 2", "1.0 finalizing 2"] {
         assert_eq!(table.step(step), "");
     }
@@ -104,7 +104,7 @@ fn a_drained_host_is_free_when_all_have_left() {
             ("first listening 2", "host 1: send"),
             ("clone listening 2", "host 1: send"),
             ("clone ready 1", "pins 1.2"),
-            // Only one is cut at a time.
+            // Only one source is cut at a time.
             ("first ready 1", ""),
         ],
     );
@@ -140,7 +140,7 @@ fn a_drained_host_is_free_when_all_have_left() {
             ("0.1 signal 9", "stream 0.1 lost, 0.1 has left, view 4, b is free"),
         ],
     );
-    // Nothing is put there any more.
+    // The host gets no more replicas.
     assert!(table.wish(migrate("0.0", Some(1)), Some(1)).contains("is to become free"));
 }
 
@@ -166,7 +166,7 @@ fn nobody_leaves_while_a_sibling_is_missing() {
     for (step, _) in &COPIED[..10] {
         table.step(step);
     }
-    // Its sibling dies in the last moment: two are left, as there are to be.
+    // The sibling dies at the last moment. Two replicas are left, which is the degree.
     let said = table.step("0.1 signal 9");
     assert!(said.starts_with("stream 0.1 lost, lost 0.1, view 2") && !said.contains("kill"), "{said}");
     let said = table.step("0.2 in-step");
@@ -195,12 +195,12 @@ fn degrees_are_raised_and_lowered() {
         table.step(step);
     }
     assert_eq!(table.step("0.2 in-step"), "pins none, recovered 0.2");
-    // The youngest of those that do not decide goes.
+    // The youngest replica that is not the leader leaves.
     assert_eq!(table.wish(degree(2), None), "kill 0.2");
     assert_eq!(table.step("0.2 signal 9"), "stream 0.2 lost, 0.2 has left, view 2");
     assert_eq!(table.wish(degree(1), None), "kill 0.1");
     assert_eq!(table.step("0.1 signal 9"), "stream 0.1 lost, 0.1 has left, view 3");
-    // What was begun is given up when it is not wanted any more.
+    // A clone that is not wanted any more is given up.
     assert_eq!(table.wish(degree(2), None), "host 1: receive 0.1 from 0.0");
     assert_eq!(table.wish(degree(1), None), "host 0: abandon, host 1: abandon");
     assert_eq!(table.coordinator.degree(VirtualRank(0)), 1);

@@ -1,5 +1,5 @@
-//! Whole jobs on three hosts, with a replica of each rank on each: one host may be slow, one replica may stop or never
-//! end a computation. The coordinator must retire and name the right one, and nobody else.
+//! Whole jobs on three hosts, with a replica of each rank on each. One host may be slow, one replica may stop or never
+//! end a computation. The coordinator must retire and name the right one, and no other.
 
 use super::*;
 use fastrand::Rng;
@@ -12,15 +12,15 @@ const STEP: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fault {
     None,
-    /// A replica answers nothing and does nothing.
+    /// A replica neither answers nor computes.
     Stops,
     /// A replica answers that it is at work, for ever.
     Loops,
-    /// All that a host computes takes three times as long.
+    /// All computations on a host take three times as long.
     SlowHost,
 }
 
-/// What a test plants, to see that the simulation finds it.
+/// A mistake that a test plants, to show that the simulation finds it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mistake {
     None,
@@ -28,18 +28,18 @@ enum Mistake {
     Impatience,
     /// Replicas of rank 1 are taken to be on other hosts than they are.
     WrongPlacement,
-    /// Nobody is ever retired.
+    /// No replica is ever retired.
     Indifference,
-    /// Who is awake in its call, for a frame, is taken not to wait there.
+    /// A replica that is awake in its call, for a frame, is taken not to wait there.
     AwakeIsAtWork,
 }
 
 #[derive(Default)]
 struct Process {
     calls: u64,
-    /// When it comes to its next call; none while it waits for its siblings.
+    /// Time of its next call. None while it waits for its siblings.
     arrives: Option<Duration>,
-    /// When it answers which wave.
+    /// Time of its next answer, and the wave that it answers.
     answers: Option<(Duration, u64)>,
 }
 
@@ -114,7 +114,7 @@ impl Simulation {
         self.fault == fault && replica == self.victim
     }
 
-    /// Lets all processes compute and wait for their siblings for one step, and answer what they were asked.
+    /// Lets all processes compute or wait for their siblings for one step, and answer the waves.
     fn step(&mut self) {
         self.now += STEP;
         let live: Vec<_> = self.processes.keys().copied().collect();
@@ -164,7 +164,7 @@ impl Simulation {
     }
 }
 
-/// Half an hour of a job. An error says what the coordinator has done wrong.
+/// Simulates half an hour of a job. The error names the coordinator's mistake.
 fn run(seed: u64, fault: Fault, mistake: Mistake) -> Result<(), String> {
     let mut simulation = Simulation::new(seed, fault, mistake);
     while simulation.now < Duration::from_secs(1800) {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Ranks 0 to 2, of which all but the last share memory, with the first.
+/// Ranks 0 to 2, of which all but the last share memory with the first.
 fn sharing(mut table: StepTable) -> StepTable {
     for replica in ["0.0", "0.1", "1.0", "1.1", "2.0", "2.1"] {
         table.step(&format!("{replica} ready"));
@@ -29,7 +29,7 @@ fn who_shares_with_one_that_shares_with_a_lost_one_goes_too() {
     for replica in ["0.0", "0.1", "1.0", "1.1", "2.0", "2.1"] {
         table.step(&format!("{replica} ready"));
     }
-    // Only one of two has said so.
+    // Only one of the two has reported that it shares memory.
     table.step("1.1 shares-with-0");
     table.step("2.1 shares-with-0");
     let said = table.step("1.1 signal 9");
@@ -44,7 +44,7 @@ fn planes_that_both_lose_one_are_a_rank_without_replicas() {
         ("0.1 signal 9", "1 go with 0.1, kill 1.1, stream 0.1 lost, stream 1.1 lost, ending"),
     ];
     check_table(sharing(StepTable::new(&[2, 2, 2])), &steps);
-    // Likewise one that is to be ended because it is wrong, while a plane is about to go.
+    // The same holds for a replica that is to be ended because it is wrong, while a plane is about to go.
     let mut table = sharing(StepTable::new(&[2, 2, 2]));
     assert!(table.coordinator.retire("1.0".parse().unwrap(), RetireReason::Outvoted, 1));
     assert!(!table.coordinator.retire("0.1".parse().unwrap(), RetireReason::Outvoted, 1));

@@ -19,7 +19,7 @@ fn say(table: &mut StepTable, replica: ReplicaId, round: u64, answer: Answer) ->
     table.said().join(", ")
 }
 
-/// A round in which the first replicas have these digests of their only page; what follows.
+/// Runs a round in which the first replicas have these digests of their only page. Returns the outputs.
 fn round(table: &mut StepTable, round: u64, digests: &[u64], count: u16) -> String {
     let replicas: Vec<_> = (0..count).map(|index| ReplicaId::new(0, index)).collect();
     for replica in &replicas {
@@ -35,7 +35,7 @@ fn round(table: &mut StepTable, round: u64, digests: &[u64], count: u16) -> Stri
     last
 }
 
-/// The last replica is lost and a copy is ready to be cut; what follows on that.
+/// Loses the last replica and brings a copy to the point before its cut. Returns the outputs.
 fn ready(table: &mut StepTable, lost: &str, source_host: u32) -> String {
     table.step(&format!("{lost} signal 9"));
     table.step("clone listening 2");

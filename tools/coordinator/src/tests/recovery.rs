@@ -37,7 +37,7 @@ fn a_copy_that_is_lost_is_replaced_like_any_other() {
     check_table(recovering(&[2, 2]), &[&CLONED[..], &again[..]].concat());
 }
 
-/// Replicas of a rank are copied from the lineage that has fewest. When one is all that is left, that is said.
+/// Replicas of a rank are copied from the rarest lineage. When only one lineage is left, the user is told.
 #[test]
 fn a_rank_that_descends_from_one_copy_is_told_of() {
     let mut table = recovering(&[3]);
@@ -108,16 +108,16 @@ fn a_failed_clone_is_tried_again_after_a_rest() {
     assert_eq!(table.step("wait 5"), "ask, host 1: receive 0.1 from 0.0");
 }
 
-/// A replica that the kernel has killed for want of memory is not copied to where the next one would be killed.
+/// A replica that the kernel killed for want of memory is not copied to a host where the next one would be killed.
 #[test]
 fn a_copy_waits_until_its_host_has_the_memory_and_that_is_said_once() {
     let mut table = recovering(&[2, 1]);
-    // All other hosts are gone: the copy can go only where memory ran out.
+    // All other hosts are gone, so that the copy can only go where memory ran out.
     table.places.remove("c", table.now);
     let steps = [
         ("0.0 resident 800", ""),
         ("0.1 resident 720", ""),
-        // An eighth more than what it has: it grows, or memory would not have run out.
+        // An eighth more than the replica has, since its memory grows.
         (
             "0.1 out-of-memory",
             "stream 0.1 lost, lost 0.1, view 1, no spare for 0.1, host 1: receive 0.1 from 0.0 with 900",
@@ -128,7 +128,7 @@ fn a_copy_waits_until_its_host_has_the_memory_and_that_is_said_once() {
         ("clone short 1", "host 0: abandon, host 1: abandon"),
         ("wait 5", "host 1: receive 0.1 from 0.0 with 900"),
         ("clone listening 1", "host 0: send"),
-        // It did not fit after all: the kernel has ended the copy, which offers itself, and not its source.
+        // The copy did not fit. The kernel killed it and not its source, since a copy offers itself as the victim.
         ("clone killed 1", "host 0: abandon, host 1: abandon"),
         ("wait 5", "ask, host 1: receive 0.1 from 0.0 with 900"),
         ("clone listening 1", "host 0: send"),
@@ -158,7 +158,7 @@ fn a_replica_that_can_never_be_copied_is_not_tried_again() {
         let words = table.step(wait);
         assert!(!words.contains("receive"), "{words}");
     }
-    // Another of its rank is.
+    // Another replica of its rank is copied.
     let mut table = recovering(&[3, 1]);
     let words = table.step("0.2 signal 9");
     let source = words.split(" from ").nth(1).expect("one is copied").to_owned();

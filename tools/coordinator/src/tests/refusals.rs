@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use redrt_wire::lack::Lack;
 
-/// Who is ended when processes refuse frames, in order, and the refusal if it is the job.
+/// Lets processes refuse frames, in order. Returns the replicas that are ended, and the refusal if the job is.
 fn after_refusals(degrees: &[u16], refusals: &[(&str, Option<&str>)]) -> (Vec<String>, Option<Refusal>) {
     let mut table = StepTable::new(degrees);
     let all: Vec<_> = table.coordinator.world().replicas().collect();
@@ -39,10 +39,10 @@ fn a_sender_of_rubbish_goes_if_its_rank_can_do_without_it() {
     assert_eq!(retired(&[2, 2], &[("0.0", Some("1.1"))]), ["1.1"]);
     assert_eq!(retired(&[2, 1], &[("0.0", Some("1.0"))]), ["0.0"], "the last of its rank: the other goes instead");
     assert_eq!(retired(&[2, 2], &[("0.1", None)]), ["0.1"], "who sent it is unknown");
-    // One that refuses two is likelier to be wrong than both.
+    // A process that refuses two others is likelier to be wrong than both of them.
     assert_eq!(retired(&[3, 2, 2], &[("0.0", Some("1.1")), ("0.0", Some("2.1"))]), ["1.1", "0.0"]);
     assert_eq!(retired(&[2, 2], &[("0.0", Some("1.1")), ("0.1", Some("1.1"))]), ["1.1"], "heard once");
-    // Nobody can go.
+    // Neither rank can go on without its replica.
     let (retired, end) = after_refusals(&[1, 1], &[("0.0", Some("1.0"))]);
     let (by, peer) = (Some(ReplicaId::new(0, 0)), Some(ReplicaId::new(1, 0)));
     assert_eq!((retired, end), (Vec::new(), Some(Refusal { by, peer, what: "sent rubbish".into() })));
@@ -66,7 +66,7 @@ fn what_a_job_does_not_have_is_told_once_for_each_function() {
         (1, 0, 0)
     );
     assert_eq!(told("1.1", "MPI_Win_allocate_shared"), 1);
-    // Nobody can fill the memory, or the terminal, with functions that there are not.
+    // A corrupt process cannot fill memory, or the terminal, with names of functions that do not exist.
     let count = (0..1000).map(|number| told("1.0", &number.to_string())).sum::<u32>();
     assert!(count < 100, "{count}");
 }
@@ -123,7 +123,7 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
 }
 
 proptest! {
-    /// Agents say anything in any order: the coordinator goes on, and ends when all processes have.
+    /// Agents send any messages in any order. The coordinator goes on, and ends when all processes have.
     #[test]
     fn anything_agents_say_is_heeded_or_refused(
         degrees in proptest::collection::vec(1u16..4, 1..4),
@@ -136,7 +136,7 @@ proptest! {
         for (who, bytes, kind) in said {
             let replica = all[who.index(all.len())];
             now += Duration::from_millis(1);
-            // Any bytes in the shape of a message: variant first.
+            // Any bytes in the shape of a message, the variant first.
             let mut frame = (bytes.len() as u32 + 3).to_le_bytes().to_vec();
             frame.extend(redrt_wire::frame::WIRE_VERSION.to_le_bytes());
             frame.push(kind);
@@ -173,29 +173,29 @@ fn of_two_living_processes_with_a_broken_connection_one_goes() {
         }
         table
     };
-    // The suspect goes, if its rank has another.
+    // The suspect is ended, if its rank has another replica.
     let mut table = met(&[2, 2]);
     suspects(&mut table, "0.0", "1.1");
     assert!(!table.step("wait 1").contains("kill"));
     assert!(table.step("wait 2").contains("kill 1.1"));
-    // Else the one that says so.
+    // Otherwise the process that reported it is ended.
     let mut table = met(&[2, 1]);
     suspects(&mut table, "0.1", "1.0");
     assert!(table.step("wait 2").contains("kill 0.1"));
-    // Else the job ends.
+    // Otherwise the job ends.
     let mut table = met(&[1, 1]);
     suspects(&mut table, "0.0", "1.0");
-    // All wait for what was lost: that is no deadlock of the program.
+    // All processes wait for a lost message, which is no deadlock of the program.
     assert_eq!(table.step("0.0 passive 1") + &table.step("1.0 passive 1") + &table.step("1.0 passive 2"), "");
     assert!(table.step("wait 2").starts_with("ending"));
-    // One that has died meanwhile was why.
+    // The death of one of the two explains the broken connection.
     let mut table = met(&[2, 2]);
     suspects(&mut table, "0.0", "1.1");
     table.step("1.1 signal 9");
     assert!(!table.step("wait 2").contains("kill"));
 }
 
-/// A table of ranks whose replicas are on these hosts, all of them ready.
+/// A job whose ranks have replicas on these hosts, all of them ready.
 fn placed(hosts: &[&[u32]]) -> StepTable {
     let degrees: Vec<_> = hosts.iter().map(|hosts| hosts.len() as u16).collect();
     let mut table = StepTable::new(&degrees);
@@ -225,7 +225,7 @@ fn of_two_hosts_that_do_not_hear_each_other_one_goes() {
         table.coordinator.handle(table.now, input);
         while table.coordinator.poll_output().is_some() {}
     };
-    // The one with fewer replicas goes. Processes of both hosts complain, and the answer is the same for all.
+    // The host with fewer replicas goes. Processes of both hosts report the link, and the answer is the same for all.
     let mut table = placed(&[&[1, 2], &[1, 3], &[2, 3], &[1, 3]]);
     say(&mut table, "2.0", "0.0");
     say(&mut table, "0.0", "0.1");
@@ -233,21 +233,21 @@ fn of_two_hosts_that_do_not_hear_each_other_one_goes() {
     let expelled = table.step("wait 2");
     assert_eq!(expelled.matches("expel 2, not heard by 1").count(), 3, "{expelled}");
     assert_eq!(expelled.matches("expel").count(), 3, "{expelled}");
-    // It is said again until it is done, also if another would be chosen now.
+    // The order is repeated until it is carried out, even if another host would be chosen now.
     table.step("3.0 signal 9");
     assert!(table.step("wait 2").contains("expel 2, not heard by 1"));
     lose(&mut table, &["0.1", "2.0"]);
     assert!(!table.step("wait 5").contains("expel"));
-    // The one that the job can do without.
+    // The host goes that the job can do without.
     let mut table = placed(&[&[1, 2], &[1, 3], &[2], &[1, 3]]);
     say(&mut table, "1.0", "2.0");
     assert!(table.step("wait 2").contains("expel 1, not heard by 2"));
-    // Neither.
+    // The job can do without neither host.
     let mut table = placed(&[&[1], &[2]]);
     say(&mut table, "1.0", "0.0");
     let step = table.step("wait 2");
     assert!(step.starts_with("ending") && !step.contains("expel"), "{step}");
-    // Two processes of one host that do not hear each other are none of that.
+    // Two processes on one host with a broken connection say nothing about hosts.
     let mut table = placed(&[&[1, 2], &[1, 2]]);
     say(&mut table, "0.0", "1.0");
     let step = table.step("wait 2");

@@ -1,11 +1,11 @@
-//! Whole jobs whose processes are driven in any order.
+//! Whole jobs whose processes act in any order.
 
 use super::*;
 use proptest::prelude::*;
 use redrt_types::ReplicaIndex;
 use std::collections::BTreeSet;
 
-/// The processes of a job, each a script of its own, driven in any order.
+/// The processes of a job, each with a script of its own, driven in any order.
 struct Simulation {
     coordinator: Coordinator,
     now: Duration,
@@ -97,7 +97,7 @@ impl Simulation {
         self.give(Input::Drained(replica));
     }
 
-    /// The next thing this process does of itself.
+    /// The next action of this process.
     fn go_on(&mut self, process: usize) {
         let replica = self.replica(process);
         match self.stages[process] {
@@ -140,7 +140,7 @@ impl Simulation {
 }
 
 proptest! {
-    /// Whichever process dies, and whenever: the job ends, and well if and only if no rank lost all its replicas.
+    /// Any processes die at any time. The job ends, and ends well if and only if no rank lost all its replicas.
     #[test]
     fn every_job_ends_rightly(
         degrees in proptest::collection::vec(1u16..4, 1..4),
