@@ -1,4 +1,4 @@
-//! What daemons say.
+//! Messages of daemons, checked against the hosts of the processes they are about.
 
 use super::{Misplaced, Output, Root, Unfit};
 use coordinator::Input;
@@ -12,7 +12,7 @@ impl Root {
     pub(super) fn hear(&mut self, host: u32, message: FromDaemon) {
         let why = match message.replica() {
             Some(replica) if !self.world.contains(replica) => Misplaced::NoReplica(replica),
-            // What it says of one that has found another home, or is given up, comes too late to matter.
+            // If replicas can move, the message may be late: the replica has moved, or its clone was given up.
             Some(replica) if self.home_told_of(replica, &message) != Some(host) && self.is_cloneable => return,
             Some(replica) if self.home_told_of(replica, &message) != Some(host) => Misplaced::NotItsReplica(replica),
             _ => return self.take(host, message),
@@ -20,8 +20,8 @@ impl Root {
         self.outputs.push_back(Output::Expel { host, why: Unfit::Misplaced(why) });
     }
 
-    /// The host whose daemon may say this of a replica. One that has gone, or has moved, since it was copied for a line
-    /// has its image written where it was.
+    /// The host whose daemon may send this message about a replica. The trap: a replica may have gone, or moved, since
+    /// it was copied for a checkpoint, and its image is still written on its former host.
     fn home_told_of(&self, replica: ReplicaId, message: &FromDaemon) -> Option<u32> {
         match message {
             FromDaemon::Line { generation, .. } if self.coordinator.line_under_way() == Some(*generation) => {
@@ -63,7 +63,7 @@ impl Root {
                 self.outputs.push_back(Output::ErrorEnded(replica));
                 return self.tell(Input::Drained(replica));
             }
-            // Of hosts, not of processes.
+            // These concern hosts, and are handled where hosts are watched.
             FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. } => return,
         };
         self.outputs.push_back(output);

@@ -1,17 +1,18 @@
-//! On which hosts the processes are, and were.
+//! The hosts on which the processes are, and were.
 
 use redrt_types::{ProcessIndex, ReplicaId, ViewNumber};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// The current and former hosts of all processes.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Homes {
-    /// By process; none for places that are free. Empty until processes are launched.
+    /// By process. None for free places. Empty until processes are launched.
     placement: Vec<Option<u32>>,
-    /// Where replicas were before: up to this view, on this host.
+    /// Former hosts of replicas, each with the last view in which it was valid.
     past: BTreeMap<ReplicaId, Vec<(ViewNumber, u32)>>,
-    /// Where processes were when the newest line was begun. Their images are written there, also when they have gone.
+    /// The hosts at the begin of the newest checkpoint. Images are written there, even if the process has moved or
+    /// gone.
     at_line: Vec<Option<u32>>,
 }
 
@@ -28,7 +29,8 @@ impl Homes {
         self.placement.get(process.0 as usize).copied().flatten()
     }
 
-    /// A line is begun: until all are copied nobody joins, moves or goes, or nothing comes of it.
+    /// Keeps the current hosts for a checkpoint. No replica joins or moves until all are copied, or the checkpoint is
+    /// void.
     pub fn line_begins(&mut self) {
         self.at_line.clone_from(&self.placement);
     }
@@ -37,7 +39,7 @@ impl Homes {
         self.at_line.get(process.0 as usize).copied().flatten()
     }
 
-    /// Where it was in this view, if it is elsewhere now.
+    /// The host of a replica in this view. None if it is still there.
     pub fn past_host(&self, replica: ReplicaId, view: ViewNumber) -> Option<u32> {
         let mut past = self.past.get(&replica).into_iter().flatten();
         past.find(|(until, _)| view <= *until).map(|(_, host)| *host)
@@ -47,7 +49,7 @@ impl Homes {
         self.placement = placement;
     }
 
-    /// The process in this place runs here from now on, after `view`.
+    /// Records that the process in this place runs on `host` in all views after `view`.
     pub fn moved(&mut self, process: ProcessIndex, replica: ReplicaId, host: u32, view: ViewNumber) {
         if let Some(before) = self.placement[process.0 as usize].replace(host) {
             self.past.entry(replica).or_default().push((view, before));

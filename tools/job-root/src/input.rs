@@ -1,36 +1,36 @@
-//! Standard input on its way to rank 0: which hosts are given it, what each has taken, what is in images, and what of
-//! it a job that goes back to a line is given again.
+//! Standard input on its way to rank 0: the hosts that get it, the bytes that each has taken, the bytes that images
+//! contain, and the log from which a job that goes back to a checkpoint gets them again.
 //!
 //! All counts are of bytes since the begin of the job's standard input, in whichever life they were read.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// So much of what was read since a line is kept, to be given again. With more the job cannot go back to it.
+/// Maximum bytes of input since a checkpoint that are kept to be given again. With more, the job cannot go back to it.
 pub const INPUT_BYTES_MAX: usize = 64 << 20;
 
-/// Given at once of what is given again.
+/// Maximum bytes of one message when input is given again.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// See the module.
+/// The counts and the log of standard input.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StandardInput {
-    /// Read, and given to the hosts.
+    /// Bytes that were read and given to the hosts.
     read_bytes: u64,
-    /// What each host that has replicas of rank 0 has taken of it.
+    /// Bytes that each host with replicas of rank 0 has taken.
     taken_bytes: BTreeMap<u32, u64>,
-    /// What had been read when processes were last stopped for a line.
+    /// Bytes that had been read when processes were last stopped for a checkpoint.
     line_bytes: u64,
-    /// What the newest line that is kept had had, or what this life began with.
+    /// Bytes that the images of the newest checkpoint contain. Without one, those at the begin of this life.
     newest_bytes: u64,
-    /// Absent where no lines are taken.
+    /// None where no checkpoints are taken.
     log: Option<Log>,
-    /// Processes are being loaded. What is read goes to the log alone: they are given that when all are there.
+    /// True while processes are being loaded. Input goes only to the log then, and is given to them when all are there.
     is_loading: bool,
     has_ended: bool,
 }
 
-/// What was read last.
+/// The latest part of the input.
 #[derive(Debug, Serialize, Deserialize)]
 struct Log {
     /// Bytes that were read before it.
@@ -44,7 +44,7 @@ impl Log {
         self.begin + self.bytes.len() as u64
     }
 
-    /// What is before this is not needed any more.
+    /// Drops all bytes before `begin`.
     fn cut(&mut self, begin: u64) {
         if begin > self.begin {
             let count = begin.min(self.end()) - self.begin;
@@ -55,7 +55,7 @@ impl Log {
 }
 
 impl StandardInput {
-    /// Processes begin that have had so much. `takes_lines`: they may go back.
+    /// The input of processes that have had `bytes`. With `takes_lines` they may go back to a checkpoint.
     pub fn new(bytes: u64, takes_lines: bool) -> Self {
         Self {
             read_bytes: bytes,
@@ -68,22 +68,22 @@ impl StandardInput {
         }
     }
 
-    /// All processes are gone, and others begin that have had so much.
+    /// Starts a life whose processes have had `bytes`.
     pub fn go_back(&mut self, bytes: u64) {
         self.taken_bytes.clear();
         (self.read_bytes, self.line_bytes, self.newest_bytes, self.is_loading) = (bytes, bytes, bytes, true);
         if !self.has_since(bytes) {
-            // What they are not given again cannot be had: they go on with what is read next.
+            // The log lacks bytes that they need. They go on with the next input that is read.
             self.log = self.log.take().map(|_| Log { begin: bytes, bytes: Vec::new() });
         }
     }
 
-    /// Replicas of rank 0 are launched on these hosts.
+    /// Records that replicas of rank 0 are launched on these hosts.
     pub fn launched(&mut self, hosts: impl Iterator<Item = u32>) {
         self.taken_bytes = hosts.map(|host| (host, self.read_bytes)).collect();
     }
 
-    /// A copy is there. It has been given what was sent before, which nobody has read meanwhile.
+    /// Records that a copy joined on this host. Its host got all earlier input, which the copy's image contains.
     pub fn join(&mut self, host: u32) {
         self.taken_bytes.entry(host).or_insert(self.read_bytes);
     }
@@ -96,12 +96,12 @@ impl StandardInput {
         self.taken_bytes.keys().copied()
     }
 
-    /// Whether more may be read now.
+    /// Returns true if more input may be read now.
     pub fn is_wanted(&self) -> bool {
         !self.is_loading
     }
 
-    /// This was read. Whether it is to be given to the hosts now.
+    /// Records input that was read. Returns true if it is to be given to the hosts now.
     pub fn note_read(&mut self, bytes: &[u8]) -> bool {
         if let Some(log) = &mut self.log {
             log.bytes.extend_from_slice(bytes);
@@ -116,14 +116,14 @@ impl StandardInput {
         !self.is_loading
     }
 
-    /// Nothing more will be read. Whether the hosts are to be told now.
+    /// Records the end of input. Returns true if the hosts are to be told now.
     pub fn note_end(&mut self) -> bool {
         self.has_ended = true;
         !self.is_loading
     }
 
-    /// All processes are there that were being loaded: what was read since their line, to be given to them in turn, and
-    /// whether that was all.
+    /// Ends loading. Returns the input since the checkpoint, in pieces for the hosts, and true if the input has ended.
+    /// None if no processes were being loaded.
     pub fn loaded(&mut self) -> Option<(Vec<Vec<u8>>, bool)> {
         if !std::mem::replace(&mut self.is_loading, false) {
             return None;
@@ -141,7 +141,7 @@ impl StandardInput {
         self.line_bytes = self.read_bytes;
     }
 
-    /// The line that was begun last is kept.
+    /// Records that the newest checkpoint is kept. Input before it is needed no more.
     pub fn line_kept(&mut self) {
         self.newest_bytes = self.line_bytes;
         if let Some(log) = &mut self.log {
@@ -149,12 +149,12 @@ impl StandardInput {
         }
     }
 
-    /// Whether processes that have had so much can be given all that was read since.
+    /// Returns true if processes that have had `bytes` can be given all input since.
     pub fn has_since(&self, bytes: u64) -> bool {
         self.log.as_ref().is_some_and(|log| (log.begin..=log.end()).contains(&bytes))
     }
 
-    /// Whether the job can go back to its newest line, or its begin.
+    /// Returns true if the input is kept that a return to the newest checkpoint, or the begin, would need.
     pub fn has_all(&self) -> bool {
         self.log.is_none() || self.has_since(self.newest_bytes)
     }
@@ -163,7 +163,7 @@ impl StandardInput {
         self.line_bytes
     }
 
-    /// Read, and not yet taken by the slowest host that needs it.
+    /// Bytes that were read, and that the slowest host has not taken yet.
     pub fn in_flight_bytes(&self) -> u64 {
         let slowest = self.taken_bytes.values().copied().min().unwrap_or(self.read_bytes);
         self.read_bytes.saturating_sub(slowest)

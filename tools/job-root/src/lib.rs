@@ -1,11 +1,11 @@
-//! The root of a job: all that its processes and daemons are told follows from what this machine was told, and when.
+//! The root of a job: the machine from whose inputs all orders to its processes and daemons follow.
 //!
-//! Enters ([`Input`], with the time): what daemons and processes say, what the user wants, what has become of hosts,
-//! places, lines and files. Leaves ([`Output`]): messages for daemons, what is to be shown, what is to be told. No
-//! clock, socket or random source inside, and no collection whose order differs from run to run. So
+//! Enters ([`Input`], with the time): messages of daemons and processes, the user's wishes, news of hosts, places,
+//! checkpoints and files. Leaves ([`Output`]): messages for daemons, text to show, reports. There is no clock, socket
+//! or random source inside, and no collection whose order differs from run to run. So
 //!
 //! * the same [`Settings`] and inputs make the same outputs, and
-//! * a root that is written down between two inputs (it is plain data) goes on as if it had not been.
+//! * a root that is saved between two inputs (it is plain data) goes on as if it had not been.
 //!
 //! ```text
 //!                       ┌─────────────────────── Root ──────────────────────┐
@@ -15,13 +15,11 @@
 //!   processes print ──▶ │ standard input, output ─▶ streams of the ranks     │ ──▶ what is shown
 //!                       └───────────────────────────────────────────────────┘
 //! ```
-//! *One input after another.* All outputs of an input are taken before the next one is handed over. What an output
-//! makes happen outside comes back as an input of its own. A journal of inputs would otherwise not say what was known
-//! when.
+//! *One input at a time.* All outputs of an input are taken before the next input is given. An effect that an output
+//! has outside comes back as an input of its own. Otherwise a journal of inputs would not show what the root knew when.
 //!
-//! *What was said and what is so.* Outputs are worked out as they are taken. What is known of homes and streams is as
-//! it was when the output that was taken last was true: a report of a replica that leaves is told before its place is
-//! empty.
+//! *State follows the outputs.* Outputs are worked out as they are taken. The hosts and streams are as of the output
+//! that was taken last. For example, a replica's departure is reported before its place is empty.
 #![forbid(unsafe_code)]
 
 mod hearing;
@@ -48,7 +46,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use unanswered::Unanswered;
 
-/// The machine; see the crate.
+/// The machine that turns inputs of a job into orders; see the crate for its guarantees.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Root {
     world: World,
@@ -58,20 +56,20 @@ pub struct Root {
     spares: Spares,
     printing: Printing,
     input: StandardInput,
-    /// Processes that wait for a line, and the numbers of their questions.
+    /// Processes that asked for a checkpoint, each with the number of its question.
     line_askers: Vec<(ReplicaId, u64)>,
     unanswered: Unanswered,
-    /// When the last input came.
+    /// Time of the latest input.
     now: Duration,
-    /// Outputs of the last input are left, or may be.
+    /// True until all outputs of the latest input are taken.
     is_working: bool,
-    /// Taken before the state is written down.
+    /// Always drained before the state is saved.
     #[serde(skip)]
     outputs: VecDeque<Output>,
 }
 
 impl Root {
-    /// The root of a job whose hosts are about to be asked for.
+    /// The root of a job that has no hosts yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let Settings { life, release, shown, is_cloneable, checks_determinism, job, site } = settings;
@@ -96,84 +94,83 @@ impl Root {
         root
     }
 
-    /// What is known of processes, views, copies and lines.
+    /// The state of processes, views, copies and checkpoints.
     #[must_use]
     pub fn coordinator(&self) -> &Coordinator {
         &self.coordinator
     }
 
-    /// Whether processes have been launched in this life of the job.
+    /// Returns true if processes have been launched in this life of the job.
     #[must_use]
     pub fn is_launched(&self) -> bool {
         self.homes.is_known()
     }
 
-    /// The host of every process, by process; none for places that are free.
+    /// The host number of every process, by process. None for free places.
     #[must_use]
     pub fn placement(&self) -> &[Option<u32>] {
         self.homes.placement()
     }
 
-    /// The host that a replica runs on.
+    /// The host number of a replica. None before the launch, and for a free place.
     #[must_use]
     pub fn host(&self, replica: ReplicaId) -> Option<u32> {
         self.homes.host(self.world.process(replica))
     }
 
-    /// The host that a replica was on in a view, which may be an older one.
+    /// The host number of a replica in a view, which may be an old one.
     #[must_use]
     pub fn host_in(&self, replica: ReplicaId, view: ViewNumber) -> Option<u32> {
         self.homes.past_host(replica, view).or_else(|| self.host(replica))
     }
 
-    /// The host that has the image of a replica in the newest line that was begun.
+    /// The host number of a replica when the newest checkpoint was begun. Its image is written there.
     #[must_use]
     pub fn host_at_line(&self, replica: ReplicaId) -> Option<u32> {
         self.homes.host_at_line(self.world.process(replica))
     }
 
-    /// What was shown of all that was printed, without so many bytes of a replica's standard output and standard error
-    /// that are not written. None if that is not known.
+    /// The texts that were shown so far, less the bytes that `unwritten_bytes` gives for a replica's standard output
+    /// and standard error. None if a text is not known.
     #[must_use]
     pub fn shown_texts(&self, unwritten_bytes: &dyn Fn(ReplicaId) -> [u64; 2]) -> Option<ShownTexts> {
         self.printing.shown_texts(&self.world, unwritten_bytes)
     }
 
-    /// Whether output is kept back that is perhaps printed again, so that all processes are to be held.
+    /// Returns true if output is withheld that may be printed again. All processes should be held then.
     #[must_use]
     pub fn withholds(&self) -> bool {
         self.printing.withholds()
     }
 
-    /// Standard input that was read and that the slowest host has not taken yet.
+    /// Bytes of standard input that were read and that the slowest host has not taken yet.
     #[must_use]
     pub fn input_in_flight_bytes(&self) -> u64 {
         self.input.in_flight_bytes()
     }
 
-    /// Whether standard input may be read: there are processes that are given it.
+    /// Returns true if standard input may be read, since there are processes to get it.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.is_launched() && self.input.is_wanted()
     }
 
-    /// Whether processes that have had so much of standard input can be given all that was read since.
+    /// Returns true if processes that have had `bytes` of standard input can be given all that was read since.
     #[must_use]
     pub fn has_input_since(&self, bytes: u64) -> bool {
         self.input.has_since(bytes)
     }
 
-    /// What the images of the newest line have had of standard input.
+    /// Bytes of standard input that the images of the newest checkpoint contain.
     #[must_use]
     pub fn input_bytes_at_line(&self) -> u64 {
         self.input.bytes_at_line()
     }
 
-    /// Takes one input. `now` is the time since the job was launched, which begins anew at its first launch and never
-    /// goes back in a life.
+    /// Takes one input. `now` is the time since the first launch of this life, and never goes back within a life.
     ///
     /// # Panics
-    /// If outputs of the last one were not taken.
+    /// If outputs of the previous input were not taken.
     pub fn handle(&mut self, now: Duration, input: Input) {
         assert!(!self.is_working, "the outputs of one input are taken before the next comes");
         (self.now, self.is_working) = (now, true);
@@ -227,7 +224,7 @@ impl Root {
         }
     }
 
-    /// The next thing to do. All of them are taken before the next input comes.
+    /// The next action. All of them must be taken before the next input.
     pub fn poll_output(&mut self) -> Option<Output> {
         loop {
             if let Some(output) = self.outputs.pop_front() {
@@ -242,7 +239,7 @@ impl Root {
         }
     }
 
-    /// When [`Input::Tick`] is due at the latest.
+    /// The latest time at which [`Input::Tick`] is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         [self.coordinator.next_deadline(), self.spares.next_event(self.now)].into_iter().flatten().min()
@@ -259,7 +256,7 @@ impl Root {
         self.unanswered.launched();
     }
 
-    /// All processes are gone, and others take their places.
+    /// Begins another life. All processes of the previous one are gone.
     fn go_back(&mut self, life: Life) {
         self.coordinator = Coordinator::new(life.coordinator);
         self.homes = Homes::default();
@@ -293,7 +290,7 @@ impl Root {
         self.outputs.push_back(Output::Answered { asker, outcome });
     }
 
-    /// Copies that were made before go first: they would lack it.
+    /// The coordinator first gives up copies that stand ready, since their images would lack this input.
     fn give_input(&mut self, message: &ToDaemon) {
         self.coordinator.input_passed(self.now);
         self.pass_all_on();
@@ -311,7 +308,7 @@ impl Root {
         self.outputs.push_back(Output::Report(report));
     }
 
-    /// What the coordinator wants done, here or outside.
+    /// Handles an output of the coordinator here, or passes it on.
     fn pass_on(&mut self, output: coordinator::Output) {
         use coordinator::Output as Job;
         let output = match output {

@@ -1,4 +1,4 @@
-//! What the root is told, and what it wants done.
+//! Settings, inputs and outputs of the root.
 
 use super::printing::ShownTexts;
 use coordinator::{NoLines, Recovery, Report, TakenLine, Wish, WishError};
@@ -12,289 +12,289 @@ use replica_output::sphere_stream::Release;
 use serde::{Deserialize, Serialize};
 use spare_pool::{News, Request as SpareRequest, SiteOrder, Spare};
 
-/// What the root is told when it is made.
+/// Settings of a root, fixed when it is made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// The first life of the job.
     pub life: Life,
-    /// How outputs of replicas become one.
+    /// The rule by which outputs of replicas become one.
     pub release: Release,
-    /// What was shown before this root was made, where that is known.
+    /// The texts that were shown before this root was made. None if they are not known.
     pub shown: Option<ShownTexts>,
-    /// Replicas may find another home.
+    /// True if replicas can be copied, and so may move.
     pub is_cloneable: bool,
-    /// The program is being checked (`--check-determinism`).
+    /// True for a check (`--check-determinism`).
     pub checks_determinism: bool,
-    /// The job's number.
+    /// Number of the job.
     pub job: u64,
-    /// What the site's pool of spares is asked for; absent where it is not to be.
+    /// The request to the site's pool of spares. None if the job does not use it.
     pub site: Option<SpareRequest>,
 }
 
-/// What can be put on a host besides the processes that are launched there.
+/// A host's room for copies, besides the processes that are launched there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rooms {
     /// Name of the host.
     pub name: String,
-    /// Number of copies.
+    /// Number of copies that fit.
     pub count: u32,
 }
 
-/// What a job begins with, at its start or when it goes back to a line.
+/// The begin of a job, either its start or a return to a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Life {
-    /// What the coordinator is told.
+    /// Settings of the coordinator.
     pub coordinator: coordinator::Settings,
-    /// Replicas that go on from images, by rank. They print again what they have printed since.
+    /// Replicas that go on from images, by rank. They print again all output since their images were cut.
     pub restored: Vec<(VirtualRank, Vec<Restored>)>,
-    /// Bytes of standard input that these images have had.
+    /// Bytes of standard input that these images contain.
     pub input_bytes: u64,
 }
 
-/// Identifies the connection of `redctl` that an answer goes to.
+/// The number of a connection of `redctl`, to which an answer goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Asker(pub u64);
 
-/// What happens.
+/// An event for the root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Input {
-    /// All hosts are there, and processes are being launched.
+    /// All hosts are ready, and processes are being launched.
     Launched {
-        /// On these hosts, by process; none for places that are free.
+        /// Host number by process. None for free places.
         placement: Vec<Option<u32>>,
-        /// Absent where lost replicas are not replaced.
+        /// None where lost replicas are not replaced.
         recovery: Option<Box<Recovery>>,
-        /// The places for copies, by host.
+        /// Room for copies, by host number.
         rooms: Vec<Rooms>,
     },
-    /// The job begins anew from a line: all its processes are gone.
+    /// The job has begun another life from a checkpoint, for which no process was launched yet.
     WentBack(Box<Life>),
-    /// There is a place for the images of a line ([`Output::OpenLine`]).
+    /// The store has a place for the images of a checkpoint ([`Output::OpenLine`]).
     LineOpened {
-        /// Which line.
+        /// Number of the checkpoint.
         generation: Generation,
-        /// What the daemon of each host is told, by host.
+        /// The order for the daemon of each host, by host number.
         orders: Vec<LineOrder>,
     },
-    /// A daemon that is part of the job said something.
+    /// A message of a daemon that is part of the job.
     Daemon {
-        /// Its host.
+        /// Number of its host.
         host: u32,
-        /// What.
+        /// The message of the daemon.
         message: FromDaemon,
     },
-    /// A host is not part of the job any more.
+    /// A host is no longer part of the job.
     HostLost {
-        /// Its number.
+        /// Number of the host.
         host: u32,
-        /// Its name.
+        /// Name of the host.
         name: String,
-        /// How that is known.
+        /// The evidence for the loss.
         why: String,
     },
-    /// Copies may be put on this host from now on. It is also what [`Output::FindHost`] has asked for, if it was this.
+    /// Copies may be put on this host from now on. It may be the host that [`Output::FindHost`] has asked for.
     SpareAdded {
-        /// Its number.
+        /// Number of the host.
         host: u32,
-        /// Its name.
+        /// Name of the host.
         name: String,
-        /// How many.
+        /// Number of copies that fit.
         count: u32,
     },
     /// A host that was asked for ([`Output::FindHost`]) is part of the job.
     HostFound {
-        /// Its number.
+        /// Number of the host.
         host: u32,
-        /// Its name.
+        /// Name of the host.
         name: String,
-        /// It came for this.
+        /// True if it joined because of the request.
         is_new: bool,
     },
-    /// It cannot be.
+    /// A host that was asked for cannot become part of the job.
     HostNotFound {
-        /// Its name.
+        /// Name of the host.
         name: String,
-        /// Why, in words.
+        /// The reason, for the user.
         why: String,
     },
-    /// The site's pool of spares says something.
+    /// News of the site's pool of spares.
     Site(News),
-    /// Nothing is on this host any more, and nothing can be put there.
+    /// This host has no replicas any more, and can get none.
     HostDismissed(u32),
-    /// A user wants something changed. Answered by [`Output::Answered`].
+    /// A user wants a change. Answered by [`Output::Answered`].
     Wish {
-        /// Who.
+        /// The connection to answer.
         asker: Asker,
-        /// What.
+        /// The change that is wanted.
         wish: Wish,
     },
-    /// A user wants a line now. Answered if there cannot be any; else a report says what has become of it.
+    /// A user wants a checkpoint now. Answered only if the job takes none. Otherwise a report says what became of it.
     Line {
-        /// Who.
+        /// The connection to answer.
         asker: Asker,
-        /// The job is to end with it.
+        /// True if the job is to end with it.
         ends: bool,
     },
     /// A user wants a replica ended.
     Kill {
-        /// Who.
+        /// The connection to answer.
         asker: Asker,
-        /// Which replica.
+        /// The replica to end.
         replica: ReplicaId,
     },
-    /// This was read from standard input.
+    /// Bytes that were read from standard input.
     StandardInput(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Standard input has ended.
     StandardInputEnd,
-    /// Something for the coordinator that no daemon has said.
+    /// An input for the coordinator that is no message of a daemon.
     Job(coordinator::Input),
-    /// Nothing but time has passed.
+    /// Only time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action for `redrun` to carry out.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Send this to every daemon.
     Send(ToDaemon),
-    /// Send this to the daemon of one host.
+    /// Send this to the daemon of the host with this number.
     SendTo(u32, ToDaemon),
-    /// Do without this host.
+    /// Remove this host from the job.
     Expel {
-        /// The host.
+        /// Number of the host.
         host: u32,
-        /// Why.
+        /// The reason for removal.
         why: Unfit,
     },
-    /// Tell this to the site's pool of spares.
+    /// Send this to the site's pool of spares.
     Site(SiteOrder),
     /// A place was granted on a host of this name: make it part of the job. Answered by [`Input::HostFound`] or
     /// [`Input::HostNotFound`].
     FindHost(Spare),
-    /// A host that came for a place is not needed any more: its daemon is to leave.
+    /// A host that joined for a place is not needed any more: dismiss its daemon.
     DismissHost(u32),
-    /// A host that was to become free is.
+    /// A host that was to become free has no replicas any more.
     HostFree(u32),
-    /// Show this, which the replicas of a rank have agreed to print.
+    /// Show text that the replicas of a rank agree on.
     Show {
-        /// The rank.
+        /// Rank of these replicas.
         rank: VirtualRank,
-        /// What.
+        /// The text to show.
         bytes: Vec<u8>,
-        /// It is another text than was shown before, from this line on: an unfinished line that was not written is
-        /// dropped, one that was ends here.
+        /// True if the text differs, from this line on, from the text shown in an earlier life. An unfinished line is
+        /// dropped if it was not written yet, and ended here if it was.
         is_anew: bool,
     },
-    /// Show this, which a process has printed on its standard error.
+    /// Show text that a process printed on standard error.
     ShowError {
-        /// Which process.
+        /// The process that printed it.
         replica: ReplicaId,
-        /// What.
+        /// The text to show.
         bytes: Vec<u8>,
-        /// As for [`Output::Show`].
+        /// The text differs, as for [`Output::Show`].
         is_anew: bool,
     },
     /// The standard error of a process has ended.
     ErrorEnded(ReplicaId),
-    /// Tell the user and the audit log.
+    /// Tell the user, and write it to the audit log.
     Report(Report),
-    /// A process was started: tell the audit log.
+    /// A process was started: write it to the audit log.
     Started {
-        /// The replica.
+        /// The replica that was started.
         replica: ReplicaId,
-        /// Its process id.
+        /// Process id on its host.
         pid: i32,
     },
-    /// A process may use these processors: tell the user.
+    /// A process is bound to processors: tell the user.
     Bound {
-        /// The replica.
+        /// The replica that is bound.
         replica: ReplicaId,
-        /// As the kernel writes them.
+        /// The processors, as the kernel writes lists of them.
         processors: String,
     },
-    /// A user has a replica ended: tell the audit log.
+    /// A user has a replica ended: write it to the audit log.
     KilledByUser(ReplicaId),
-    /// A daemon has something to say to the user.
+    /// A note of a daemon for the user.
     Note(String),
-    /// Memory of a clone is going over.
+    /// Progress of a clone.
     Progress {
-        /// What is being made.
+        /// The copy that is made.
         newcomer: Newcomer,
-        /// How far it is.
+        /// Rounds and bytes so far.
         progress: Progress,
     },
-    /// Memory of a process is going into its image.
+    /// Progress of an image for a checkpoint.
     Saving {
-        /// For which line.
+        /// Number of the checkpoint.
         generation: Generation,
-        /// Whose.
+        /// The process whose image it is.
         replica: ReplicaId,
-        /// How far it is.
+        /// Rounds and bytes so far.
         progress: Progress,
     },
-    /// The copy of what a host has of a line has come so far.
+    /// Progress in copying a host's part of a checkpoint to another host.
     Part {
-        /// The host that says so.
+        /// Number of the host that reports it.
         host: u32,
-        /// Of which line.
+        /// Number of the checkpoint.
         generation: Generation,
-        /// Of which host.
+        /// Number of the host whose part it is.
         source: u32,
-        /// How far.
+        /// The step that was reached.
         step: PartStep,
     },
-    /// A process asks something about other jobs.
+    /// A request of a process about other jobs.
     Dynamic {
-        /// Which process.
+        /// The process that asks.
         replica: ReplicaId,
         /// Number of its question.
         number: u64,
-        /// What.
+        /// The request of the process.
         request: Request,
     },
-    /// Answer who has asked.
+    /// The answer to a user's wish.
     Answered {
-        /// Who.
+        /// The connection to answer.
         asker: Asker,
-        /// Whether it is done, or begun.
+        /// `Ok` if the wish is fulfilled, or its fulfilment has begun.
         outcome: Result<(), Refused>,
     },
-    /// Make a place in the store for the images of a line. Answered by [`Input::LineOpened`], or by what the store
-    /// says.
+    /// Make a place in the store for the images of a checkpoint. Answered by [`Input::LineOpened`], or by the store's
+    /// news of a failure.
     OpenLine(Generation),
-    /// All images of a line are on the disk: keep it. Answered by what the store says.
+    /// All images of a checkpoint are on disk: keep it. Answered by the store's news.
     CommitLine(Box<TakenLine>),
-    /// Nothing comes of a line: remove what there is of it.
+    /// A checkpoint has failed: remove its remains.
     DropLine(Generation),
-    /// All processes are gone: begin again from the newest line. Answered by [`Input::WentBack`], and
+    /// All processes are gone: begin again from the newest checkpoint. Answered by [`Input::WentBack`], and then
     /// [`Input::Launched`].
     GoBack {
-        /// How often the job is started from it, with this time; 0 if it cannot be loaded, and an older one is to be
-        /// taken.
+        /// Number of starts from it, this one included. The value 0 means that it cannot be loaded, and an older one is
+        /// to be used.
         count: u32,
     },
     /// The job is over.
     Finish {
-        /// The exit code.
+        /// Exit code of the job.
         code: i32,
-        /// It was ended with a line, and will go on from there.
+        /// True if it ended with a checkpoint, from which it will go on.
         will_go_on: bool,
     },
 }
 
-/// Why a host whose daemon is there cannot stay in the job.
+/// The reason why a host with a running daemon cannot stay in the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfit {
-    /// Its daemon speaks of what it cannot know.
+    /// Its daemon sent a message about a replica that it does not run.
     Misplaced(Misplaced),
-    /// It and this host do not hear each other, though others hear both.
+    /// This host and another cannot reach each other, though others reach both.
     Unheard {
-        /// The other host.
+        /// Number of the other host.
         by: u32,
     },
 }
 
-/// What a daemon spoke of that it cannot know.
+/// A message of a daemon about a replica that it does not run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Misplaced {
     /// The job has no such replica.
@@ -305,16 +305,16 @@ pub enum Misplaced {
     NotItsReplica(ReplicaId),
 }
 
-/// Why a user's wish is refused. Nothing has changed then.
+/// The reason why a user's wish is refused. Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// There is no such replica, or it is dead.
     #[error("there is no live replica {0}")]
     NotLive(ReplicaId),
-    /// Of replicas or hosts.
+    /// The reason that the coordinator gives for replicas or hosts.
     #[error(transparent)]
     Wish(WishError),
-    /// Of a line.
+    /// The job takes no checkpoints.
     #[error(transparent)]
     Line(NoLines),
 }

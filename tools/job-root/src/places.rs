@@ -1,4 +1,4 @@
-//! Where copies can be put: places on hosts of the job, on hosts that come while it runs, and in the site's pool.
+//! The places for copies: on hosts of the job, on hosts that join while it runs, and in the site's pool.
 //!
 //! ```text
 //!   coordinator ── order ──▶ places ── order ──▶ site's pool ── news ──┐
@@ -15,25 +15,25 @@ use spare_pool::{News, PlaceNews, PlaceOrder, Places, Request, Site, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// See the module.
+/// The job's places, and the hosts that they are on.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spares {
     job: u64,
-    /// What the site's pool is asked for; absent where it is not.
+    /// The request to the site's pool. None where it is not used.
     site: Option<Request>,
     places: Places<Site>,
-    /// The hosts that are part of the job, and may have places.
+    /// Names of the hosts that are part of the job, by number.
     hosts: BTreeMap<u32, String>,
-    /// Hosts that were asked for, by name, and the places on each that were granted.
+    /// Places that were granted on hosts which were asked for and have not joined yet, by host name.
     awaited: BTreeMap<String, Vec<(u64, Spare)>>,
-    /// Hosts of the site's pool, and the places on each that the job has.
+    /// Places that the job has on hosts of the site's pool, by host number.
     site_hosts: BTreeMap<u32, BTreeSet<u64>>,
-    /// Of those, what the job has no place on any more.
+    /// Hosts of the site's pool on which the job may have no places any more.
     returned: BTreeSet<u32>,
 }
 
 impl Spares {
-    /// None at first.
+    /// A job without places.
     pub fn new(job: u64, site: Option<Request>) -> Self {
         let request = site.clone().unwrap_or_else(|| Request::new(spare_pool::JobId(job)));
         Self {
@@ -47,12 +47,12 @@ impl Spares {
         }
     }
 
-    /// The processes of the job begin anew, on hosts of which nothing is known.
+    /// Drops all hosts and places, because another life of the job begins.
     pub fn begin_anew(&mut self) {
         *self = Self::new(self.job, self.site.take());
     }
 
-    /// What is put on hosts besides the processes that are launched there.
+    /// Adds the rooms of the hosts on which processes are launched.
     pub fn launched(&mut self, rooms: Vec<Rooms>, now: Duration) {
         for (host, Rooms { name, count }) in (0..).zip(rooms) {
             if count > 0 {
@@ -73,7 +73,7 @@ impl Spares {
         self.places.obey(order, now);
     }
 
-    /// A host is not part of the job any more, and took along what was there.
+    /// Drops a host that was lost, with the places on it.
     pub fn lose(&mut self, host: u32, name: &str, now: Duration) {
         self.hosts.remove(&host);
         self.places.remove(name, now);
@@ -82,13 +82,13 @@ impl Spares {
         }
     }
 
-    /// Nothing is on this host any more, and nothing can be put there.
+    /// Drops a host that has no replicas any more and gets none.
     pub fn dismiss(&mut self, host: u32) {
         self.hosts.remove(&host);
         self.site_hosts.remove(&host);
     }
 
-    /// How many more copies can be put where a wish leads to, if that is known.
+    /// Number of copies that fit where a wish leads to. None if a site's pool may have more.
     pub fn room(&self, wish: &Wish, now: Duration) -> Option<u32> {
         let name = |host: &u32| self.hosts.get(host).map_or("", String::as_str);
         let anywhere_but = |name| (!self.places.has_site()).then(|| self.places.free_count(name, false, now));
@@ -118,7 +118,7 @@ impl Spares {
         }
     }
 
-    /// A host that came for a place of the site's pool, and on which the job has none any more.
+    /// Returns a host that joined for a place of the site's pool, and on which the job has no place any more.
     fn poll_returned(&mut self) -> Option<u32> {
         while let Some(host) = self.returned.pop_first() {
             if self.site_hosts.get(&host).is_some_and(BTreeSet::is_empty) {
@@ -131,7 +131,7 @@ impl Spares {
 }
 
 impl Root {
-    /// What the inputs about places change.
+    /// Handles the inputs about hosts and places.
     pub(super) fn hear_about_places(&mut self, input: Input) {
         let now = self.now;
         match input {
@@ -159,7 +159,7 @@ impl Root {
         }
     }
 
-    /// A host is there: the places on it that were granted can be used.
+    /// Passes on the places that were granted on a host, which has joined now.
     fn tell_of_awaited(&mut self, host: u32, name: &str) {
         for (number, spare) in self.spares.awaited.remove(name).unwrap_or_default() {
             self.spares.note_site_place(host, number);
@@ -184,7 +184,7 @@ impl Root {
         self.coordinator.handle(self.now, coordinator::Input::Place { news, host });
     }
 
-    /// Passes on what has to do with places, one thing. Whether there was any.
+    /// Handles one order or piece of news about places. Returns false if there was none.
     pub(super) fn look_at_places(&mut self) -> bool {
         if let Some(order) = self.spares.places.site_mut().and_then(Site::poll_order) {
             self.outputs.push_back(Output::Site(order));

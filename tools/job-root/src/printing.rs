@@ -1,5 +1,5 @@
-//! What processes print: put together by rank, held where one is far ahead of its siblings, kept back where it will be
-//! printed again.
+//! Output of processes. It is merged by rank, stopped where one replica is far ahead of its siblings, and withheld
+//! where it will be printed again.
 
 use super::{Life, Output, Root};
 use coordinator::{Input, Report, StreamEnd};
@@ -13,25 +13,25 @@ use replica_output::sphere_stream::{Release, SphereStream};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far one replica may print ahead of its siblings.
+/// Bytes that one replica may print ahead of its siblings.
 const AHEAD_BYTES_MAX: usize = 8 << 20;
 
-/// What was shown of all texts, for a job that goes on in another process.
+/// The texts that were shown so far, for a job that goes on in another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownTexts {
-    /// Of standard output, by rank.
+    /// Standard outputs, by rank.
     pub outputs: Vec<ShownText>,
-    /// Of standard error, by process.
+    /// Standard errors, by process.
     pub errors: Vec<ShownText>,
 }
 
 impl ShownTexts {
-    /// What is known of a job that begins with this life: what its last one has left behind, or nothing.
+    /// The texts at the begin of this life. They are those that the previous life left if they fit the job, else empty.
     pub(super) fn at_begin(life: &Life, left: Option<Self>) -> Self {
         let world = &life.coordinator.world;
         let (rank_count, process_count) = (world.rank_count() as usize, world.process_count() as usize);
         let nothing = match (life.coordinator.line.is_some(), life.restored.is_empty()) {
-            // It never goes back.
+            // A job without checkpoints never goes back, so nothing need be kept.
             (false, _) => ShownText::default(),
             (true, true) => ShownText::kept(rank_count + process_count),
             (true, false) => ShownText::kept(rank_count + process_count).lacking_past(),
@@ -46,21 +46,21 @@ impl ShownTexts {
     }
 }
 
-/// See the module.
+/// The output streams of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Printing {
     /// Standard outputs, by rank.
     streams: Vec<SphereStream>,
     /// Standard errors, by process.
     errors: Vec<PlainStream>,
-    /// What the images of the newest line need of standard output and standard error: of the sources, when all were
+    /// Standard output and standard error of the sources of the newest checkpoint, as of the moment when all were
     /// stopped.
     saved: BTreeMap<ReplicaId, [SavedText; 2]>,
-    /// Replicas that are held, because they are far ahead.
+    /// Replicas that are held because they are far ahead.
     held: BTreeSet<ReplicaId>,
-    /// Those that the user knows to have been held.
+    /// Replicas that were reported as held, which is done once for each.
     told_of_hold: BTreeSet<ReplicaId>,
-    /// What was printed since the line with which the job is to end: it will be printed again.
+    /// Output after the cut of the checkpoint with which the job is to end. It will be printed again by the next life.
     withheld: Vec<(ReplicaId, Stream, Vec<u8>)>,
 }
 
@@ -100,7 +100,7 @@ impl Printing {
         !self.withheld.is_empty()
     }
 
-    /// Another process is in this place, whom nobody holds.
+    /// Marks a replica as not held, because another process is in its place.
     pub fn let_go(&mut self, replica: ReplicaId) {
         self.held.remove(&replica);
     }
@@ -115,7 +115,7 @@ impl Printing {
 }
 
 impl Root {
-    /// A process has printed this.
+    /// Handles output of a process.
     pub(super) fn printed(&mut self, replica: ReplicaId, stream: Stream, bytes: Vec<u8>) {
         if self.coordinator.is_suspending() {
             return self.printing.withheld.push((replica, stream, bytes));
@@ -134,14 +134,14 @@ impl Root {
         }
     }
 
-    /// The job goes on after all: nothing that it has printed will be printed again.
+    /// Prints withheld output, because the job goes on after all and will not print it again.
     fn release_withheld(&mut self) {
         for (replica, stream, bytes) in std::mem::take(&mut self.printing.withheld) {
             self.print(replica, stream, bytes);
         }
     }
 
-    /// The replicas of these ranks go on from images.
+    /// Rewinds the streams of ranks whose replicas go on from images.
     pub(super) fn rewind(&mut self, restored: Vec<(VirtualRank, Vec<Restored>)>) {
         for (rank, replicas) in restored {
             self.in_sphere(rank, |stream, out| stream.go_back(&replicas, out));
@@ -151,7 +151,7 @@ impl Root {
         }
     }
 
-    /// All sources of a line are stopped and copied, and none has gone on: all that they have printed is here.
+    /// Saves the texts of the sources of a checkpoint. All are stopped and copied, so all their output has arrived.
     pub(super) fn note_saved_texts(&mut self) {
         let sources = self.coordinator.line_sources().to_vec();
         let saved = sources.into_iter().filter_map(|source| {
@@ -165,13 +165,13 @@ impl Root {
         self.printing.saved = saved.collect();
     }
 
-    /// What the image of a source of the newest line needs of its standard output and standard error.
+    /// Standard output and standard error of a source of the newest checkpoint, as its image needs them.
     #[must_use]
     pub fn saved_texts(&self, source: ReplicaId) -> Option<[SavedText; 2]> {
         self.printing.saved.get(&source).cloned()
     }
 
-    /// Nobody prints any more, and the job does not go on.
+    /// Ends all streams, because no process prints any more and the job does not go on.
     pub(super) fn finish_printing(&mut self) {
         for rank in (0..self.world.rank_count()).map(VirtualRank) {
             self.in_sphere(rank, SphereStream::finish);
@@ -208,7 +208,7 @@ impl Root {
         self.after_output(replica);
     }
 
-    /// What follows when all else that an input calls for is done. Whether there was anything.
+    /// Does one thing that is due after all else of an input. Returns false if there was nothing.
     pub(super) fn look_at_printing(&mut self) -> bool {
         if self.printing.withholds() && !self.coordinator.is_suspending() {
             self.release_withheld();
@@ -247,14 +247,14 @@ impl Root {
         self.tell_of_departure(replica.rank, Some(replica), departure);
     }
 
-    /// A text is another one than before the job went back.
+    /// Reports that a text differs from the one shown before the job went back.
     fn tell_of_departure(&mut self, rank: VirtualRank, error_of: Option<ReplicaId>, departure: Option<Departure>) {
         if let Some(Departure { units, is_resumed: false }) = departure {
             self.report(Report::OutputDeparted { rank, error_of, line: units + 1 });
         }
     }
 
-    /// Stops one who prints faster than it can be compared, and lets it go on when its siblings have caught up.
+    /// Holds a replica that prints faster than its output can be compared, until its siblings have caught up.
     fn after_output(&mut self, replica: ReplicaId) {
         let ahead = self.printing.is_far_ahead(replica);
         if ahead && !self.printing.held.contains(&replica) && self.printing.told_of_hold.insert(replica) {

@@ -1,9 +1,10 @@
-//! Processes that ask for a line (`redrt_checkpoint`), each on behalf of the whole job.
+//! Requests of processes for a checkpoint (`redrt_checkpoint`), each on behalf of the whole job.
 //!
-//! One who asks is told when all processes of a line are copied, before they go on: a process that goes on from its
-//! image knows by itself that the line was taken. So who asks while a line is being written waits for the next one.
+//! The answer comes when all processes of a checkpoint are copied, and before they go on. A process that goes on from
+//! its image knows by itself that the checkpoint was taken. So a request that arrives while a checkpoint is being
+//! written waits for the next one.
 //!
-//! And what a line has to do with messages and with standard input.
+//! This module also connects checkpoints with standard input and output.
 
 use super::input::INPUT_BYTES_MAX;
 use super::{Output, Root};
@@ -14,10 +15,10 @@ use redrt_wire::dynamic::Answer;
 use redrt_wire::line::{Generation, LineOrder};
 
 impl Root {
-    /// The store has a place for a line: every host begins, each by an order of its own.
+    /// Sends each host its order to begin a checkpoint, because the store has a place for it.
     pub(super) fn begin_line(&mut self, generation: Generation, orders: Vec<LineOrder>) {
         self.unanswered.line_is_settled(generation);
-        // One that was given up meanwhile is not begun.
+        // A checkpoint that was given up meanwhile is not begun.
         if self.coordinator.line_under_way() == Some(generation) {
             let send = |(host, order)| Output::SendTo(host, ToDaemon::Line { generation, order });
             self.outputs.extend((0..).zip(orders).map(send));
@@ -26,7 +27,7 @@ impl Root {
         self.coordinator.handle(self.now, opened);
     }
 
-    /// All processes that were being loaded are there: what was read of standard input since is given to them.
+    /// Gives processes that were loaded the standard input that was read since their images were cut.
     pub(super) fn give_missed_input(&mut self) {
         let Some((missed, has_ended)) = self.input.loaded() else { return };
         missed.into_iter().for_each(|bytes| self.give_input(&ToDaemon::Input { bytes }));
@@ -35,7 +36,7 @@ impl Root {
         }
     }
 
-    /// A line since which more was read than is kept is of no use.
+    /// Discards the newest checkpoint if more input was read since than is kept.
     pub(super) fn look_at_line_input(&mut self) {
         if self.input.has_all() {
             return;
@@ -49,7 +50,7 @@ impl Root {
         }
     }
 
-    /// A process asks, by the question of this number.
+    /// Records the request of a process, with the number of its question.
     pub(super) fn want_line_of_process(&mut self, replica: ReplicaId, number: u64) {
         self.line_askers.push((replica, number));
         if self.coordinator.want_line(self.now, false).is_err() {
@@ -57,10 +58,10 @@ impl Root {
         }
     }
 
-    /// All daemons are about to be told this of a line.
+    /// Notes an order about a checkpoint that goes to all daemons.
     pub(super) fn note_line_order(&mut self, order: &LineOrder) {
         match order {
-            // What processes are given of standard input from now on is not in their images.
+            // Input that processes get from now on is not in their images.
             LineOrder::Stop => self.input.line_begins(),
             LineOrder::GoOn => {
                 self.note_saved_texts();
@@ -76,7 +77,7 @@ impl Root {
                 self.input.line_kept();
                 self.look_at_line_input();
                 if !self.line_askers.is_empty() {
-                    // The job takes lines, since this is one.
+                    // Cannot fail: the job takes checkpoints, since it has just taken one.
                     let _ = self.coordinator.want_line(self.now, false);
                 }
             }

@@ -1,4 +1,4 @@
-//! The same inputs make the same outputs, also in a root that was written down and read again in their midst.
+//! The same inputs make the same outputs, also in a root that was saved and loaded between them.
 
 mod input;
 mod world;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
 use world::{Recording, Scenario, record, record_losses, record_returns, record_silence};
 
-/// Gives a root inputs of a recording, each as a journal would have kept it; what comes out of each.
+/// Gives a root these inputs of a recording, each as a journal would have kept it. Returns the outputs of each.
 fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>) -> Vec<String> {
     let give = |(now, input): &(Duration, Input)| {
         let input = decode_body(&encode_body(input)).expect("an input can be written down");
@@ -19,12 +19,12 @@ fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>
     recording.inputs[inputs].iter().map(give).collect()
 }
 
-/// All that is to be done.
+/// All outputs of the latest input, as text.
 fn outputs(root: &mut Root) -> String {
     std::iter::from_fn(|| root.poll_output()).map(|output| words(&output)).collect()
 }
 
-/// The words of the developers' log, but for what is printed, which may be much.
+/// An output as text. Printed bytes are left out, since they may be many.
 fn words(output: &Output) -> String {
     match output {
         Output::Show { rank, bytes, is_anew } => {
@@ -63,7 +63,7 @@ fn a_root_that_is_written_down_between_two_inputs_goes_on_as_if_it_had_not_been(
         let count = recording.inputs.len();
         let mut root = begin(&recording);
         for at in 0..count {
-            // Each in turn goes on from what was read: what it lacks shows in what follows.
+            // Each root goes on from the saved state of the one before. State that is lost shows in later outputs.
             root = written_down(&root);
             assert_eq!(replay(&mut root, &recording, at..at + 1)[0], recording.outputs[at], "seed {seed}, input {at}");
         }
@@ -73,7 +73,7 @@ fn a_root_that_is_written_down_between_two_inputs_goes_on_as_if_it_had_not_been(
     }
 }
 
-/// What the tests above look at can tell roots apart: one that lost an input does something else.
+/// Shows that these tests can tell roots apart: one that lost an input acts differently.
 #[test]
 fn a_root_that_has_lost_an_input_is_not_the_same() {
     let recording = record(Scenario::of_seed(1));
@@ -87,7 +87,7 @@ fn a_root_that_has_lost_an_input_is_not_the_same() {
 
 type Kind = (&'static str, fn(&Input) -> bool);
 
-/// Each record counts: a journal that lacks the first of its kind makes another root.
+/// Shows that each record counts: a journal that lacks the first of its kind makes another root.
 #[test]
 fn a_record_that_is_forgotten_makes_another_root() {
     let kinds: [Kind; 6] = [
@@ -130,8 +130,8 @@ fn a_root_that_is_killed_between_any_two_inputs_asks_again_what_was_not_answered
     }
 }
 
-/// What the store is at when the job is lost may be kept or not. From where the job goes on is decided when that is
-/// known: else it would be loaded from one line, and its output cut where another was taken.
+/// When a job is lost, the store may or may not keep the checkpoint it works on. The job chooses its start only when
+/// that is known. Otherwise it would be loaded from one checkpoint, and its output cut at another.
 #[test]
 fn a_job_goes_back_to_the_newest_line_there_is_when_the_store_has_done_all_that_it_was_asked() {
     let mut return_count = 0;

@@ -1,8 +1,8 @@
-//! What was asked of the outside and not answered yet: a root that comes back asks again, since who was at it ended
-//! with the one before.
+//! Requests to the outside that have not been answered. A root that comes back repeats them, since the work on them
+//! ended with the process of the one before.
 //!
-//! Whoever is asked twice does it once: a line that is kept is not kept again, and a life that nobody was launched in
-//! is begun anew.
+//! A repeated request is harmless: a checkpoint that is kept is not kept again, and a life in which no process was
+//! launched is begun anew.
 
 use super::{Output, Root};
 use coordinator::{Input, StoreNews, TakenLine};
@@ -10,14 +10,14 @@ use redrt_wire::line::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// See the module.
+/// The requests without an answer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Unanswered {
-    /// What the store is at.
+    /// The request to the store that is being carried out.
     line: Option<LineWork>,
-    /// Lines that are given up: what has become of them is to be said.
+    /// Checkpoints that were given up, until the store says what has become of them.
     dropped: BTreeSet<Generation>,
-    /// All processes are gone, and others are to take their places.
+    /// The number of a start from a checkpoint, from the end of all processes until others are launched.
     return_count: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ impl LineWork {
 }
 
 impl Unanswered {
-    /// This is asked.
+    /// Records the request that an output makes, if it makes one.
     pub fn ask(&mut self, output: &Output) {
         match output {
             Output::OpenLine(generation) => self.line = Some(LineWork::Open(*generation)),
@@ -63,19 +63,19 @@ impl Unanswered {
         }
     }
 
-    /// The store has a place for it, or has done with it.
+    /// Drops the request for a checkpoint: the store has a place for it, or has done with it.
     pub fn line_is_settled(&mut self, generation: Generation) {
         self.line.take_if(|work| work.generation() == generation);
     }
 
-    /// Others are being launched.
+    /// Drops the request to go back, because processes are being launched.
     pub fn launched(&mut self) {
         self.return_count = None;
     }
 }
 
 impl Root {
-    /// What was asked of the outside, and is to be asked again by a root that comes back.
+    /// The requests that a root which comes back must repeat.
     pub fn unanswered(&self) -> impl Iterator<Item = Output> + '_ {
         let line = self.unanswered.line.iter().map(|work| match work {
             LineWork::Open(generation) => Output::OpenLine(*generation),

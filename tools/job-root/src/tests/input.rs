@@ -8,7 +8,7 @@ fn what_images_had_of_standard_input_is_what_was_read_before_processes_were_stop
     input.launched([0, 1].into_iter());
     input.note_read(&[0; 1000]);
     input.line_begins();
-    // While images are written the program reads on.
+    // The program reads on while images are written.
     input.note_read(&[0; 50]);
     assert_eq!(input.bytes_at_line(), 1000);
 }
@@ -18,7 +18,7 @@ fn a_job_that_goes_back_reads_on_however_much_it_had_read_before() {
     let mut input = StandardInput::new(1 << 30, true);
     input.launched([0, 1].into_iter());
     assert_eq!(input.in_flight_bytes(), 0);
-    // What was read since the line is given again.
+    // Input since the checkpoint is given again.
     input.note_read(&[0; 70]);
     input.note_taken(0, 70);
     assert_eq!(input.in_flight_bytes(), 70);
@@ -51,7 +51,7 @@ fn what_was_read_since_the_line_is_given_again_and_what_is_read_meanwhile_comes_
     assert!(!input.is_wanted() && !input.note_read(b"three") && !input.note_end());
     assert_eq!(input.loaded(), Some((vec![b"twothree".to_vec()], true)));
     assert_eq!((input.loaded(), input.is_wanted()), (None, true));
-    // Once more to the same line.
+    // The job goes back to the same checkpoint once more.
     input.go_back(3);
     assert_eq!(input.loaded(), Some((vec![b"twothree".to_vec()], true)));
 }
@@ -68,7 +68,7 @@ fn a_line_since_which_too_much_was_read_is_not_gone_back_to() {
     assert!(input.has_all());
     input.note_read(b"!");
     assert!(!input.has_all() && !input.has_since(0));
-    // The next one has its own.
+    // The next checkpoint has its own count.
     input.line_kept();
     assert!(input.has_all());
     input.note_read(&half);

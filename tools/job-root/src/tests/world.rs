@@ -1,5 +1,5 @@
-//! Jobs for the root: daemons, processes, a store and a pool that answer what it wants, in any order, while things
-//! happen that nobody wants. All inputs and outputs are recorded.
+//! Simulated jobs around a root. Daemons, processes, a store and a pool answer it in any order, while faults happen.
+//! All inputs and outputs are recorded.
 
 use crate::*;
 use coordinator::{LOOK_INTERVAL_USUAL, LineSettings, OnStall, RandomKills, Recovery, Schedule, StoreNews, Wish};
@@ -16,15 +16,15 @@ use replica_output::sphere_stream::Release;
 use spare_pool::{JobId, Lease, LeaseId, News, Request, SiteOrder, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was told to a root, and what came of it.
+/// The inputs of a root, and its outputs.
 pub struct Recording {
     pub settings: Settings,
     pub inputs: Vec<(Duration, Input)>,
-    /// Of each input, in words.
+    /// The outputs of each input, in words.
     pub outputs: Vec<String>,
 }
 
-/// Where a job comes from.
+/// The shape of a simulated job, and the faults in it.
 pub struct Scenario {
     random: fastrand::Rng,
     degrees: Vec<u16>,
@@ -32,15 +32,15 @@ pub struct Scenario {
     release: Release,
     kills: bool,
     line_interval: Duration,
-    /// There is a site's pool of spares.
+    /// True if the site has a pool of spares.
     has_site: bool,
-    /// Some process will print far ahead.
+    /// True if some process prints far ahead of its siblings.
     floods: bool,
-    /// The process of the root is killed again and again, and another one goes on with what was written down.
+    /// True if the root's process is killed again and again, and another goes on from the saved state.
     loses_roots: bool,
-    /// A mistake: that one does not ask again what was not answered.
+    /// A planted mistake: the new root does not repeat unanswered requests.
     forgets_questions: bool,
-    /// A mistake: the store says that a line is dropped before it has done what it was asked earlier.
+    /// A planted mistake: the store reports that a checkpoint is dropped before it has carried out earlier orders.
     drops_at_once: bool,
 }
 
@@ -63,18 +63,18 @@ impl Scenario {
         }
     }
 
-    /// The same without replicas, which is saved often, and goes back as often.
+    /// The same job without replicas. It takes checkpoints often, and goes back as often.
     pub fn without_replicas(self) -> Self {
         let degrees = vec![1; self.degrees.len()];
         Self { degrees, line_interval: Duration::from_secs(2), ..self }
     }
 
-    /// The same, with a store that forgets what it was asked when a line is dropped.
+    /// The same job, with a store that forgets its orders when a checkpoint is dropped.
     pub fn dropping_at_once(self) -> Self {
         Self { drops_at_once: true, ..self }
     }
 
-    /// The same, whose root is killed between any two inputs.
+    /// The same job, with a root that is killed between any two inputs.
     pub fn losing_roots(self, forgets_questions: bool) -> Self {
         Self { loses_roots: true, forgets_questions, ..self }
     }
@@ -93,7 +93,7 @@ impl Scenario {
         }
     }
 
-    /// Of a life that goes on from this line, as often as that.
+    /// Settings of a life that goes on from this checkpoint, for the given time.
     fn coordinator(
         &self,
         world: World,
@@ -104,7 +104,7 @@ impl Scenario {
         let line = LineSettings {
             schedule: Schedule::Every(self.line_interval),
             first: None,
-            // Others may have been begun since that are not kept.
+            // Leaves a gap for checkpoints that were begun since and not kept.
             next: restored.map_or(Generation(1), |restored| Generation(restored.0 + 100)),
             restored,
             restart_count,
@@ -133,9 +133,9 @@ impl Scenario {
 }
 
 const JOB: u64 = 1;
-/// The hosts of the job from its begin, and how many copies can be put there.
+/// The hosts of the job from its begin, with the number of copies that fit.
 const HOSTS: [(&str, u32); 4] = [("a", 0), ("b", 0), ("c", 2), ("d", 1)];
-/// The host of the site's pool, when it has become part of the job.
+/// Number of the site pool's host, once it has joined the job.
 const SITE_HOST: u32 = 4;
 
 /// A pool that has one host, with two places.
@@ -168,11 +168,11 @@ impl SitePool {
     }
 }
 
-/// What the thread that works with the store is asked, in order.
+/// Orders to the thread that works with the store.
 #[derive(Debug)]
 enum StoreWork {
     Open(Generation),
-    /// With the bytes of standard input that its images have had.
+    /// With the bytes of standard input that the images contain.
     Commit(Generation, u64),
     Drop(Generation),
 }
@@ -184,36 +184,37 @@ struct Job {
     root: Root,
     now: Duration,
     pool: SitePool,
-    /// The site's host is part of the job.
+    /// True if the site's host is part of the job.
     has_joined: bool,
-    /// Inputs that follow from what the root wanted; each host's in order.
+    /// Inputs that follow from outputs of the root, by host and in order.
     answers: BTreeMap<u32, VecDeque<Input>>,
-    /// What each process has printed.
+    /// Bytes that each process has printed.
     printed: BTreeMap<ReplicaId, u64>,
     gone: BTreeSet<ReplicaId>,
     dead_hosts: BTreeSet<u32>,
     /// The clones of which the source and the destination are known.
     clones: BTreeMap<u64, (ReplicaId, ReplicaId, u32)>,
     asker_count: u64,
-    /// Processes that wait for a line, and the numbers of their questions.
+    /// Processes that wait for a checkpoint, with the numbers of their questions.
     line_askers: BTreeSet<(ReplicaId, u64)>,
-    /// Who is copied for a line, and at home where: their images are written, whatever becomes of them.
+    /// Sources of the current checkpoint, with their hosts at its begin. Their images are written even if they are
+    /// lost.
     copied: BTreeMap<ReplicaId, u32>,
-    /// The line whose images are being written, by helpers that say so in any order, and who is missing yet.
+    /// The checkpoint whose images are being written, in any order, and the processes whose images are missing.
     writing: Option<(Generation, BTreeMap<ReplicaId, u32>)>,
-    /// The line that daemons were last told to begin.
+    /// The checkpoint that daemons were last ordered to begin.
     begun: Option<Generation>,
-    /// What the store was asked and has not done.
+    /// Orders that the store has not carried out.
     store_work: VecDeque<StoreWork>,
-    /// It does nothing, for now.
+    /// True while the store does nothing.
     store_is_stuck: bool,
-    /// The lines that it has.
+    /// Checkpoints that the store has kept.
     kept: BTreeSet<Generation>,
-    /// What the images of the newest of them have had of standard input.
+    /// Bytes of standard input that the images of the newest of them contain.
     kept_input_bytes: u64,
-    /// What must not be.
+    /// The first violation of an invariant.
     wrong: Option<String>,
-    /// The daemons of another life are being started.
+    /// True while the daemons of another life are being started.
     is_to_launch: bool,
     root_losses: u32,
     is_over: bool,
@@ -221,7 +222,7 @@ struct Job {
     outputs: Vec<String>,
 }
 
-/// Plays a job, to its end if it comes to one soon.
+/// Simulates a job for a number of steps, or to its end.
 pub fn record(scenario: Scenario) -> Recording {
     let mut job = begin(scenario);
     for _ in 0..400 {
@@ -233,7 +234,7 @@ pub fn record(scenario: Scenario) -> Recording {
     job.recording()
 }
 
-/// Plays a job, and says which rule about its lines was broken, if one was, and how often it went back.
+/// Simulates a job. Returns the number of its returns to a checkpoint, and the first violated rule.
 pub fn record_returns(scenario: Scenario) -> (usize, Option<String>) {
     let mut job = begin(scenario);
     for _ in 0..400 {
@@ -245,8 +246,8 @@ pub fn record_returns(scenario: Scenario) -> (usize, Option<String>) {
     (job.outputs.iter().filter(|output| output.contains("GoBack")).count(), job.wrong)
 }
 
-/// Plays a job for this number of steps, and on to a moment at which a line is under way. Then nobody answers any more.
-/// None if it ends before.
+/// Simulates a job for this number of steps, and on until a checkpoint is under way. From then on nothing is answered.
+/// Returns None if the job ends before.
 pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording> {
     let mut job = begin(scenario);
     for step in 0..400 {
@@ -262,8 +263,8 @@ pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording
     None
 }
 
-/// Plays a job whose roots are killed for this number of steps, and on until nothing that was begun with a line is
-/// left. How often they were killed, and what somebody waits for in vain, and else was wrong.
+/// Simulates a job whose roots are killed for this number of steps, and on until no work on a checkpoint is left.
+/// Returns the number of killed roots, and all unanswered requests and violations.
 pub fn record_losses(scenario: Scenario, step_count: usize) -> (u32, Vec<String>) {
     let mut job = begin(scenario);
     for _ in 0..step_count {
@@ -330,7 +331,7 @@ impl Job {
         self.outputs.push(said);
     }
 
-    /// Nobody answers any more, neither a daemon nor the store: what was begun with a line comes to an end.
+    /// Simulates that neither daemons nor the store answer any more. A checkpoint under way must come to an end.
     fn fall_silent(&mut self) {
         let under_way = self.root.coordinator().line_under_way();
         for _ in 0..1000 {
@@ -344,7 +345,7 @@ impl Job {
         panic!("line {under_way:?} is held for ever at {:?}", self.now);
     }
 
-    /// The process of the root is killed, and with it what the store was at. Another one goes on.
+    /// Kills the root's process, and with it the current work of the store. Another root goes on.
     fn lose_root(&mut self) {
         self.root_losses += 1;
         self.root = super::written_down(&self.root);
@@ -361,7 +362,7 @@ impl Job {
         }
     }
 
-    /// Nothing unwanted happens any more, and all answer: what does not come to an end then.
+    /// Lets all parts answer, without further faults. Returns the work that does not come to an end.
     fn settle(&mut self) -> Vec<String> {
         for _ in 0..3000 {
             if self.is_over {
@@ -388,7 +389,7 @@ impl Job {
         self.root.unanswered().map(|question| format!("{question:?}")).collect()
     }
 
-    /// The site's pool has a place, or has lost its host.
+    /// Lets the site's pool grant a place, or lose its host.
     fn hear_of_pool(&mut self) {
         if let Some(news) = self.pool.grant() {
             return self.give(Input::Site(news));
@@ -400,7 +401,7 @@ impl Job {
         }
     }
 
-    /// A daemon is there soon, or is not.
+    /// Answers a request for a host: its daemon joins, or cannot be reached.
     fn find_host(&mut self, name: String) {
         let is_new = !std::mem::replace(&mut self.has_joined, true);
         if is_new && self.scenario.random.u8(0..4) == 0 {
@@ -410,7 +411,7 @@ impl Job {
         self.later(Input::HostFound { host: SITE_HOST, name, is_new });
     }
 
-    /// Processes are launched on hosts a and b.
+    /// Launches processes on hosts a and b.
     fn launch(&mut self) {
         let view = self.root.coordinator().view().clone();
         let host = |replica: ReplicaId| view.is_live(replica).then_some(u32::from(replica.index.0 % 2));
@@ -449,7 +450,7 @@ impl Job {
         self.scenario.random.choice(live)
     }
 
-    /// The daemon of its host will say this of a replica.
+    /// Queues a message of the replica's daemon.
     fn says(&mut self, replica: ReplicaId, message: impl FnOnce(ReplicaId) -> FromDaemon) {
         if let Some(host) = self.root.host(replica) {
             self.host_says(host, message(replica));
@@ -477,7 +478,7 @@ impl Job {
         }
     }
 
-    /// Does what the root wants.
+    /// Carries out an output of the root.
     fn heed(&mut self, output: Output) {
         match output {
             Output::Send(message) => self.all_heed(message),
@@ -500,7 +501,7 @@ impl Job {
             }
             Output::OpenLine(generation) => self.store_work.push_back(StoreWork::Open(generation)),
             Output::CommitLine(taken) => {
-                // Once more, where a root was killed.
+                // The same order may come twice, where a root was killed.
                 assert!(self.writing.take().is_none_or(|(generation, _)| generation == taken.generation));
                 self.store_work.push_back(StoreWork::Commit(taken.generation, self.root.input_bytes_at_line()));
                 self.store_is_stuck = self.scenario.random.u8(0..6) == 0;
@@ -525,7 +526,7 @@ impl Job {
         }
     }
 
-    /// The job goes on from the newest line there is, and no newer one will be kept.
+    /// Checks that the job goes on from the newest checkpoint, and that no newer one will be kept.
     fn check_return(&mut self) {
         let (newest, known) = (self.kept.last().copied(), self.root.coordinator().newest_line());
         let is_of_store = |input: &&Input| matches!(input, Input::Job(coordinator::Input::Store { .. }));
@@ -536,7 +537,7 @@ impl Job {
         }
     }
 
-    /// The thread that works with the store does what it was asked first.
+    /// Carries out the oldest order to the store.
     fn work_on_store(&mut self) {
         match self.store_work.pop_front() {
             Some(StoreWork::Open(generation)) => {
@@ -613,7 +614,7 @@ impl Job {
         }
     }
 
-    /// The helper of some process says that its image is on the disk.
+    /// Lets the helper of some process report that its image is on disk.
     fn write_image(&mut self) {
         let Some((generation, missing)) = &self.writing else { return };
         let (generation, missing) = (*generation, missing.clone());
@@ -660,7 +661,7 @@ impl Job {
         }
     }
 
-    /// The next of what follows on this host from what the root wanted.
+    /// Delivers the next queued answer of this host.
     fn answer(&mut self, host: u32) {
         let input = self.answers.get_mut(&host).and_then(VecDeque::pop_front).expect("it waits");
         let begins = matches!(input, Input::WentBack(_));
@@ -672,7 +673,7 @@ impl Job {
         }
     }
 
-    /// Something happens: mostly what is due, sometimes what nobody wants.
+    /// Takes one step: mostly a queued answer, sometimes a fault.
     fn step(&mut self) {
         self.now += Duration::from_millis(self.scenario.random.u64(0..300));
         if self.scenario.loses_roots && self.scenario.random.u8(0..10) == 0 {
@@ -744,7 +745,7 @@ impl Job {
         self.agent(replica, FromAgent::Dynamic(number, redrt_wire::dynamic::Request::Checkpoint));
     }
 
-    /// Images of a line that was opened are all but complete.
+    /// Brings the images of a checkpoint that was opened close to completion.
     fn open_line(&mut self) {
         let under_way = self.root.coordinator().line_under_way().filter(|under_way| self.begun == Some(*under_way));
         let Some(generation) = under_way else { return };
@@ -753,13 +754,13 @@ impl Job {
         }
     }
 
-    /// Who is saved for the line that is being taken, and lives.
+    /// The sources of the current checkpoint that live.
     fn sources(&self) -> Vec<ReplicaId> {
         let live = self.live();
         self.root.coordinator().line_sources().iter().copied().filter(|source| live.contains(source)).collect()
     }
 
-    /// All replicas of a rank print the same, each when its turn comes; now and then one errs, or is far ahead.
+    /// Lets all replicas of a rank print the same, each at its own time. Now and then one errs, or is far ahead.
     fn print(&mut self) {
         let Some(replica) = self.any_live() else { return };
         let printed = self.printed.entry(replica).or_default();
