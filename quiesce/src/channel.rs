@@ -1,6 +1,6 @@
-//! One channel (sending virtual rank → receiving virtual rank, context), seen from either end.
+//! One channel (sending virtual rank → receiving virtual rank, context), from both ends.
 //!
-//! Sequence numbers start at 0 and are the same in all replicas. The sender's end is the retention log; the receiver's
+//! Sequence numbers start at 0 and are the same in all replicas. The sender's end is the retention log. The receiver's
 //! end is a window of messages that are not settled yet. Both are arrays indexed by sequence number minus a base.
 
 use crate::frame::PayloadKey;
@@ -15,34 +15,34 @@ use std::hash::{Hash, Hasher};
 pub(crate) struct Logged {
     pub(crate) envelope: Envelope,
     pub(crate) digest: Digest,
-    /// Where in the program it was sent.
+    /// The place in the program at which it was sent.
     pub(crate) sent_at: Place,
-    /// `None` once it has been released, while earlier messages keep the place.
+    /// `None` once released. The entry stays while earlier messages are kept.
     pub(crate) payload: Option<PayloadKey>,
-    /// Live replicas of the receiver that may still ask for it.
+    /// Replicas of the receiver, live or expected, that may still ask for it.
     pub(crate) unacked: ReplicaSet,
-    /// Whether it waits for a decision to become stable.
+    /// True while it waits for a decision to become stable.
     pub(crate) held: bool,
-    /// Whether it is kept for newcomers only, which may be long in coming.
+    /// True if it is kept for newcomers only, which may be long in coming.
     pub(crate) is_detached: bool,
 }
 
-/// What is known of one replica of the receiver.
+/// Positions of one replica of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Cursor {
-    /// It wants nothing before this position.
+    /// First position that it wants.
     pub(crate) from: u64,
-    /// It has acknowledged everything before this position.
+    /// First position that it has not acknowledged in order.
     acked: u64,
 }
 
-/// The sender's end: everything that some live replica of the receiver has not acknowledged.
+/// The sender's end: all messages that some live or expected replica of the receiver has not acknowledged.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Outbox {
     base: u64,
     log: VecDeque<Logged>,
     pub(crate) cursors: Vec<Cursor>,
-    /// Messages asked for before they could be transmitted.
+    /// Messages that were asked for before they could be sent.
     pub(crate) fetches: Vec<(ReplicaIndex, SeqNum)>,
 }
 
@@ -60,12 +60,12 @@ impl Outbox {
         self.log.len()
     }
 
-    /// Oldest first.
+    /// The messages in the log, oldest first.
     pub(crate) fn log(&self) -> impl Iterator<Item = &Logged> {
         self.log.iter()
     }
 
-    /// Gives memory back that only long queues need.
+    /// Frees memory that only long logs need.
     pub(crate) fn shrink(&mut self) {
         self.log.shrink_to_fit();
         self.fetches.shrink_to_fit();
@@ -84,7 +84,7 @@ impl Outbox {
         self.log.get_mut(usize::try_from(sequence.0.checked_sub(self.base)?).ok()?)
     }
 
-    /// Appends a message. Replicas that acknowledged it before it was sent, because this process lags, do not count.
+    /// Appends a message. If this process lags, some replicas have acknowledged the message before, and do not count.
     pub(crate) fn push(&mut self, mut message: Logged, awaited: ReplicaSet, released: &mut Vec<Released>) -> SeqNum {
         let sequence = self.next();
         for (index, cursor) in self.cursors.iter().enumerate() {
@@ -100,18 +100,18 @@ impl Outbox {
         sequence
     }
 
-    /// Those of `replicas` that have not said that they need nothing at this position.
+    /// The members of `replicas` that want a message at this position.
     #[inline]
     pub(crate) fn wanting(&self, sequence: SeqNum, replicas: ReplicaSet) -> impl Iterator<Item = ReplicaIndex> {
         replicas.iter().filter(move |index| sequence.0 >= self.cursors[usize::from(index.0)].from)
     }
 
-    /// Positions that may be transmitted to a replica which resumes at `bookmark`.
+    /// Positions in the log from `bookmark` on.
     pub(crate) fn resumable(&self, bookmark: SeqNum) -> impl Iterator<Item = SeqNum> + use<> {
         (bookmark.0.max(self.base)..self.next().0).map(SeqNum)
     }
 
-    /// A replica has acknowledged everything before `upto`.
+    /// Records that a replica has acknowledged all messages before `upto`.
     pub(crate) fn acknowledge(
         &mut self,
         replica: ReplicaIndex,
@@ -132,7 +132,7 @@ impl Outbox {
         self.trim();
     }
 
-    /// A replica has acknowledged one message ahead of earlier ones.
+    /// Records that a replica has acknowledged one message, though earlier ones are still open.
     pub(crate) fn acknowledge_one(
         &mut self,
         replica: ReplicaIndex,
@@ -146,7 +146,7 @@ impl Outbox {
         }
     }
 
-    /// A replica of the receiver is no longer live: nothing is kept for it.
+    /// Drops a replica of the receiver that is no longer live. Nothing is kept for it.
     pub(crate) fn forget(&mut self, replica: ReplicaIndex, awaited: ReplicaSet, released: &mut Vec<Released>) {
         self.cursors[usize::from(replica.0)] = Cursor::default();
         self.fetches.retain(|(from, _)| *from != replica);
@@ -156,12 +156,13 @@ impl Outbox {
         self.trim();
     }
 
-    /// Whether anybody but these has not acknowledged something. What was sent last is looked at first.
+    /// Returns true if a replica other than these has not acknowledged some message. The newest messages are checked
+    /// first.
     pub(crate) fn is_owed_besides(&self, others: ReplicaSet) -> bool {
         self.log.iter().rev().any(|logged| !logged.unacked.without(others).is_empty())
     }
 
-    /// Keeps what is in the log for a newcomer too.
+    /// Keeps all messages in the log for a newcomer as well.
     pub(crate) fn pin(&mut self, newcomer: ReplicaIndex) {
         self.cursors[usize::from(newcomer.0)] = Cursor::default();
         for logged in self.log.iter_mut().filter(|logged| logged.payload.is_some()) {
@@ -183,17 +184,17 @@ impl Outbox {
     }
 }
 
-/// A payload that needs not be kept as it was.
+/// A payload that need not be kept as before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Released {
-    /// Nobody will ask for it any more.
+    /// No replica will ask for it any more.
     Wholly { payload: PayloadKey, length_bytes: u64 },
-    /// Nobody will but newcomers.
+    /// Only newcomers may ask for it.
     ToNewcomers { payload: PayloadKey },
 }
 
 impl Logged {
-    /// What follows from who has acknowledged it. `awaited` are newcomers that no view has yet.
+    /// Returns the release that follows from the acknowledgements so far. `awaited` are newcomers that no view has yet.
     fn let_go(&mut self, awaited: ReplicaSet) -> Option<Released> {
         let payload = self.payload?;
         if self.unacked.is_empty() {
@@ -208,69 +209,68 @@ impl Logged {
     }
 }
 
-/// How far a message has come at the receiver.
+/// The progress of a message at the receiver.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) enum Phase {
-    /// At most votes have come.
+    /// Votes may have arrived, but no offer.
     #[default]
     Announced,
-    /// Matching has it; the payload is on its way.
+    /// The offer has arrived, and its payload is on the way.
     Incomplete { supplier: ReplicaIndex },
-    /// Matching has it; the payload must come from another replica, or again. This one was asked.
+    /// The payload must come from another replica, or again. This replica was asked.
     Wanted { asked: ReplicaIndex },
-    /// The payload is complete; votes may be missing.
+    /// The payload is complete. Votes may be missing.
     Complete { supplier: ReplicaIndex, computed: Digest },
-    /// The payload is not what its supplier says it sent, and nobody has another.
+    /// The payload is not as its supplier has sent it, and no other replica has a better one.
     Withheld { supplier: ReplicaIndex, computed: Digest },
     /// It will never be asked for again.
     Settled,
 }
 
-/// A message at the receiver.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) phase: Phase,
     pub(crate) tally: Tally,
-    /// As it arrived first.
+    /// The envelope of the first offer.
     pub(crate) envelope: Option<Envelope>,
-    /// Its envelope is vouched for: matching has it, or gets it after those before it.
+    /// True once other replicas vouch for the envelope. Matching gets the message after those before it.
     pub(crate) is_agreed: bool,
-    /// Whether the engine has been told that it may deliver it.
+    /// True once the engine was told that it may deliver the message.
     pub(crate) verified: bool,
     /// Replicas that were reported as outvoted on this message.
     pub(crate) reported: ReplicaSet,
-    /// How often a payload had to be asked for again.
+    /// Number of times a payload had to be fetched again.
     pub(crate) attempts: u16,
-    /// It was reported that nobody can judge it, and it waits for arbiters.
+    /// True if the tie was reported, and the message waits for arbiters.
     pub(crate) is_disputed: bool,
-    /// It was reported that nobody can judge it, and all receivers take the payload of one side.
+    /// True if the tie was reported, and all receivers take the payload of one side.
     pub(crate) is_undecided: bool,
-    /// What the engine calls it.
+    /// The engine's number of the message.
     pub(crate) place: u32,
-    /// How often it was found that some replicas of the sender have spoken of it, and others have not.
+    /// Number of looks at which some replicas of the sender had announced it, and others had not.
     pub(crate) overdue: u8,
 }
 
-/// The receiver's end: a window of messages from the first one that is not settled.
+/// The receiver's end: a window from the first message that is not settled.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Inbox {
     base: u64,
     slots: VecDeque<Slot>,
-    /// The position of the next message that has not arrived.
+    /// Position of the next message whose offer has not arrived.
     pub(crate) arrived: u64,
-    /// The position of the next message that matching has not seen.
+    /// Position of the next message that matching has not got.
     pub(crate) matched: u64,
-    /// Everything before this position has been acknowledged.
+    /// First position that was not acknowledged in order.
     acked: u64,
-    /// Settled out of order and not acknowledged.
+    /// Messages that were settled out of order and not acknowledged.
     ahead: Vec<SeqNum>,
-    /// Messages and bytes settled since the last acknowledgement.
+    /// Messages and bytes that were settled since the latest acknowledgement.
     pub(crate) unacked_count: u32,
     pub(crate) unacked_bytes: u64,
     pub(crate) compared: Compared,
 }
 
-/// What was compared on a channel. Nothing depends on it, so states that differ in it alone are the same state.
+/// Counts of comparisons on a channel. They do not affect behaviour, so states that differ only here are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Compared {
     pub(crate) messages: u64,
@@ -290,7 +290,7 @@ impl Hash for Compared {
 }
 
 impl Inbox {
-    /// The first position not settled: where a new supplier starts.
+    /// The first position that is not settled, at which a new supplier starts.
     pub(crate) fn bookmark(&self) -> SeqNum {
         SeqNum(self.base)
     }
@@ -299,14 +299,14 @@ impl Inbox {
         self.slots.len()
     }
 
-    /// Gives memory back that only long windows need.
+    /// Frees memory that only long windows need.
     pub(crate) fn shrink(&mut self) {
         self.slots.shrink_to_fit();
         self.ahead.shrink_to_fit();
     }
 
-    /// The slot of a message that somebody speaks of, `None` when it is settled. Everyone speaks of the messages of a
-    /// channel in order, so one that is not in the window is the next; else the error says which is.
+    /// The slot of a message that was announced. `None` when it is settled. Every replica announces a channel in order,
+    /// so a message beyond the window must be the next. Otherwise the error is the position of the next one.
     #[inline]
     pub(crate) fn admit(&mut self, sequence: SeqNum) -> Result<Option<&mut Slot>, u64> {
         let Some(offset) = sequence.0.checked_sub(self.base) else { return Ok(None) };
@@ -320,14 +320,14 @@ impl Inbox {
         Ok(Some(&mut self.slots[offset as usize]).filter(|slot| slot.phase != Phase::Settled))
     }
 
-    /// The slot of a message in the window that is not settled.
+    /// The slot of a message in the window. `None` when it is settled.
     #[inline]
     pub(crate) fn slot(&mut self, sequence: SeqNum) -> Option<&mut Slot> {
         let offset = usize::try_from(sequence.0.checked_sub(self.base)?).ok()?;
         self.slots.get_mut(offset).filter(|slot| slot.phase != Phase::Settled)
     }
 
-    /// The next message that matching is to get, if it is agreed: matching has it from now on.
+    /// Hands the next message to matching, if its envelope is agreed.
     pub(crate) fn next_agreed(&mut self) -> Option<(SeqNum, u32)> {
         let offset = usize::try_from(self.matched.checked_sub(self.base)?).ok()?;
         let place = self.slots.get(offset).filter(|slot| slot.is_agreed)?.place;
@@ -340,7 +340,7 @@ impl Inbox {
         (self.base..self.base + self.slots.len() as u64).map(SeqNum)
     }
 
-    /// Marks a message settled and moves the window; returns the message's length.
+    /// Marks a message settled and moves the window. Returns the message's length.
     #[inline]
     pub(crate) fn settle(&mut self, sequence: SeqNum) -> u64 {
         let slot = &mut self.slots[(sequence.0 - self.base) as usize];
@@ -359,7 +359,7 @@ impl Inbox {
         length_bytes
     }
 
-    /// Marks a message settled before earlier ones are.
+    /// Marks a message settled while earlier ones are not.
     #[inline(never)]
     fn settle_ahead(&mut self, sequence: SeqNum) {
         let slot = &mut self.slots[(sequence.0 - self.base) as usize];
@@ -377,8 +377,8 @@ impl Inbox {
         }
     }
 
-    /// Lists everything that is settled ahead to be acknowledged again, for someone who has not heard it. Returns
-    /// whether there is something, and whether the channel is not waiting to acknowledge already.
+    /// Lists all messages that were settled out of order for another acknowledgement, since some replica has not
+    /// received the first. Returns true if the channel must be queued for acknowledgement.
     pub(crate) fn repeat_ahead(&mut self) -> bool {
         let settled = |place: &usize| self.slots[*place].phase == Phase::Settled;
         self.ahead = (0..self.slots.len()).filter(settled).map(|place| SeqNum(self.base + place as u64)).collect();
@@ -387,7 +387,7 @@ impl Inbox {
         was_idle && self.unacked_count > 0
     }
 
-    /// What is to be acknowledged now: everything before a position, and single messages after it.
+    /// Returns the acknowledgement that is due: a position in order, and single messages beyond it.
     pub(crate) fn acknowledge(&mut self) -> (Option<SeqNum>, Vec<SeqNum>) {
         self.unacked_count = 0;
         self.unacked_bytes = 0;

@@ -1,9 +1,9 @@
 //! Agreement within a sphere on outcomes that depend on timing, and output commit.
 //!
-//! The leader decides, numbers its decisions 0, 1, 2 … over all streams, and sends them to its followers, which hold
-//! a prefix of that one sequence each. A decision is *stable* when every live replica of the sphere holds it. What a
-//! process sends after it made or learned of a decision leaves it only when that decision is stable: otherwise the
-//! leader and its partner could act on an outcome that dies with the leader, and the next leader would decide anew.
+//! The leader decides, numbers its decisions 0, 1, 2 … over all streams, and sends them to its followers. Each follower
+//! holds a prefix of that one sequence. A decision is *stable* when every live replica of the sphere holds it. Messages
+//! that a process sends after it made or learned of a decision leave it only when that decision is stable. Otherwise
+//! the leader and its partner could act on an outcome that dies with the leader, and the next leader would decide anew.
 //!
 //! ```text
 //!   leader     decide 7 ── send m (held) ──────────────► m goes out
@@ -13,9 +13,9 @@
 //!   follower   holds 7 ────────────────┘               its m goes out
 //! ```
 //!
-//! When the leader dies, each follower sends what it holds to the new leader (`DecisionSync`) and from then on listens
-//! to no other. The new leader waits for all live siblings; as all hold prefixes of one sequence, the longest is the
-//! union. It sends each sibling what that lacks, and decides from there.
+//! When the leader dies, each follower sends its decisions to the new leader (`DecisionSync`), and ignores all other
+//! replicas from then on. The new leader waits for all live siblings. All hold prefixes of one sequence, so the longest
+//! is the union. The new leader sends each sibling the decisions that it lacks, and continues from there.
 
 mod stream;
 mod times;
@@ -31,114 +31,113 @@ use crate::path::MAJORITY_DEGREE;
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use std::collections::VecDeque;
 
-/// Decisions the leader holds back at most before it tells its followers; a polled `false` counts as one.
+/// Maximum number of outcomes that the leader buffers before it sends them. A polled `false` counts as one.
 const BATCH: u32 = 64;
 
-/// Decisions that some sibling may not hold yet, at most, of a leader that could wait.
+/// Number of unstable decisions from which a leader puts off decisions that can wait.
 const UNSTABLE_MAX: u64 = 1 << 10;
 
-/// Ballots of one sibling on outcomes that are not decided: one for each thread that cancels a receive.
+/// Maximum number of ballots of one sibling on open outcomes. It needs one for each thread that cancels a receive.
 const BALLOTS_MAX: usize = 1 << 12;
 
-/// The answer to `Replica::lookup`.
+/// The answer of `Replica::lookup`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Lookup {
-    /// Take this outcome. It is handed out once.
+    /// The outcome, which is handed out once.
     Decided(Outcome),
     /// This process decides: determine the outcome and call `Replica::decide`.
     MustDecide,
-    /// The leader has not said yet: handle frames and ask again.
+    /// The leader's decision is not known yet: handle frames and ask again.
     Wait,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Role {
-    /// The only live replica: everything is stable.
+    /// The only live replica, for which every decision is stable.
     Sole,
     Leader,
-    /// Leader by the view, but these siblings have not said what they hold.
+    /// Leader in the view, while these siblings have not sent their decisions.
     Syncing {
         missing: ReplicaSet,
     },
-    /// `in_sync` is false from a change of leader until the new one speaks.
+    /// `in_sync` is false from a change of leader until the new leader has sent a frame.
     Follower {
         leader: ReplicaIndex,
         in_sync: bool,
     },
 }
 
-/// The decisions of one sphere as one of its replicas knows them.
+/// One replica's knowledge of the decisions of its sphere.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Decisions {
     me: ReplicaId,
     live: ReplicaSet,
     role: Role,
-    /// Number of decisions known.
+    /// Number of decisions that are known.
     count: u64,
-    /// Number of decisions that the leader has sent to all its followers.
+    /// Number of decisions that this leader has sent to its followers.
     announced: u64,
     /// Number of decisions that all live replicas hold.
     stable: u64,
-    /// What the leader last said is stable.
+    /// Number of stable decisions, as of the leader's latest report.
     told: u64,
-    /// Decisions `kept..count`; `kept` is `stable` unless a newcomer is expected.
+    /// Decisions `kept..count`. `kept` is the number of stable decisions, unless a newcomer may lack some of them.
     log: VecDeque<DecisionItem>,
     kept: u64,
-    /// Newcomers are expected: what they may lack is kept.
+    /// True while newcomers are expected, for which stable decisions are kept.
     pinned: bool,
-    /// Newcomers, and siblings whose connection was lost, that have not told this leader what they hold.
+    /// Newcomers, and siblings whose connection was lost, that have not reported their decisions to this leader.
     silent: ReplicaSet,
-    /// Outcomes in buffered decisions `announced..count`.
+    /// Number of outcomes in the buffered decisions `announced..count`.
     buffered: u32,
-    /// Leader: number of decisions that each replica holds.
+    /// Number of decisions that each replica holds, by index. Used by the leader.
     held_by: Vec<u64>,
-    /// Syncs that came before the view that makes this process the leader.
+    /// Syncs that arrived before the view that makes this process the leader.
     early_syncs: Vec<(ReplicaIndex, u64, Vec<DecisionItem>)>,
-    /// What siblings have said of outcomes not decided yet.
+    /// Ballots of siblings on open outcomes.
     ballots: Vec<(ReplicaIndex, Ballot)>,
-    /// What this process has said of outcomes it does not know yet.
+    /// Ballots of this process on outcomes that it does not know yet.
     own_ballots: Vec<Ballot>,
-    /// A planted bug; see `Mutation::SyncSkipped`.
+    /// A planted bug: see `Mutation::SyncSkipped`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_skipped: bool,
-    /// Another; see `Mutation::SyncFromStable`.
+    /// A planted bug: see `Mutation::SyncFromStable`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_from_stable: bool,
-    /// Another; see `Mutation::LeaderTrusted`.
+    /// A planted bug: see `Mutation::LeaderTrusted`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) leader_trusted: bool,
-    /// Another; see `Mutation::AskersIgnored`.
+    /// A planted bug: see `Mutation::AskersIgnored`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) askers_ignored: bool,
-    /// Who has yet to ask for many outcomes.
     lag: Lag,
-    /// What is known of each stream.
     streams: Table<StreamId, Stream>,
-    /// Wildcard receives that are posted and have no source.
+    /// Wildcard receives that are posted and have no source, with their questions.
     posted: HashableMap<DecisionKey, Question>,
-    /// Those of which a source was decided since the machine looked, with the leader whose word was taken, if it was.
+    /// Wildcard receives whose source was decided since [`Decisions::news_of_sources`] was called. The leader is named
+    /// if its source was taken.
     news_of_sources: Vec<(DecisionKey, Option<ReplicaIndex>)>,
-    /// Who in the program reads clocks at moments of its own ([`times`]).
+    /// Digests of code that reads clocks at moments of its own ([`times`]).
     apart: HashableMap<u64, ()>,
 }
 
-/// What a replica can take for an outcome.
+/// A replica's vote on an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Ballot {
     key: DecisionKey,
-    /// For what it is asked: one on another path may have come here for another receive.
+    /// The question it was cast for. A replica on another path may have come to this outcome with another receive.
     question: Question,
     says: u64,
 }
 
-/// What is known of the outcome that a thread asks for.
+/// The knowledge of an outcome that a thread asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Known {
-    /// It is this, which is taken.
+    /// The outcome, which is taken.
     Outcome(Outcome),
-    /// It was decided for another question.
+    /// The outcome was decided for another question.
     Other(Decided),
-    /// Nothing.
+    /// Nothing is known of the outcome.
     Nothing,
 }
 
@@ -182,7 +181,7 @@ impl Decisions {
         }
     }
 
-    /// Whether a bug is planted: what the leader decides is taken whatever it was decided for.
+    /// Returns true if a bug is planted by which outcomes are taken for whatever question.
     fn trusts_leader(&self) -> bool {
         #[cfg(any(test, feature = "mutation"))]
         return self.leader_trusted;
@@ -194,7 +193,7 @@ impl Decisions {
         matches!(self.role, Role::Sole | Role::Leader)
     }
 
-    /// Whether it decides, or has heard its leader since that became the leader.
+    /// Returns true if it decides, or has received a frame of its leader since that became the leader.
     pub(crate) fn is_in_step(&self) -> bool {
         self.is_deciding() || matches!(self.role, Role::Follower { in_sync: true, .. })
     }
@@ -207,7 +206,7 @@ impl Decisions {
         self.stable
     }
 
-    /// What is known of an outcome; it is taken if it was decided for the same question.
+    /// Looks an outcome up, and takes it if it was decided for the same question.
     pub(crate) fn ask(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) -> Known {
         let Some(stream) = self.streams.get_mut(key.stream) else { return Known::Nothing };
         let Some(item) = stream.known(key.index) else { return Known::Nothing };
@@ -220,7 +219,7 @@ impl Decisions {
         Known::Outcome(outcome)
     }
 
-    /// Takes an outcome that is known, whatever it was decided for.
+    /// Takes a known outcome, for whatever question it was decided.
     pub(crate) fn take(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Option<Outcome> {
         let outcome = self.streams.get_mut(key.stream)?.take(key.index)?;
         self.taken(key, outputs);
@@ -238,28 +237,28 @@ impl Decisions {
         }
     }
 
-    /// How many outcomes of a stream this process has taken or decided.
+    /// Number of outcomes of a stream that this process has taken or decided.
     pub(crate) fn passed(&self, stream: StreamId) -> u64 {
         self.streams.get(stream).map_or(0, |stream| stream.passed)
     }
 
-    /// What the outcome was decided for, and by whom, if that is known here.
+    /// The question for which an outcome was decided, and its leader, if known here.
     pub(crate) fn decided(&self, key: DecisionKey) -> Option<Decided> {
         self.known(key).map(|item| Decided { by: item.by, question: item.question_at(key.index) })
     }
 
-    /// As what a question for this outcome is compared with others.
+    /// The form of a question in which it is compared with the one decided.
     pub(crate) fn compared(&self, key: DecisionKey, question: &Question) -> Question {
         self.known(key).map_or(*question, |item| item.compared(question))
     }
 
-    /// The decision on an outcome that was not asked for yet.
+    /// The known decision on an outcome that was not asked for yet.
     fn known(&self, key: DecisionKey) -> Option<&DecisionItem> {
         self.streams.get(key.stream)?.known(key.index)
     }
 
-    /// Whether the leader should decide no more of a stream than it must: followers are too far behind. What they have
-    /// yet to hear of or to come to takes memory here or there, and what is sent meanwhile waits until they hold it.
+    /// Returns true if the leader should put off decisions on a stream, because followers are too far behind. Decisions
+    /// that they have not received or not asked for take memory, and messages wait until followers hold them.
     pub(crate) fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.count - self.stable > UNSTABLE_MAX || self.lag.sibling_behind(stream).is_some()
     }
@@ -272,20 +271,20 @@ impl Decisions {
         self.lag.go_ahead(sibling, stream);
     }
 
-    /// A wildcard receive is posted: its source, if one was decided for it.
+    /// Records that a wildcard receive was posted. Returns its source, if one was decided for it.
     pub(crate) fn post(&mut self, key: DecisionKey, question: Question, outputs: &mut VecDeque<Output>) -> Option<u32> {
         let stream = self.streams.get_or_insert_with(key.stream, Stream::default);
         stream.passed = key.index + 1;
-        // A replica that has posted one more, or less, posts the same as its siblings from then on, perhaps at the same
-        // places: the sources of those are not theirs either.
+        // A replica that has posted one receive more or less posts the same as its siblings later, perhaps at the same
+        // places. The chained digest shows that their sources are not its own.
         let question = question.receive_after(if key.index == 0 { 0 } else { stream.chain });
         stream.chain = question.arguments;
         self.posted.insert(key, question);
         self.take_source(key, outputs)
     }
 
-    /// Threads of which an outcome is known that they have yet to ask for, at a place of their own. Readings of clocks
-    /// apart: they need not be voted on.
+    /// Threads for which an outcome at a place of their own is known, and which have not asked for it. Readings of
+    /// clocks do not count, since they are not voted on.
     pub(crate) fn threads_behind(&self) -> Vec<u64> {
         let is_at_place = |item: &DecisionItem| {
             let StreamId::Thread(thread) = item.key.stream else { return false };
@@ -297,13 +296,12 @@ impl Decisions {
         known.filter(|item| is_at_place(item)).map(|item| item.question.place.thread).collect()
     }
 
-    /// What a wildcard receive was posted for that has no source yet.
+    /// The question of a posted wildcard receive that has no source yet.
     pub(crate) fn posted(&self, key: DecisionKey) -> Option<Question> {
         self.posted.get(&key).copied()
     }
 
-    /// Of each context, the first wildcard receive that a thread has posted at a place of its own and that has no
-    /// source.
+    /// For each context, the first wildcard receive without a source that a thread has posted at a place of its own.
     pub(crate) fn first_posted(&self) -> Vec<(DecisionKey, Question)> {
         let is_somewhere = |question: &Question| question.place.thread != Place::NOWHERE.thread;
         let all = self.posted.iter().filter(|(_, question)| is_somewhere(question));
@@ -313,22 +311,22 @@ impl Decisions {
         all
     }
 
-    /// A wildcard receive needs no source any more.
+    /// Drops a wildcard receive that needs no source any more.
     pub(crate) fn withdraw(&mut self, key: DecisionKey) {
         self.posted.remove(&key);
     }
 
-    /// How many outcomes of a stream are known that were not taken.
+    /// Number of outcomes of a stream that are known and not taken.
     pub(crate) fn known_count(&self, stream: StreamId) -> usize {
         self.streams.get(stream).map_or(0, |stream| stream.waiting.len())
     }
 
-    /// Wildcard receives of which a source was decided since this was asked last, and by whom if it was taken.
+    /// Wildcard receives whose source was decided since the latest call, with the leader if its source was taken.
     pub(crate) fn news_of_sources(&mut self) -> Vec<(DecisionKey, Option<ReplicaIndex>)> {
         std::mem::take(&mut self.news_of_sources)
     }
 
-    /// The source of a receive that is posted, if it is known and was decided for this receive.
+    /// Takes the source of a posted receive, if it is known and was decided for this receive.
     fn take_source(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Option<u32> {
         let question = self.posted.get(&key)?;
         let trusts_leader = self.trusts_leader();
@@ -349,7 +347,7 @@ impl Decisions {
         Some(source)
     }
 
-    /// A wildcard receive has its source: what is known of that is not needed any more.
+    /// Drops the decisions on a wildcard receive that has its source.
     fn settle(&mut self, key: DecisionKey, by: ReplicaIndex) {
         let posted = self.posted.remove(&key);
         let is_voted = self.held_by.len() >= usize::from(MAJORITY_DEGREE);
@@ -359,14 +357,14 @@ impl Decisions {
         }
     }
 
-    /// The wildcard receive that got this source here, and the leader that decided it, if that was not long ago.
+    /// The receive that got this source here, and the leader that decided it. Only recent ones are kept.
     pub(crate) fn received(&self, key: DecisionKey) -> Option<Decided> {
         self.streams.get(key.stream)?.received(key.index)
     }
 
-    /// A source was decided. They come in the order in which receives were matched, and are kept by index. A new leader
-    /// decides again what its predecessor had decided for another receive. It may be the one that has gone another way:
-    /// so both are kept.
+    /// Records the source of a wildcard receive. Sources arrive in the order in which receives were matched, and are
+    /// kept by index. A new leader decides anew a source that its predecessor decided for another receive. The new
+    /// leader may be the one that has left the path, so both decisions are kept.
     fn learn_source(&mut self, item: DecisionItem, outputs: &mut VecDeque<Output>) {
         let key = item.key;
         let is_taken = key.index < self.passed(key.stream) && !self.posted.contains_key(&key);
@@ -382,13 +380,13 @@ impl Decisions {
         }
     }
 
-    /// The thread at this place goes another way than the leader went that decided these sources, and made these
-    /// readings: they are void. None was taken, since the thread has not come to where they were asked for.
+    /// Voids sources and readings of a leader that left the path of the thread at this place. They lie after the place,
+    /// so the thread has not taken them.
     fn forget_after(&mut self, place: Place) {
         self.streams.values_mut().for_each(|stream| stream.forget_after(place));
     }
 
-    /// This process asks for no more outcomes of a stream: a leader does not wait for it there.
+    /// Ends a stream of this process. A leader no longer waits for it there.
     pub(crate) fn end_stream(&mut self, stream: StreamId, outputs: &mut VecDeque<Output>) {
         let mut is_news = self.lag.end(stream);
         if let StreamId::Thread(thread) = stream {
@@ -399,7 +397,7 @@ impl Decisions {
         }
     }
 
-    /// Tells the leader on which streams this follower is behind.
+    /// Reports to the leader the streams on which this follower is behind.
     fn tell_lag(&self, outputs: &mut VecDeque<Output>) {
         if let Role::Follower { leader, .. } = self.role {
             self.transmit(leader, Frame::Behind { streams: self.lag.own().to_vec() }, outputs);
@@ -407,11 +405,11 @@ impl Decisions {
     }
 
     pub(crate) fn handle_behind(&mut self, from: ReplicaIndex, streams: Vec<StreamId>) {
-        // It may come before the view that makes this process the leader.
+        // The frame may arrive before the view that makes this process the leader.
         self.lag.hear(from, streams);
     }
 
-    /// The next outcome of a stream, if it is known; it stays to be asked for.
+    /// The next outcome of a stream, if it is known, without taking it.
     pub(crate) fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
         self.known(key).map(|item| &item.outcome)
     }
@@ -455,15 +453,15 @@ impl Decisions {
         self.count += 1;
     }
 
-    /// A leader whose program has not gone the way of an earlier one: what that decided of a stream from here on is
-    /// void.
+    /// Voids an earlier leader's decisions on a stream from here on, because this leader's program has not followed its
+    /// path.
     pub(crate) fn retract(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) {
         self.forget_from(key);
         self.forget_after(question.place);
         self.decide(key, question, Outcome::Retracted, outputs);
     }
 
-    /// The same of requests that are to be served when a thread has come further than this place.
+    /// Voids decisions to serve requests only after a thread has passed this place.
     pub(crate) fn retract_served_after(&mut self, place: Place, outputs: &mut VecDeque<Output>) {
         let void = self.streams.values().filter_map(|stream| stream.first_served_after(place));
         let void: Vec<_> = void.map(|item| (item.key, item.question)).collect();
@@ -474,7 +472,7 @@ impl Decisions {
         }
     }
 
-    /// Whether an outcome was decided anew, or will be, because its first leader had left the path.
+    /// Returns true if an outcome was decided anew, or will be, because its first leader had left the path.
     pub(crate) fn is_retracted(&self, key: DecisionKey) -> bool {
         self.streams.get(key.stream).and_then(|stream| stream.retracted).is_some_and(|first| key.index >= first)
     }
@@ -505,7 +503,8 @@ impl Decisions {
         says: u64,
         outputs: &mut VecDeque<Output>,
     ) -> Result<(), ProtocolError> {
-        // It may come before the view that makes this process the leader. A follower's own count is never asked for.
+        // The frame may arrive before the view that makes this process the leader. A follower keeps ballots too, and
+        // never counts them.
         self.ballots.retain(|(by, ballot)| (ballot.key, *by) != (key, from));
         if self.ballots.iter().filter(|(by, _)| *by == from).count() >= BALLOTS_MAX {
             return Err(self.blame(from, Breach::TooManyBallots { max: BALLOTS_MAX }));
@@ -524,7 +523,7 @@ impl Decisions {
         said.collect::<Option<Vec<_>>>().map(|said| said.into_iter().max().unwrap_or(0))
     }
 
-    /// Siblings that have come to an outcome with another question.
+    /// Siblings that have voted on an outcome with another question.
     pub(crate) fn strays(&self, key: DecisionKey, question: &Question) -> ReplicaSet {
         let is_stray = |(by, ballot): &&(ReplicaIndex, Ballot)| {
             ballot.key == key && ballot.question != *question && self.live.contains(*by)
@@ -533,7 +532,7 @@ impl Decisions {
         strays.fold(ReplicaSet::EMPTY, |strays, (by, _)| strays.union(ReplicaSet::only(*by)))
     }
 
-    /// Of all siblings but some.
+    /// The ballots of all siblings except `but`: false if one refuses, `None` if some are missing.
     pub(crate) fn count_ballots(&self, key: DecisionKey, question: &Question, but: ReplicaSet) -> Option<bool> {
         let mut unanimous = Some(true);
         for sibling in self.siblings().without(but).iter() {
@@ -546,25 +545,26 @@ impl Decisions {
         unanimous
     }
 
-    /// The ballots on outcomes that this process has cast may now be counted.
+    /// Makes the engine ask again for the outcomes of own ballots, which can perhaps be counted now.
     pub(crate) fn ask_again(&self, outputs: &mut VecDeque<Output>) {
         outputs.extend(self.own_ballots.iter().map(|ballot| Output::Decided { key: ballot.key }));
     }
 
-    /// An outcome is taken or decided: nobody needs to say more of it. One that is only known may be retracted.
+    /// Drops ballots on an outcome that was taken or decided. An outcome that is only known may be retracted, and keeps
+    /// its ballots.
     fn forget_ballots(&mut self, key: DecisionKey) {
         let is_open = |ballot: &Ballot| ballot.key.stream != key.stream || ballot.key.index > key.index;
         self.ballots.retain(|(_, ballot)| is_open(ballot));
         self.own_ballots.retain(is_open);
     }
 
-    /// Lengthens a run of `NotReady` that has not been sent yet.
+    /// Extends a run of `NotReady` that was not sent yet. Returns false if there is none.
     fn extend_run(&mut self, key: DecisionKey, question: &Question, outcome: &Outcome) -> bool {
         let is_open = self.announced != self.count && *outcome == Outcome::NotReady;
         is_open && self.log.back_mut().is_some_and(|last| last.extend(key, question))
     }
 
-    /// Leader: sends the buffered decisions to the followers.
+    /// In a leader, sends the buffered decisions to the followers.
     #[inline]
     pub(crate) fn announce(&mut self, outputs: &mut VecDeque<Output>) {
         if self.announced != self.count && self.role == Role::Leader {
@@ -638,14 +638,14 @@ impl Decisions {
             self.admit(from, held, outputs);
             Ok(())
         } else {
-            // The latest word of a sibling holds for all it has said before.
+            // A sync replaces all earlier ones of the same sibling.
             self.early_syncs.retain(|(other, ..)| *other != from);
             self.early_syncs.push((from, first, items));
             self.continue_sync(outputs)
         }
     }
 
-    /// A newcomer has said how many decisions it holds: sends it what has been announced meanwhile.
+    /// Adds a newcomer that has reported its number of decisions. Sends it those that it lacks.
     fn admit(&mut self, newcomer: ReplicaIndex, held: u64, outputs: &mut VecDeque<Output>) {
         self.announce(outputs);
         self.silent.remove(newcomer);
@@ -653,14 +653,15 @@ impl Decisions {
         if held < self.count {
             self.transmit(newcomer, Frame::Decisions { first: held, items: self.items_from(held) }, outputs);
         }
-        // Not only to the newcomer: a sibling that was the only one knew by itself what is stable, and now does not.
+        // Sent to all: with a single follower, that follower could tell by itself which decisions are stable, and now
+        // it cannot.
         for sibling in self.siblings().without(self.silent).iter() {
             self.transmit(sibling, Frame::Stable { upto: self.stable }, outputs);
         }
         self.advance_stable(outputs);
     }
 
-    /// The sphere's membership has changed.
+    /// Applies a change of the sphere's membership.
     pub(crate) fn apply_view(
         &mut self,
         live: ReplicaSet,
@@ -719,9 +720,9 @@ impl Decisions {
         self.report_to(leader, outputs);
     }
 
-    /// Says what this process holds, and what it can take.
+    /// Sends the decisions that this process holds, and its ballots, to a new leader.
     fn report_to(&self, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
-        // Not only what is not stable: the new leader may be a newcomer that the old one had not told yet what was.
+        // Stable decisions are included. The new leader may be a newcomer to which the old one had not sent them yet.
         let first = self.kept;
         #[cfg(any(test, feature = "mutation"))]
         let first = if self.sync_from_stable { self.stable } else { first };
@@ -741,7 +742,7 @@ impl Decisions {
         for (from, first, items) in std::mem::take(&mut self.early_syncs) {
             let held = first.saturating_add(items.len() as u64);
             if let Err(error) = self.learn(from, first, items, outputs) {
-                // A sibling that says this stays missing, until a view is without it.
+                // The sync is wrong, so its sender counts as missing until a view excludes it.
                 outcome = Err(error);
                 continue;
             }
@@ -761,7 +762,7 @@ impl Decisions {
         outcome
     }
 
-    /// All live siblings have said what they hold: sends each what it lacks and starts to decide.
+    /// Starts to decide, because all live siblings have sent their decisions. Sends each the ones that it lacks.
     fn lead(&mut self, outputs: &mut VecDeque<Output>) {
         self.role = Role::Leader;
         self.announced = self.count;
@@ -780,7 +781,7 @@ impl Decisions {
         outputs.push_back(Output::BecameLeader);
     }
 
-    /// The connection with a sibling was lost: a follower says again what it holds, a leader waits for that.
+    /// Acts on a lost connection with a sibling: a follower reports its decisions again, and a leader waits for that.
     pub(crate) fn reset(&mut self, sibling: ReplicaIndex, outputs: &mut VecDeque<Output>) {
         self.early_syncs.retain(|(from, ..)| *from != sibling);
         self.lag.forget(sibling);
@@ -796,18 +797,19 @@ impl Decisions {
         ProtocolError { by: ReplicaId { rank: self.me.rank, index: by }, breach }
     }
 
-    /// A follower claims to hold no more than it was told, a leader calls no more stable than it told.
+    /// Checks a follower's claim of decisions it holds, or a leader's claim of stable ones, against those that were
+    /// sent.
     fn check_known(&self, from: ReplicaIndex, upto: u64, known: u64) -> Result<(), ProtocolError> {
         if upto <= known { Ok(()) } else { Err(self.blame(from, Breach::UnknownDecisions { upto, known })) }
     }
 
-    /// What a sibling lacks is still here.
+    /// Checks that the decisions which a sibling lacks are still kept.
     fn check_kept(&self, from: ReplicaIndex, held: u64) -> Result<(), ProtocolError> {
         let kept = self.kept;
         if held >= kept { Ok(()) } else { Err(self.blame(from, Breach::ForgottenDecisions { held, kept })) }
     }
 
-    /// A decision is one, and follows on what is known of its stream.
+    /// Checks that a decision is possible, and continues its stream.
     fn check_item(&self, from: ReplicaIndex, item: &DecisionItem) -> Result<(), ProtocolError> {
         let DecisionKey { stream, index } = item.key;
         let degree = self.held_by.len() as u16;
@@ -820,7 +822,8 @@ impl Decisions {
         if !item.is_possible() {
             return Err(self.blame(from, Breach::BadDecision { number: self.count, key: item.key }));
         }
-        // Wildcard receives are decided in the order in which they match, the outcomes of a thread as it asks for them.
+        // A thread's outcomes are decided in the order of its questions, but wildcard receives in the order in which
+        // they match.
         let is_in_order = !matches!(stream, StreamId::Match(_) | StreamId::Readings(_));
         let last = self.streams.get(stream).and_then(|stream| stream.waiting.back()).filter(|_| is_in_order);
         match last.map(DecisionItem::end) {
@@ -831,7 +834,7 @@ impl Decisions {
         }
     }
 
-    /// Adds what is new of decisions number `first` and following, up to the first that is none.
+    /// Records those of decisions number `first` and following that are new. Stops at the first that is wrong.
     fn learn(
         &mut self,
         from: ReplicaIndex,
@@ -870,19 +873,19 @@ impl Decisions {
         Ok(())
     }
 
-    /// Whether a frame comes from the leader that this process follows.
+    /// Returns true if a frame is from the leader that this process follows.
     fn follows(&self, from: ReplicaIndex) -> bool {
         matches!(self.role, Role::Follower { leader, .. } if leader == from)
     }
 
-    /// The leader has spoken.
+    /// Notes that the leader has sent a frame.
     fn hear_leader(&mut self) {
         if let Role::Follower { in_sync, .. } = &mut self.role {
             *in_sync = true;
         }
     }
 
-    /// Of two live replicas, the follower knows that the leader holds whatever it told.
+    /// With two live replicas, a decision is stable once the follower has it, since the leader holds it as well.
     fn stabilize_pair(&mut self) {
         if self.live.len() == 2 && matches!(self.role, Role::Follower { in_sync: true, .. }) {
             self.set_stable(self.count);
@@ -908,7 +911,8 @@ impl Decisions {
 
     fn set_stable(&mut self, stable: u64) {
         self.stable = stable.max(self.stable);
-        // Of two replicas, this follower knew by itself what is stable; a newcomer, now the third, may lack some of it.
+        // With two replicas this follower knew stable decisions before the leader's report. A newcomer, now the third,
+        // may lack some.
         let is_one_of_many = self.live.len() > 2 && matches!(self.role, Role::Follower { .. });
         let needless = if is_one_of_many { self.told.min(self.stable) } else { self.stable };
         if !self.pinned && needless > self.kept {
@@ -922,15 +926,15 @@ impl Decisions {
         self.log.range((number - self.kept) as usize..).cloned().collect()
     }
 
-    /// Keeps from now on what a newcomer may lack, or no longer.
+    /// Starts or ends keeping stable decisions that a newcomer may lack.
     pub(crate) fn set_pinned(&mut self, pinned: bool) {
         self.pinned = pinned;
         self.set_stable(self.stable);
     }
 
-    /// In a copy of a replica: takes its own place. It decides nothing and follows nobody until a view has it.
+    /// Turns a copy of a replica into that of its own place. It neither decides nor follows until a view contains it.
     pub(crate) fn take_place(&mut self, me: ReplicaId) {
-        // Else the original could lengthen a run of polls that its copy holds, too, and takes for complete.
+        // Otherwise the original could extend a run of polls that its copy holds too, and takes for complete.
         assert!(self.role != Role::Leader || self.announced == self.count, "{me}: flush before the cut");
         self.me = me;
         self.role = Role::Follower { leader: me.index, in_sync: false };

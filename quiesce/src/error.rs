@@ -1,113 +1,113 @@
-//! What no sound replica says.
+//! Frames that no sound replica sends.
 //!
-//! A replica whose memory is corrupt may send anything. A frame that cannot be right is refused, and changes nothing
-//! (of decisions, those before the wrong one are taken); one that can be right but is not is found by comparing
-//! digests, or is not found.
+//! A replica with corrupt memory may send anything. A frame that cannot be right is refused and changes nothing, except
+//! that decisions before the wrong one in it are taken. A frame that is wrong but possible is found by comparing
+//! digests, or not at all.
 
 use crate::outcome::{DecisionKey, StreamId};
 use redrt_types::{ContextId, ReplicaId, SeqNum};
 
-/// A frame was refused, for it contradicts what is known. Either replica may be the one that errs.
+/// The refusal of a frame that contradicts known facts. Either of the two replicas may be the corrupt one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[error("{by} {breach}")]
 pub struct ProtocolError {
-    /// Who sent the frame.
+    /// The sender of the frame.
     pub by: ReplicaId,
-    /// What is wrong with it.
+    /// The fault in it.
     pub breach: Breach,
 }
 
-/// What is wrong with a frame.
+/// The fault in a frame, named by the rule it breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Breach {
     /// Offers of a channel come in order.
     #[error("offers message {} of context {:016x} where {expected} is the next", .sequence.0, .context.0)]
     OfferOutOfOrder {
-        /// The channel's context.
+        /// Context of the channel.
         context: ContextId,
-        /// What was offered.
+        /// The message that was offered.
         sequence: SeqNum,
-        /// What comes next.
+        /// The next message of the channel.
         expected: u64,
     },
-    /// Each replica speaks of the messages of a channel in order, beginning with one that the receiver has asked for.
+    /// Each replica announces the messages of a channel in order, from one that the receiver has asked for.
     #[error("speaks of message {} of context {:016x}, and nobody has spoken of {end} yet", .sequence.0, .context.0)]
     FarAhead {
-        /// The channel's context.
+        /// Context of the channel.
         context: ContextId,
-        /// What it spoke of.
+        /// The message that was announced.
         sequence: SeqNum,
-        /// The first message that nobody has spoken of.
+        /// The first message that no replica has announced yet.
         end: u64,
     },
-    /// What was acknowledged is not asked for.
+    /// A receiver does not ask for a message that it has acknowledged.
     #[error("asks for message {} of context {:016x}, which it has acknowledged", .sequence.0, .context.0)]
     FetchAfterAck {
-        /// The channel's context.
+        /// Context of the channel.
         context: ContextId,
-        /// What was asked for.
+        /// The message that was asked for.
         sequence: SeqNum,
     },
-    /// Decisions come in order.
+    /// Decisions arrive in order.
     #[error("tells decisions from number {first} on, and only {known} are known")]
     DecisionGap {
-        /// Number of the first one.
+        /// Number of the first decision in the frame.
         first: u64,
-        /// How many are known.
+        /// Number of decisions that are known here.
         known: u64,
     },
-    /// A decision that cannot have been made.
+    /// A leader cannot have made this decision.
     #[error("tells decision number {number} on {key:?}, which is none")]
     BadDecision {
-        /// Its number.
+        /// Number of the decision.
         number: u64,
-        /// What it is about.
+        /// The outcome that it decides.
         key: DecisionKey,
     },
     /// The outcomes of a stream are decided in order.
     #[error("tells outcome {index} of {stream:?} where {expected} is the next")]
     OutcomeOutOfOrder {
-        /// The stream.
+        /// The stream of the outcome.
         stream: StreamId,
-        /// The outcome.
+        /// Position of the outcome in the stream.
         index: u64,
-        /// The next one.
+        /// The next position without a decision.
         expected: u64,
     },
-    /// Only what was told can be acknowledged or stable.
+    /// Only decisions that were sent can be acknowledged or stable.
     #[error("says that the decisions before {upto} are held, and only {known} were told")]
     UnknownDecisions {
-        /// What it claims to hold, or to be stable.
+        /// End of the decisions that are claimed to be held or stable.
         upto: u64,
-        /// How many were told.
+        /// Number of decisions that were sent.
         known: u64,
     },
-    /// All hold what is stable.
+    /// Every replica holds all stable decisions.
     #[error("says that it holds no decision from {held} on, but those before {kept} are stable and forgotten")]
     ForgottenDecisions {
-        /// What it holds.
+        /// Number of decisions that the sender holds.
         held: u64,
         /// The first decision that is still kept here.
         kept: u64,
     },
-    /// A thread asks for one cancellation at a time.
+    /// A thread asks for one cancellation at a time, which bounds the ballots of a replica.
     #[error("casts more than {max} ballots on outcomes that are not decided")]
     TooManyBallots {
-        /// The limit.
+        /// Maximum number of ballots.
         max: usize,
     },
-    /// What it speaks of was decided by a replica of its rank.
+    /// An outcome is decided by a replica of the same rank.
     #[error("speaks of a leader with index {by}, and its rank has {degree} replicas")]
     NoSuchLeader {
-        /// The index.
+        /// The index that was named.
         by: u16,
-        /// How many replicas there are.
+        /// Number of places in the rank.
         degree: u16,
     },
-    /// A thread waits for one outcome at a time.
+    /// A thread waits for one outcome at a time, which bounds the claims of a replica.
     #[error("says of more than {max} streams what it asks for")]
     TooManyClaims {
-        /// The limit.
+        /// Maximum number of claims.
         max: usize,
     },
 }

@@ -1,8 +1,8 @@
-//! What replicas tell each other, and what the machine tells its engine.
+//! Frames between replicas, and the orders of the machine to its engine.
 //!
-//! Frames between two processes arrive in the order they were sent (per ordered pair); that is all the protocol asks
-//! of a transport. Engines put the hot ones, offers, digests and acknowledgements, into headers of their own; the
-//! others go through serde.
+//! The protocol asks one thing of a transport: frames from one process to another arrive in the order they were sent.
+//! Engines put the frequent frames (offers, digests and acknowledgements) into headers of their own. The others are
+//! encoded by serde.
 
 use crate::outcome::{Decided, DecisionItem, DecisionKey, Question, StreamId};
 use crate::path::{Claim, PathReport};
@@ -11,36 +11,36 @@ use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaSet, SeqNum, Vi
 use sdc_detect::Vote;
 use serde::{Deserialize, Serialize};
 
-/// The engine's handle of one payload: of bytes it keeps until [`Output::Release`].
+/// The engine's handle of one payload, whose bytes it keeps until [`Output::Release`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct PayloadKey(pub u64);
 
-/// One frame between two replicas. `context` and a sequence number name a message on the channel from the sender of
-/// the message to its receiver; which of the two sends the frame is said with each.
+/// A frame between two replicas. `context` and a sequence number name a message on the channel from its sender to its
+/// receiver. Each variant says which of the two sends the frame.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Frame {
-    /// From a supplier: the message itself; its payload follows, or is announced for a rendezvous.
+    /// From a supplier: the message itself. Its payload follows, or is announced for a rendezvous.
     Offer {
         /// Context of the channel.
         context: ContextId,
         /// Position on the channel.
         sequence: SeqNum,
-        /// What the receiver matches on.
+        /// Source, tag and length, for matching.
         envelope: Envelope,
-        /// What the supplier says the message is.
+        /// Digest of the message that the supplier has sent, by its own account.
         digest: Digest,
-        /// The processor it was sent from: the engine fills it in, and nothing but reports depends on it.
+        /// The processor it was sent from. The engine fills it in, and only reports use it.
         core: Option<u16>,
     },
-    /// From another replica of the sender: what it says the message is. The digest covers tag and length.
+    /// From another replica of the sender: its digest of the message. It covers tag and length.
     Digest {
         /// Context of the channel.
         context: ContextId,
         /// Position on the channel.
         sequence: SeqNum,
-        /// What that replica says the message is.
+        /// Digest of the message, by this replica's account.
         digest: Digest,
-        /// As in an offer.
+        /// The processor it was sent from, as in an offer.
         core: Option<u16>,
     },
     /// From a receiver: it will never ask again for messages before `upto`.
@@ -57,25 +57,25 @@ pub enum Frame {
         /// Position on the channel.
         sequence: SeqNum,
     },
-    /// From a receiver, after a change of view: from now on do this for me, starting at the bookmarks. The addressee
-    /// obeys whatever view it knows itself.
+    /// From a receiver: a request for a service, starting at the bookmarks. It is sent after a change of view, and the
+    /// addressee obeys it whatever its own view is.
     Resume {
-        /// What is wanted.
+        /// The service wanted from now on.
         service: Service,
-        /// The next position wanted on each channel; on channels that are not listed, the first.
+        /// The next position wanted on each channel. On channels that are not listed, that is the first.
         bookmarks: Vec<(ContextId, SeqNum)>,
-        /// The view the receiver acts on.
+        /// The view of the receiver.
         view: ViewNumber,
     },
-    /// From a receiver: offer me this message (again), as soon as you have it.
+    /// From a receiver: a request to offer this message, once more or as soon as it exists.
     Fetch {
         /// Context of the channel.
         context: ContextId,
         /// Position on the channel.
         sequence: SeqNum,
     },
-    /// From a receiver: some replicas of the addressee's rank have sent this message, or vouched for it, and others
-    /// have not.
+    /// From a receiver: some replicas of the addressee's rank have sent this message or its digest, and others have
+    /// not.
     Overdue {
         /// Context of the channel.
         context: ContextId,
@@ -84,7 +84,7 @@ pub enum Frame {
     },
     /// From the leader of the own sphere: decisions number `first` and following.
     Decisions {
-        /// Number of the first one.
+        /// Number of the first decision.
         first: u64,
         /// The decisions, in order.
         items: Vec<DecisionItem>,
@@ -94,10 +94,10 @@ pub enum Frame {
         /// The first decision it does not hold.
         upto: u64,
     },
-    /// From a follower: on these streams, of its threads, it has yet to ask for many outcomes that it holds. Its leader
-    /// waits for it there. Said when that changes, and again to a new leader.
+    /// From a follower: threads that have not asked for many outcomes that it holds. Its leader waits for them. Sent
+    /// when that changes, and again to a new leader.
     Behind {
-        /// All of them.
+        /// The streams of all threads that are behind.
         streams: Vec<StreamId>,
     },
     /// From the leader: all live replicas hold the decisions before `upto`.
@@ -105,36 +105,36 @@ pub enum Frame {
         /// The first decision that is not stable.
         upto: u64,
     },
-    /// From a follower: what it can take for this outcome, which the leader decides by that. Said again to a new
-    /// leader.
+    /// From a follower: its ballot on an outcome, by which the leader decides. Sent again to a new leader.
     Ballot {
-        /// The outcome.
+        /// The outcome that is voted on.
         key: DecisionKey,
-        /// What the sender asks for.
+        /// The sender's question for it.
         question: Question,
-        /// 1 if it can take `Flag(true)`, else 0; or the least number that it can take. It stays so until the decision.
+        /// 1 if the sender can take `Flag(true)`, else 0; or the least number that it can take. It does not change
+        /// before the decision.
         says: u64,
     },
-    /// From a sibling: what it asks for at this outcome, or that it has gone past it.
+    /// From a sibling: its question for this outcome, or its place beyond that.
     Claim {
-        /// The outcome.
+        /// The outcome in question.
         key: DecisionKey,
-        /// What it says.
+        /// The sender's statement about it.
         claim: Claim,
-        /// What the outcome was decided for, if that is something else than the sender asks for.
+        /// The question for which it was decided, if the sender asks another one.
         decided: Option<Decided>,
     },
-    /// From a follower to its new leader: the decisions it holds that may be unknown to others. It will take
-    /// decisions from nobody else.
+    /// From a follower to its new leader: the decisions it holds that others may lack. From then on it accepts
+    /// decisions from no other replica.
     DecisionSync {
-        /// Number of the first one.
+        /// Number of the first decision.
         first: u64,
         /// The decisions, in order.
         items: Vec<DecisionItem>,
     },
 }
 
-/// Names a logical message that this process receives.
+/// The name of a logical message that this process receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct MessageId {
     /// The virtual rank that sent it.
@@ -145,40 +145,38 @@ pub struct MessageId {
     pub sequence: SeqNum,
 }
 
-/// A message that is sent: its number, and what goes out at once, before anything that is asked for by an [`Output`].
-/// Both sets are empty while the message waits for a decision to become stable.
+/// The number of a message that is sent, and the frames that go out at once, before those of any [`Output`]. Both sets
+/// are empty while the message waits for a decision to become stable.
 ///
-/// It is handed back and not put into the queue of outputs, because every message comes this way.
+/// It is returned rather than queued as an output, because every message takes this path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outbound {
     /// Position on the channel.
     pub sequence: SeqNum,
-    /// Replicas of the receiver that get an [`Frame::Offer`].
+    /// Replicas of the receiver that get a [`Frame::Offer`].
     pub offer_to: ReplicaSet,
     /// Replicas of the receiver that get a [`Frame::Digest`].
     pub digest_to: ReplicaSet,
 }
 
-/// What the engine is to do with the frame that it has handed over, before anything that is asked for by an
-/// [`Output`].
+/// The engine's task for the frame it has handed over, before that of any [`Output`].
 ///
-/// It is handed back and not put into the queue of outputs, because every message comes this way.
+/// It is returned rather than queued as an output, because every message takes this path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// Nothing. If the frame is an `Offer` it is a duplicate: its bytes are dropped, its rendezvous is not answered.
+    /// No task. An `Offer` is a duplicate then: its bytes are dropped, and its rendezvous is not answered.
     Nothing,
-    /// The `Offer` is a new logical message: keep it, give it to matching if it is agreed, and its payload, when
-    /// complete and hashed, to `payload_received`. The payload comes with this offer, or is to be pulled from its
-    /// sender.
+    /// The `Offer` is a new logical message. Keep it, and give it to matching if it is agreed. Give the digest of its
+    /// payload, when complete, to `payload_received`. The payload comes with this offer, or is pulled from its sender.
     New {
-        /// Whether matching gets it now. If not, [`Output::Agreed`] follows.
+        /// True if matching gets it now. Otherwise [`Output::Agreed`] follows.
         is_agreed: bool,
     },
     /// The `Offer` is a message that arrived before and whose payload is still wanted: its supplier was lost before the
-    /// payload was complete, or the payload or its envelope was corrupt. Take payload and envelope from this offer;
-    /// what another replica still sends of it is void.
+    /// payload was complete, or payload or envelope were corrupt. Take both from this offer. Later data of another
+    /// replica for it is void.
     Again {
-        /// What the engine calls the message: see `Replica::set_place`.
+        /// The engine's number of the message: see `Replica::set_place`.
         place: u32,
     },
     /// All-to-all protocol: the `Offer` is a further copy of a message. Take its payload, hash it, drop it and call
@@ -186,118 +184,118 @@ pub enum Arrival {
     Shadow,
 }
 
-/// What the engine is to do. Outputs are in order; `Transmit`s to one process must keep that order on the wire.
+/// A task for the engine. Outputs are in order, and `Transmit`s to one process must keep that order on the wire.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
-    /// Send a frame, possibly to this process itself. With a payload, the frame is an `Offer`: send the bytes with it
+    /// Send a frame, possibly to this process itself. With a payload the frame is an `Offer`: send the bytes with it,
     /// or announce them for a rendezvous.
     Transmit {
-        /// The addressee.
+        /// The receiver of the frame.
         to: ReplicaId,
-        /// The frame.
+        /// The frame to send.
         frame: Frame,
-        /// The payload of an `Offer`.
+        /// The payload of an `Offer`, none for other frames.
         payload: Option<PayloadKey>,
     },
-    /// The envelope of a message that has arrived is vouched for, and those before it on its channel are: give it to
-    /// matching, with the envelope of the last offer that was taken of it.
+    /// The envelope of a message is agreed, and so are those before it on its channel. Give it to matching, with the
+    /// envelope of the latest offer that was accepted.
     Agreed {
-        /// The message.
+        /// The message that is agreed.
         message: MessageId,
-        /// What the engine calls it: see `Replica::set_place`.
+        /// The engine's number of it: see `Replica::set_place`.
         place: u32,
     },
-    /// The message may be delivered; at most once for each. In `Verification::Strict` its verdict is in.
+    /// The message may be delivered, at most once. In `Verification::Strict` its verdict is in.
     Verified {
-        /// The message.
+        /// The message to deliver.
         message: MessageId,
-        /// What the engine calls it.
+        /// The engine's number of it.
         place: u32,
     },
-    /// A comparison was not unanimous.
+    /// A comparison was not unanimous: report it.
     Mismatch(Box<MismatchReport>),
-    /// Replicas of this rank ask for different outcomes at one position. The maker of views ends those that were
-    /// outvoted; without a majority, those that have parted from the leader.
+    /// Replicas of this rank ask for different outcomes at one position: report it. The maker of views ends those that
+    /// were outvoted or, without a majority, those that have left the leader's path.
     Parted(Box<PathReport>),
-    /// Every live replica of the receiver has acknowledged the message: its payload is not needed any more, and a
-    /// send that waited for that is complete.
+    /// Every live replica of the receiver has acknowledged the message. Its payload is not needed any more, and a send
+    /// that waited for that is complete.
     Release {
-        /// The payload.
+        /// The payload to free.
         payload: PayloadKey,
     },
     /// Every live replica of the receiver has acknowledged the message, and it is kept for newcomers only, which may be
-    /// long in coming. A send that waited for its release is complete: the engine keeps a copy of its own until
+    /// long in coming. A send that waited for its release is complete. The engine keeps a copy of its own until
     /// [`Output::Release`].
     Detach {
-        /// The payload.
+        /// The payload to copy.
         payload: PayloadKey,
     },
-    /// The leader's decision on an `MPI_ANY_SOURCE` receive that is posted (`Replica::post_wildcard`): to be applied to
-    /// the context's queues (`MatchQueues::apply_decision`).
+    /// The leader has decided the source of an `MPI_ANY_SOURCE` receive that is posted (`Replica::post_wildcard`).
+    /// Apply it to the context's queues (`MatchQueues::apply_decision`).
     WildcardDecided {
-        /// The context.
+        /// Context of the receive.
         context: ContextId,
         /// Index of the wildcard receive in its context.
         index: u64,
         /// The source that the leader matched.
         source: u32,
     },
-    /// A decision is in that `lookup` may have answered `Wait` for.
+    /// An outcome is known for which `lookup` may have returned `Wait`.
     Decided {
-        /// Its stream and index.
+        /// Stream and index of the outcome.
         key: DecisionKey,
     },
-    /// This process decides from now on: all queues are to be set to `Order::Deciding`.
+    /// This process decides from now on. Set all queues to `Order::Deciding`.
     BecameLeader,
 }
 
-/// What the audit log is told of a comparison that was not unanimous; the engine adds the communicator's name.
+/// A comparison that was not unanimous, for the audit log. The engine adds the communicator's name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MismatchReport {
-    /// The message.
+    /// The message that was compared.
     pub message: MessageId,
-    /// Its envelope as it arrived first.
+    /// The envelope of its first offer.
     pub envelope: Envelope,
     /// The replica whose payload was compared.
     pub supplier: ReplicaId,
     /// Digest of that payload as it arrived.
     pub payload: Digest,
-    /// The votes that counted.
+    /// Votes of live replicas and of the supplier.
     pub votes: Vec<Vote>,
-    /// The conclusion.
+    /// The origin of the difference.
     pub finding: Finding,
-    /// The replica that was outvoted, when it is known; one report for each.
+    /// The replica that was outvoted. None if there is no majority. With several, each has a report of its own.
     pub culprit: Option<ReplicaId>,
-    /// What was done.
+    /// The reaction to the difference.
     pub action: Action,
-    /// The view it happened in.
+    /// The view of the receiver.
     pub view: ViewNumber,
 }
 
-/// Where a mismatch comes from.
+/// The origin of a mismatch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Finding {
     /// One replica of the sender disagrees with the majority.
     ReplicaCorrupt,
-    /// The payload changed after its supplier had hashed it.
+    /// The payload differs from the digest that its supplier sent.
     TransportCorrupt,
     /// The senders disagree and there is no majority.
     Undecidable,
 }
 
-/// What is done about a mismatch.
+/// The reaction to a mismatch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// The payload that had arrived is delivered.
     Delivered,
     /// Another payload is fetched and delivered.
     Refetched,
-    /// The payload that had arrived is the agreed one; only another replica's vote was wrong.
+    /// The payload that had arrived is the agreed one, and only another replica's vote was wrong.
     Outvoted,
-    /// No replica of the sender has the payload as it was sent, or nobody can judge it and this is an arbiter: it is
-    /// not delivered here, where a sibling can go on without this process. The maker of views ends it.
+    /// The message is not delivered here, since no replica of the sender has it intact, or no vote can decide and this
+    /// is an arbiter. A sibling can go on without this process, and the maker of views ends it.
     Withheld,
-    /// It is not delivered yet: copies of the senders stand ready to judge. The maker of views lets them in, or says
-    /// that there are none any more.
+    /// The message is not delivered yet, and copies of the senders that stand ready are to judge. The maker of views
+    /// lets them in, or reports that none are left.
     Disputed,
 }

@@ -1,4 +1,4 @@
-//! Maps that can be hashed themselves, so that whole machines can be compared by the model checker.
+//! Maps that implement `Hash`, so that the model checker can compare whole machines.
 
 use redrt_types::{ContextId, VirtualRank};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -43,17 +43,17 @@ impl<K: Eq + Hash, V: Hash> Hash for HashableMap<K, V> {
 /// A channel seen from one end: the virtual rank at the other end, and the context.
 pub(crate) type ChannelKey = (VirtualRank, ContextId);
 
-/// The channels of one direction.
+/// The channels of one direction, by peer rank and context.
 pub(crate) type Channels<T> = Table<ChannelKey, T>;
 
-/// What is looked up most often for the same key again: consecutive frames are mostly of one channel, consecutive
-/// questions of one thread. So the last one used is looked at before the index. Nothing is taken out.
+/// A map that is mostly asked for the same key again: consecutive frames tend to belong to one channel, and consecutive
+/// questions to one thread. So the latest entry is tried before the index. Entries are never removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Table<K, T> {
     index: FxHashMap<K, u32>,
     all: Vec<(K, T)>,
     last: usize,
-    /// How many there were when [`Table::new_ones`] was asked last.
+    /// Number of entries at the latest call of [`Table::new_ones`].
     seen: usize,
 }
 
@@ -76,7 +76,7 @@ impl<K: Copy + Eq + Hash, T> Table<K, T> {
         }
     }
 
-    /// The entry, made if need be.
+    /// The entry of `key`, made if it does not exist.
     #[inline]
     pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> T) -> &mut T {
         let at = match self.find(key) {
@@ -94,7 +94,7 @@ impl<K: Copy + Eq + Hash, T> Table<K, T> {
         self.last
     }
 
-    /// The entries that were made since this was asked last.
+    /// The entries that were made since the latest call.
     pub(crate) fn new_ones(&mut self) -> impl Iterator<Item = &mut T> {
         let first = std::mem::replace(&mut self.seen, self.all.len());
         self.all[first..].iter_mut().map(|(_, entry)| entry)
@@ -108,7 +108,6 @@ impl<K: Copy + Eq + Hash, T> Table<K, T> {
         self.all.iter_mut().map(|(_, entry)| entry)
     }
 
-    /// All entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.all.iter().map(|(key, entry)| (*key, entry))
     }
@@ -121,7 +120,7 @@ impl<K: Copy + Eq + Hash, T> Table<K, T> {
         }
     }
 
-    /// Not inlined: who finds the last one again needs none of the registers that this takes.
+    /// Not inlined: a caller that finds the latest entry again needs none of the registers that this takes.
     #[inline(never)]
     fn look_up(&mut self, key: K) -> Option<usize> {
         self.last = *self.index.get(&key)? as usize;

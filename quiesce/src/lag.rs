@@ -1,49 +1,50 @@
-//! Followers that have yet to ask for many outcomes that their leader has decided, and which threads of theirs.
+//! Flow control between a leader and its followers: which threads of a follower have not asked for many outcomes that
+//! the leader has decided.
 //!
 //! A leader that polls decides again and again that nothing is ready, and each follower goes through all of that call
-//! by call. The trap: what the leader polls for may depend on what a follower does after those calls. A leader that
-//! polls as fast as its followers would keep them as far behind as they are, for ever. So a follower says when a thread
-//! of its own is far behind, and when it has caught up; meanwhile that thread of the leader finds out nothing that is
-//! not so yet.
+//! by call. The trap: the event for which the leader polls may depend on what a follower does after those calls. A
+//! leader that polls as fast as its followers would keep them equally far behind for ever. So a follower reports when a
+//! thread of its own is far behind, and when it has caught up. Meanwhile that thread of the leader makes no decision
+//! that it can put off.
 
 use crate::hashable_map::HashableMap;
 use crate::outcome::StreamId;
 use redrt_types::{ReplicaIndex, ReplicaSet};
 
-/// A thread that has yet to ask for more outcomes than this is behind …
+/// A thread is behind when more known outcomes than this wait for it …
 const BEHIND: u64 = 256;
-/// … until it has yet to ask for no more than this.
+/// … until no more than this wait for it.
 const CAUGHT_UP: u64 = 64;
 
-/// Threads of one sibling that are believed to be behind, at most.
+/// Maximum number of threads of one sibling that count as behind.
 const STREAMS_MAX: usize = 1 << 12;
 
-/// Who is behind, as far as one replica knows.
+/// The threads that are behind: those of this process, and those that siblings have reported.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Lag {
     own: Vec<StreamId>,
-    /// Streams that this process asks no more. What is decided of them from now on puts nobody behind.
+    /// Streams that this process asks no more. Further decisions on them cannot put it behind.
     ended: HashableMap<StreamId, ()>,
     siblings: Vec<(ReplicaIndex, StreamId)>,
 }
 
 impl Lag {
-    /// What this process tells its leader.
+    /// The streams to report to the leader.
     pub(crate) fn own(&self) -> &[StreamId] {
         &self.own
     }
 
-    /// A sibling that is behind on this stream, and for which this process waits.
+    /// A sibling that is behind on this stream, so that this process should wait for it.
     pub(crate) fn sibling_behind(&self, stream: StreamId) -> Option<ReplicaIndex> {
         self.siblings.iter().find(|(_, behind)| *behind == stream).map(|(sibling, _)| *sibling)
     }
 
-    /// This process does not wait for that sibling on this stream, until it says again that it is behind.
+    /// Stops waiting for that sibling on this stream, until it reports again that it is behind.
     pub(crate) fn go_ahead(&mut self, sibling: ReplicaIndex, stream: StreamId) {
         self.siblings.retain(|behind| *behind != (sibling, stream));
     }
 
-    /// `count` outcomes of a stream are known and not asked for. Whether that is news for the leader.
+    /// Notes that `waiting` outcomes of a stream are known and not asked for. Returns true if the leader must be told.
     pub(crate) fn learned(&mut self, stream: StreamId, waiting: u64) -> bool {
         let is_news = waiting > BEHIND && !self.own.contains(&stream) && !self.ended.contains_key(&stream);
         if is_news {
@@ -52,42 +53,42 @@ impl Lag {
         is_news
     }
 
-    /// One was asked for, and `waiting` outcomes are left. Whether that is news for the leader.
+    /// Notes that an outcome was asked for and `waiting` are left. Returns true if the leader must be told.
     pub(crate) fn asked(&mut self, stream: StreamId, waiting: u64) -> bool {
         self.is_behind() && waiting <= CAUGHT_UP && self.catch_up(stream)
     }
 
-    /// Whether this process is behind on any stream.
+    /// Returns true if this process is behind on any stream.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         !self.own.is_empty()
     }
 
-    /// This process is not behind on a stream any more. Whether it was.
+    /// Notes that this process has caught up on a stream. Returns true if it was behind.
     fn catch_up(&mut self, stream: StreamId) -> bool {
         let before = self.own.len();
         self.own.retain(|behind| *behind != stream);
         self.own.len() < before
     }
 
-    /// This process asks for no more outcomes of a stream. Whether that is news for the leader.
+    /// Notes that this process asks a stream no more. Returns true if the leader must be told.
     pub(crate) fn end(&mut self, stream: StreamId) -> bool {
         self.ended.insert(stream, ());
         self.catch_up(stream)
     }
 
-    /// A sibling says on which streams it is behind.
+    /// Records a sibling's complete list of streams on which it is behind.
     pub(crate) fn hear(&mut self, sibling: ReplicaIndex, streams: Vec<StreamId>) {
         self.forget(sibling);
         self.siblings.extend(streams.into_iter().take(STREAMS_MAX).map(|stream| (sibling, stream)));
     }
 
-    /// What a sibling has said does not hold any more: its connection was lost, and it says again what does.
+    /// Drops a sibling's report, because its connection was lost. It will report anew.
     pub(crate) fn forget(&mut self, sibling: ReplicaIndex) {
         self.siblings.retain(|(other, _)| *other != sibling);
     }
 
-    /// Nobody waits for those that are lost.
+    /// Drops the reports of lost siblings.
     pub(crate) fn keep(&mut self, live: ReplicaSet) {
         self.siblings.retain(|(sibling, _)| live.contains(*sibling));
     }

@@ -1,13 +1,13 @@
 //! The replication protocol of one process, and MPI matching, as pure state machines: no I/O, no clock, no thread, no
 //! randomness.
 //!
-//! - [`matching`]: which message goes to which receive
-//! - [`Replica`]: which message is sent to whom, kept, compared, acknowledged; what happens when a replica is lost,
-//!   or when a copy joins
-//! - [`view`]: who supplies whom and who leads, as functions of a view
+//! - [`matching`]: pairs messages with receives
+//! - [`Replica`]: sends, keeps, compares and acknowledges messages, and acts on the loss of a replica or the join of a
+//!   copy
+//! - [`view`]: supplier and leader, as functions of a view
 //!
-//! Everything holds under any interleaving of processes, as long as frames from one process to another stay in order. A
-//! frame that no sound replica sends is refused with a [`ProtocolError`].
+//! All guarantees hold under any interleaving of processes, as long as frames from one process to another stay in
+//! order. A frame that no sound replica sends is refused with a [`ProtocolError`].
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

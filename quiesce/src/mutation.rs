@@ -1,4 +1,4 @@
-//! Bugs that tests plant to show that they would be found.
+//! Bugs that tests plant, to show that the tests would find them.
 
 /// A planted bug. Without the feature `mutation` no machine can have one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,46 +14,46 @@ pub enum Mutation {
     ReleasedEarly,
     /// After a loss, the new supplier is not asked for payloads.
     SupplierWrong,
-    /// A new leader decides without asking its siblings what they hold.
+    /// A new leader decides without asking its siblings for the decisions they hold.
     SyncSkipped,
     /// Nothing is kept for a newcomer before it has joined.
     PinSkipped,
     /// A leader cancels a receive without asking its siblings.
     BallotsIgnored,
-    /// After a connection was lost, nothing is asked for anew.
+    /// After a connection was lost, no service is requested anew.
     ResetIgnored,
     /// An outvoted payload is delivered.
     VerdictIgnored,
-    /// A new leader that has just joined is told only what is not stable.
+    /// A new leader that has just joined receives only decisions that are not stable.
     SyncFromStable,
     /// A place that is free at the start is served before the copy that takes it has asked.
     FreePlaceServed,
-    /// A payload that nobody has as it was sent is delivered though a sibling could go on alone.
+    /// A payload that no sender has intact is delivered, though a sibling could go on alone.
     CorruptLogDelivered,
-    /// A newcomer is not told of what is kept for it.
+    /// A newcomer does not learn of the messages that are kept for it.
     IntroductionSkipped,
-    /// A copy's vote counts for itself, though it says what its source says.
+    /// A copy's vote on a message counts fully, though it repeats its source's.
     KinshipIgnored,
-    /// A message that is kept for newcomers only is not let go for the send that waits for it.
+    /// A send that waits for its release is not completed when its message is kept for newcomers only.
     DetachSkipped,
-    /// A copy keeps nothing for those that have joined between its cut and its view.
+    /// A copy keeps nothing for others that have joined between its cut and its view.
     LateJoinersUnpinned,
-    /// The source of an image for a line goes on before the last one is held.
+    /// The source of an image for a checkpoint goes on before the last source is stopped.
     SourceGoesOn,
-    /// Where nobody can judge, each receiver takes what its own plane sent, however many there are.
+    /// Without a majority, each receiver takes its own plane's payload, at any degree.
     SidesTaken,
-    /// Matching gets a message as its first offer has it, before anybody else has spoken.
+    /// Matching gets a message with the envelope of its first offer, before other senders have vouched for it.
     EnvelopeBelieved,
-    /// A message in dispute waits also when nobody is left who could judge it.
+    /// A disputed message goes on waiting when no arbiter is left.
     DisputeKept,
-    /// An outcome is taken whatever it was decided for.
+    /// An outcome is taken even if it was decided for another question.
     LeaderTrusted,
-    /// The next reader in the program takes a reading of a clock, whoever asked for it.
+    /// A reading of a clock is taken by the next reader in the program, even if it belongs to another one.
     AskersIgnored,
     /// A change that others can see is made before a majority has asked for it.
     ChangeUnbacked,
-    /// A receiver does not ask for a message that some of its senders have passed by.
+    /// A receiver does not ask for a message that some of its senders have passed.
     OverdueIgnored,
-    /// A copy's claim on the path counts for itself, though it says what its source says.
+    /// A copy's claim on a path counts fully, though it repeats its source's.
     PathKinshipIgnored,
 }

@@ -1,8 +1,8 @@
-//! Paths: do the replicas of a rank ask for the same outcomes at the same places of their programs?
+//! Paths: the comparison of what the replicas of a rank ask for, at the same places of their programs.
 //!
-//! An outcome that the leader decided is of use only to a replica that asks for the same thing. What each replica asks
-//! for at one position of a stream is its *claim*; claims of all live replicas are a vote, weighed by lineage as votes
-//! on messages are (`sdc_detect`).
+//! An outcome that the leader decided is of use only to a replica that asks for the same thing. The question of a
+//! replica at one position of a stream is its *claim*. The claims of all live replicas are a vote, weighed by lineage
+//! like votes on messages (`sdc_detect`).
 //!
 //! ```text
 //!   place (MPI calls begun)      8         9        10          vote on place 8, the earliest that is claimed
@@ -10,42 +10,42 @@
 //!   0.1           outcome 3      ·         ·        stat         elsewhere
 //!   0.2           outcome 3      ·      Barrier                  elsewhere: it has begun call 9 without asking
 //! ```
-//! The trap is to compare what replicas ask for at the same *position*: one that made a call too much is a position
-//! ahead of its siblings from then on, and its next question may look right. So a claim says where in its program the
-//! thread was, and the vote is on the earliest place that any replica claims.
+//! The trap is to compare what replicas ask for at the same *position*. A replica that made a call too much is a
+//! position ahead of its siblings from then on, and its next question may look right. So a claim includes the thread's
+//! place in the program, and the vote is on the earliest place that any replica claims.
 //!
-//! This file judges. Claims are made and collected in `replica::paths`.
+//! This file judges claims. They are made and collected in `replica::paths`.
 
 use crate::outcome::{DecisionKey, Place, Question, StreamId};
 use redrt_types::{Kinship, ReplicaIndex, ReplicaSet, ViewNumber};
 use sdc_detect::agreed;
 use serde::{Deserialize, Serialize};
 
-/// From this degree on a majority can outvote one.
+/// From this degree on a majority can outvote one replica.
 pub const MAJORITY_DEGREE: u16 = 3;
 
-/// What a replica says of one position of a stream.
+/// The statement of a replica about one position of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Claim {
-    /// It asks for this.
+    /// It asks this question.
     Asks(Question),
-    /// Its thread is here and has not asked yet.
+    /// Its thread is at this place and has not asked yet.
     At(Place),
     /// It has taken the outcome as it was decided.
     Taken,
 }
 
 impl Claim {
-    /// Whether it is of another wildcard receive than this one.
+    /// Returns true if it is about another wildcard receive than this one.
     pub(crate) fn is_other_receive(&self, receive: &Question) -> bool {
         matches!(self, Self::Asks(question) if !question.is_same_receive(receive))
     }
 }
 
-/// Whether claims differ, and who is wrong.
+/// The result of comparing paths.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum PathFinding {
-    /// A majority agrees; these replicas have left its path, or would write something else.
+    /// A majority agrees. These replicas have left its path, or would write other data.
     Outvoted(ReplicaSet),
     /// There is no majority.
     Undecidable,
@@ -53,54 +53,54 @@ pub enum PathFinding {
     Disputed,
 }
 
-/// Replicas of this process's rank have parted.
+/// A report that replicas of this process's rank differ in their paths.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PathReport {
-    /// The outcome.
+    /// The outcome at which they differ.
     pub key: DecisionKey,
-    /// What each said.
+    /// The claims of live replicas, as far as they are known.
     pub claims: Vec<(ReplicaIndex, Claim)>,
-    /// The conclusion.
+    /// The result of the comparison.
     pub finding: PathFinding,
-    /// Replicas that cannot go on with the outcome as it was, or will be, decided. Empty where only what they write
-    /// differs, and in a dispute.
+    /// Replicas that cannot go on with the outcome as it was, or will be, decided. Empty in a dispute, and where only
+    /// the data that they write differs.
     pub parted: ReplicaSet,
-    /// The view it happened in.
+    /// The view of the reporter.
     pub view: ViewNumber,
 }
 
-/// A claim as it is voted on.
+/// A claim as it is counted in a vote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Said {
-    /// This is asked for at the earliest place.
+    /// The replica asks this at the earliest place.
     Here(Question),
-    /// Nothing is.
+    /// The replica does not ask at the earliest place.
     Elsewhere,
 }
 
-/// The result of a vote.
+/// The result of a vote on claims.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Judged {
-    /// Claims that are missing may decide, or nothing contradicts.
+    /// Missing claims may decide, or no claim contradicts another.
     Open,
-    /// All who have spoken agree, and more than half have.
+    /// All claims so far agree, and more than half of the replicas have made them.
     Agreed,
-    /// They differ.
+    /// Some claims contradict others.
     Differ {
-        /// Who is wrong.
+        /// The replicas that are wrong, if a majority says so.
         finding: PathFinding,
-        /// All whose claims differ from that of the majority, or without one, of `side`; also those that differ in what
-        /// they write only.
+        /// Replicas whose claims differ from the majority's, or without one from `side`'s. Includes those that differ
+        /// only in the data they write.
         others: ReplicaSet,
-        /// Those among them that ask for something else, or nothing.
+        /// Members of `others` that ask for something else, or for nothing.
         parted: ReplicaSet,
     },
 }
 
 /// Judges one position of a stream.
 ///
-/// `claims`: of each replica that counts what it says, or nothing; a claim [`Claim::Taken`] has been replaced by what
-/// the outcome was decided for. `side`: whose side is taken where there is no majority.
+/// `claims` has the claim of each replica that counts, or none. Claims [`Claim::Taken`] have been replaced by the
+/// question for which the outcome was decided. Without a majority, `side` is the replica whose claim is followed.
 pub(crate) fn judge(claims: &[(ReplicaIndex, Option<Claim>)], kinship: &Kinship, side: ReplicaIndex) -> Judged {
     let asked = claims.iter().filter_map(|(_, claim)| match claim {
         Some(Claim::Asks(question)) => Some(question.place),
@@ -145,8 +145,8 @@ fn is_same_path(one: Said, other: Said) -> bool {
     }
 }
 
-/// What one replica has said last of one stream, or of one message of a channel. One that speaks of a later outcome has
-/// taken those before.
+/// The latest statement of a replica about one stream, or about one message of a channel. A statement about a later
+/// outcome implies that the earlier ones were taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Statement {
     pub(crate) by: ReplicaIndex,
@@ -155,8 +155,8 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// What it says of an outcome. Sources of receives are not taken in the order of their indices, and of a message it
-    /// matters what it is.
+    /// The claim that this statement makes about an outcome. The statement must be about that outcome itself for
+    /// sources of receives, which are not taken in order, and for messages, whose contents matter.
     pub(crate) fn of(&self, key: DecisionKey) -> Option<Claim> {
         let is_in_order = !matches!(key.stream, StreamId::Match(_) | StreamId::Channel(..));
         let is_later = self.key.index > key.index && is_in_order;
@@ -166,13 +166,13 @@ impl Statement {
         Some(if self.key.index == key.index { self.claim } else { Claim::Taken })
     }
 
-    /// Whether a later one of the same replica, about this, is said instead of it. Several messages of a channel may be
-    /// asked about at one time.
+    /// Returns true if a later statement about `key` replaces this one. Several messages of a channel may be asked
+    /// about at a time.
     pub(crate) fn is_replaced_by(&self, key: DecisionKey) -> bool {
         self.key.stream == key.stream && (self.key.index == key.index || !matches!(key.stream, StreamId::Channel(..)))
     }
 
-    /// The place that a sibling is to say whether it was there.
+    /// The place about which siblings are asked if they were there.
     pub(crate) fn asks_about(&self, stream: StreamId) -> Option<Place> {
         match self.claim {
             Claim::Asks(question) if self.key.stream == stream => Some(question.place),
@@ -251,7 +251,7 @@ mod tests {
     fn nobody_is_outvoted_while_one_may_still_decide() {
         let (one, other) = (asks(Call::Observe, 8), asks(Call::Clock, 8));
         assert_eq!(judged(&[one, other, None]), Judged::Open);
-        // It may be about to ask: it has not passed the place.
+        // It may be about to ask, since it has not passed the place.
         assert_eq!(judged(&[one, other, Some(Claim::At(at(8)))]), Judged::Open);
         assert_eq!(judged(&[one, None, None]), Judged::Open);
         assert_eq!(judged(&[one, one, None]), Judged::Agreed);

@@ -1,19 +1,19 @@
-//! Membership → who supplies, who leads: pure functions of a view, the same in every process.
+//! Supplier and service as pure functions of a view, with the same result in every process.
 
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank, World};
 
-/// What a replica of the sender does for a replica of the receiver.
+/// The service of a replica of the sender for a replica of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Service {
-    /// Nothing.
+    /// Sends nothing to it.
     None,
     /// Sends a digest of each message.
     Digests,
-    /// Sends each message.
+    /// Sends each message to it.
     Payload,
 }
 
-/// How payloads are compared.
+/// The way in which payloads are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Protocol {
     /// One replica of the sender sends the payload, the others a digest.
@@ -22,16 +22,16 @@ pub enum Protocol {
     AllToAll,
 }
 
-/// The replica of `sender` that supplies replica `index` of any receiver: the one in the same plane if it is live,
-/// else the next live one after it, cyclically. A plane that the sender does not reach counts from its index modulo
-/// the sender's degree. `None` when the sphere is lost.
+/// The replica of `sender` that supplies replica `index` of any receiver. It is the one in the same plane if that is
+/// live, else the next live one after it, cyclically. A plane beyond the sender's degree counts as its index modulo
+/// that degree. `None` when the sphere is lost.
 #[must_use]
 pub fn supplier(world: &World, live: ReplicaSet, sender: VirtualRank, index: ReplicaIndex) -> Option<ReplicaIndex> {
     let degree = world.degree(sender);
     (0..degree).map(|offset| ReplicaIndex((index.0 + offset) % degree)).find(|place| live.contains(*place))
 }
 
-/// What replica `server` of `sender` does for replica `index` of any receiver.
+/// The service of replica `server` for replica `index` of any receiver.
 #[must_use]
 pub fn service(world: &World, live: ReplicaSet, protocol: Protocol, server: ReplicaId, index: ReplicaIndex) -> Service {
     if !live.contains(server.index) {

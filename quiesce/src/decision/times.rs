@@ -1,10 +1,11 @@
-//! Readings of clocks past MPI: the leader's where siblings make the same, each replica's own where they do not.
+//! Readings of clocks outside MPI. Replicas that make the same reading get the leader's; a reading that only one
+//! replica makes is its own.
 //!
-//! The runtime of a language reads clocks when it collects garbage: how much processor time that takes, and how long
-//! it waits for its threads to stop. When it collects depends on what a collection finds and how long its helpers take,
-//! so it is at another moment in each replica. Such a reading may neither part replicas nor move the positions of what
-//! else they ask for. So readings of clocks are in no row with anything: each is known by its *moment* (how many MPI
-//! calls the thread has begun, and how many other outcomes it has had) and by who asks.
+//! The runtime of a language reads clocks when it collects garbage, to measure processor time and the wait for its
+//! threads to stop. The moment of a collection depends on the objects it finds and on the speed of its helper threads,
+//! so it differs between replicas. Such a reading may neither part replicas nor shift the positions of their other
+//! questions. So readings of clocks are in no sequence. Each is identified by its *moment* (the number of MPI calls
+//! that the thread has begun, and the number of other outcomes it has had) and by its asker.
 //!
 //! ```text
 //!   leader     call 7 ── main ── collector ── call 8 ── main        decided: (7, main) (7, collector) (8, main)
@@ -13,42 +14,43 @@
 //!                         │                   └ passes over (7, collector); the leader is past it: alone
 //!                         └ takes (7, main)
 //! ```
-//! The trap is a leader that has not come to the moment: it may read there yet, and then its reading holds. So a
-//! follower waits, until its leader is known to be past: by what it has decided, or because it has said so
-//! ([`Decisions::note_apart`]). That would cost a collection the time by which the follower is ahead. So who has read
-//! alone once, here or in the leader, is *apart*: its readings are not awaited any more, and taken where they are
-//! known.
+//! The trap is a leader that has not come to the moment: it may still make the reading there, and then its reading
+//! holds. So a follower waits until it knows that its leader is past the moment, from the leader's decisions or because
+//! the leader says so ([`Decisions::note_apart`]). That would delay a collection by the follower's lead. So an asker
+//! that has made a reading alone once, in this process or in the leader, is *apart*: its readings are not awaited any
+//! more, and are taken only where they are known already.
 //!
-//! What the system counts (memory, faults, load) is read in the same way: it differs between replicas as a clock does.
+//! Counters of the system (memory, faults, load) are read in the same way, since they differ between replicas as a
+//! clock does.
 //!
-//! Who asks may not be known in full: code that a runtime generates while the program runs has no names, and is
-//! generated sooner in one replica than in another. Then the function that asks has to do ([`Question::asker`]).
+//! An asker may not be known in full. Code that a runtime generates while the program runs has no names, and is
+//! generated sooner in one replica than in another. Then the innermost function must do as the asker
+//! ([`Question::asker`]).
 
 use super::{DecisionItem, DecisionKey, Decisions, Outcome, Output, Place, Question, Stream, StreamId};
 use std::collections::VecDeque;
 
-/// Askers that are known to be apart, at most. The readings of further ones are awaited each time.
+/// Maximum number of askers that are known to be apart. The readings of further ones are awaited each time.
 const APART_MAX: usize = 1 << 10;
 
 /// The answer to a question for a reading of a clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Timed {
-    /// Take this one.
+    /// Take this reading of the leader.
     Decided(Outcome),
     /// This process decides: read the clock and call `Replica::decide_time`.
     MustDecide,
-    /// No sibling whose word counts makes this reading: it is this process's own. `is_news`: who asks was not known to
-    /// do so before.
+    /// No sibling that counts makes this reading, so it is this process's own.
     Alone {
-        /// See above.
+        /// True if the asker was not known to be apart before.
         is_news: bool,
     },
-    /// The leader has not said yet: handle frames and ask again.
+    /// The leader's decision is not known yet: handle frames and ask again.
     Wait,
 }
 
 impl Stream {
-    /// Takes away the readings of before this moment. Calls `pass` with who asked for each of them.
+    /// Drops the readings before this moment. Calls `pass` with the asker of each.
     fn pass_times(&mut self, moment: (u64, u64), mut pass: impl FnMut(u64)) {
         while let Some(item) = self.waiting.front().filter(|item| item.question.moment() < moment) {
             pass(item.question.arguments);
@@ -59,7 +61,7 @@ impl Stream {
 }
 
 impl Decisions {
-    /// Asks for a reading by the thread of the question's place. Each is asked for until there is an
+    /// Asks for a reading by the thread of the question's place. The same reading is asked for until there is an
     /// answer, and not again.
     pub(crate) fn ask_time(&mut self, question: &Question, outputs: &mut VecDeque<Output>) -> Timed {
         let thread = question.place.thread;
@@ -81,7 +83,7 @@ impl Decisions {
         };
         let found = found.or_else(|| at_once().position(is_like_it));
         let is_past = times.waiting.back().is_some_and(|last| last.question.moment() > question.moment());
-        // Those before it stay: a collection may come at this moment, too, and earlier or later in it.
+        // Readings before it stay. A collection may read at the same moment too, earlier or later within it.
         let taken = found.and_then(|at| times.waiting.remove(at));
         times.passed = taken.as_ref().map_or(times.passed, |item| times.passed.max(item.end()));
         let waiting = times.waiting.len() as u64;
@@ -104,28 +106,29 @@ impl Decisions {
         }
     }
 
-    /// Whether the leader is known to have gone on to another outcome of the thread, at this place or later.
+    /// Returns true if the leader is known to have had another outcome of the thread, at this place or later.
     fn has_outcome_after(&self, question: &Question) -> bool {
         let next = DecisionKey { stream: StreamId::Thread(question.place.thread), index: question.data };
         self.decided(next).is_some_and(|decided| decided.question.place.calls >= question.place.calls)
     }
 
-    /// Who asks so reads clocks at moments of its own. Whether that is news.
+    /// Marks an asker as apart. Returns true if it was not.
     pub(crate) fn note_apart(&mut self, asker: u64) -> bool {
         self.apart.len() < APART_MAX && self.apart.insert(asker, ()).is_none()
     }
 
-    /// Decides the reading that was asked for.
+    /// Decides the reading of [`Decisions::ask_time`].
     pub(crate) fn decide_time(&mut self, question: &Question, outcome: Outcome, outputs: &mut VecDeque<Output>) {
         let stream = StreamId::Readings(question.place.thread);
         let times = self.streams.get_or_insert_with(stream, Stream::default);
-        // What an earlier leader read at this moment, for who asked then, may be asked for yet.
+        // A reading that an earlier leader made at this moment, for another asker, may still be asked for, so its index
+        // is kept.
         let known = times.waiting.back().map_or(0, DecisionItem::end);
         let key = DecisionKey { stream, index: times.passed.max(known) };
         self.decide(key, question, outcome, outputs);
     }
 
-    /// The thread has come to this place: readings of its leader that were made before are not its own.
+    /// Drops the leader's readings before this place, since the thread has passed them.
     pub(crate) fn pass_times(&mut self, place: Place, outputs: &mut VecDeque<Output>) {
         let stream = StreamId::Readings(place.thread);
         let Some(times) = self.streams.get_mut(stream) else { return };
@@ -138,7 +141,7 @@ impl Decisions {
         }
     }
 
-    /// What the leader read after this outcome of a thread is void with it.
+    /// Voids the leader's readings after this outcome of a thread, which is void itself.
     pub(super) fn forget_times_from(&mut self, key: DecisionKey) {
         if let StreamId::Thread(thread) = key.stream
             && let Some(times) = self.streams.get_mut(StreamId::Readings(thread))
@@ -156,7 +159,7 @@ mod tests {
     const MAIN: u64 = 1 << 32 | 2;
     const COLLECTOR: u64 = 2 << 32 | 2;
 
-    /// A leader and its follower, which hears what it is told.
+    /// A leader and its follower, which receives the leader's decisions.
     struct Pair {
         leader: Decisions,
         follower: Decisions,
@@ -170,7 +173,7 @@ mod tests {
             Self { leader: member(0), follower: member(1), outputs: VecDeque::new() }
         }
 
-        /// The leader reads what it shows.
+        /// The leader makes a reading of this value.
         fn leader_reads(&mut self, question: Question, ns: u64) {
             assert_eq!(self.leader.ask_time(&question, &mut self.outputs), Timed::MustDecide);
             self.leader.decide_time(&question, shows(ns), &mut self.outputs);
@@ -243,7 +246,7 @@ mod tests {
         let read: Vec<_> = [7, 8].map(|calls| pair.follower_reads(at(calls, 0, generated))).into();
         assert_eq!(read, [1, 3].map(|ns| Timed::Decided(shows(ns))));
         assert_eq!(pair.follower_reads(at(8, 0, COLLECTOR)), Timed::Decided(shows(2)));
-        // Two that are known in full are two.
+        // Two askers that are both known in full are different.
         pair.leader_reads(at(9, 0, interpreted), 4);
         assert_eq!(pair.follower_reads(at(9, 0, Question::asker(7 << 32, 2 << 40, false))), Timed::Wait);
     }
@@ -256,7 +259,7 @@ mod tests {
         assert_eq!(pair.follower_reads(at(7, 0, COLLECTOR)), Timed::Alone { is_news: true });
         assert_eq!(pair.follower_reads(at(8, 0, COLLECTOR)), Timed::Alone { is_news: false });
         assert_eq!(pair.follower_reads(at(8, 0, MAIN)), Timed::Decided(shows(1)));
-        // Where it reads with its siblings, that holds.
+        // A reading that it makes together with its siblings still holds.
         pair.leader_reads(at(9, 0, COLLECTOR), 2);
         assert_eq!(pair.follower_reads(at(9, 0, COLLECTOR)), Timed::Decided(shows(2)));
         assert_eq!(pair.follower_reads(at(9, 0, MAIN)), Timed::Wait);
@@ -274,7 +277,7 @@ mod tests {
         let whole = Question::asker(7 << 32, 1 << 40, false);
         assert_eq!(pair.follower_reads(counts(whole)), Timed::Decided(Outcome::Bytes(vec![2])));
         assert_eq!(pair.follower_reads(at(7, 0, whole)), Timed::Decided(shows(1)));
-        // What says otherwise is refused when it arrives.
+        // A decision that contradicts that is refused when it arrives.
         let key = DecisionKey { stream: StreamId::Readings(0), index: 9 };
         let told = |question, outcome| DecisionItem::new(key, question, outcome, ReplicaIndex(0)).is_possible();
         assert!(told(counts(cut), Outcome::Bytes(vec![])) && told(at(7, 0, cut), shows(1)));
@@ -289,7 +292,7 @@ mod tests {
         pair.leader.decide(key, &probe, Outcome::Value(1), &mut pair.outputs);
         pair.tell();
         assert_eq!(pair.follower_reads(at(7, 0, COLLECTOR)), Timed::Alone { is_news: true });
-        // After that outcome nothing is known.
+        // Nothing is known after that outcome.
         assert_eq!(pair.follower_reads(at(7, 1, MAIN)), Timed::Wait);
     }
 
@@ -320,7 +323,8 @@ mod tests {
         let live = ReplicaSet::only(ReplicaIndex(1));
         let Pair { follower, outputs, .. } = &mut pair;
         follower.apply_view(live, ReplicaIndex(1), outputs).expect("it is sound");
-        // Where its predecessor has been, siblings know that it did not read: so it does not decide it for them.
+        // Siblings know that the lost leader passed that moment without a reading, so the new leader does not decide
+        // one there.
         assert_eq!(follower.ask_time(&at(8, 0, COLLECTOR), outputs), Timed::Alone { is_news: false });
         assert_eq!(follower.ask_time(&at(9, 0, COLLECTOR), outputs), Timed::MustDecide);
         follower.decide_time(&at(9, 0, COLLECTOR), shows(3), outputs);

@@ -43,7 +43,7 @@ struct Entry<T, const LISTS: usize> {
     links: [Links; LISTS],
 }
 
-/// The entries; `LISTS` is the number of kinds of lists each can be a member of.
+/// The entries. `LISTS` is the number of kinds of lists that each can be a member of.
 #[derive(Clone, Debug)]
 pub(super) struct Arena<T, const LISTS: usize> {
     entries: Slab<Entry<T, LISTS>>,
@@ -95,7 +95,7 @@ impl<T, const LISTS: usize> Arena<T, LISTS> {
         self.insert_before(kind, list, None, key);
     }
 
-    /// Links `key` in front of `next`, at the end when there is none.
+    /// Links `key` in front of `next`, or at the end when that is `None`.
     #[inline]
     pub(super) fn insert_before(&mut self, kind: usize, list: &mut List, next: Option<u32>, key: u32) {
         let after = next.unwrap_or(END);

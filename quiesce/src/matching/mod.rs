@@ -1,7 +1,7 @@
 //! MPI matching for one process and one communicator context: receives and messages in, pairs out.
 //!
-//! The same engine serves an unreplicated rank, the leader of a sphere and its followers; they differ in one thing
-//! only, who chooses the source of an `MPI_ANY_SOURCE` receive ([`Order`]).
+//! The same engine serves an unreplicated rank, the leader of a sphere and its followers. They differ in one thing
+//! only: who chooses the source of an `MPI_ANY_SOURCE` receive ([`Order`]).
 //!
 //! ```text
 //!            post(pattern)                    arrive(source, tag)
@@ -11,15 +11,15 @@
 //!         Matched     posted queue             Matched     unexpected queue
 //! ```
 //!
-//! Both sides prefer the oldest partner, therefore the pairs do not depend on how posts and arrivals interleave, as
-//! long as every receive has a source: only the order of the receives, and of the messages of each source, matters.
-//! That is why a follower that is told the sources of the wildcards ends with the pairs of its leader.
+//! Both sides prefer the oldest partner. So the pairs do not depend on how posts and arrivals interleave, as long as
+//! every receive has a source: only the order of the receives, and of the messages of each source, matters. That is why
+//! a follower that knows the sources of the wildcards ends with the pairs of its leader.
 //!
-//! The trap is a follower's wildcard whose decision is not in. Any message it accepts might be its own, so such a
-//! message may not go to a later receive, and a later receive that would prefer such a message may not take another
-//! one. Both wait; [`MatchQueues::apply_decision`] looks at them again.
+//! The trap is a follower's wildcard whose decision is not known. Any message that it accepts might be its own. So such
+//! a message may not go to a later receive, and a later receive that would prefer such a message may not take another
+//! one. Both wait, and [`MatchQueues::apply_decision`] tries them again.
 //!
-//! Not here: payloads, communicators, completion, and the agreement on decisions (`crate::replica`).
+//! Payloads, communicators, completion, and the agreement on decisions are elsewhere (`crate::replica`).
 
 mod arena;
 mod posted;
@@ -33,19 +33,20 @@ use rustc_hash::FxHashMap;
 use std::hash::{Hash, Hasher};
 use unexpected::UnexpectedQueue;
 
-/// Queues up to this depth are scanned; longer ones are also kept in bins.
+/// Depth up to which a queue is scanned. A longer one is also kept in bins.
 const LINEAR_LIMIT: usize = 64;
 
-/// Who chooses the sources of `MPI_ANY_SOURCE` receives.
+/// The chooser of sources for `MPI_ANY_SOURCE` receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
-    /// This process: a wildcard takes the oldest message it accepts. The leader of a sphere, or an unreplicated rank.
+    /// This process chooses: a wildcard takes the oldest message it accepts. Used by the leader of a sphere, and by
+    /// unreplicated ranks.
     Deciding,
-    /// Somebody else: a wildcard waits until [`MatchQueues::apply_decision`] names its source.
+    /// Another process chooses: a wildcard waits until [`MatchQueues::apply_decision`] names its source.
     Following,
 }
 
-/// What a receive or probe accepts; `None` is the wildcard.
+/// The messages that a receive or probe accepts. `None` is the wildcard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pattern {
     /// Rank of the sender in the communicator, or `None` for `MPI_ANY_SOURCE`.
@@ -61,7 +62,7 @@ impl Pattern {
         Self { source: Some(source), tag: Some(tag) }
     }
 
-    /// Whether a message with this source and tag may go to a receive with this pattern.
+    /// Returns true if a message with this source and tag may go to a receive with this pattern.
     #[must_use]
     #[inline]
     pub fn accepts(self, source: u32, tag: Tag) -> bool {
@@ -69,47 +70,47 @@ impl Pattern {
     }
 }
 
-/// What became of a posted receive.
+/// The result of posting a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted<M> {
-    /// It took a message that had already arrived.
+    /// The receive took a message that had already arrived.
     Matched(Taken<M>),
-    /// It waits for one.
+    /// The receive waits for a message.
     Queued,
 }
 
 /// A message that a receive or a matched probe took out of the unexpected queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken<M> {
-    /// The message.
+    /// The engine's token for the message.
     pub message: M,
     /// Rank of its sender.
     pub source: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: Tag,
-    /// The index of the `MPI_ANY_SOURCE` receive that this match decided; `None` when the source was named or had
-    /// been decided before.
+    /// The index of the `MPI_ANY_SOURCE` receive whose source this match decided. `None` when the source was named, or
+    /// had been decided before.
     pub decided: Option<u64>,
 }
 
-/// What became of a message.
+/// The result of a message's arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrived<R> {
-    /// A waiting receive took it.
+    /// A waiting receive took the message.
     Matched {
-        /// The receive.
+        /// The engine's token for the receive.
         receive: R,
-        /// As in [`Taken::decided`].
+        /// The index of a wildcard, as in [`Taken::decided`].
         decided: Option<u64>,
     },
-    /// It is unexpected and waits.
+    /// No receive took the message, which waits.
     Queued,
 }
 
 /// A pair found when something other than a post or an arrival unblocked it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Match<R, M> {
-    /// The receive.
+    /// The engine's token for the receive.
     pub receive: R,
     /// The message it took.
     pub taken: Taken<M>,
@@ -117,20 +118,20 @@ pub struct Match<R, M> {
 
 /// The posted-receive queue and the unexpected queue of one context.
 ///
-/// `R` and `M` are the engine's tokens for receives and messages. Posting and arriving cost the same at any depth;
-/// cancelling scans the posted receives.
+/// `R` and `M` are the engine's tokens for receives and messages. Posting and arriving cost the same at any depth.
+/// Cancelling scans the posted receives.
 #[derive(Clone, Debug)]
 pub struct MatchQueues<R, M> {
     order: Order,
     posted: PostedQueue<R>,
     unexpected: UnexpectedQueue<M>,
-    /// Number of `MPI_ANY_SOURCE` receives posted so far: the next one's index.
+    /// Number of `MPI_ANY_SOURCE` receives posted so far, which is the index of the next one.
     wildcard_count: u64,
     /// Sources of wildcards that are not posted yet.
     decided_early: FxHashMap<u64, u32>,
 }
 
-/// Equal queues hash equally, however they came about.
+/// Equal queues hash equally, whatever their history.
 impl<R: Copy + Eq + Hash, M: Copy + Eq + Hash> Hash for MatchQueues<R, M> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.order.hash(state);
@@ -144,7 +145,7 @@ impl<R: Copy + Eq + Hash, M: Copy + Eq + Hash> Hash for MatchQueues<R, M> {
 }
 
 impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
-    /// Empty queues.
+    /// Creates queues without receives and messages.
     #[must_use]
     pub fn new(order: Order) -> Self {
         Self {
@@ -156,14 +157,15 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         }
     }
 
-    /// Whether these queues are as good as new ones: nothing waits. `counts`: wildcards have numbers that others know.
+    /// Returns true if nothing waits, so that the queues can be replaced by new ones. With `counts`, wildcards must not
+    /// have been posted either, since other replicas know their numbers.
     #[must_use]
     pub fn is_idle(&self, counts: bool) -> bool {
         let is_empty = self.posted.len() == 0 && self.unexpected.len() == 0 && self.decided_early.is_empty();
         is_empty && (self.wildcard_count == 0 || !counts)
     }
 
-    /// Who chooses the sources of wildcards.
+    /// The chooser of sources for wildcards.
     #[must_use]
     pub fn order(&self) -> Order {
         self.order
@@ -181,7 +183,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         self.unexpected.len()
     }
 
-    /// Number of `MPI_ANY_SOURCE` receives posted so far; also the index the next one gets.
+    /// Number of `MPI_ANY_SOURCE` receives posted so far, which is the index of the next one.
     #[must_use]
     pub fn wildcard_count(&self) -> u64 {
         self.wildcard_count
@@ -205,7 +207,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         })
     }
 
-    /// Posts a receive. An `MPI_ANY_SOURCE` receive gets the next wildcard index, whether or not it matches now.
+    /// Posts a receive. An `MPI_ANY_SOURCE` receive gets the next wildcard index, even if it matches at once.
     #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Posted<M> {
         let mut pattern = pattern;
@@ -228,7 +230,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         }
     }
 
-    /// A message has arrived. Messages of one source must arrive in the order they were sent.
+    /// Takes a message that has arrived. Messages of one source must arrive in the order they were sent.
     #[inline]
     pub fn arrive(&mut self, source: u32, tag: Tag, message: M) -> Arrived<R> {
         // MPI-5.0 §3.5: of the receives that match a message, the one posted first takes it.
@@ -242,9 +244,9 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         Arrived::Queued
     }
 
-    /// A message that waits has another envelope than the one it came with; it keeps its place among those that wait.
-    /// Pairs that this makes possible are appended to `matched`. Nothing happens when it waits no more: what has taken
-    /// it cannot be undone.
+    /// Changes the envelope of a message that waits. The message keeps its place in the queue. Pairs that this makes
+    /// possible are appended to `matched`. Nothing happens if the message waits no more, since a match cannot be
+    /// undone.
     pub fn refile(&mut self, message: M, source: u32, tag: Tag, matched: &mut Vec<Match<R, M>>) {
         if self.unexpected.refile(message, source, tag) {
             self.match_again_from(0, matched);
@@ -256,8 +258,8 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         self.posted.get(self.posted.find(receive)?).undecided
     }
 
-    /// Takes a receive back; `false` when it is not waiting. In a follower this can free messages that an undecided
-    /// wildcard held: the pairs are appended to `matched`.
+    /// Takes a receive back. Returns `false` when it is not waiting. In a follower this can free messages that an
+    /// undecided wildcard held: the pairs are appended to `matched`.
     pub fn cancel(&mut self, receive: R, matched: &mut Vec<Match<R, M>>) -> bool {
         let Some(key) = self.posted.find(receive) else { return false };
         let place = self.posted.place(key);
@@ -266,7 +268,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         true
     }
 
-    /// Keeps a receive that waits from taking a message, so that it can be agreed whether it is cancelled; `false` when
+    /// Keeps a receive that waits from taking a message, until replicas agree if it is cancelled. Returns `false` when
     /// it is not waiting. Messages that it accepts are held, as for an undecided wildcard.
     pub fn freeze(&mut self, receive: R) -> bool {
         let Some(key) = self.posted.find(receive) else { return false };
@@ -274,7 +276,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         true
     }
 
-    /// Lets a frozen receive take messages again: the pairs that this makes possible are appended to `matched`.
+    /// Lets a frozen receive take messages again. Pairs that this makes possible are appended to `matched`.
     pub fn thaw(&mut self, receive: R, matched: &mut Vec<Match<R, M>>) {
         if let Some(key) = self.posted.find(receive) {
             self.posted.set_frozen(key, false);
@@ -289,16 +291,16 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         Some((waiting.source, waiting.tag, waiting.message))
     }
 
-    /// Takes the message that [`probe`](Self::probe) would find (`MPI_Mprobe`). Uses no wildcard index: what a
-    /// matched probe finds is a decision of the thread that calls it.
+    /// Takes the message that [`probe`](Self::probe) would find (`MPI_Mprobe`). It uses no wildcard index, because the
+    /// result of a matched probe is a decision of the thread that calls it.
     pub fn take(&mut self, pattern: Pattern) -> Option<Taken<M>> {
         let key = self.available(pattern)?;
         Some(self.remove_message(key, None))
     }
 
     /// Names the source of the wildcard receive with this index, which keeps its place among the posted receives.
-    /// Decisions come in any order, also before their receive is posted, and are heeded whatever the [`Order`]: a new
-    /// leader is bound by what its predecessor decided. Pairs that this makes possible are appended to `matched`.
+    /// Decisions come in any order, also before their receive is posted. They are applied under either [`Order`], since
+    /// a new leader is bound by its predecessor's decisions. Pairs that this makes possible are appended to `matched`.
     pub fn apply_decision(&mut self, index: u64, source: u32, matched: &mut Vec<Match<R, M>>) {
         if index >= self.wildcard_count {
             self.decided_early.insert(index, source);
@@ -307,8 +309,8 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         }
     }
 
-    /// Changes who decides. When this process becomes the leader, wildcards without a decision take the oldest
-    /// messages they accept: those pairs are appended to `matched` and have [`Taken::decided`] set.
+    /// Changes the chooser. When this process becomes the leader, wildcards without a decision take the oldest messages
+    /// they accept: those pairs are appended to `matched` and have [`Taken::decided`] set.
     pub fn set_order(&mut self, order: Order, matched: &mut Vec<Match<R, M>>) {
         self.order = order;
         if order == Order::Deciding {
@@ -316,7 +318,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         }
     }
 
-    /// Looks again at everything that a receive posted at this place may have held.
+    /// Matches again all messages that a receive posted at this place may have held.
     fn match_again_from(&mut self, place: u64, matched: &mut Vec<Match<R, M>>) {
         match self.order {
             Order::Deciding => self.match_all(matched),
@@ -340,7 +342,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         }
     }
 
-    /// The oldest message the pattern accepts, unless it may belong to a receive that is already posted.
+    /// The oldest message that the pattern accepts, unless it may belong to a receive that is already posted.
     #[inline(always)]
     fn available(&self, pattern: Pattern) -> Option<u32> {
         if self.order == Order::Following && pattern.source.is_none() {
@@ -356,8 +358,8 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         Some(key)
     }
 
-    /// Whether a receive may take a message that has just arrived: not if it waits for a decision, nor if it would
-    /// prefer an older message whose fate is open.
+    /// Returns true if a receive may take a message that has just arrived. It may not if it waits for a decision, or if
+    /// it would prefer an older message that is held.
     #[inline]
     fn may_take_newest(&self, key: u32) -> bool {
         if !self.is_holding() {
@@ -368,14 +370,14 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         !waits && self.unexpected.first(receive.pattern).is_none()
     }
 
-    /// Whether some message may be held for an undecided wildcard or a frozen receive.
+    /// Returns true if some message may be held for an undecided wildcard or a frozen receive.
     #[inline]
     fn is_holding(&self) -> bool {
         (self.order == Order::Following && self.posted.undecided_count() > 0) || self.posted.frozen_count() > 0
     }
 
-    /// Looks again at the named receives from a place in the posted queue on. One pass is enough: a pair that it
-    /// makes concerns only messages that later receives prefer less.
+    /// Matches the named receives from a place in the posted queue on. One pass is enough, since a new pair concerns
+    /// only messages that later receives prefer less.
     fn match_named_from(&mut self, place: u64, matched: &mut Vec<Match<R, M>>) {
         if self.unexpected.len() == 0 {
             return;

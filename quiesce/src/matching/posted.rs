@@ -13,25 +13,26 @@ const BIN: usize = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receive<R> {
     pub(super) token: R,
-    /// What it takes now: a decision fills in the source.
+    /// The pattern it accepts now. A decision fills in the source.
     pub(super) pattern: Pattern,
-    /// Set while this is a wildcard that nobody has decided.
+    /// The wildcard index, until a source is decided.
     pub(super) undecided: Option<u64>,
-    /// It takes no message while it is agreed whether it is cancelled.
+    /// True while replicas agree if it is cancelled. It takes no message then.
     pub(super) frozen: bool,
     posted: u64,
     binned: bool,
 }
 
-/// The posted-receive queue: scanned while short, beyond that in bins by pattern; a message looks at the heads of at
-/// most four bins and takes the receive posted first.
+/// The posted-receive queue. It is scanned while short, and beyond that kept in bins by pattern: a message looks at the
+/// heads of at most four bins and takes the receive posted first.
 #[derive(Clone, Debug)]
 pub(super) struct PostedQueue<R> {
     arena: Arena<Receive<R>, 3>,
     all: List,
-    /// Those with a source, named or decided, once a wildcard has been posted: until then those are all.
+    /// Receives with a source, named or decided. Used once a wildcard has been posted, since until then all receives
+    /// have one.
     named: List,
-    /// Whether `named` is kept; it is until the queue is empty again.
+    /// True while `named` is maintained, which ends when the queue is empty again.
     sorted_out: bool,
     bins: FxHashMap<Pattern, List>,
     binned: bool,
@@ -70,7 +71,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         self.frozen_count
     }
 
-    /// Whether the receive takes no message from now on.
+    /// Sets if the receive takes no message.
     pub(super) fn set_frozen(&mut self, key: u32, frozen: bool) {
         let receive = self.arena.get_mut(key);
         self.frozen_count = self.frozen_count + usize::from(frozen) - usize::from(receive.frozen);
@@ -126,7 +127,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         best.map(|(_, key)| key)
     }
 
-    /// Appends a receive; `undecided` is its wildcard index when its source is open.
+    /// Appends a receive. `undecided` is its wildcard index when its source is open.
     #[inline]
     pub(super) fn push(&mut self, pattern: Pattern, token: R, undecided: Option<u64>) {
         debug_assert_eq!(pattern.source.is_none(), undecided.is_some());
@@ -186,7 +187,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         None
     }
 
-    /// Gives an undecided wildcard its source; it keeps its place. `None` when it is not posted (any more).
+    /// Gives an undecided wildcard its source. It keeps its place. `None` when it is not posted, or no longer.
     pub(super) fn decide(&mut self, index: u64, source: u32) -> Option<u32> {
         let key = self.undecided.remove(&index)?;
         let Receive { pattern: before, posted, binned, .. } = *self.arena.get(key);
@@ -196,7 +197,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         receive.undecided = None;
         if binned {
             unbin(&mut self.arena, BIN, &mut self.bins, before, key);
-            // Few receives of one pattern are older than the wildcard being decided: look from the front.
+            // Few receives of one pattern are older than the wildcard being decided, so the search begins at the front.
             let bin = self.bins.entry(pattern).or_insert(List::EMPTY);
             let mut next = bin.first();
             while let Some(other) = next
@@ -211,7 +212,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         Some(key)
     }
 
-    /// The named receives posted at or after `key`'s place, oldest first, one at a time: see `after_named`.
+    /// The oldest named receive posted at or after a place. `after_named` gives the following ones.
     pub(super) fn named_from(&self, posted: u64) -> Option<u32> {
         posted.checked_sub(1).map_or(self.named().1.first(), |before| self.named_after(before))
     }
@@ -220,12 +221,12 @@ impl<R: Copy + Eq> PostedQueue<R> {
         self.arena.after(self.named().0, key)
     }
 
-    /// The list of those with a source, and which it is.
+    /// The list of receives with a source, and its kind.
     fn named(&self) -> (usize, List) {
         if self.sorted_out { (NAMED, self.named) } else { (ALL, self.all) }
     }
 
-    /// From now on those with a source have a list of their own.
+    /// Gives receives with a source a list of their own.
     fn sort_out(&mut self) {
         self.sorted_out = true;
         self.named = List::EMPTY;

@@ -43,7 +43,7 @@ impl Oracle {
         self.posted.len() < before
     }
 
-    /// It keeps its place unless a receive takes it now.
+    /// The message keeps its place unless a receive takes it now.
     fn refile(&mut self, message: u32, source: u32, tag: Tag) -> Option<(u32, u32)> {
         let place = self.unexpected.iter().position(|(.., token)| *token == message)?;
         self.unexpected[place] = (source, tag, message);
@@ -138,7 +138,7 @@ proptest! {
     }
 }
 
-/// What one sphere is asked to do: the receives in program order, and the tags of each source's messages.
+/// The work of one sphere: the receives in program order, and the tags of each source's messages.
 #[derive(Clone, Debug)]
 struct Script {
     patterns: Vec<Pattern>,
@@ -248,7 +248,7 @@ proptest! {
             } else {
                 follower.step(choice);
             }
-            // Whatever it pairs before it knows everything is already right.
+            // Every pair that it makes with incomplete knowledge is already right.
             for (mine, theirs) in follower.pairs.iter().zip(&leader.pairs) {
                 prop_assert!(mine.is_none() || mine == theirs);
             }

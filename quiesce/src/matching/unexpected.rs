@@ -19,13 +19,13 @@ pub(super) struct Waiting<M> {
     pub(super) binned: bool,
 }
 
-/// The unexpected queue: a list that is scanned while short, and lists by source, by tag and by both beyond that, so
-/// that each of the four kinds of pattern finds its first message at the head of one list.
+/// The unexpected queue: a list that is scanned while short. Beyond that there are also lists by source, by tag and by
+/// both, so that each of the four kinds of pattern finds its first message at the head of one list.
 #[derive(Clone, Debug)]
 pub(super) struct UnexpectedQueue<M> {
     arena: Arena<Waiting<M>, 4>,
     all: List,
-    /// Whether the lists below are maintained; they are until the queue is empty again.
+    /// True while the lists below are maintained, which ends when the queue is empty again.
     binned: bool,
     by_source: FxHashMap<u32, List>,
     by_tag: FxHashMap<Tag, List>,
@@ -110,8 +110,8 @@ impl<M: Copy> UnexpectedQueue<M> {
         self.arena.remove(key)
     }
 
-    /// Changes the source and the tag of a message, which keeps its place; whether it is there with others. Rare: all
-    /// lists are made anew.
+    /// Changes the source and the tag of a message, which keeps its place. Returns false if it is not there, or has
+    /// them already. Rare, so all lists are rebuilt.
     pub(super) fn refile(&mut self, message: M, source: u32, tag: Tag) -> bool
     where
         M: Eq,
@@ -148,7 +148,7 @@ impl<M: Copy> UnexpectedQueue<M> {
     }
 }
 
-/// Unlinks an entry from its bin; an empty bin is removed, so that the maps hold no more than the queue does.
+/// Unlinks an entry from its bin. An empty bin is removed, so that the maps hold no more than the queue does.
 pub(super) fn unbin<T, K: Hash + Eq, const LISTS: usize>(
     arena: &mut Arena<T, LISTS>,
     kind: usize,

@@ -1,5 +1,5 @@
-//! What happens when two replicas differ and nobody knows which of them is wrong: copies of both, made before, are let
-//! in to judge.
+//! Arbitration: two replicas differ, no vote can decide which of them is wrong, and copies of both that were made
+//! before are let in to judge.
 //!
 //! ```text
 //!  w.j: tie of v.0, v.1 ── Disputed ─────▶ coordinator: are copies of v held?
@@ -8,16 +8,16 @@
 //!   │   verdict, by three lineages or more   │
 //!   └── or open, and delivered as it came ◀──┴─ pins without them: there are none, or none any more
 //! ```
-//! Where the two ask for different outcomes, they are the ones that wait, and report the dispute (`paths`); arbiters
-//! come to that outcome, from what the leader has decided since they were made, and claim what they ask for there.
+//! Where the two ask for different outcomes, they wait themselves and report the dispute (`paths`). Arbiters come to
+//! that outcome by the leader's decisions since their cuts, and claim what they ask for there.
 //!
-//! An arbiter is a join whose view waits until it is needed: its pins, cut and restore are those of any other (`join`).
-//! What is special is that its vote is worth less than another's. Memory that was wrong before the cut is wrong in the
-//! copy, too, and an original with its copy would outvote a sound sibling. So a vote, or a claim, that repeats its
-//! original's makes no majority (`sdc_detect`'s `agreed`).
+//! An arbiter is a join whose view waits until it is needed. Its pins, cut and restore are those of any other join
+//! (`join`). The difference is that its vote weighs less. Memory that was wrong before the cut is wrong in the copy
+//! too, and an original with its copy would outvote a sound sibling. So a vote or a claim that repeats the original's
+//! makes no majority (`sdc_detect`'s `agreed`).
 //!
-//! A dispute ends in any case: while somebody is ready the coordinator knows of it, and once nobody is ready and no
-//! arbiter is live the verdict is open, as it is where no copies are held.
+//! Every dispute ends. While copies stand ready, the coordinator knows of it. Once none stand ready and no arbiter is
+//! live, the verdict is undecidable, as it is where no copies are held.
 
 use super::{Replica, Verification};
 use crate::frame::{Action, Finding, MessageId};
@@ -26,21 +26,21 @@ use crate::outcome::{DecisionKey, Question};
 use redrt_types::{Digest, Origin, ReplicaId, ReplicaIndex, ReplicaSet, View, VirtualRank};
 
 impl Replica {
-    /// Whether a message that nobody can judge waits for arbiters.
+    /// Returns true if a message without a majority waits for arbiters.
     pub(super) fn is_left_to_arbiters(&mut self, message: MessageId) -> bool {
         let is_kept = self.has(Mutation::DisputeKept) && self.slot(message).is_disputed;
         (self.asks_arbiters(message.sender) || is_kept) && !self.slot(message).verified
     }
 
-    /// Whether copies of a rank are to judge where its replicas differ: they stand ready, and none of them has joined.
+    /// Returns true if copies of a rank are to judge its replicas: some stand ready, and none has joined.
     pub(super) fn asks_arbiters(&self, rank: VirtualRank) -> bool {
         let have_joined = || self.has_arbiters && self.view.live(rank).any(|replica| is_arbiter(&self.view, replica));
         self.verification == Verification::Strict && !self.ready(rank).is_empty() && !have_joined()
     }
 
-    /// Whether this is an arbiter whose original is there to be judged. If it took a message that its rank's replicas
-    /// have taken in two forms, it would have one side's memory from then on and speak for another: it takes none that
-    /// nobody can judge, and is ended.
+    /// Returns true in an arbiter whose original is live to be judged. If the arbiter took a message of which its
+    /// rank's replicas hold two forms, it would have the memory of one side and vote for the other. So it takes no
+    /// message without a majority, and is ended.
     pub(super) fn judges_a_sibling(&self) -> bool {
         let is_judged = |origin: Origin| {
             let original = self.view.member(ReplicaId { rank: self.me.rank, index: origin.index });
@@ -49,14 +49,14 @@ impl Replica {
         self.view.member(self.me).and_then(|member| member.origin).is_some_and(is_judged)
     }
 
-    /// Reports a message that nobody can judge yet, once.
+    /// Reports a dispute about a message, once.
     pub(super) fn dispute(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest) {
         if !std::mem::replace(&mut self.slot(message).is_disputed, true) {
             self.report(message, supplier, computed, Finding::Undecidable, None, Action::Disputed);
         }
     }
 
-    /// Looks again at what is in dispute: there may be nobody left who could judge.
+    /// Judges disputes again, since there may be no arbiter left.
     pub(super) fn settle_disputes(&mut self) {
         if self.joining {
             return;
@@ -73,13 +73,13 @@ impl Replica {
         }
     }
 
-    /// Copies of a rank that stand ready.
+    /// Copies of a rank that stand ready, and are not in the view.
     pub(super) fn ready(&self, rank: VirtualRank) -> ReplicaSet {
         self.ready[rank.0 as usize].without(self.live(rank))
     }
 
-    /// Whether anybody who is live, or about to be, may still ask for something that this process has sent. Copies that
-    /// stand ready do not count: they join only if somebody has yet to receive something.
+    /// Returns true if a replica that is live or about to join may still ask for a message of this process. Copies that
+    /// stand ready do not count, since they join only if some message is still to be received.
     #[must_use]
     pub fn is_owing(&self) -> bool {
         self.outboxes.iter().any(|((rank, _), outbox)| {
@@ -88,8 +88,8 @@ impl Replica {
         })
     }
 
-    /// Whether all siblings can take an outcome (see [`count_ballots`](Self::count_ballots)) but copies that stand
-    /// ready are in the way, for as long as they do: the maker of views is to drop them.
+    /// Returns true if all siblings can take an outcome (see [`count_ballots`](Self::count_ballots)), but copies that
+    /// stand ready prevent it. The maker of views must drop them.
     #[must_use]
     pub fn is_hindered(&self, key: DecisionKey, question: Question) -> bool {
         let ready = self.ready(self.me.rank);
@@ -98,7 +98,7 @@ impl Replica {
     }
 }
 
-/// Whether a place has an arbiter.
+/// Returns true if an arbiter is in this place.
 pub(super) fn is_arbiter(view: &View, replica: ReplicaId) -> bool {
     view.member(replica).is_some_and(|member| member.origin.is_some())
 }
@@ -130,7 +130,7 @@ mod tests {
         Question { call, place: Place { thread: 0, calls: 8, kind: 2 }, ..Question::default() }
     }
 
-    /// Lets replicas speak until they have nothing to say; what they find.
+    /// Lets replicas exchange frames until none are left. Returns the findings.
     fn speak(replicas: &mut [Replica]) -> Vec<PathFinding> {
         let mut findings = Vec::new();
         talk(replicas, |_, output| {
@@ -141,7 +141,7 @@ mod tests {
         findings
     }
 
-    /// Both hear that copies are awaited in these places, and stand ready in those.
+    /// Sets these pins in all replicas.
     fn pin(replicas: &mut [Replica], awaited: &[ReplicaId], ready: &[ReplicaId]) {
         replicas.iter_mut().for_each(|replica| replica.set_pins(awaited, ready));
     }
@@ -152,7 +152,7 @@ mod tests {
 
     const COPIES: [ReplicaId; 2] = [place(2), place(3)];
 
-    /// A pair with a copy of each, which stands ready, in which the leader has read a clock. Its sibling did not.
+    /// A pair in which only the leader has read a clock, with a copy of each replica that stands ready.
     fn disputing() -> (Vec<Replica>, Vec<Replica>) {
         let mut pair = pair();
         pin(&mut pair, &COPIES, &[]);

@@ -1,17 +1,17 @@
-//! When matching gets a message: once its envelope is agreed, in the order of its channel.
+//! Agreement on envelopes: matching gets a message once its envelope is agreed, in the order of its channel.
 //!
-//! A payload that turns out to be wrong is fetched again before it is delivered. An envelope cannot be taken back: a
-//! receive that a wrong tag has matched is gone, and a probe has told the program. So where a majority can outvote a
-//! replica, a message whose offer has come waits for the claims of others. Their digests cover tag and length, so a
-//! claim that equals the supplier's vouches for the envelope as well as for the bytes.
+//! A wrong payload is fetched again before it is delivered. An envelope cannot be taken back: a receive that a wrong
+//! tag has matched is gone, and a probe has told the program. So where a majority can outvote a replica, a message
+//! whose offer has arrived waits for the claims of other replicas. Their digests cover tag and length, so a claim that
+//! equals the supplier's vouches for the envelope as well as for the bytes.
 //!
 //! ```text
 //!   Offer(tag 7) from v.0 ──▶ Arrived, not agreed        v.0 says 7, v.1 and v.2 say 5:
 //!   Digest from v.1, the same ──▶ Agreed: matching       fetched from v.1 ──▶ Again(tag 5) ──▶ Agreed
 //! ```
-//! Delivery waits for the claims of all live replicas anyway, so what comes later is the pull of a long payload and the
-//! answer of a probe. With fewer than three live replicas of the sender there is no majority, unless copies stand ready
-//! to judge, and a message is agreed when it arrives; so it is where the verdict may follow the delivery.
+//! Delivery waits for the claims of all live replicas anyway, so only the pull of a long payload and the answer to a
+//! probe are delayed. With fewer than three live replicas of the sender there is no majority, unless copies stand ready
+//! to judge, and a message is agreed on arrival. The same holds where the verdict may follow the delivery.
 
 use super::{Replica, Verification};
 use crate::channel::Phase;
@@ -21,23 +21,23 @@ use crate::path::MAJORITY_DEGREE;
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet, VirtualRank};
 use sdc_detect::{Tally, agreed};
 
-/// What the claims so far say of the envelope that a supplier has sent.
+/// The judgement of the claims so far on a supplier's envelope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Judged {
-    /// Claims that are missing may decide.
+    /// Missing claims may decide.
     Open,
-    /// It is to be taken.
+    /// The supplier's envelope is to be taken.
     Agreed,
-    /// This replica's is to be taken, because a majority has it.
+    /// A majority has the envelope of this replica, which is to be taken.
     Outvoted(ReplicaIndex),
-    /// This replica's is to be taken, though nobody can judge.
+    /// The envelope of this replica is to be taken, though there is no majority.
     Other(ReplicaIndex),
-    /// Arbiters are to judge.
+    /// Arbiters are to judge. The supplier's claim is named.
     Disputed(Digest),
 }
 
 impl Replica {
-    /// Whether messages of this rank wait for others' claims.
+    /// Returns true if messages of this rank wait for a majority before they are matched.
     #[inline]
     pub(super) fn awaits_majority(&self, sender: VirtualRank) -> bool {
         self.corrects
@@ -46,8 +46,8 @@ impl Replica {
             && !self.has(Mutation::EnvelopeBelieved)
     }
 
-    /// The offer of a new message that awaits a majority is being handled: whether matching gets it at once, because
-    /// its envelope is agreed and no earlier message is missing.
+    /// Judges a new message that awaits a majority. Returns true if matching gets it at once, because its envelope is
+    /// agreed and no earlier message is missing.
     pub(super) fn agrees_on_arrival(&mut self, message: MessageId, supplier: ReplicaIndex) -> bool {
         if self.judge_envelope(message, supplier) != Judged::Agreed {
             return false;
@@ -59,8 +59,8 @@ impl Replica {
         is_next
     }
 
-    /// Looks whether the envelope of a message that has arrived can be agreed on now. One that has waited goes on to
-    /// wait, however few are left: it may have come from the one that was corrupt.
+    /// Judges the envelope of a message that has arrived. A message that has waited goes on waiting even if few senders
+    /// are left, since its offer may be that of the corrupt one.
     pub(super) fn agree(&mut self, message: MessageId) {
         let Some(slot) = self.inbox((message.sender, message.context)).slot(message.sequence) else { return };
         let (Phase::Incomplete { supplier } | Phase::Complete { supplier, .. } | Phase::Withheld { supplier, .. }) =
@@ -80,14 +80,14 @@ impl Replica {
                 if let Judged::Outvoted(_) = judged {
                     self.report_outvoted(message);
                 }
-                // The payload in hand will not be hashed: this vote is what it claims.
+                // The payload in hand will not be hashed, so the vote is final as claimed.
                 self.slot(message).tally.confirm(supplier);
                 self.fetch(message, other);
             }
         }
     }
 
-    /// The payload in hand is not what a majority has: that is told while it can be compared.
+    /// Reports that a majority contradicts the payload in hand, while that can still be compared.
     fn report_outvoted(&mut self, message: MessageId) {
         let slot = self.slot(message);
         if let Phase::Complete { supplier, computed } = slot.phase
@@ -99,7 +99,7 @@ impl Replica {
         }
     }
 
-    /// Gives matching this message and those behind it that waited for it only.
+    /// Gives matching this message, and those behind it that waited only for it.
     pub(super) fn match_agreed(&mut self, message: MessageId) {
         let MessageId { sender, context, .. } = message;
         let inbox = self.inboxes.get_mut((sender, context)).expect("a message has its channel");
@@ -109,8 +109,8 @@ impl Replica {
         }
     }
 
-    /// Nobody can judge. The leader's side, where all replicas of the own rank are to take the same; `None` when that
-    /// is the supplier's, or each replica takes what it was sent.
+    /// Without a majority, the leader's side, where all replicas of the own rank must take the same. `None` when that
+    /// is the supplier's, or when each replica takes its supplier's payload.
     pub(super) fn shared_side(&mut self, message: MessageId, supplier: ReplicaIndex) -> Option<ReplicaIndex> {
         let is_shared = self.corrects
             && self.live(self.me.rank).len() >= usize::from(MAJORITY_DEGREE)
@@ -138,13 +138,13 @@ impl Replica {
     }
 }
 
-/// Who has sent the envelope that is to be taken.
+/// The replicas that have sent the envelope which is to be taken.
 enum Claimants {
-    /// Claims that are missing may decide.
+    /// Missing claims may decide.
     Open,
-    /// A majority, of which these are live or the supplier.
+    /// A majority. Those of it that are live or the supplier are listed.
     Most(ReplicaSet),
-    /// There is no majority.
+    /// All claims are there, and there is no majority.
     Tied,
 }
 
@@ -156,7 +156,7 @@ fn claimants(
 ) -> Claimants {
     let who_says = |digest: Digest| live.iter().filter(move |index| tally.claim(*index) == Some(digest)).collect();
     let agreeing: ReplicaSet = who_says(claim);
-    // No way to count the others gives them more than one each.
+    // The others count one each at most, so these outweigh them.
     if kinship.weight(agreeing, live) * 2 > live.len() {
         return Claimants::Most(agreeing.union(ReplicaSet::only(supplier)));
     }
@@ -166,7 +166,7 @@ fn claimants(
     }
     let mut counting = live;
     counting.insert(supplier);
-    // Those that have not voted may yet contradict everybody.
+    // A replica without a vote may yet contradict all others, so it counts as a vote of its own.
     let votes: Vec<_> = counting.iter().map(|index| (index, tally.claim(index).ok_or(index))).collect();
     match agreed(&votes, kinship) {
         Some(Ok(digest)) if *digest == claim => Claimants::Most(agreeing.union(ReplicaSet::only(supplier))),

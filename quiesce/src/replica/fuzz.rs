@@ -1,8 +1,8 @@
-//! Corrupt frames: a small job runs, and what its replicas send each other is damaged on the way.
+//! Corrupt frames: a small job runs, and frames between its replicas are damaged on the way.
 //!
-//! Machines must never panic, say who sent what cannot be, and keep every promise to their engine that the engine's own
-//! safety rests on, whatever they are told. That the answer is right is not promised: a damaged frame may be one that a
-//! sound replica could have sent.
+//! Whatever the frames, machines must never panic. They must name the sender of an impossible frame, and keep every
+//! promise on which the engine's own safety rests. A right answer is not promised, since a damaged frame may be one
+//! that a sound replica could have sent.
 
 use super::*;
 use crate::decision::Lookup;
@@ -13,24 +13,24 @@ use proptest::prelude::*;
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, ProcessIndex, SeqNum, Tag};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is done to a frame on its way.
+/// The damage to a frame on its way.
 #[derive(Clone, Debug)]
 enum Damage {
-    /// Nothing.
+    /// The frame arrives intact.
     None,
     /// A bit of the encoded frame is flipped.
     Flip(u16),
     /// A byte of it is replaced.
     Byte(u16, u8),
-    /// It is cut short there.
+    /// It is cut short at this byte.
     Cut(u16),
-    /// It comes twice.
+    /// The frame arrives twice.
     Twice,
-    /// It is lost.
+    /// It does not arrive.
     Lost,
-    /// Another one comes in its place.
+    /// Other bytes arrive in its place.
     Other(Vec<u8>),
-    /// It comes from another replica.
+    /// It arrives as if from another replica.
     From(u8),
 }
 
@@ -82,14 +82,14 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What a thread asks for: most replicas for the same, some for something else.
+/// The question of a thread. Most replicas ask the same one, some another.
 fn question(number: u8) -> Question {
     let call = [Call::WaitAny, Call::WaitAny, Call::TestAny, Call::TestAny][usize::from(number >> 6)];
     let place = Place { thread: u64::from(number % 3), calls: u64::from(number % 16), kind: 0 };
     Question { call, arguments: 1, data: u64::from(number % 5), place }
 }
 
-/// What an engine keeps of its machine's promises.
+/// An engine's record of its machine's promises.
 #[derive(Clone, Default)]
 struct Promises {
     arrived: BTreeSet<MessageId>,
@@ -225,7 +225,7 @@ impl Job {
         let Some(machine) = self.machines[place].as_mut().filter(|machine| machine.is_deciding()) else { return };
         let index = self.asked.entry((place, stream)).or_default();
         let key = DecisionKey { stream: StreamId::Thread(stream), index: *index };
-        // What the leader before decided comes first.
+        // The decisions of the previous leader come first.
         let asked = if stream == 0 { asked } else { Question { call: Call::WaitAny, ..asked } };
         let found = machine.lookup(key, asked);
         if found == Lookup::MustDecide {
@@ -270,7 +270,7 @@ impl Job {
             Damage::Cut(place) => bytes.truncate(at(place)),
             Damage::Other(other) => bytes = other,
         }
-        // What is no frame does not come so far.
+        // Bytes that are no frame are dropped by the decoder.
         if let Ok(frame) = postcard::from_bytes(&bytes) {
             self.hand_over(from, to, frame);
         }
@@ -311,7 +311,7 @@ impl Job {
         self.links.entry(link).or_default().push_back(frame);
     }
 
-    /// Does what a machine wants done with an offer, and checks that it may.
+    /// Carries out a machine's task for an offer, and checks that it is allowed.
     fn take_offer(&mut self, place: usize, from: ReplicaId, message: MessageId, arrival: Arrival) {
         let machine = self.machines[place].as_mut().expect("it has spoken");
         let promises = &mut self.promises[place];
@@ -329,7 +329,7 @@ impl Job {
         machine.payload_received(from, message, Digest(7));
     }
 
-    /// Does what a machine asks for, and checks that it may.
+    /// Carries out a machine's outputs, and checks that they are allowed.
     fn carry_out(&mut self, place: usize) {
         while let Some(output) = self.machines[place].as_mut().and_then(Replica::poll_output) {
             let promises = &mut self.promises[place];
@@ -360,7 +360,7 @@ impl Job {
         }
     }
 
-    /// A replica that sends what cannot be is lost, if its sphere can do without it.
+    /// Loses a replica that sent an impossible frame, if its sphere can do without it.
     fn blame(&mut self, handled: Result<(), ProtocolError>) {
         if let Err(error) = handled {
             self.refusals += 1;
@@ -434,7 +434,7 @@ impl Job {
     }
 }
 
-/// Runs a job to its end: how many frames were refused, and how many messages are still kept.
+/// Runs a job to its end. Returns the numbers of refused frames and of messages that are still kept.
 fn run(
     degrees: Vec<u16>,
     protocol: Protocol,
@@ -445,7 +445,7 @@ fn run(
     for operation in operations {
         job.do_one(operation);
     }
-    // What is left goes undamaged.
+    // Remaining frames arrive undamaged.
     for round in 0..10_000 {
         for place in 0..job.machines.len() as u8 {
             job.do_one(Operation::Flush { place });
@@ -460,8 +460,8 @@ fn run(
 }
 
 proptest! {
-    /// Whatever is done to frames, no machine panics, breaks a promise to its engine or takes memory for what nobody
-    /// sent.
+    /// Whatever the damage, no machine panics, breaks a promise to its engine, or uses memory for messages that were
+    /// never sent.
     #[test]
     fn damaged_frames_are_refused_or_heeded_and_break_nothing(
         degrees in vec(1u16..=3, 1..=3),
@@ -472,7 +472,7 @@ proptest! {
         run(degrees, protocol, verification, operations);
     }
 
-    /// The same job without damage refuses nothing, and everything is acknowledged.
+    /// The same job without damage refuses nothing, and all messages are acknowledged.
     #[test]
     fn sound_frames_are_never_refused(
         degrees in vec(1u16..=3, 1..=3),
@@ -486,7 +486,7 @@ proptest! {
             Operation::Send { to, context, length_bytes, .. } => {
                 (0..count).map(|from| Operation::Send { from, to, context, length_bytes }).collect()
             }
-            // And they follow their leader, whom this program does not ask.
+            // They follow their leader, which this program does not ask.
             Operation::Decide { .. } | Operation::Lookup { .. } => Vec::new(),
             other => vec![other],
         };
@@ -496,7 +496,7 @@ proptest! {
     }
 }
 
-/// Each breach can happen, and its line names the culprit.
+/// Each breach can happen, and its text names the culprit.
 #[test]
 fn every_breach_names_its_sender() {
     let world = World::new(vec![3, 2]);

@@ -12,17 +12,18 @@
 //!   ├─ pins {} ────────► │ ─────────────────────► │ ────────────────────► │ when v.j is in step
 //! ```
 //!
-//! Nothing is drained: what was in flight at the cut is in a log. A message that the source has settled by the cut is
-//! in the image; one that it has not is pinned wherever it may come from. What the copy itself has sent before the cut
-//! and somebody may still want is in the source's log, which it has a copy of.
+//! Nothing is drained, since every message in flight at the cut is in a log. A message that the source has settled by
+//! the cut is in its image. A message that it has not settled is pinned wherever it may come from. Messages that the
+//! copy itself sent before the cut, and that a receiver may still want, are in the source's log, of which it has a
+//! copy.
 //!
-//! A job that goes on from images of one replica of each rank is one in which all are copies: each process takes its
-//! place in a view of which nobody has heard, and all pin for all (`pin_late_joiners`). Their cuts fit each other when
+//! A job that goes on from images of one replica of each rank consists of copies only. Each process takes its place in
+//! a view that no process has applied before, and all pin for all (`pin_late_joiners`). Their cuts fit together because
 //! no source goes on before the last one is stopped.
 //!
-//! The coordinator says who is awaited as a whole, never what has changed, and says it again after each view with a
-//! copy: a copy has the pins of its source, and hears nothing of what is said between the cut and that view. What it
-//! kept for somebody whose join ended meanwhile it would keep for ever.
+//! The coordinator always sends the complete set of pins, never a change, and repeats it after each view with a copy. A
+//! copy starts with its source's pins and receives no others between the cut and that view. Without the repetition it
+//! would keep messages for ever for a newcomer whose join ended in between.
 //!
 //! The trap is a source that dies between cut and view: it may have made decisions that only the copy has, while its
 //! siblings go on without them. The coordinator must not make a view with the copy unless the source is live in the
@@ -34,9 +35,9 @@ use crate::view::Service;
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 
 impl Replica {
-    /// Copies will be made, or are joining, in the places `awaited`, and stand ready to be arbiters in the places
-    /// `ready`, and in no others: keeps for each whatever it may ask for. All live processes must have heard of a
-    /// newcomer before the cut.
+    /// Sets the newcomers for which messages must be kept: in the places `awaited` copies will be made or are joining,
+    /// and in the places `ready` they stand ready to be arbiters. All live processes must have set the pin of a
+    /// newcomer before its cut.
     pub fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
         let by_rank = |newcomers: &[ReplicaId]| {
             let mut sets = vec![ReplicaSet::EMPTY; self.pinned.len()];
@@ -70,7 +71,8 @@ impl Replica {
         }
     }
 
-    /// The newcomer has joined and is in step, or will not come: nothing is kept for it beyond what the view says.
+    /// Ends the pin of a newcomer that is in step or will not come. From then on only the view says for whom messages
+    /// are kept.
     fn unpin(&mut self, newcomer: ReplicaId) {
         self.pinned[newcomer.rank.0 as usize].remove(newcomer.index);
         let awaited = self.awaited(newcomer.rank);
@@ -87,13 +89,12 @@ impl Replica {
         }
     }
 
-    /// In a copy, before anything else is asked of it: it is `me` from now on. Its engine takes no frame and runs no
-    /// program until a view that has it is applied, and sets its matching queues to `Order::Following`. Payloads that
-    /// were on their way to the source are offered again.
+    /// Turns a copy into the process `me`, before any other call. Its engine takes no frame and runs no program until a
+    /// view with it is applied, and sets its matching queues to `Order::Following`. Payloads that were on their way to
+    /// the source are offered again.
     ///
     /// # Panics
-    /// When the source was not flushed before the cut, or not all its outputs were taken: they would be lost or done
-    /// twice.
+    /// When the source was not flushed before the cut, or outputs were left. They would be lost, or carried out twice.
     pub fn take_place(&mut self, me: ReplicaId) {
         assert!(self.outputs.is_empty(), "{me}: the cut came between a call and its outputs");
         assert_eq!(me.rank, self.me.rank, "a copy stays in its sphere");
@@ -105,9 +106,9 @@ impl Replica {
         self.paths.take_place();
     }
 
-    /// In a copy, which no view had: others may have joined since the cut whom its source was asked to keep for after
-    /// that. What they may ask for is in the log: what is not had been settled before the cut, and so before theirs.
-    /// Returns for whom something is kept.
+    /// In a newcomer, pins replicas that may have joined after its image was cut. Its source may have got their pins
+    /// after that, so the image has none. Messages that they may ask for are in the log: those that are not were
+    /// settled before this cut, and so before theirs. Returns the replicas for which messages are kept.
     pub(super) fn pin_late_joiners(&mut self, rank: VirtualRank, joiners: ReplicaSet) -> ReplicaSet {
         if self.has(Mutation::LateJoinersUnpinned) {
             return ReplicaSet::EMPTY;
@@ -119,26 +120,27 @@ impl Replica {
         joiners
     }
 
-    /// Whether a sibling is expected to join: only then may this process be copied.
+    /// Returns true if a sibling is expected to join. Only then may this process be copied.
     #[must_use]
     pub fn expects_sibling(&self) -> bool {
         !self.awaited(self.me.rank).is_empty()
     }
 
-    /// Whether this is a copy that no view has yet.
+    /// Returns true in a copy that no view contains yet.
     #[must_use]
     pub fn is_joining(&self) -> bool {
         self.joining
     }
 
-    /// Whether this is a full member of its sphere: it is in the view, and in a copy, it has heard its leader. The pins
-    /// for it can go.
+    /// Returns true if this process is a full member of its sphere: it is in the view and, in a copy, has received a
+    /// frame of its leader. The pins for it can go then.
     #[must_use]
     pub fn is_in_step(&self) -> bool {
         !self.joining && self.decisions.is_in_step()
     }
 
-    /// Somebody of `sender` has not heard which messages are settled ahead of others: a large send of it may wait.
+    /// Repeats acknowledgements out of order to a rank, because a replica of it has not received them, and a large send
+    /// may wait.
     pub(super) fn repeat_ahead(&mut self, sender: VirtualRank) {
         for channel in self.inboxes.of(sender) {
             if self.inbox(channel).repeat_ahead() {

@@ -1,5 +1,5 @@
-//! What a change of view means: logs keep nothing for the lost, receivers take other suppliers, votes of the lost are
-//! not waited for, the sphere may have a new leader.
+//! Application of a view: logs keep nothing for the lost, receivers take other suppliers, votes of the lost are not
+//! awaited, and the sphere may have a new leader.
 
 use super::Replica;
 use super::arbitration::is_arbiter;
@@ -11,14 +11,14 @@ use crate::mutation::Mutation;
 use crate::view::{Service, service};
 use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank};
 
-/// A copy waits for payloads that were on their way to its original: all its suppliers are lost to it.
+/// In a newcomer all suppliers count as lost, because payloads that were on their way to its original do not reach it.
 const ALL: ReplicaSet = ReplicaSet::ALL;
 
 impl Replica {
-    /// The coordinator has made a new view. Older views, and the present one, are ignored; views may be skipped.
+    /// Applies a new view of the coordinator. The present view and older ones are ignored, and views may be skipped.
     ///
     /// # Errors
-    /// When a sibling has said before what cannot be so in this view. The view is applied all the same.
+    /// When an earlier frame of a sibling contradicts this view. The view is applied all the same.
     pub fn apply_view(&mut self, view: View) -> Result<(), ProtocolError> {
         if view.number <= self.view.number {
             return Ok(());
@@ -41,7 +41,8 @@ impl Replica {
             let newcomers = if joins { live } else { strangers };
             let has_newcomers = !newcomers.is_empty();
             self.live[rank.0 as usize] = live;
-            // Before the lost are forgotten: what only they could want at the cut, the newcomers may want now.
+            // Must precede `forget`: messages that only lost replicas could want at the cut may be wanted by newcomers
+            // now.
             let pinned = if joins { self.pin_late_joiners(rank, strangers) } else { ReplicaSet::EMPTY };
             self.forget(rank, lost, pinned);
             if self.joining {
@@ -67,8 +68,8 @@ impl Replica {
         outcome
     }
 
-    /// The sender's side: nothing is kept for the lost, and nothing sent until a newcomer asks. In the places `pinned`
-    /// there are others already, for whom something is kept.
+    /// The sender's side: stops keeping messages for lost replicas, and sends nothing in their places until a newcomer
+    /// asks. For newcomers in the places `pinned`, messages are kept already.
     fn forget(&mut self, rank: VirtualRank, lost: ReplicaSet, pinned: ReplicaSet) {
         for index in lost.iter() {
             self.services[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
@@ -84,8 +85,8 @@ impl Replica {
         self.forget_votes(rank, lost);
     }
 
-    /// Votes of the lost do not count: who takes a place later has a vote of its own, and must not answer for that of
-    /// the other. The payload in hand stands until it is outvoted, also when its supplier is lost.
+    /// Drops the votes of lost replicas. A successor in such a place votes itself, and must not be blamed for the
+    /// other's vote. The payload in hand stands until it is outvoted, even if its supplier is lost.
     fn forget_votes(&mut self, sender: VirtualRank, lost: ReplicaSet) {
         if lost.is_empty() {
             return;
@@ -103,8 +104,8 @@ impl Replica {
         }
     }
 
-    /// Newcomers do not answer for what others in their places said and supplied: they vote anew, and a payload that
-    /// still waits for votes is taken again.
+    /// Drops votes and payloads of the predecessors of newcomers. Newcomers vote anew, and a payload that still waits
+    /// for votes is fetched again.
     fn forget_predecessors(&mut self, sender: VirtualRank, newcomers: ReplicaSet) {
         if newcomers.is_empty() {
             return;
@@ -127,7 +128,7 @@ impl Replica {
         }
     }
 
-    /// The receiver's side: asks each live replica of the sender for what it is to do now, if that has changed.
+    /// The receiver's side: asks each live replica of the sender for its service, where that has changed.
     fn change_suppliers(&mut self, sender: VirtualRank, lost: ReplicaSet) {
         let live = self.live(sender);
         let Some(supplier) = self.supplier(sender) else { return };
@@ -144,7 +145,7 @@ impl Replica {
                 let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
                 slot.tally.drop_open(lost);
                 match slot {
-                    // A new supplier is told to resume before that anyway.
+                    // A new supplier gets a Resume first, which covers this message.
                     slot if lost_supplier(slot) && is_new => slot.phase = Phase::Wanted { asked: supplier },
                     slot if lost_supplier(slot) => self.fetch(message, supplier),
                     _ => self.evaluate(message),
@@ -157,7 +158,8 @@ impl Replica {
                 self.resume(server, live, supplier);
             }
         }
-        // An engine may keep what a process sends to itself out of the protocol: it is asked for without a frame.
+        // An engine may keep messages of a process to itself out of the protocol, so this service is requested without
+        // a frame.
         if sender == me.rank && self.wanted[self.world.process(me).0 as usize] == Service::None {
             let wanted = service(&self.world, live, self.protocol, me, me.index);
             self.wanted[self.world.process(me).0 as usize] = wanted;
@@ -166,13 +168,13 @@ impl Replica {
         }
     }
 
-    /// Whether anything has ever come from a rank.
+    /// Returns true if a frame has ever come from a rank.
     fn has_met(&self, rank: VirtualRank) -> bool {
         self.partners.contains(&rank)
     }
 
-    /// Something comes from a rank. If it is the first that does, its replicas are told now what they are to do, if a
-    /// change of view has changed that since the start.
+    /// Notes a frame from a rank. After a change of view, the first one makes this process ask its replicas for their
+    /// services.
     #[inline]
     pub(super) fn meet(&mut self, rank: VirtualRank) {
         if self.met_last != Some(rank) {
@@ -183,8 +185,8 @@ impl Replica {
         }
     }
 
-    /// The sender's side of a join: the newcomer may have been made before something that is in the log here reached
-    /// its source, and then knows of nobody it could ask. Digests tell it; it answers with what it wants.
+    /// The sender's side of a join. The trap: the newcomer's image may be older than the first message of a channel, so
+    /// that it knows of no sender to ask. Digests of the messages in the log tell it, and it answers with a request.
     fn introduce(&mut self, newcomer: ReplicaId) {
         let process = self.world.process(newcomer).0 as usize;
         let is_skipped = self.has(Mutation::IntroductionSkipped);
@@ -215,7 +217,7 @@ impl Replica {
         self.transmit(server, Frame::Resume { service: wanted, bookmarks, view: self.view.number });
     }
 
-    /// Where the channels from a rank are to go on.
+    /// The bookmarks of the channels from a rank.
     fn bookmarks(&mut self, sender: VirtualRank) -> Vec<(ContextId, SeqNum)> {
         let late = u64::from(self.has(Mutation::BookmarkLate));
         let channels = self.inboxes.of(sender).into_iter();

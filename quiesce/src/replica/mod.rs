@@ -7,10 +7,10 @@
 //!                    └──► Release                                    Mismatch ◄──┘
 //! ```
 //!
-//! It handles metadata only: payloads stay with the engine under a [`PayloadKey`]. It has no clock, socket or thread.
-//! After each call the engine takes everything from [`Replica::poll_output`]. Anything it asks of a transport is that
-//! frames from one process to another stay in order. The engine fences: it hands over no frame of an incarnation that
-//! its view does not know, and keeps back frames of one its view does not know *yet*.
+//! It handles metadata only: payloads stay with the engine under a [`PayloadKey`](crate::PayloadKey). It has no clock,
+//! socket or thread. After each call the engine takes everything from [`Replica::poll_output`]. A transport must keep
+//! frames from one process to another in order, and nothing else. The engine does the fencing: it hands over no frame
+//! of an incarnation that is not in its view, and keeps back frames of one that is not in it *yet*.
 
 mod arbitration;
 mod envelopes;
@@ -44,51 +44,51 @@ use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
-/// When a receive may complete.
+/// The moment at which a receive may complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verification {
     /// When the verdict on its message is in.
     Strict,
-    /// When its payload is there; the verdict follows.
+    /// When its payload is complete. The verdict follows.
     Deferred,
 }
 
-/// What a machine is made from. `view` must be the same in all processes that start with it; later views come through
+/// The settings of a machine. `view` must be the same in all processes that start with it. Later views come through
 /// [`Replica::apply_view`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Which place this process takes.
+    /// The place of this process.
     pub me: ReplicaId,
     /// The shape of the job.
     pub world: World,
-    /// The view it starts with.
+    /// The view at its start.
     pub view: View,
-    /// How payloads are compared.
+    /// The way in which payloads are compared.
     pub protocol: Protocol,
-    /// When a receive may complete.
+    /// The moment at which a receive may complete.
     pub verification: Verification,
 }
 
 /// Counters since the start of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counters {
-    /// Logical messages sent.
+    /// Number of logical messages sent.
     pub messages_sent: u64,
-    /// Payload bytes of them.
+    /// Sum of the payload bytes of messages sent.
     pub bytes_sent: u64,
-    /// Messages whose verdict came from at least two votes.
+    /// Number of messages whose verdict came from at least two votes.
     pub messages_compared: u64,
-    /// Payload bytes of them.
+    /// Sum of the payload bytes of these messages.
     pub bytes_compared: u64,
-    /// Messages sent again: after a loss, or because a payload was corrupt.
+    /// Number of messages sent again, after a loss or because a payload was corrupt.
     pub messages_resent: u64,
     /// Payload bytes in the retention log now.
     pub retained_bytes: u64,
-    /// The most there ever were.
+    /// Maximum of `retained_bytes` so far.
     pub retained_bytes_max: u64,
 }
 
-/// After this many polls in vain, what is batched goes out.
+/// Number of empty polls after which batched frames are sent.
 const POLLS_PER_FLUSH: u32 = 64;
 
 /// A send that waits until the decisions before `needed` are stable.
@@ -99,7 +99,8 @@ struct Held {
     sequence: SeqNum,
 }
 
-/// The machine; see the module's documentation. Methods in this order: getters; `handle`; commands; `poll_output`.
+/// The replication machine of one process; see the module's documentation. Methods are in this order: getters,
+/// `handle`, commands, `poll_output`.
 #[derive(Clone, Debug)]
 pub struct Replica {
     me: ReplicaId,
@@ -107,40 +108,40 @@ pub struct Replica {
     view: View,
     protocol: Protocol,
     verification: Verification,
-    /// Whether an outvoted payload is fetched again from a replica that agrees.
+    /// True if an outvoted payload is fetched again from a replica that agrees with the majority.
     corrects: bool,
-    /// Whether a payload that nobody has as it was sent is kept from a process that has a sibling.
+    /// True if a payload that no sender has intact is not delivered while this process has a sibling.
     withholds: bool,
-    /// Live replicas by rank: what the view says, as sets.
+    /// Live replicas in the view, by rank.
     live: Vec<ReplicaSet>,
     /// Replicas that are expected to join, by rank.
     pinned: Vec<ReplicaSet>,
-    /// Of these, copies that stand ready to join as arbiters.
+    /// Members of `pinned` that stand ready to join as arbiters.
     ready: Vec<ReplicaSet>,
-    /// Whether the view has an arbiter.
+    /// True if the view has an arbiter.
     has_arbiters: bool,
-    /// Whether this is a copy that no view has yet.
+    /// True in a copy that no view contains yet.
     joining: bool,
-    /// What this process does for each process, by dense number: what that one asked for.
+    /// The service that each process has asked of this one, by dense number.
     services: Vec<Service>,
-    /// What this process wants of each process, by dense number.
+    /// The service that this process has asked of each process, by dense number.
     wanted: Vec<Service>,
-    /// Ranks that something has come from; the last one that did. With the others nothing is agreed until something
-    /// comes.
+    /// Ranks from which a frame has come, and the latest of them. No service is negotiated with the others until a
+    /// frame comes.
     partners: FxHashSet<VirtualRank>,
     met_last: Option<VirtualRank>,
-    /// Whether the view is another than at the start: who supplies whom was computed from that one.
+    /// True once the view has changed. Until then services follow from the first view.
     view_has_changed: bool,
     outboxes: Channels<Outbox>,
     inboxes: Channels<Inbox>,
-    /// Inboxes with something to acknowledge.
+    /// Inboxes with messages to acknowledge.
     unacknowledged: Vec<ChannelKey>,
     decisions: Decisions,
     paths: Paths,
-    /// Whether changes that others can see wait for a majority.
+    /// True if changes that others can see wait for a majority.
     votes_on_changes: bool,
     held: VecDeque<Held>,
-    /// Polls in a row that found nothing.
+    /// Number of empty polls in a row.
     polls: u32,
     outputs: VecDeque<Output>,
     released: Vec<Released>,
@@ -149,7 +150,7 @@ pub struct Replica {
     mutation: Option<Mutation>,
 }
 
-/// Counters do not count: two machines that will behave alike hash equally.
+/// Counters are left out, so that machines with equal behaviour hash equally.
 impl Hash for Replica {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.me, self.view.number, &self.live, &self.services, &self.wanted).hash(state);
@@ -159,7 +160,7 @@ impl Hash for Replica {
 }
 
 impl Replica {
-    /// A process at the start of the job: nothing sent, nothing received.
+    /// A process at the start of the job, before it has sent or received anything.
     ///
     /// # Panics
     /// When `me` is not live in the view, or a degree exceeds [`ReplicaSet::CAPACITY`].
@@ -172,7 +173,7 @@ impl Replica {
         let of = |server: ReplicaId, client: ReplicaId| {
             service(&world, live[server.rank.0 as usize], protocol, server, client.index)
         };
-        // A place that is free yet is served when the copy that takes it asks, from where it asks; not before.
+        // A copy that takes a free place will ask for a service, and from where. Until then it gets none.
         let served = |client| if view.is_live(client) { of(me, client) } else { Service::None };
         let services = world.replicas().map(served).collect();
         let wanted = world.replicas().map(|server| of(server, me)).collect();
@@ -212,31 +213,31 @@ impl Replica {
         }
     }
 
-    /// An outvoted payload is only reported from now on, and delivered as it came.
+    /// Makes outvoted payloads only be reported from now on, and delivered as they came.
     pub fn correct_nothing(&mut self) {
         self.corrects = false;
     }
 
-    /// From now on a payload that nobody has as it was sent is not delivered while this process has a sibling: who
-    /// makes views is to end it, see [`Action::Withheld`](crate::Action::Withheld).
+    /// Withholds payloads that no sender has intact, while this process has a sibling. The maker of views must then end
+    /// this process, see [`Action::Withheld`](crate::Action::Withheld).
     pub fn withhold_corrupt(&mut self) {
         self.withholds = true;
     }
 
-    /// Which place this process takes.
+    /// The place of this process.
     #[must_use]
     pub fn me(&self) -> ReplicaId {
         self.me
     }
 
-    /// The view it acts on.
+    /// The view that it acts on.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Whether this process makes the decisions of its sphere. A leader by the view that still asks its siblings what
-    /// they hold does not, until [`Output::BecameLeader`].
+    /// Returns true if this process makes the decisions of its sphere. A leader in the view that still collects its
+    /// siblings' decisions does not, until [`Output::BecameLeader`].
     #[must_use]
     pub fn is_deciding(&self) -> bool {
         self.decisions.is_deciding()
@@ -254,14 +255,14 @@ impl Replica {
         self.decisions.count()
     }
 
-    /// Messages in the retention log.
+    /// Number of messages in the retention log.
     #[must_use]
     pub fn retained_count(&self) -> usize {
         self.outboxes.values().map(Outbox::len).sum()
     }
 
-    /// By replica, live or awaited: messages in the log that it has not acknowledged. Copies that stand ready are not
-    /// waited for.
+    /// Number of messages in the log that each replica, live or awaited, has not acknowledged. Copies that stand ready
+    /// are left out, since nothing waits for them.
     #[must_use]
     pub fn unacknowledged_by(&self) -> BTreeMap<ReplicaId, usize> {
         let mut counts = BTreeMap::new();
@@ -274,13 +275,13 @@ impl Replica {
         counts
     }
 
-    /// Messages received, or announced by a digest, that are not settled or not acknowledged in order.
+    /// Number of messages, received or announced by a digest, that are not settled or not acknowledged in order.
     #[must_use]
     pub fn unsettled_count(&self) -> usize {
         self.inboxes.values().map(Inbox::len).sum()
     }
 
-    /// What was compared since the start of the process, by context: messages and their bytes.
+    /// Number of messages that were compared since the start of the process, and their bytes, by context.
     #[must_use]
     pub fn coverage(&self) -> BTreeMap<redrt_types::ContextId, (u64, u64)> {
         let mut coverage = BTreeMap::new();
@@ -292,25 +293,25 @@ impl Replica {
         coverage
     }
 
-    /// Gives memory back that channels do not need now, of those that are new since the last time. What is known of
-    /// each stays: siblings and newcomers may still speak of it.
+    /// Frees memory that new channels do not need now. Their state stays, since siblings and newcomers may still refer
+    /// to them.
     pub fn shrink(&mut self) {
         self.outboxes.new_ones().for_each(Outbox::shrink);
         self.inboxes.new_ones().for_each(Inbox::shrink);
     }
 
-    /// Sends that wait for a decision to become stable.
+    /// Number of sends that wait for a decision to become stable.
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.held.len()
     }
 
-    /// A frame has come. Frames of replicas that are not live in the view are ignored. What is handed back is done
-    /// first, then what outputs ask for.
+    /// Handles a frame. Frames of replicas that are not live in the view are ignored. The engine acts on the returned
+    /// value first, and then on the outputs.
     ///
     /// # Errors
-    /// When a sound replica would not have sent it. The machine goes on as if the frame had not come; what its sender
-    /// owes is then missing for good, so a view without it must follow.
+    /// When a sound replica would not have sent the frame. The machine goes on as if it had not come. The sender's data
+    /// is then missing for good, so a view without the sender must follow.
     #[inline]
     pub fn handle(&mut self, from: ReplicaId, frame: Frame) -> Result<Arrival, ProtocolError> {
         if !self.is_live(from) {
@@ -337,7 +338,7 @@ impl Replica {
         Ok(Arrival::Nothing)
     }
 
-    /// Frames about decisions, from a sibling.
+    /// Handles frames of siblings about decisions and paths.
     fn handle_sphere(&mut self, from: ReplicaId, frame: Frame) -> Result<(), ProtocolError> {
         if from.rank != self.me.rank || from == self.me {
             return Ok(());
@@ -363,40 +364,42 @@ impl Replica {
         outcome
     }
 
-    /// What [`lookup`](Self::lookup) would hand out now, which stays there: for programs whose replicas may not ask the
-    /// same questions.
+    /// The outcome that [`lookup`](Self::lookup) would hand out now, without taking it. For programs whose replicas
+    /// need not ask the same questions.
     #[must_use]
     pub fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
         self.decisions.peek(key)
     }
 
-    /// Whether a decision that can be put off should be: followers have yet to hear of many, or to come to them. Such
-    /// are those that nothing has happened, readings of clocks, and the sources of receives that are not posted yet.
+    /// Returns true if decisions that can wait should be put off, because followers have not received many, or not
+    /// asked for them. Such decisions are that nothing has happened, readings of clocks, and sources of receives that
+    /// are not posted yet.
     #[must_use]
     pub fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.decisions.is_far_ahead(stream)
     }
 
-    /// A sibling that has yet to come to many outcomes of this stream, because of which the leader is far ahead.
+    /// A sibling that has not asked for many outcomes of this stream, which makes the leader far ahead.
     #[must_use]
     pub fn sibling_behind(&self, stream: StreamId) -> Option<ReplicaIndex> {
         self.decisions.sibling_behind(stream)
     }
 
-    /// A sibling's thread that is behind stands still, and may wait for what comes after: the leader is not far ahead
-    /// of it, until the sibling says again that it is behind. For readings of clocks alone, which replicas of programs
-    /// with threads need not make the same.
+    /// Stops waiting for a sibling's thread that is behind, until it reports again. The thread stands still, and may
+    /// wait for later decisions. Only for readings of clocks, which replicas of programs with threads need not make
+    /// alike.
     pub fn go_ahead(&mut self, sibling: ReplicaIndex, stream: StreamId) {
         self.decisions.go_ahead(sibling, stream);
     }
 
-    /// Decisions that some live sibling may not hold yet.
+    /// Number of decisions that some live sibling may not hold yet.
     #[must_use]
     pub fn unstable_count(&self) -> u64 {
         self.decisions.count() - self.decisions.stable()
     }
 
-    /// Makes a decision on what was asked for. What is sent from now on leaves when all live siblings hold it.
+    /// Decides the outcome of a question. Messages that are sent later leave this process when all live siblings hold
+    /// the decision.
     ///
     /// # Panics
     /// When this process does not decide.
@@ -404,7 +407,7 @@ impl Replica {
         let found_nothing = outcome == Outcome::NotReady;
         self.decisions.decide(key, &question, outcome, &mut self.outputs);
         self.outcome_passed(key);
-        // A program that polls never blocks; what it waits for may wait for its acknowledgements.
+        // A program that polls never blocks, and the event it polls for may depend on its acknowledgements.
         self.polls = if found_nothing { self.polls + 1 } else { 0 };
         if self.polls >= POLLS_PER_FLUSH {
             self.polls = 0;
@@ -412,44 +415,44 @@ impl Replica {
         }
     }
 
-    /// Follower: says what this process can take for an outcome that all must be able to take: 1 if it can take
-    /// `Flag(true)`, else 0; or the least number. It keeps its word until the decision is in. `question`: what it is
-    /// about to ask for.
+    /// In a follower, casts a ballot on an outcome that all replicas must be able to take: 1 if this one can take
+    /// `Flag(true)`, else 0; or the least number that it can take. The ballot stands until the decision is known.
+    /// `question` is the one it is about to ask.
     pub fn cast_ballot(&mut self, key: DecisionKey, question: Question, says: u64) {
         self.decisions.cast_ballot(key, question, says, &mut self.outputs);
     }
 
-    /// The least number that all live siblings can take for this outcome, 0 where there are none; `None` when some have
-    /// not said. `Output::Decided` tells when to ask again, and so does a change of view.
+    /// The least number that all live siblings can take for this outcome, 0 if there are none. `None` when ballots are
+    /// missing. Ask again at `Output::Decided` and after a change of view.
     #[must_use]
     pub fn highest_ballot(&self, key: DecisionKey) -> Option<u64> {
         self.decisions.highest_ballot(key)
     }
 
-    /// Whether all live siblings can take `Flag(true)` for this outcome; `None` when some have not said and none
-    /// refuses, or a copy is being made. `Output::Decided` tells when to ask again, and so does a change of view.
+    /// Returns true if all live siblings can take `Flag(true)` for this outcome, and false if one cannot. `None` when
+    /// ballots are missing and none refuses, or a copy is being made. Ask again at `Output::Decided` and after a change
+    /// of view.
     ///
-    /// A sibling that asks for something else there has not said anything about this. Who is wrong is found by
-    /// [`Replica::lookup`]; where nobody can say, and the leader's side is taken, such a sibling is not asked.
+    /// A sibling's ballot on another question does not count. [`Replica::lookup`] finds out who is wrong. If no vote
+    /// can decide that, and the leader's side is taken, such a sibling is not waited for.
     #[must_use]
     pub fn count_ballots(&self, key: DecisionKey, question: Question) -> Option<bool> {
         if self.has(Mutation::BallotsIgnored) {
             return Some(true);
         }
         let count = self.decisions.count_ballots(key, &question, self.strays_passed_over(key, &question));
-        // A copy that is being made has yet to come to this outcome, and may match the receive before it does.
+        // A copy that is being made comes to this outcome later, and may have matched the receive by then.
         count.filter(|agreed| !(*agreed && self.expects_sibling()))
     }
 
-    /// Sends what is held back for batching: acknowledgements and decisions. To be called before the engine blocks or
-    /// goes idle, and now and then while the program polls without decisions; if it is not, siblings and partners may
-    /// wait for this process forever.
+    /// Sends batched acknowledgements and decisions. Call it before the engine blocks or goes idle, and now and then
+    /// while the program polls without decisions. Otherwise siblings and partners may wait for this process forever.
     pub fn flush(&mut self) {
         self.decisions.announce(&mut self.outputs);
         self.acknowledge_all();
     }
 
-    /// What is to be told of paths that have parted, before it is.
+    /// A report on paths that is in the outputs and was not taken yet.
     #[must_use]
     pub fn parting(&self) -> Option<&PathReport> {
         self.outputs.iter().find_map(|output| match output {
@@ -458,7 +461,7 @@ impl Replica {
         })
     }
 
-    /// The next thing to do.
+    /// The next task for the engine.
     #[inline]
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
@@ -483,7 +486,7 @@ impl Replica {
         crate::view::supplier(&self.world, self.live(rank), rank, self.me.index)
     }
 
-    /// Reports payloads that nobody needs any more.
+    /// Reports payloads that need not be kept any more.
     #[inline]
     fn release(&mut self) {
         if self.released.is_empty() {
@@ -502,12 +505,12 @@ impl Replica {
         }
     }
 
-    /// Newcomers of a rank that no view has yet.
+    /// Newcomers of a rank that no view contains yet.
     fn awaited(&self, rank: VirtualRank) -> ReplicaSet {
         self.pinned[rank.0 as usize].without(self.live(rank))
     }
 
-    /// Plants a bug.
+    /// Plants a bug in this machine.
     #[cfg(any(test, feature = "mutation"))]
     pub fn mutate(&mut self, mutation: Mutation) {
         self.mutation = Some(mutation);

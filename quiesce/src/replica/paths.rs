@@ -1,4 +1,4 @@
-//! Claims of this process and of its siblings on what their programs ask for, and what follows from a vote on them.
+//! Claims of this process and of its siblings about the questions of their programs, and the votes on them.
 //!
 //! ```text
 //!  0.0 (leader)            0.1                      0.2
@@ -10,10 +10,11 @@
 //!   │ outvoted              │ waits                  │ waits        all report it; the maker of views ends 0.0
 //!   ╳                       │ leads: 3 is retracted, decided anew ─► │
 //! ```
-//! A claim is made when a replica finds an outcome that was decided for something else; when it asks for a change that
-//! others can see, which waits for a majority ([`Replica::is_backed`]); and when it waits and is told to say for what
-//! ([`Replica::state_waits`]). A sibling that hears a claim says what it asks for at that position itself, or that its
-//! thread has passed the place ([`Replica::note_place`]), as soon as either is so. Time decides nothing.
+//! A replica makes a claim in three cases: when an outcome was decided for another question than its own; when it asks
+//! for a change that others can see, which waits for a majority ([`Replica::is_backed`]); and when it waits and is
+//! asked for its questions ([`Replica::state_waits`]). A sibling that receives a claim answers with its own question at
+//! that position, or with the statement that its thread has passed the place ([`Replica::note_place`]), as soon as
+//! either is known. No timeout is involved.
 
 use super::Replica;
 use crate::decision::{Known, Lookup};
@@ -24,46 +25,47 @@ use crate::outcome::{Call, Decided, DecisionKey, Place, Question, StreamId};
 use crate::path::{Claim, Judged, MAJORITY_DEGREE, PathFinding, PathReport, Statement, judge};
 use redrt_types::{Kinship, ReplicaId, ReplicaIndex, ReplicaSet};
 
-/// Streams that one sibling has spoken of: one for each of its threads.
+/// Maximum number of streams that one sibling has made statements about. It needs one for each of its threads.
 const CLAIMS_MAX: usize = 1 << 12;
 
-/// Disputes that are judged and passed and are kept all the same: copies may join later that have yet to come there.
+/// Number of disputes that are kept though they are judged and passed, since copies may join that have yet to come
+/// there.
 const JUDGED_MAX: usize = 64;
 
-/// What one process knows of the paths of its sphere.
+/// One process's knowledge of the paths of its sphere.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Paths {
-    /// What threads of this process ask for and have no answer to, where that may have to be told.
+    /// Questions of this process's threads without an answer, where siblings may have to know them.
     asking: Vec<(DecisionKey, Question)>,
-    /// What siblings have said last, one statement for each of them and each stream, or message of a channel.
+    /// The latest statements of siblings: one for each sibling and each stream, or message of a channel.
     heard: Vec<Statement>,
-    /// What this process has said last, likewise, and what it knew the outcome was decided for.
+    /// The latest statements of this process, with the question of the leader as far as it was known.
     said: Vec<(Statement, Option<Decided>)>,
     disputes: Vec<Dispute>,
-    /// Streams that this process asks no more.
+    /// Streams on which this process asks no more.
     ended: Vec<StreamId>,
 }
 
-/// Replicas have said different things of one outcome.
+/// An outcome about which replicas have made different statements.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Dispute {
     key: DecisionKey,
-    /// What it was decided for, if it was.
+    /// The question for which it was decided, if it was.
     decided: Option<Decided>,
-    /// The leader that decided it is not live any more.
+    /// True if the leader that decided it is not live any more.
     author_is_gone: bool,
-    /// It was left to arbiters, and that was reported.
+    /// True if it was left to arbiters, and that was reported.
     is_left: bool,
     verdict: Option<Verdict>,
 }
 
 impl Dispute {
-    /// Nobody could say who is right.
+    /// Returns true if no vote could decide who is right.
     fn is_open(&self) -> bool {
         self.verdict.as_ref().is_some_and(|verdict| verdict.finding == PathFinding::Undecidable)
     }
 
-    /// What was decided has been retracted, or will be.
+    /// Returns true if the decision has been retracted, or will be.
     fn is_over(&self) -> bool {
         let is_wrong = |decided: Decided| {
             self.verdict.as_ref().is_some_and(|verdict| {
@@ -80,13 +82,14 @@ struct Verdict {
     others: ReplicaSet,
 }
 
-/// Whether a statement is kept though its replica speaks of a later outcome: nobody knows yet who is right about it.
+/// Returns true if a statement is kept though its replica has made one about a later outcome, since it is still in
+/// dispute.
 fn is_kept(statement: &Statement, later: DecisionKey, disputes: &[Dispute]) -> bool {
     statement.key.index < later.index && disputes.iter().any(|dispute| dispute.key == statement.key)
 }
 
 impl Paths {
-    /// Whether nothing is known of any path: nobody has asked about one.
+    /// Returns true if no claim was made or received, and no stream has ended.
     #[inline]
     fn is_empty(&self) -> bool {
         let Self { asking, heard, said, disputes, ended } = self;
@@ -97,7 +100,7 @@ impl Paths {
         self.asking.iter().find(|(asked, _)| *asked == key).map(|(_, question)| *question)
     }
 
-    /// Whether this question is new.
+    /// Records a question. Returns true if it is new.
     fn note_asking(&mut self, key: DecisionKey, question: Question) -> bool {
         if self.asks(key) == Some(question) {
             return false;
@@ -111,7 +114,7 @@ impl Paths {
         self.disputes.iter().find(|dispute| dispute.key == key)
     }
 
-    /// The dispute about an outcome, if need be a new one. `others` are live, and not this process.
+    /// The dispute about an outcome, which is begun if there is none. `others` are the live siblings.
     pub(super) fn open(&mut self, key: DecisionKey, decided: Option<Decided>, others: ReplicaSet) -> &mut Dispute {
         let place = self.disputes.iter().position(|dispute| dispute.key == key).unwrap_or_else(|| {
             self.disputes.push(Dispute { key, decided: None, author_is_gone: false, is_left: false, verdict: None });
@@ -125,19 +128,19 @@ impl Paths {
         dispute
     }
 
-    /// The source of a receive is decided by this replica: a dispute about what another decided is over.
+    /// Ends a dispute about a receive whose source another replica had decided, because `by` has decided it anew.
     pub(super) fn decided_anew(&mut self, key: DecisionKey, by: ReplicaIndex) {
         let is_other = |dispute: &Dispute| dispute.decided.is_some_and(|decided| decided.by != by);
         self.disputes.retain(|dispute| dispute.key != key || !is_other(dispute));
     }
 
-    /// How much is kept of what differed.
+    /// Number of disputes and statements that are kept.
     #[cfg(test)]
     pub(super) fn kept_count(&self) -> usize {
         self.disputes.len() + self.heard.len() + self.said.len()
     }
 
-    /// In a copy: what its source has said is not its own.
+    /// In a copy, drops the statements of its source, and those that the source had received.
     pub(super) fn take_place(&mut self) {
         self.heard.clear();
         self.said.clear();
@@ -147,10 +150,10 @@ impl Paths {
 
 impl Replica {
     /// Asks for the outcome of a call that depends on timing. Streams are asked in order of their indices, each index
-    /// until it is decided and not again. An outcome that was decided for another question is not handed out: then the
+    /// until it is decided and not again. An outcome that was decided for another question is not handed out. Then the
     /// paths of this process and its leader have parted, and the answer is `Wait` until it is known who is wrong.
     ///
-    /// Wildcard receives do not ask so: see [`Replica::post_wildcard`].
+    /// Wildcard receives use [`Replica::post_wildcard`] instead.
     pub fn lookup(&mut self, key: DecisionKey, question: Question) -> Lookup {
         if self.has(Mutation::LeaderTrusted) {
             let outcome = self.decisions.take(key, &mut self.outputs);
@@ -169,34 +172,36 @@ impl Replica {
         }
     }
 
-    /// Whether the next outcome of a stream is known and was decided for this question. One that is not handed out is
-    /// not a contradiction yet: the caller may pass it over ([`Replica::take`]).
+    /// Returns true if the next outcome of a stream was decided for this question, and false if for another. `None` if
+    /// it is not known. A mismatch is no contradiction yet, since the caller may pass the outcome over
+    /// ([`Replica::take`]).
     #[must_use]
     pub fn fits(&self, key: DecisionKey, question: Question) -> Option<bool> {
         self.decisions.decided(key).map(|decided| decided.question == self.decisions.compared(key, &question))
     }
 
-    /// The leader that decided an outcome, if it is known.
+    /// The leader that decided an outcome. `None` if it is not known.
     #[must_use]
     pub fn author(&self, key: DecisionKey) -> Option<ReplicaIndex> {
         self.decisions.decided(key).map(|decided| decided.by)
     }
 
-    /// Replicas of the own rank that the job has when all live.
+    /// Number of places of the own rank.
     #[must_use]
     pub fn degree(&self) -> u16 {
         self.world.degree(self.me.rank)
     }
 
-    /// Takes an outcome, whatever it was decided for: for readings of clocks in programs with threads, whose replicas
-    /// need not make the same.
+    /// Takes an outcome, for whatever question it was decided. For readings of clocks in programs with threads, whose
+    /// replicas need not make the same.
     pub fn take(&mut self, key: DecisionKey) -> Option<crate::outcome::Outcome> {
         let outcome = self.decisions.take(key, &mut self.outputs)?;
         self.outcome_passed(key);
         Some(outcome)
     }
 
-    /// How many outcomes of a stream this process has taken or decided, or messages of a channel it has sent.
+    /// Number of outcomes of a stream that this process has taken or decided, or of messages of a channel that it has
+    /// sent.
     #[must_use]
     pub fn passed(&self, stream: StreamId) -> u64 {
         match stream {
@@ -209,11 +214,11 @@ impl Replica {
         if self.decisions.is_deciding() { Lookup::MustDecide } else { Lookup::Wait }
     }
 
-    /// Whether a majority asks for the same change, so that it may be made. Where there is none, because replicas
-    /// differ and nobody can say who is right, the leader's side is taken, after that was reported.
+    /// Returns true if a majority asks for the same change, so that it may be made. If replicas differ without a
+    /// majority, the leader's side is taken once that was reported.
     ///
-    /// A change waits for more than its leader in ranks with three replicas or more. With two replicas a majority is
-    /// both, and a difference is found when the second comes there.
+    /// In ranks of three replicas or more a change waits for more than its leader. With two replicas a majority would
+    /// be both, so a difference is found when the second one comes there.
     #[must_use]
     pub fn is_backed(&self, key: DecisionKey) -> bool {
         if !self.votes_on_changes() {
@@ -238,19 +243,20 @@ impl Replica {
             && !self.has(Mutation::ChangeUnbacked)
     }
 
-    /// Changes that others can see wait for a majority from now on, in ranks of three replicas or more.
+    /// Makes changes that others can see wait for a majority from now on, in ranks of three replicas or more.
     pub fn vote_on_changes(&mut self, votes: bool) {
         self.votes_on_changes = votes;
     }
 
-    /// Siblings want to know whether a thread of this process has passed a place; [`Replica::note_place`] tells them.
+    /// Returns true if siblings ask if a thread of this process has passed a place. Answer with
+    /// [`Replica::note_place`].
     #[must_use]
     #[inline]
     pub fn has_questions(&self) -> bool {
         !self.paths.heard.is_empty() && self.questions().next().is_some()
     }
 
-    /// The threads that siblings ask about: whether they have passed a place, or have sent a message by now.
+    /// The threads that siblings ask about: if they have passed a place, or have sent a message.
     pub fn questions(&self) -> impl Iterator<Item = u64> {
         let open = self.paths.heard.iter().filter(|statement| {
             let key = statement.key;
@@ -261,8 +267,8 @@ impl Replica {
         open.filter_map(|statement| statement.asks_about(statement.key.stream)).map(|place| place.thread)
     }
 
-    /// Forgets what was said of messages that this process has sent and that all receivers have accepted. A program may
-    /// use any number of channels, and looks at all claims are made with every frame.
+    /// Drops statements about messages that this process has sent and that all receivers have settled. A program may
+    /// use any number of channels, and all claims are checked with every frame.
     pub fn forget_settled_claims(&mut self) {
         let Paths { heard, said, .. } = &self.paths;
         if heard.is_empty() && said.is_empty() {
@@ -278,7 +284,8 @@ impl Replica {
         (self.paths.heard, self.paths.said) = (heard, said);
     }
 
-    /// A thread of this process is here, and not in the midst of asking for an outcome.
+    /// Notes that a thread of this process is here, and not in the midst of a question. Answers siblings that ask about
+    /// that.
     pub fn note_place(&mut self, here: Place) {
         let asked = self.paths.heard.clone();
         for statement in asked {
@@ -302,14 +309,13 @@ impl Replica {
         }
     }
 
-    /// Whether this process has yet to come to an outcome, or a message, before this one: it speaks of that first,
-    /// since one that speaks of a later one has taken those before.
+    /// Returns true if this process has not come to the outcome or message before this one. It makes a statement about
+    /// that first, since a statement about a later one implies that earlier ones were taken.
     fn is_before(&self, key: DecisionKey) -> bool {
         !matches!(key.stream, StreamId::Match(_)) && self.passed(key.stream) < key.index
     }
 
-    /// A thread of this process is here, perhaps past the place where the leader asked for the outcome that is the next
-    /// one of this process.
+    /// Notes the place of a thread. It may be past the place where the leader asked for this process's next outcome.
     fn note_decided(&mut self, stream: StreamId, here: Place) {
         let key = DecisionKey { stream, index: self.passed(stream) };
         if self.said(key).is_none()
@@ -320,15 +326,16 @@ impl Replica {
         }
     }
 
-    /// Threads of this process that have yet to ask for an outcome that is known: [`Replica::note_passed`] is to be
-    /// told where they are, now and then.
+    /// Threads of this process that have not asked for an outcome that is known. Call [`Replica::note_passed`] with
+    /// their places now and then.
     #[must_use]
     pub fn threads_behind(&self) -> Vec<u64> {
         self.decisions.threads_behind()
     }
 
-    /// A thread of this process is here, and not in the midst of asking for an outcome. It may have passed the place
-    /// where the leader asked for one, and ask for none any more: then nothing else would show that paths have parted.
+    /// Notes that a thread of this process is here, and not in the midst of a question. The trap: it may have passed
+    /// the place where the leader asked for an outcome, and never ask again. Then nothing else would show that paths
+    /// have parted.
     pub fn note_passed(&mut self, here: Place) {
         // Threads may end at another reading of a clock in each replica.
         if here.calls != Place::ENDED {
@@ -336,9 +343,9 @@ impl Replica {
         }
     }
 
-    /// Retracts what a lost leader that was outvoted has decided on the word of its own thread, behind the place where
-    /// that left the path: which requests are served there. The thread of this process may wait for that, and ask for
-    /// nothing more. What it does ask for is retracted when it does ([`Replica::lookup`]).
+    /// Retracts decisions of a lost leader that was outvoted, where they depend on the place of its own thread behind
+    /// its departure from the path: the times at which requests are served. The thread of this process may wait for
+    /// such a request, and ask for nothing more. Outcomes that it does ask for are retracted by [`Replica::lookup`].
     pub(super) fn retract_served(&mut self) {
         if !self.decisions.is_deciding() {
             return;
@@ -348,22 +355,22 @@ impl Replica {
         places.into_iter().for_each(|place| self.decisions.retract_served_after(place, &mut self.outputs));
     }
 
-    /// This process is here, and does not ask for what the leader has decided.
+    /// Claims that this process is here, and does not ask for the outcome that the leader has decided.
     fn contradict_at(&mut self, key: DecisionKey, here: Place, decided: Decided) {
         self.paths.open(key, Some(decided), self.siblings());
         self.say(key, Claim::At(here), Some(decided));
         self.judge_path(key);
     }
 
-    /// Whether this process has taken an outcome, or decided it. A receive that was withdrawn has no source; one that
-    /// was decided is for another.
+    /// Returns true if this process has taken or decided an outcome. The trap: a receive that was withdrawn has no
+    /// source, and a source that was decided at its index is for another receive.
     fn has_taken(&self, key: DecisionKey) -> bool {
         let is_withdrawn = matches!(key.stream, StreamId::Match(_)) && self.decisions.decided(key).is_some();
         self.passed(key.stream) > key.index && self.decisions.posted(key).is_none() && !is_withdrawn
     }
 
-    /// This process has waited: tells its siblings for which outcomes, since one of them may have passed the place
-    /// where they are asked for. Says nothing twice.
+    /// Claims the outcomes for which this process waits, because it has waited for a while. A sibling may have passed
+    /// the place where they are asked for. Nothing is claimed twice.
     pub fn state_waits(&mut self) {
         for (key, question) in self.paths.asking.clone() {
             if self.said(key) != Some(Claim::Asks(question)) {
@@ -377,22 +384,22 @@ impl Replica {
         }
     }
 
-    /// A thread of the program has ended: it asks its stream no more, and a leader whose thread goes on does not wait
-    /// for this one to come along ([`Replica::is_far_ahead`]). Threads may end at another reading of a clock in each
-    /// replica, so what its leader decides besides is not held against anybody.
+    /// Ends a thread of the program. It asks its stream no more, and a leader whose thread goes on does not wait for it
+    /// ([`Replica::is_far_ahead`]). Threads may end at another reading of a clock in each replica, so further decisions
+    /// of the leader are no contradiction.
     pub fn end_thread(&mut self, stream: StreamId) {
         self.decisions.end_stream(stream, &mut self.outputs);
     }
 
-    /// The program of this process asks a stream no more: outcomes that its leader has decided besides, or will, are
-    /// of another path.
+    /// Ends a stream of the program. Further outcomes that the leader has decided, or will decide, belong to another
+    /// path.
     pub fn end_stream(&mut self, stream: StreamId) {
         self.end_thread(stream);
         self.paths.ended.push(stream);
         self.check_ends();
     }
 
-    /// Whether outcomes were decided after the end of this process's program.
+    /// Contradicts outcomes that were decided after the end of this process's program.
     pub(super) fn check_ends(&mut self) {
         for stream in self.paths.ended.clone() {
             let key = DecisionKey { stream, index: self.passed(stream) };
@@ -405,13 +412,13 @@ impl Replica {
         }
     }
 
-    /// What this process asks for at this position of a stream, and has no answer to.
+    /// The question of this process at a position of a stream, for which it has no answer yet.
     fn asks(&self, key: DecisionKey) -> Option<Question> {
         self.paths.asks(key).or_else(|| self.decisions.posted(key))
     }
 
-    /// Says which wildcard receive this process has posted at an index, if it has said so of none before that: siblings
-    /// come to agree on the first that differs.
+    /// Claims the wildcard receive that this process has posted at an index, unless it has claimed one before that.
+    /// Siblings come to agree on the first one that differs.
     pub(super) fn claim_posted(&mut self, key: DecisionKey, question: Question, decided: Option<Decided>) {
         let has_said = |said: &Statement| said.key.stream == key.stream && said.key.index <= key.index;
         if !self.paths.said.iter().any(|(said, _)| has_said(said)) {
@@ -424,7 +431,7 @@ impl Replica {
         self.live(self.me.rank).without(ReplicaSet::only(self.me.index))
     }
 
-    /// What this process has said of an outcome.
+    /// The statement of this process about an outcome.
     fn said(&self, key: DecisionKey) -> Option<Claim> {
         self.paths.said.iter().find_map(|(said, _)| said.of(key))
     }
@@ -438,7 +445,7 @@ impl Replica {
         }
     }
 
-    /// An outcome is not known yet, or is to be decided here.
+    /// Handles a question whose outcome is not known yet, or is to be decided here.
     fn claim_unknown(&mut self, key: DecisionKey, question: Question) {
         let is_voted = question.call == Call::Change && self.votes_on_changes();
         let has_strays = !self.decisions.strays(key, &question).is_empty();
@@ -454,8 +461,8 @@ impl Replica {
         }
     }
 
-    /// Siblings that ask for something else, and on whom the leader does not wait: nobody can say who is right, or who
-    /// is wrong is not ended.
+    /// Siblings with another question, for which the leader does not wait: no vote can decide who is right, or the
+    /// outvoted replica is not ended.
     pub(super) fn strays_passed_over(&self, key: DecisionKey, question: &Question) -> ReplicaSet {
         let verdict = self.paths.dispute(key).and_then(|dispute| dispute.verdict.as_ref());
         let goes_on = |verdict: &Verdict| match verdict.finding {
@@ -466,12 +473,12 @@ impl Replica {
         if verdict.is_some_and(goes_on) { self.decisions.strays(key, question) } else { ReplicaSet::EMPTY }
     }
 
-    /// How many messages this process has spoken of to its siblings, and not forgotten.
+    /// Number of messages about which this process has made statements that it keeps.
     pub(super) fn claims_on_messages(&self) -> usize {
         self.paths.said.iter().filter(|(said, _)| matches!(said.key.stream, StreamId::Channel(..))).count()
     }
 
-    /// This process has sent a message of which a receiver lacks the word of others.
+    /// Claims a message that this process has sent, and that other replicas have not announced to a receiver.
     pub(super) fn claim_sent(&mut self, key: DecisionKey, question: Question) {
         if self.said(key) != Some(Claim::Asks(question)) {
             self.say(key, Claim::Asks(question), None);
@@ -479,10 +486,10 @@ impl Replica {
         }
     }
 
-    /// The outcome was decided for something else than this process asks for.
+    /// Handles a question for whose outcome another question was decided.
     fn contradict(&mut self, key: DecisionKey, question: Question, decided: Decided) -> Lookup {
         let is_new = self.paths.note_asking(key, question);
-        // It may have asked before it knew of the decision, and have heard from a sibling that this is in dispute.
+        // It may have asked before it knew of the decision, and have received a sibling's claim of a dispute.
         let has_said = self.said(key) == Some(Claim::Asks(question));
         if is_new || !has_said || self.paths.dispute(key).is_none_or(|it| it.decided.is_none()) {
             self.paths.open(key, Some(decided), self.siblings());
@@ -492,7 +499,7 @@ impl Replica {
         self.resolve(key, question, decided)
     }
 
-    /// What a process does about an outcome that was decided for another question.
+    /// Decides the answer to a question for whose outcome another question was decided.
     fn resolve(&mut self, key: DecisionKey, question: Question, decided: Decided) -> Lookup {
         let Some(dispute) = self.paths.dispute(key) else { return Lookup::Wait };
         let (author_is_gone, verdict) = (dispute.author_is_gone, dispute.verdict.clone());
@@ -516,14 +523,14 @@ impl Replica {
         self.unknown()
     }
 
-    /// Whether this process has said that it asks for something else. It may have to take what was decided, where
-    /// nobody can say who is right: that is no vote.
+    /// Returns true if this process has claimed another question. It may have to take the outcome without a majority,
+    /// which is no vote for it.
     fn differs_from(&self, key: DecisionKey, decided: Decided) -> bool {
         matches!(self.said(key), Some(Claim::Asks(question)) if question != decided.question)
             && !decided.question.is_in_vain()
     }
 
-    /// This process has taken or decided an outcome: siblings in dispute about it hear that.
+    /// Notes that this process has taken or decided an outcome. Siblings that dispute it are told.
     #[inline]
     pub(super) fn outcome_passed(&mut self, key: DecisionKey) {
         if !self.paths.is_empty() {
@@ -533,13 +540,15 @@ impl Replica {
 
     fn disputed_outcome_passed(&mut self, key: DecisionKey) {
         self.paths.asking.retain(|(asked, _)| asked.stream != key.stream || asked.index > key.index);
-        // One whose author was outvoted, and is gone, was decided anew; so was one that the next leader has retracted.
+        // The outcome was decided anew if the leader of the dispute was outvoted and is gone, or if the next leader has
+        // retracted it.
         let is_retracted = self.decisions.is_retracted(key);
         let is_anew = |dispute: &Dispute| dispute.is_over() || is_retracted && dispute.author_is_gone;
         self.paths.disputes.retain(|dispute| dispute.key != key || !is_anew(dispute));
         let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided);
         match (decided, self.said(key)) {
-            // It takes what others write: who hears later that it has come further shall know that it differs.
+            // It takes an outcome with other data than its own. A sibling that learns later of its progress must know
+            // that it differs.
             (Some(decided), Some(said)) if self.differs_from(key, decided) => self.say(key, said, Some(decided)),
             (Some(_), _) => self.say(key, self.claim_taken(key), None),
             (None, _) => {}
@@ -586,7 +595,7 @@ impl Replica {
         heard.retain(|heard| heard.by != from || !heard.is_replaced_by(key) || is_kept(heard, key, disputes));
         heard.push(Statement { by: from, key, claim });
         let has_passed = self.has_taken(key);
-        // What this process has taken may have been decided anew.
+        // An outcome that this process has taken may have been decided anew.
         let may_be_new = matches!(key.stream, StreamId::Match(_)) || self.decisions.is_retracted(key);
         let is_of_lost = |decided: &Decided| has_passed && !self.live(self.me.rank).contains(decided.by);
         let is_over = may_be_new && decided.as_ref().is_some_and(is_of_lost);
@@ -606,29 +615,29 @@ impl Replica {
         {
             self.say(key, Claim::Asks(question), None);
         }
-        // Who speaks of a later outcome has taken those before: that may be the word which was missing there.
+        // A statement about a later outcome implies that earlier ones were taken, which may complete a vote on them.
         let is_before = |it: &&Dispute| it.key.stream == key.stream && it.key.index < key.index && it.verdict.is_none();
         let before: Vec<_> = self.paths.disputes.iter().filter(is_before).map(|dispute| dispute.key).collect();
         before.into_iter().chain([key]).for_each(|key| self.judge_path(key));
-        // What waits for the word of its siblings, or for a verdict, asks again.
+        // Questions that wait for siblings, or for a verdict, are asked again.
         self.outputs.push_back(Output::Decided { key });
         Ok(())
     }
 
-    /// What this process says of an outcome that it has taken. The source of a receive may be decided anew, for another
-    /// receive than the one that took it, so that is named.
+    /// The claim of this process about an outcome that it has taken. The source of a receive may be decided anew for
+    /// another receive, so the receive that took it is named.
     fn claim_taken(&self, key: DecisionKey) -> Claim {
         self.decisions.received(key).map_or(Claim::Taken, |received| Claim::Asks(received.question))
     }
 
-    /// What this process took for the source of a receive, if a sibling has posted another one. Nothing was decided for
-    /// that one as far as the sibling knows, so it disputes nothing.
+    /// The decision by which this process took a source, if a sibling has posted another receive at that index. The
+    /// sibling knows of no decision for its receive, so it has begun no dispute.
     fn received_otherwise(&self, key: DecisionKey, claim: Claim) -> Option<Decided> {
         self.decisions.received(key).filter(|received| claim.is_other_receive(&received.question))
     }
 
-    /// The source of this receive is decided and taken: opens a dispute if a sibling has said before that it has posted
-    /// another one.
+    /// Begins a dispute about a source that was taken here, if a sibling has claimed before to have posted another
+    /// receive.
     pub(super) fn compare_received(&mut self, key: DecisionKey, received: Decided) {
         let differs = |heard: &Statement| heard.key == key && heard.claim.is_other_receive(&received.question);
         if self.paths.heard.iter().any(differs) {
@@ -636,7 +645,7 @@ impl Replica {
         }
     }
 
-    /// What a replica says of an outcome: what it was decided for, where it has taken it.
+    /// A replica's claim about an outcome. If it has taken the outcome, that is the question for which it was decided.
     fn claim_of(&self, index: ReplicaIndex, key: DecisionKey, decided: Option<Decided>) -> Option<Claim> {
         let claim = if index != self.me.index {
             let heard = self.paths.heard.iter().filter(|heard| heard.by == index);
@@ -655,7 +664,7 @@ impl Replica {
             self.paths.asks(key).map(Claim::Asks).or_else(|| self.said(key))
         };
         let own = decided.filter(|decided| decided.by == index && index != self.me.index);
-        // What it has taken may have been decided anew by then.
+        // The outcome that it has taken may have been decided anew by then.
         let is_void = own.is_none() && self.paths.dispute(key).is_some_and(Dispute::is_over);
         match claim {
             Some(Claim::Taken) if is_void => None,
@@ -684,7 +693,7 @@ impl Replica {
         judge(&claims, kinship, leader)
     }
 
-    /// Looks whether the claims on an outcome differ, and who is wrong.
+    /// Judges the claims on an outcome, and reports a difference.
     pub(super) fn judge_path(&mut self, key: DecisionKey) {
         let known = self.decisions.decided(key);
         let decided = self.paths.dispute(key).and_then(|dispute| dispute.decided).or(known);
@@ -692,7 +701,7 @@ impl Replica {
         let is_left = finding == PathFinding::Undecidable && self.is_path_left(key);
         let dispute = self.paths.open(key, decided, self.siblings());
         if dispute.is_open() {
-            // Some of them have taken the leader's side since, and no newcomer has spoken.
+            // Some replicas have taken the leader's side since, and no newcomer has made a claim.
             return;
         }
         if is_left {
@@ -712,8 +721,8 @@ impl Replica {
         self.forget_judged();
     }
 
-    /// Forgets the oldest disputes that are judged and behind this process: two replicas that write different bytes may
-    /// do so at each write, and all that is kept is looked at with each claim.
+    /// Drops the oldest disputes that are judged and behind this process. Two replicas that write different bytes may
+    /// do so at each write, and all kept disputes are checked with each claim.
     fn forget_judged(&mut self) {
         let is_behind = |it: &&Dispute| it.verdict.is_some() && self.has_taken(it.key);
         let behind: Vec<_> = self.paths.disputes.iter().filter(is_behind).map(|dispute| dispute.key).collect();
@@ -735,20 +744,21 @@ impl Replica {
         self.outputs.push_back(Output::Parted(Box::new(report)));
     }
 
-    /// Whether a difference that nobody can judge waits for arbiters.
+    /// Returns true if a difference without a majority waits for arbiters.
     fn is_path_left(&self, key: DecisionKey) -> bool {
         let dispute = self.paths.dispute(key);
         let is_kept = self.has(Mutation::DisputeKept) && dispute.is_some_and(|dispute| dispute.is_left);
         (self.asks_arbiters(self.me.rank) || is_kept) && dispute.is_none_or(|dispute| dispute.verdict.is_none())
     }
 
-    /// Looks again at what is left to arbiters: there may be nobody any more who could judge.
+    /// Judges the differences that are left to arbiters again, since there may be no arbiter left.
     pub(super) fn judge_disputed_paths(&mut self) {
         let left: Vec<_> = self.paths.disputes.iter().filter(|it| it.is_left).map(|dispute| dispute.key).collect();
         left.into_iter().for_each(|key| self.judge_path(key));
     }
 
-    /// The membership of the sphere has changed: the lost say nothing any more, and newcomers hear what is in dispute.
+    /// Applies a change of the sphere's membership: drops statements of lost replicas, and tells newcomers about
+    /// disputes.
     pub(super) fn change_paths(&mut self, lost: ReplicaSet, newcomers: ReplicaSet) {
         if self.paths.is_empty() {
             return;
@@ -764,7 +774,7 @@ impl Replica {
             verdict.is_some_and(|verdict| verdict.others.intersection(live).is_empty())
         };
         let (asking, decisions) = (&paths.asking, &self.decisions);
-        // This process asks for it, or will.
+        // This process asks for the outcome, or will.
         let matters = |of: DecisionKey| asking.iter().any(|(key, _)| *key == of) || decisions.decided(of).is_some();
         paths.disputes.retain(|dispute| !is_settled(dispute) || matters(dispute.key));
         for dispute in &mut self.paths.disputes {
@@ -782,7 +792,7 @@ impl Replica {
         self.decisions.ask_again(&mut self.outputs);
     }
 
-    /// Says everything again to one sibling.
+    /// Repeats all statements of this process to one sibling.
     pub(super) fn repeat_claims(&mut self, index: ReplicaIndex) {
         let to = ReplicaId { rank: self.me.rank, index };
         for (Statement { key, claim, .. }, decided) in self.paths.said.clone() {

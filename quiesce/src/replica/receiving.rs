@@ -12,14 +12,14 @@ use redrt_types::{
 };
 use sdc_detect::Verdict;
 
-/// Acknowledgements are batched up to this many messages of a channel …
+/// Maximum number of messages of a channel between two acknowledgements …
 const ACK_COUNT: u32 = 16;
-/// … or this many bytes.
+/// … and maximum number of bytes.
 const ACK_BYTES: u64 = 64 * 1024;
-/// A message from this length on is acknowledged at once: its send may wait for that to complete.
+/// Length from which a message is acknowledged at once, since its send may wait for that to complete.
 const ACK_PROMPT_BYTES: u64 = 8 * 1024;
-/// Messages of one sender that are asked about at one look: those that have been overdue longest. A program may use
-/// hundreds of channels. Where one replica lags, messages of all of them are overdue.
+/// Maximum number of messages of one sender that are asked about at one look: those that have been overdue longest. A
+/// program may use hundreds of channels, and where one replica lags, messages of all of them are overdue.
 const OVERDUE_AT_ONCE: usize = 4;
 
 impl Replica {
@@ -35,13 +35,13 @@ impl Replica {
         let awaits_majority = self.awaits_majority(from.rank);
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let arrived = inbox.arrived;
-        // Each replica sends a channel in order, from a position not after the first one missing here.
+        // Each replica sends a channel in order, from a position not after the first one that is missing here.
         if sequence.0 > arrived {
             return Err(Breach::OfferOutOfOrder { context, sequence, expected: arrived });
         }
         let far_ahead = |end| Breach::FarAhead { context, sequence, end };
         let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(Arrival::Nothing) };
-        // With the payload of each copy to hash, a vote is final only when that has been done.
+        // In the all-to-all protocol a vote is final only when the payload of that copy was hashed.
         let is_final = self.protocol == Protocol::Hash;
         let is_new_vote = !slot.tally.claimed().contains(from.index);
         slot.tally.record(from.index, digest, is_final);
@@ -51,15 +51,15 @@ impl Replica {
                 slot.phase = Phase::Incomplete { supplier: from.index };
                 slot.envelope = Some(envelope);
                 slot.is_agreed = !awaits_majority;
-                // What is announced only has not arrived, so this is the first that has not.
+                // Messages that are only announced have not arrived, so this is the first that has not.
                 let is_next = inbox.matched == arrived;
                 inbox.arrived += 1;
                 if !awaits_majority {
                     inbox.matched += u64::from(is_next);
                     return Ok(Arrival::New { is_agreed: is_next });
                 }
-                // One that is outvoted is fetched from another when its payload is here, and can be compared with the
-                // right one.
+                // An outvoted message is fetched from another replica when its payload is here, and can be compared
+                // with the right one.
                 Ok(Arrival::New { is_agreed: self.agrees_on_arrival(message, from.index) })
             }
             Phase::Wanted { .. } | Phase::Withheld { .. } => {
@@ -102,12 +102,12 @@ impl Replica {
         Ok(())
     }
 
-    /// This process may wait: of each channel, the oldest message that some replicas of its sender have spoken of and
-    /// others have not, or whose payload none has sent, is overdue. It is asked for, and again after twice as many
-    /// looks. One that has sent it alone, or has not sent it, has left the path of its siblings, which they find out;
-    /// one that lags has not.
+    /// Asks for overdue messages, because this process may be waiting. For each channel that is the oldest message that
+    /// some replicas of its sender have announced and others have not, or whose payload none has sent. It is asked for
+    /// again after twice as many looks each time. A replica that has sent it alone, or has not sent it, has left the
+    /// path of its siblings, and they find that out. A replica that lags has not.
     ///
-    /// Where many channels wait for one that lags, those are asked about that have waited longest.
+    /// Where many channels wait for a replica that lags, those are asked about that have waited longest.
     pub fn ask_overdue(&mut self) {
         if self.has(Mutation::OverdueIgnored) {
             return;
@@ -132,11 +132,11 @@ impl Replica {
                 let asked = if let Phase::Wanted { asked } = slot.phase { Some(asked) } else { None };
                 waiting.push((slot.overdue, channel.1, sequence, asked));
             }
-            // Those that have waited as long stay in the order of the channels.
+            // The sort is stable: channels that have waited equally long stay in order.
             waiting.sort_by_key(|(looks, ..)| std::cmp::Reverse(*looks));
             for (looks, context, sequence, asked) in waiting.into_iter().take(OVERDUE_AT_ONCE) {
-                // At the first look: a job in which nobody asks anything is taken for one that never goes on. Not at
-                // each: what is sent then would hide that nothing else moves.
+                // The first look must ask, because a job in which no process asks for anything counts as stalled. Not
+                // every look may ask, since frames that are sent would hide that nothing else moves.
                 if !looks.is_power_of_two() {
                     continue;
                 }
@@ -149,16 +149,16 @@ impl Replica {
         }
     }
 
-    /// What the engine calls a message that has arrived, for it to find what it keeps of it: it is told that with what
-    /// else is said of the message.
+    /// Sets the engine's own number of a message that has arrived. It is returned with further outputs about the
+    /// message.
     pub fn set_place(&mut self, message: MessageId, place: u32) {
         if let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) {
             slot.place = place;
         }
     }
 
-    /// The payload that `from` sent for this message ([`Arrival::New`] or [`Arrival::Again`]) is complete in memory,
-    /// and this is its digest. Void when another supplier has been named since.
+    /// Takes the digest of a payload that `from` sent for this message ([`Arrival::New`] or [`Arrival::Again`]) and
+    /// that is complete in memory. Ignored if another supplier was chosen since.
     pub fn payload_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
         let is_ignored = self.has(Mutation::KinshipIgnored);
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
@@ -181,12 +181,12 @@ impl Replica {
         self.conclude(message, conclusion);
     }
 
-    /// The payload of a message that has arrived, and is not agreed, comes only when it is matched.
+    /// Notes that the payload of a message that is not agreed comes only when it is matched.
     pub fn payload_awaits_match(&mut self, message: MessageId) {
         self.agree(message);
     }
 
-    /// The payload of a further copy ([`Arrival::Shadow`]) has been hashed and dropped.
+    /// Notes that the payload of a further copy ([`Arrival::Shadow`]) was hashed and dropped.
     pub fn shadow_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
@@ -202,8 +202,8 @@ impl Replica {
         self.evaluate(message);
     }
 
-    /// Acts on what is known of a message: gives it to matching once its envelope is agreed, and on the verdict, if it
-    /// is complete and the verdict is in.
+    /// Acts on the state of a message: gives it to matching once its envelope is agreed, and carries out the verdict
+    /// once that is in.
     pub(super) fn evaluate(&mut self, message: MessageId) {
         let is_ignored = self.has(Mutation::KinshipIgnored);
         if let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) {
@@ -212,7 +212,7 @@ impl Replica {
         }
     }
 
-    /// Does what follows for a message that is not settled.
+    /// Carries out a conclusion about a message that is not settled.
     #[inline(always)]
     fn conclude(&mut self, message: MessageId, conclusion: Conclusion) {
         match conclusion {
@@ -244,10 +244,10 @@ impl Replica {
         }
     }
 
-    /// Nobody can judge this message. Where the own rank has three replicas or more, all of them take what the sender's
-    /// leader says: taken by planes, two of three would take the same side, right or wrong, and outvote the third from
-    /// then on. With fewer there is no such majority, and each takes what it was sent, so that what comes of either
-    /// side can be compared.
+    /// Takes one side of a message without a majority. Where the own rank has three replicas or more, all of them take
+    /// the payload of the sender's leader. The trap: if each took its own plane's, two of three would have the same
+    /// side, right or wrong, and would outvote the third from then on. With fewer replicas there is no such majority,
+    /// so each takes its supplier's payload, and the results of both sides can be compared.
     fn take_one_side(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest) {
         let other = self.shared_side(message, supplier);
         let slot = self.slot(message);
@@ -268,8 +268,8 @@ impl Replica {
         let withholds = self.withholds && self.has_sibling() && !self.has(Mutation::CorruptLogDelivered);
         let slot = self.slot(message);
         slot.attempts += 1;
-        // A log that is corrupt itself yields the same bytes for ever. A sibling may have the message as it was sent;
-        // who has none goes on with what there is.
+        // A corrupt log yields the same bytes for ever. A sibling may have the message intact. A process without
+        // siblings goes on with the bytes that it has.
         let other = next_after(live, supplier).filter(|_| slot.attempts <= limit);
         let action = match other {
             Some(_) => Action::Refetched,
@@ -284,12 +284,12 @@ impl Replica {
         }
     }
 
-    /// Whether another live replica of the own rank could go on alone.
+    /// Returns true if another replica of the own rank is live.
     pub(super) fn has_sibling(&self) -> bool {
         self.live(self.me.rank).iter().any(|index| index != self.me.index)
     }
 
-    /// Delivers what was withheld when no sibling is left.
+    /// Delivers the messages that were withheld, if no sibling is left.
     pub(super) fn yield_withheld(&mut self) {
         if self.has_sibling() {
             return;
@@ -336,14 +336,14 @@ impl Replica {
         }
     }
 
-    /// Asks a replica of the sender for the payload of a message that matching already has.
+    /// Asks a replica of the sender for the payload of a message that has arrived.
     pub(super) fn fetch(&mut self, message: MessageId, other: ReplicaIndex) {
         self.slot(message).phase = Phase::Wanted { asked: other };
         let MessageId { sender, context, sequence } = message;
         self.transmit(ReplicaId { rank: sender, index: other }, Frame::Fetch { context, sequence });
     }
 
-    /// The message needs nothing more from anyone: delivers it unless that was done, and acknowledges it in time.
+    /// Settles a message: delivers it unless that was done, and acknowledges it in time.
     fn settle(&mut self, message: MessageId) {
         let live = self.live(message.sender);
         let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
@@ -372,7 +372,7 @@ impl Replica {
         }
     }
 
-    /// There is nothing better to be had than what has come.
+    /// Settles a message whose envelope was never agreed, because no better one can be had.
     #[cold]
     #[inline(never)]
     fn settle_unagreed(&mut self, message: MessageId) {
@@ -380,7 +380,7 @@ impl Replica {
         self.settle(message);
     }
 
-    /// Acknowledges what has settled on all channels.
+    /// Acknowledges the settled messages of all channels.
     pub(super) fn acknowledge_all(&mut self) {
         while let Some(channel) = self.unacknowledged.pop() {
             self.acknowledge(channel);
@@ -445,22 +445,22 @@ impl Replica {
     }
 }
 
-/// What follows from what is known of a message that is not settled.
+/// The conclusion from the votes on a message that is not settled.
 enum Conclusion {
-    /// Nothing: votes are missing.
+    /// Votes that may decide are missing.
     Open,
-    /// Its envelope may be agreed on.
+    /// The envelope may be agreed now.
     Agreeable,
-    /// All have sent the same.
+    /// All votes are the same.
     Unanimous,
-    /// The payload is not what its supplier says that it has sent. Known without the others: nobody should wait for
-    /// their votes to ask again.
+    /// The payload differs from the digest that its supplier sent. This is known without other votes, so it is fetched
+    /// again at once.
     NotAsClaimed { supplier: ReplicaIndex, computed: Digest },
     /// All votes that count are there, and they differ.
     Differing { supplier: ReplicaIndex, computed: Digest, verdict: Box<Verdict> },
 }
 
-/// `is_ignored`: copies weigh as much as others; see [`Mutation::KinshipIgnored`].
+/// The conclusion from a slot. With `is_ignored` copies weigh as much as others; see [`Mutation::KinshipIgnored`].
 #[inline(always)]
 fn conclusion(slot: &Slot, live: &[ReplicaSet], view: &View, sender: VirtualRank, is_ignored: bool) -> Conclusion {
     let (live, unrelated) = (live[sender.0 as usize], Kinship::default());
@@ -481,7 +481,7 @@ fn channel(message: MessageId) -> ChannelKey {
     (message.sender, message.context)
 }
 
-/// The next replica after one, cyclically; that one itself when it is alone, `None` when nobody is live.
+/// The next live replica after one, cyclically. That one itself when it is alone, `None` when none is live.
 fn next_after(live: ReplicaSet, replica: ReplicaIndex) -> Option<ReplicaIndex> {
     live.iter().find(|other| *other > replica).or_else(|| live.iter().next())
 }

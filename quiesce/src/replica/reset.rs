@@ -1,5 +1,5 @@
-//! A connection between two living processes that broke: what was on its way between them, in either direction, is lost
-//! from some point on, and a new one takes its place.
+//! Replacement of a broken connection between two living processes. From some point on, frames in either direction are
+//! lost.
 //!
 //! ```text
 //!   v.i                                                  w.j
@@ -9,13 +9,13 @@
 //!    │ ◄───────────── Resume{Payload, context: 7} ────────┤
 //!    ├── Offer 7, Offer 8 ──────────────────────────────► │
 //! ```
-//! It is what happens after a change of view, between the two alone. Either end forgets what it was asked for and
-//! serves nothing until it is asked anew; either asks anew. Bookmarks are acknowledgements, so those that were lost do
-//! no harm; votes and payloads come again from the log. A follower says again what it holds of its leader's decisions,
-//! and the leader tells it the rest, as it would a newcomer.
+//! The recovery is the same as after a change of view, between the two alone. Either end drops the other's requests,
+//! serves nothing until it is asked anew, and asks anew itself. Bookmarks serve as acknowledgements, so lost ones do no
+//! harm. Votes and payloads come again from the log. A follower reports its decisions again, and the leader sends it
+//! the rest, as it would to a newcomer.
 //!
-//! It asks of the transport that the ends agree where the new connection begins: what was sent after one end's `reset`
-//! is handed over only after the other's, what was sent before is not.
+//! The transport must make both ends agree where the new connection begins: frames that were sent after one end's
+//! `reset` are delivered only after the other's, and earlier ones are not delivered at all.
 
 use super::Replica;
 use crate::channel::{Phase, Slot};
@@ -25,8 +25,8 @@ use crate::view::Service;
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 
 impl Replica {
-    /// The connection with this process was lost and begins anew. Nothing happens if the view does not have it: then
-    /// nothing is owed.
+    /// Acts on the loss of the connection with this process. If the view does not contain it, nothing is owed and
+    /// nothing happens.
     pub fn reset(&mut self, peer: ReplicaId) {
         if !self.is_live(peer) || self.joining || peer == self.me {
             return;
@@ -47,8 +47,8 @@ impl Replica {
         }
     }
 
-    /// Whether some live process has yet to say, over a connection that is new, what it wants. What was sent to it
-    /// before may be lost, and nothing is sent until then.
+    /// Returns true if some live process has not asked for its service over a new connection. Frames that were sent to
+    /// it before may be lost, and none are sent until it asks.
     #[must_use]
     pub fn is_resuming(&self) -> bool {
         let is_silent =
@@ -56,7 +56,7 @@ impl Replica {
         (0..self.world.rank_count()).any(|rank| self.view.live(VirtualRank(rank)).any(is_silent))
     }
 
-    /// The receiver's side.
+    /// The receiver's side: asks a server for its service again.
     fn ask_anew(&mut self, server: ReplicaId) {
         let sender = server.rank;
         let Some(supplier) = self.supplier(sender) else { return };
@@ -66,7 +66,7 @@ impl Replica {
         for channel in self.inboxes.of(sender) {
             for sequence in self.inbox(channel).window() {
                 let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
-                // Copies that were announced and not hashed are announced again.
+                // Copies that were announced and not hashed will be announced again.
                 slot.tally.drop_open(ReplicaSet::only(server.index));
                 slot.overdue = 0;
                 let is_due = |slot: &Slot| match slot.phase {
@@ -77,7 +77,7 @@ impl Replica {
                     continue;
                 }
                 if is_supplier {
-                    // It was told to resume before that.
+                    // It got a Resume before, which covers this message.
                     slot.phase = Phase::Wanted { asked: server.index };
                 } else {
                     self.fetch(MessageId { sender, context: channel.1, sequence }, server.index);

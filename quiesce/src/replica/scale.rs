@@ -1,4 +1,4 @@
-//! How many messages a join takes between processes, by the size of the job and of the neighbourhood.
+//! Counts the messages that a join takes between processes, by the size of the job and of the neighbourhood.
 
 use super::*;
 use crate::frame::PayloadKey;
@@ -23,7 +23,7 @@ fn transmitted(replica: &mut Replica) -> u64 {
     count
 }
 
-/// Receives the first message of another rank from both its replicas, and has sent it one.
+/// Receives the first message of another rank from both its replicas, after sending it one.
 fn exchange(replica: &mut Replica, other: u32, live: &[u16]) {
     let (digest, sequence) = (Digest(7), SeqNum(0));
     let me = replica.me();
@@ -46,7 +46,8 @@ fn exchange(replica: &mut Replica, other: u32, live: &[u16]) {
     }
 }
 
-/// Messages of all processes for a copy of 0.1 that takes the place of 0.0, where rank 0 has this number of partners.
+/// Number of messages of all processes for a copy of 0.1 that takes the place of 0.0. Rank 0 has `partner_count`
+/// partners.
 fn join_messages(rank_count: u32, partner_count: u32) -> u64 {
     let newcomer = ReplicaId::new(0, 0);
     let world = World::uniform(rank_count, DEGREE);
@@ -72,7 +73,7 @@ fn join_messages(rank_count: u32, partner_count: u32) -> u64 {
             transmitted(replica)
         })
         .sum();
-    // All partners are alike; so are all others.
+    // All partners are alike, and so are all other ranks.
     let others = |rank: u32, is_partner: bool| -> u64 {
         let of = |index: u16| {
             let mut replica = start(ReplicaId::new(rank, index), rank_count);

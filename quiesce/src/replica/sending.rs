@@ -12,13 +12,14 @@ use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, ReplicaS
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Messages that siblings are asked about at one time. Each sibling looks at all claims with each frame it handles.
+/// Maximum number of messages about which siblings are asked at a time. Each sibling checks all claims with each frame.
 const CLAIMS_AT_ONCE: usize = 64;
 
 impl Replica {
-    /// Sends a message to all replicas of a virtual rank (this one's own rank included, then also to this process).
-    /// The engine keeps the payload until [`Output::Release`]; it may be asked for more than once, or never. `sent_at`:
-    /// where in its program a thread sends it. What is handed back goes out first, then what outputs ask for.
+    /// Sends a message to all replicas of a virtual rank. If that is this one's own rank, it also goes to this process.
+    /// The engine keeps the payload until [`Output::Release`], since it may be asked for more than once, or never.
+    /// `sent_at` is the thread's place in its program. The frames in the returned value go out first, then those of the
+    /// outputs.
     pub fn send(
         &mut self,
         to: VirtualRank,
@@ -95,20 +96,20 @@ impl Replica {
         }
     }
 
-    /// A receiver wants another service: obeys, and repeats from the log what it asks for.
+    /// Changes the service for a receiver, and repeats messages from the log as it asks.
     pub(super) fn handle_resume(&mut self, from: ReplicaId, service: Service, bookmarks: &[(ContextId, SeqNum)]) {
         let process = self.world.process(from).0 as usize;
         self.services[process] = service;
         let (degree, awaited) = (self.world.degree(from.rank), self.awaited(from.rank));
         for (context, _) in bookmarks {
-            // It may know channels that this process, which lags, has yet to use.
+            // It may know channels that this process has not used yet, if this process lags.
             self.outboxes.get_or_insert_with((from.rank, *context), || Outbox::new(degree));
         }
         let bookmarks: FxHashMap<_, _> = bookmarks.iter().copied().collect();
         for channel in self.outboxes.of(from.rank) {
             let bookmark = bookmarks.get(&channel.1).copied().unwrap_or(SeqNum(0));
             let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
-            // What lies before the bookmark is settled there: as good as an acknowledgement.
+            // Messages before the bookmark are settled there, which is as good as an acknowledgement.
             outbox.acknowledge(from.index, bookmark, awaited, &mut self.released);
             outbox.cursors[usize::from(from.index.0)].from = bookmark.0;
             for sequence in outbox.resumable(bookmark) {
@@ -122,10 +123,10 @@ impl Replica {
         self.release();
     }
 
-    /// A receiver lacks the word of some replicas of this rank on a message: if this one has sent it, its siblings are
-    /// asked whether they have gone past the place. What it has said itself may be what is missing, lost in a memory
-    /// that is corrupt; so it says it again. Siblings are asked about a limited number of messages at one time; a
-    /// message that is still overdue later is asked for again.
+    /// Acts on a receiver's report that some replicas of this rank have not announced a message. If this process has
+    /// sent it, it asks its siblings if they have passed the place. Its own announcement may have been lost in corrupt
+    /// memory, so it is repeated. Siblings are asked about a limited number of messages at a time. A message that is
+    /// still overdue later is reported again.
     pub(super) fn handle_overdue(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
         let channel = (from.rank, context);
         let key = DecisionKey { stream: StreamId::Channel(from.rank, context), index: sequence.0 };
@@ -140,7 +141,7 @@ impl Replica {
         }
     }
 
-    /// What this process has sent at this position of a channel, while it keeps it.
+    /// The message at this position of a channel as a question, while this process keeps it.
     pub(super) fn sent(&self, key: DecisionKey) -> Option<Question> {
         let StreamId::Channel(to, context) = key.stream else { return None };
         let logged = self.outboxes.get((to, context))?.get(SeqNum(key.index))?;
@@ -148,7 +149,7 @@ impl Replica {
         Some(Question { call: Call::Send, arguments: 0, data, place: logged.sent_at })
     }
 
-    /// A receiver asks for one message; if it cannot go out yet, it will as soon as it can.
+    /// Offers one message again. If it cannot be sent yet, it is sent as soon as it can.
     pub(super) fn handle_fetch(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) -> Result<(), Breach> {
         let degree = self.world.degree(from.rank);
         let channel = (from.rank, context);
@@ -175,8 +176,8 @@ fn first_process(world: &World, rank: VirtualRank) -> usize {
     world.process(ReplicaId { rank, index: ReplicaIndex(0) }).0 as usize
 }
 
-/// Transmits a message that was held to each live replica of the receiver: what it asked for, unless it has said that
-/// it needs nothing. `services` starts with the receiver's first replica.
+/// Transmits a message that was held. Each live replica of the receiver gets it by the service it asked for, unless it
+/// has acknowledged it before. `services` starts with the receiver's first replica.
 fn transmit_to_all(
     services: &[Service],
     outbox: &mut Outbox,
@@ -193,7 +194,7 @@ fn transmit_to_all(
     answer_fetches(outbox, channel, sequence, logged, outputs);
 }
 
-/// Offers a message that can be transmitted to those who have asked for it before.
+/// Offers a message to the replicas that have asked for it before it could be sent.
 #[inline]
 fn answer_fetches(
     outbox: &mut Outbox,

@@ -1,4 +1,4 @@
-//! One machine by itself, its partners played by the test: what a frame does.
+//! One machine by itself, with partners played by the test: the effect of single frames.
 
 mod paths;
 pub mod talk;
@@ -233,7 +233,7 @@ fn polls_in_vain_take_one_place_and_follow_in_order() {
     assert_eq!(follower.lookup(thread(41), Question::default()), Lookup::Wait);
 }
 
-/// Takes over what the leader has to tell.
+/// Gives a follower all frames that the leader has for it.
 fn follow(leader: &mut Replica, follower: &mut Replica) {
     leader.flush();
     for output in outputs(leader) {
@@ -242,7 +242,7 @@ fn follow(leader: &mut Replica, follower: &mut Replica) {
     }
 }
 
-/// What a follower says of how far it is behind.
+/// A follower's reports of being behind.
 fn behind(follower: &mut Replica) -> Vec<Frame> {
     let frames = outputs(follower).into_iter().filter_map(|output| match output {
         Output::Transmit { to, frame: frame @ Frame::Behind { .. }, .. } if to == ReplicaId::new(0, 0) => Some(frame),
@@ -273,7 +273,7 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
         behind(&mut follower) == [Frame::Behind { streams: vec![] }]
     });
     assert_eq!(taken, Some(193), "64 are left");
-    // Until it is heard of, or lost.
+    // The leader waits until the follower reports that it has caught up, or is lost.
     assert!(leader.is_far_ahead(stream));
     let mut heir = leader.clone();
     leader.handle(ReplicaId::new(0, 1), Frame::Behind { streams: vec![] }).unwrap();
@@ -282,7 +282,7 @@ fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
     assert!(!heir.is_far_ahead(stream));
 }
 
-/// What all wildcard receives are posted for here.
+/// The question of all wildcard receives here.
 fn receive() -> Question {
     Question { call: Call::Receive, arguments: 1, ..Question::default() }
 }
@@ -318,7 +318,7 @@ fn leader_does_not_wait_for_a_thread_of_its_follower_that_has_ended() {
     assert_eq!(behind(&mut follower), [Frame::Behind { streams: vec![stream] }]);
     follower.end_thread(stream);
     assert_eq!(behind(&mut follower), [Frame::Behind { streams: vec![] }]);
-    // What the leader's thread decides from then on puts nobody behind, and is no difference of paths.
+    // Further decisions of the leader's thread put no follower behind, and are no difference of paths.
     read(300..1300, &mut follower);
     let said = outputs(&mut follower);
     assert!(!said.iter().any(|output| matches!(output, Output::Parted(_))), "{said:?}");
@@ -367,7 +367,7 @@ fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
     let mut heir = replica((0, 1), 3);
     let sibling = ReplicaId::new(0, 2);
     let items = vec![DecisionItem::new(thread(0), asks(Call::Number), Outcome::Value(7), ReplicaIndex(0))];
-    // The sibling has the view already, and a decision that this process has not.
+    // The sibling has applied the view already, and has a decision that this process lacks.
     heir.handle(sibling, Frame::DecisionSync { first: 0, items }).unwrap();
     heir.apply_view(heir.view().without(&[ReplicaId::new(0, 0)])).unwrap();
     assert!(outputs(&mut heir).contains(&Output::BecameLeader));
@@ -381,8 +381,8 @@ fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
     assert!(waiting.is_deciding(), "it is alone");
 }
 
-/// A receiver of a rank with three replicas, with what 0.`lost` said first and `rest` said by the others not yet; then
-/// 0.`lost` is lost, and a copy takes its place.
+/// A receiver of a rank with three replicas. 0.`lost` has said the first of these frames, and the others not yet the
+/// `rest`. Then 0.`lost` is lost, and a copy takes its place.
 fn receiver_after_a_copy(lost: u16, said: Frame) -> Replica {
     let mut receiver = replica((1, 0), 3);
     let lost = ReplicaId::new(0, lost);
@@ -412,7 +412,7 @@ fn a_copy_does_not_answer_for_what_was_said_in_its_place_before() {
 
 #[test]
 fn a_payload_of_one_that_was_lost_is_not_taken_for_its_copys() {
-    // The other two have not come so far when the one that sent it is lost and its copy is there.
+    // The others have not come so far when the sender is lost and its copy has joined.
     let mut receiver = receiver_after_a_copy(0, offer(0, BAD));
     for index in [1, 2] {
         receiver.handle(ReplicaId::new(0, index), digest(0, GOOD)).unwrap();
@@ -425,8 +425,7 @@ fn a_payload_of_one_that_was_lost_is_not_taken_for_its_copys() {
     assert!(!found.iter().any(|output| matches!(output, Output::Mismatch(_))), "{found:?}");
 }
 
-/// What a receiver says of a message on which 0.0 and 0.1
-/// differ, and whether it delivers it.
+/// Lets 0.0 and 0.1 differ on a message. Returns the receiver's reports, and true if it delivers the message.
 fn differing(mut receiver: Replica) -> (Replica, Vec<(Finding, Action)>, bool) {
     let sound = receiver.handle(ReplicaId::new(0, 0), offer(0, GOOD));
     receiver.payload_received(ReplicaId::new(0, 0), message(0), GOOD);
@@ -502,8 +501,8 @@ fn an_arbiter_takes_nothing_that_nobody_can_judge() {
     assert_eq!((reports, is_delivered), (vec![(Finding::Undecidable, Action::Withheld)], false));
 }
 
-/// Between its cut and its view a copy hears nothing: its receiver has moved meanwhile, and the new one wants what the
-/// old one had not settled by its own cut.
+/// Between its cut and its view a copy receives nothing. Its receiver has moved in between, and the new one wants
+/// messages that the old one had not settled by its own cut.
 #[test]
 fn a_copy_keeps_for_a_newcomer_what_only_one_that_has_left_could_want_at_the_cut() {
     let world = World::uniform(2, 2);

@@ -1,12 +1,12 @@
-//! Receives from any source: whose sources the leader decides, and for which receive it did.
+//! Receives from any source: the leader decides their sources, each for one particular receive.
 //!
-//! A receive does not wait for its source when it is posted, so this is no question that a thread asks
-//! ([`Replica::lookup`]). But a source is of use only for the receive that the leader had posted at that index: where
-//! the leader posts one more, or another, its later ones are of other places in the program. So the receive is
-//! compared as questions are, by its tag and by the place where it was posted, together with all that were posted in
-//! its context before: a digest of them goes along (`Question::receive_after`). A source that was decided for another
-//! receive is not taken: replicas claim what they have posted there, and vote. If the leader that decided it is gone,
-//! the next one decides anew.
+//! A receive does not wait for its source when it is posted, so a source is not the answer to a thread's question
+//! ([`Replica::lookup`]). But a source is of use only for the receive that the leader had posted at that index. If the
+//! leader posts one more, or another, its later receives belong to other places in the program. So receives are
+//! compared like questions: by tag, by the place where they were posted, and by a digest of all that were posted in the
+//! context before (`Question::receive_after`). A source that was decided for another receive is not taken. Instead
+//! replicas claim the receives they have posted, and vote. If the leader that decided it is gone, the next one decides
+//! anew.
 
 use super::Replica;
 use crate::outcome::{Decided, DecisionKey, Outcome, Question, StreamId};
@@ -17,23 +17,23 @@ fn key_of(context: ContextId, index: u64) -> DecisionKey {
 }
 
 impl Replica {
-    /// The program posts the wildcard receive with this index, in their order. Its source, if that was decided before;
-    /// else it comes as [`Output::WildcardDecided`](crate::Output::WildcardDecided), or this process decides.
+    /// Posts the next wildcard receive of the program. Returns its source if that was decided before. Otherwise it
+    /// follows as [`Output::WildcardDecided`](crate::Output::WildcardDecided), or this process decides.
     pub fn post_wildcard(&mut self, context: ContextId, index: u64, question: Question) -> Option<u32> {
         let source = self.decisions.post(key_of(context, index), question, &mut self.outputs);
         self.note_sources();
         source
     }
 
-    /// A wildcard receive was cancelled before it had a source.
+    /// Withdraws a wildcard receive that was cancelled before it had a source.
     pub fn withdraw_wildcard(&mut self, context: ContextId, index: u64) {
         self.decisions.withdraw(key_of(context, index));
     }
 
-    /// A wildcard receive was matched in this process, which decides.
+    /// Decides the source of a wildcard receive that was matched in this process.
     ///
     /// # Panics
-    /// When it does not.
+    /// When this process does not decide.
     pub fn decide_source(&mut self, context: ContextId, index: u64, source: u32) {
         let key = key_of(context, index);
         let question = self.decisions.posted(key).unwrap_or_default();
@@ -42,13 +42,13 @@ impl Replica {
         self.decide(key, question, Outcome::Source(source));
     }
 
-    /// How many wildcard receives of a context have a source that are not posted yet.
+    /// Number of wildcard receives of a context that have a source and are not posted yet.
     #[must_use]
     pub fn early_count(&self, context: ContextId) -> usize {
         self.decisions.known_count(StreamId::Match(context))
     }
 
-    /// What follows from sources that were taken, or were decided for other receives.
+    /// Acts on sources that were taken, or were decided for other receives.
     pub(super) fn note_sources(&mut self) {
         for (key, taken_from) in self.decisions.news_of_sources() {
             if let Some(by) = taken_from {
@@ -97,8 +97,8 @@ mod tests {
         Question { call: Call::Receive, arguments: 1, place, ..Question::default() }
     }
 
-    /// Lets replicas speak until they have nothing to say. Who is outvoted in their words, and the sources that they
-    /// have learned.
+    /// Lets replicas exchange frames until none are left. Returns the outvoted replicas, and the sources that each has
+    /// learned.
     fn speak(replicas: &mut [Replica]) -> (ReplicaSet, Vec<(u16, u32)>) {
         let (mut outvoted, mut sources) = (ReplicaSet::EMPTY, Vec::new());
         talk(replicas, |me, output| match output {
@@ -112,7 +112,7 @@ mod tests {
         (outvoted, sources)
     }
 
-    /// The others go on without the leader.
+    /// Loses the leader. The others apply the view without it.
     fn lose_leader(replicas: &mut Vec<Replica>) {
         let view = replicas[0].view().without(&[replicas[0].me()]);
         replicas.remove(0);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(speak(&mut all), (ReplicaSet::EMPTY, vec![(2, 3)]));
     }
 
-    /// Its places are the same as those of its siblings by then, and so are the receives.
+    /// By then the leader's places are the same as its siblings', and so are the receives.
     #[test]
     fn a_leader_that_has_posted_one_more_before_is_outvoted_at_the_first_of_which_it_decides() {
         let mut all = trio();
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Seed 34114 of path-arbitration. The one that differs knows of no decision yet, and says so once.
+    /// Seed 34114 of path-arbitration. The replica that differs knows of no decision yet, and claims its receive once.
     #[test]
     fn who_has_a_source_answers_a_sibling_that_has_posted_another_receive() {
         for posts_late in [false, true] {
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Seed 208159 of path-arbitration. Which leader has gone another way is not known at that time.
+    /// Seed 208159 of path-arbitration. Which of the leaders has left the path is not known at that time.
     #[test]
     fn a_source_that_a_later_leader_decides_for_another_receive_does_not_undo_the_first() {
         let world = World::uniform(1, 4);

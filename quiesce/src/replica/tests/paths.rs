@@ -1,4 +1,4 @@
-//! Claims that come in an unlucky order, each found by a seed of the simulator.
+//! Claims that arrive in an unlucky order, each found by a seed of the simulator.
 
 use super::talk::talk;
 use super::{BAD, CONTEXT, GOOD, asks, digest, envelope, message, offer, outputs, replica, send, thread, transmit};
@@ -16,7 +16,7 @@ fn trio() -> [Replica; 3] {
     [0, 1, 2].map(|index| replica((0, index), 3))
 }
 
-/// What this one has to say to another.
+/// The frames of one replica for another.
 fn frames_to(replica: &mut Replica, to: &Replica) -> Vec<Frame> {
     replica.flush();
     let outputs = std::iter::from_fn(|| replica.poll_output());
@@ -27,7 +27,7 @@ fn frames_to(replica: &mut Replica, to: &Replica) -> Vec<Frame> {
     frames.collect()
 }
 
-/// Tells one what another has to say to it.
+/// Delivers the frames of one replica for another.
 fn pass(from: &mut Replica, to: &mut Replica) {
     let frames = frames_to(from, to);
     hear(to, from.me(), frames);
@@ -37,7 +37,7 @@ fn hear(replica: &mut Replica, from: ReplicaId, frames: Vec<Frame>) {
     frames.into_iter().for_each(|frame| _ = replica.handle(from, frame).unwrap());
 }
 
-/// Who is outvoted in their words, while they speak until they have nothing to say.
+/// Lets replicas exchange frames until none are left. Returns the replicas that are outvoted.
 fn outvoted(replicas: &mut [Replica]) -> ReplicaSet {
     let mut outvoted = ReplicaSet::EMPTY;
     talk(replicas, |_, output| {
@@ -54,7 +54,7 @@ fn only(index: u16) -> ReplicaSet {
     ReplicaSet::only(ReplicaIndex(index))
 }
 
-/// Seed 28600: the successor of a leader that has left the path had asked before it heard of the decision, and knew of
+/// Seed 28600: the successor of a leader that has left the path had asked before it knew of the decision, and knew of
 /// the dispute by then.
 #[test]
 fn a_new_leader_that_asked_before_it_knew_of_a_void_decision_decides_anew() {
@@ -73,7 +73,7 @@ fn a_new_leader_that_asked_before_it_knew_of_a_void_decision_decides_anew() {
     assert_eq!(outvoted(&mut both), only(0));
 }
 
-/// Seed 109734: one that waits for a later outcome has taken those before, and says so of none of them again.
+/// Seed 109734: a replica that waits for a later outcome has taken the earlier ones, and makes no statement about them.
 #[test]
 fn a_word_on_a_later_outcome_is_the_one_that_was_missing_on_those_before() {
     let [mut leader, mut second, mut stray] = trio();
@@ -83,7 +83,7 @@ fn a_word_on_a_later_outcome_is_the_one_that_was_missing_on_those_before() {
     assert_eq!(second.lookup(thread(1), at(Call::Test, 18)), Lookup::Wait);
     second.state_waits();
     let later = frames_to(&mut second, &stray);
-    // The leader's own word, which the stray has by the decision, is not enough.
+    // The leader's own claim, which the stray has by the decision, is not enough.
     leader.flush();
     let decision = Frame::Decisions { first: 0, items: vec![decided(17)] };
     hear(&mut stray, leader.me(), vec![decision]);
@@ -99,7 +99,7 @@ fn decided(calls: u64) -> DecisionItem {
     DecisionItem::new(thread(0), at(Call::Test, calls).in_vain(), Outcome::NotReady, ReplicaIndex(0))
 }
 
-/// Seed 41948 of path-arbitration: each of two siblings answered each word of the other, on two messages by turns.
+/// Seed 41948 of path-arbitration: two siblings answered each other's claims without end, on two messages by turns.
 #[test]
 fn what_is_said_of_two_messages_of_a_channel_is_said_once() {
     let [mut one, other, _] = trio();
@@ -135,7 +135,7 @@ fn replicas_that_write_different_bytes_at_each_write_keep_the_latest_of_that_onl
     }
 }
 
-/// Seed 14801: all have said what the message is, and the payload was lost on its way in a memory that is corrupt.
+/// Seed 14801: all replicas have announced the message, and its payload was lost in corrupt memory.
 #[test]
 fn a_payload_that_does_not_come_is_asked_for_again() {
     let mut receiver = replica((1, 0), 3);
@@ -158,7 +158,7 @@ fn a_payload_that_does_not_come_is_asked_for_again() {
     assert_eq!(outputs(&mut receiver), []);
 }
 
-/// Seed 373882: the same of a payload that was asked for, since its first supplier was outvoted or is gone.
+/// Seed 373882: the same for a payload that was fetched, because its first supplier was outvoted or is gone.
 #[test]
 fn a_payload_that_was_fetched_and_does_not_come_is_fetched_again() {
     let mut receiver = replica((1, 0), 3);
@@ -172,8 +172,8 @@ fn a_payload_that_was_fetched_and_does_not_come_is_fetched_again() {
     assert_eq!(outputs(&mut receiver), [transmit((0, 1), Frame::Fetch { context: CONTEXT, sequence: SeqNum(0) })]);
 }
 
-/// Each message of each channel was asked about, at once. Where one replica lags, that made thousands of claims, and
-/// the siblings were busy with these only.
+/// Siblings were asked about each message of each channel at once. Where one replica lags, that made thousands of
+/// claims, and the siblings did nothing else.
 #[test]
 fn where_many_channels_lag_a_few_messages_are_asked_about() {
     let mut receiver = replica((1, 0), 3);
@@ -202,8 +202,8 @@ fn where_many_channels_lag_a_few_messages_are_asked_about() {
     assert_eq!(claims.count(), 2 * 64);
 }
 
-/// A program with a window polled once more in its leader, and asked for nothing else: its siblings served no request
-/// until their threads had made as many calls, which waited for a rank that waited to be served.
+/// In a program with a window, the leader polled once more and asked for nothing else. Its siblings served no request
+/// until their threads had made as many calls, and these waited for a rank that waited to be served.
 #[test]
 fn when_requests_are_served_is_void_if_the_thread_that_says_so_has_left_the_path() {
     let mut all = trio();
@@ -234,7 +234,7 @@ fn when_requests_are_served_is_void_if_the_thread_that_says_so_has_left_the_path
     }
 }
 
-/// Threads end at another reading of a clock in each replica, and go on in one when they have ended in others.
+/// Threads end at another reading of a clock in each replica, and may go on in one when they have ended in others.
 #[test]
 fn a_thread_that_has_ended_holds_nothing_against_its_leader() {
     let mut all = trio();
@@ -245,7 +245,7 @@ fn a_thread_that_has_ended_holds_nothing_against_its_leader() {
     assert_eq!(all[1].poll_output(), None);
 }
 
-/// Seed 19040 of the library's simulator: one that has come further in its program cancels another receive, and cannot.
+/// Seed 19040 of the library's simulator: a replica that is further in its program cancels another receive, and cannot.
 #[test]
 fn a_ballot_for_another_receive_does_not_count_and_shows_who_has_left_the_path() {
     for comes_first in [true, false] {
@@ -271,7 +271,7 @@ fn a_ballot_for_another_receive_does_not_count_and_shows_who_has_left_the_path()
     }
 }
 
-/// Both have reported it, and the leader's side is taken.
+/// Both have reported the difference, and the leader's side is taken.
 #[test]
 fn a_leader_of_two_does_not_wait_for_the_ballot_of_one_that_cancels_another_receive() {
     let mut pair = [0, 1].map(|index| replica((0, index), 2));

@@ -1,9 +1,9 @@
-//! Replicas that speak to each other, in tests.
+//! Exchange of frames between replicas, in tests.
 
 use crate::{Output, Replica};
 use redrt_types::ReplicaId;
 
-/// Lets replicas speak until they have nothing to say. `hear` gets each output that is no frame, and whose it is.
+/// Delivers frames between replicas until none are left. `hear` gets each output that is no frame, with its replica.
 /// Frames for replicas that are not among them are lost.
 pub fn talk(replicas: &mut [Replica], mut hear: impl FnMut(ReplicaId, Output)) {
     loop {
