@@ -17,62 +17,62 @@ pub struct App {
     pub(super) rank_count: u32,
     pub(super) program: VecDeque<Instruction>,
     pub(super) state: u64,
-    /// What it computes with, without the path depending on it: part of every payload.
+    /// Data that the program computes with, without effect on its path. Part of every payload.
     pub(super) data: u64,
-    /// Added to the tags and lengths of what it sends: 0 unless it is corrupt.
+    /// Added to the tags and lengths of its messages. Zero unless it is corrupt.
     skew: u16,
     matched: u32,
     pub(super) open: VecDeque<usize>,
     /// Position in the thread's stream of decisions.
     pub(super) decision_index: u64,
-    /// What it is in the middle of, within an instruction.
+    /// The progress within the current instruction.
     pending: Option<Pending>,
-    /// `state` after each outcome: what replicas are compared by.
+    /// `state` after each outcome, by which replicas are compared.
     pub(super) history: Vec<u64>,
-    /// Calls begun, and whether the last one is not over.
+    /// Number of calls begun, followed by true while the latest one is not over.
     pub(super) calls: u64,
     is_in_call: bool,
-    /// Whether it says where in its program it asks for outcomes.
+    /// True if it gives its place when it asks for outcomes.
     pub(super) counts_calls: bool,
-    /// The kind of the last one.
+    /// The kind of the latest call.
     kind: u16,
-    /// What it wanted its rank's file to have.
+    /// The values it has written to its rank's file.
     pub(super) written: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Hash, Debug)]
 enum Pending {
-    /// An outcome says that this open receive completes: it will.
+    /// By an outcome, this open receive completes. It will be complete.
     Completes(usize),
-    /// A receive is being cancelled; whether it was still waiting.
+    /// A receive is being cancelled. True if it was still waiting.
     Cancels(bool),
-    /// A probe found this: it will be there.
+    /// A probe found this source and tag. The message will be there.
     Found(u32, Tag),
-    /// Waits for this receive, then perhaps for a token.
+    /// Waits for this receive, and then perhaps for a token.
     Announcement(usize),
 }
 
-/// What a corruption of memory at rest reaches.
+/// The part of memory that a corruption at rest reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
-    /// Payloads.
+    /// Payloads of later messages.
     Data,
-    /// Tags and lengths.
+    /// Tags and lengths of later messages.
     Envelope,
-    /// What the program does next, and payloads.
+    /// The path of the program, and later payloads.
     Path,
 }
 
-/// Whether a program can go on by itself.
+/// The progress of a program in one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// It did something.
+    /// The program did something.
     Went,
-    /// It polled in vain: it will again.
+    /// The program polled in vain, and will poll again.
     Polled,
-    /// It waits.
+    /// The program waits for an event.
     Blocked,
-    /// It has ended.
+    /// The program has ended.
     Finished,
 }
 
@@ -98,7 +98,7 @@ impl App {
         }
     }
 
-    /// How many calls its thread has begun: after the last one it will be at no place any more.
+    /// Number of calls begun. After the last call the thread is at no place any more.
     fn calls(&self) -> u64 {
         if self.is_finished() { u64::MAX } else { self.calls }
     }
@@ -115,17 +115,17 @@ impl App {
         Place { thread: 0, calls: self.calls(), kind: self.kind }
     }
 
-    /// The same, where an outcome is asked for or a message is sent.
+    /// The place that is given when an outcome is asked for or a message is sent.
     pub(super) fn told_place(&self) -> Place {
         if self.counts_calls { self.place() } else { Place { thread: 0, ..Place::NOWHERE } }
     }
 
-    /// What it would write now.
+    /// The value that it would write now.
     fn output(&self) -> u64 {
         mix(self.state ^ self.data)
     }
 
-    /// Where in its program it is: how much of it is left. Polls do not change it.
+    /// The length of the rest of the program, which polls do not change.
     pub(super) fn waits_for(&self) -> usize {
         self.program.len()
     }
@@ -174,7 +174,7 @@ impl Process {
         Progress::Went
     }
 
-    /// `None` when the instruction is done.
+    /// Executes an instruction. `None` when it is done.
     fn execute(&mut self, instruction: Instruction) -> Option<Progress> {
         match instruction {
             Instruction::Send { to, context, tag, length_bytes } => {
@@ -227,7 +227,8 @@ impl Process {
         None
     }
 
-    /// Asks for the next outcome; `evaluate` finds it when this process decides, `None` if it has to wait.
+    /// Asks for the next outcome. `evaluate` determines it when this process decides, or returns `None` if it has to
+    /// wait.
     fn outcome(
         &mut self,
         (call, arguments): (Call, u64),
@@ -333,7 +334,7 @@ impl Process {
         if self.app.pending.is_none() {
             let is_frozen = self.freeze(context, request);
             self.app.pending = Some(Pending::Cancels(is_frozen));
-            // A leader's own is not sent; it counts if that process follows another by then, or has a new leader.
+            // A leader's ballot is not sent. It counts if this process follows another by then, or has a new leader.
             self.cast_ballot(index, question, is_frozen);
         }
         let Some(Pending::Cancels(is_frozen)) = self.app.pending else { unreachable!() };

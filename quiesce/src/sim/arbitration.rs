@@ -1,5 +1,5 @@
-//! The coordinator's side of arbitration: copies of both replicas of a rank are made and wait; when the two differ they
-//! are let in; who is outvoted goes, and one of the copies, when it is in step, takes its part.
+//! The coordinator's side of arbitration. Copies of both replicas of a rank are made and wait. When the two differ, the
+//! copies are let in. The outvoted replica is ended, and one of the copies takes its part once it is in step.
 //!
 //! ```text
 //!  begin ─▶ pinning ─▶ restoring ─▶ ready ── a dispute ──▶ joining ─▶ in step ─▶ a verdict: culprit, surplus copies go
@@ -20,24 +20,24 @@ use std::collections::BTreeSet;
 
 /// Two replicas of each rank, and a copy of each.
 pub(super) const PLACES: u16 = 4;
-/// Replicas that a rank is to have.
+/// Number of replicas that a rank is to have.
 const DEGREE: usize = 2;
 
-/// What is known of who differs.
+/// The state of arbitration in a run.
 pub(super) struct Arbitration {
     /// Number of further copies that are made.
     holds_left: usize,
-    /// By process: reports that the coordinator has heard.
+    /// Number of each process's reports that the coordinator has handled, by process.
     heard: Vec<usize>,
-    /// Of paths: reports that the coordinator has yet to hear.
+    /// Reports on paths that the coordinator has not handled.
     unheard_paths: Vec<(ReplicaId, PathReport)>,
     /// Replicas that were outvoted.
     condemned: BTreeSet<ReplicaId>,
     /// Ranks whose disputes have found a verdict.
     judged: BTreeSet<VirtualRank>,
-    /// Ranks that lost a replica otherwise.
+    /// Ranks that lost a replica for another reason.
     losers: BTreeSet<VirtualRank>,
-    /// Whether what is corrupt is in memory from the beginning.
+    /// True if the cause of the corruption is in memory from the beginning.
     is_latent: bool,
     has_named: bool,
 }
@@ -45,7 +45,7 @@ pub(super) struct Arbitration {
 impl Arbitration {
     pub(super) fn new(random: &mut Random, world: &World) -> Self {
         Self {
-            // Some find nobody ready.
+            // With few copies, some disputes find none ready.
             holds_left: random.pick(&[0, 2, 8, 16, 16]) * world.rank_count() as usize / 2,
             heard: vec![0; world.process_count() as usize],
             unheard_paths: Vec::new(),
@@ -64,12 +64,12 @@ impl Arbitration {
         Some(corrupt.me())
     }
 
-    /// Whether what is corrupt is in memory from the beginning.
+    /// Returns true if the cause of the corruption is in memory from the beginning.
     pub(super) fn is_latent(&self) -> bool {
         self.is_latent
     }
 
-    /// A replica says that it differs from its sibling in its path.
+    /// Queues a replica's report on paths.
     pub(super) fn told(&mut self, by: ReplicaId, report: PathReport) {
         self.unheard_paths.push((by, report));
     }
@@ -78,14 +78,14 @@ impl Arbitration {
         self.condemned.contains(&replica)
     }
 
-    /// Whether a replica of this rank was lost that nobody had named.
+    /// Returns true if this rank lost a replica that was not named.
     pub(super) fn has_lost(&self, rank: VirtualRank) -> bool {
         self.losers.contains(&rank)
     }
 }
 
 impl Simulation {
-    /// What the coordinator does about copies that wait, and disputes.
+    /// The coordinator's work on copies that wait, and on disputes.
     pub(super) fn arbitrate(&mut self) {
         if self.arbitration.is_none() {
             return;
@@ -115,7 +115,7 @@ impl Simulation {
         let place = self.random.below(self.processes.len());
         let newcomer = self.processes[place].me();
         let is_taken = self.joins.iter().any(|join| join.newcomer == newcomer);
-        // What a corrupt one has sent is looked at in the end.
+        // Messages of a corrupt replica are checked at the end.
         let is_looked_at = Some(newcomer) == self.corrupt || self.processes[place].is_tainted;
         let is_free = !self.processes[place].alive && !self.view.is_live(newcomer) && !is_looked_at;
         if self.state().holds_left == 0 || is_taken || !is_free {
@@ -153,7 +153,7 @@ impl Simulation {
         self.hear_paths();
     }
 
-    /// Hears what was said of paths. Whether there was anything.
+    /// Handles reports on paths. Returns true if there were any.
     pub(super) fn hear_paths(&mut self) -> bool {
         let Some(arbitration) = &mut self.arbitration else { return false };
         let reports = std::mem::take(&mut arbitration.unheard_paths);
@@ -189,7 +189,7 @@ impl Simulation {
                 let culprits: Vec<_> = culprits.filter(is_its).collect();
                 culprits.into_iter().for_each(|culprit| self.condemn(culprit));
             }
-            // Who says so had not heard of copies that stand ready: they have been asked, or are.
+            // The reporter did not know of copies that stand ready. They have been let in, or will be.
             PathFinding::Undecidable if have_joined => {}
             PathFinding::Undecidable if self.joins.iter().any(is_fit) => self.let_in(rank),
             PathFinding::Undecidable => self.note_open_path(),
@@ -205,12 +205,14 @@ impl Simulation {
         self.corrupt.or(self.paths.as_ref().map(|watch| watch.departing()))
     }
 
-    /// Whether nothing is under way but that copies wait, where paths are judged: processes are asked for their waits.
+    /// Returns true if nothing is under way except copies that wait, where paths are judged. Processes are then asked
+    /// for their waits.
     pub(super) fn is_waiting_with_ready(&self) -> bool {
         self.arbitration.is_some() && self.joins.iter().all(|join| join.stage == Stage::Ready)
     }
 
-    /// Nothing can happen any more: arbiters have not come to what is in dispute, and go. Whether there were any.
+    /// Called when no event is possible. Ends an arbiter that has not come to the point in dispute. Returns true if
+    /// there was one.
     pub(super) fn give_up_arbiters(&mut self) -> bool {
         if self.arbitration.is_none() || self.paths.is_none() {
             return false;
@@ -228,7 +230,7 @@ impl Simulation {
         place.is_some()
     }
 
-    /// Two differ: copies that stand ready join.
+    /// Lets in copies that stand ready, because two replicas differ.
     fn let_in(&mut self, rank: VirtualRank) {
         let joins: Vec<_> = self.joins.iter().filter(|join| self.is_fit(join, rank)).copied().collect();
         if joins.is_empty() {
@@ -242,7 +244,7 @@ impl Simulation {
         self.summary.arbiters += arbiters.len() as u64;
         self.view = self.view.with_arbiters(&arbiters);
         self.say(|| format!("{rank}    admit   {arbiters:?} view {}", self.view.number.0));
-        // Before their view: what they have they are to keep for others whose joins began since they were cut.
+        // Must precede their view: they keep messages for others whose joins began after their cuts.
         self.tell_pins(None);
         self.tell(&Control::View(self.view.clone()));
         for join in self.joins.iter_mut().filter(|join| joins.iter().any(|it| it.newcomer == join.newcomer)) {
@@ -252,7 +254,7 @@ impl Simulation {
         joins.into_iter().for_each(|join| self.kill_somebody(join));
     }
 
-    /// Those who were outvoted go; so do copies that are too many.
+    /// Ends outvoted replicas, and copies that are too many.
     fn end_arbitrations(&mut self) {
         for culprit in self.state().condemned.clone() {
             let place = self.world.process(culprit).0 as usize;
@@ -264,7 +266,7 @@ impl Simulation {
         }
         for rank in self.state().judged.clone() {
             let full: Vec<_> = self.view.live(rank).filter(|replica| self.is_full_member(*replica)).collect();
-            // Rather one of the same side as another that stays.
+            // A copy is chosen whose original stays, since both are of one side.
             let is_second = |replica: &&ReplicaId| {
                 let origin = self.view.member(**replica).and_then(|member| member.origin);
                 origin.is_some_and(|origin| self.view.is_live(ReplicaId { rank, index: origin.index }))
@@ -277,7 +279,7 @@ impl Simulation {
         }
     }
 
-    /// Copies that stand ready are not wanted any more.
+    /// Drops the copies that stand ready and that `which` selects.
     fn drop_ready(&mut self, which: impl Fn(&Join) -> bool) {
         for place in (0..self.joins.len()).rev() {
             if self.joins[place].stage == Stage::Ready && which(&self.joins[place]) {
@@ -287,7 +289,8 @@ impl Simulation {
         }
     }
 
-    /// Nothing can happen but that copies go that nobody has needed: all are done. Whether there were any.
+    /// Called when no event is possible, so that all programs are done. Drops the copies that were never needed.
+    /// Returns true if there were any.
     pub(super) fn release_ready(&mut self) -> Result<bool, Broken> {
         let is_ready = |join: &Join| join.stage == Stage::Ready;
         let waits =
@@ -296,7 +299,7 @@ impl Simulation {
             return Ok(false);
         }
         let live = self.processes.iter().filter(|process| self.view.is_live(process.me()));
-        // One that has left its path may owe what nobody receives.
+        // A replica that has left its path may owe messages that are never received.
         let is_exempt = check::is_believed(self) || self.paths.is_some();
         let mut live = live.filter(|process| !process.fenced && !is_exempt);
         if let Some(process) = live.find(|process| process.replica.is_owing()) {
@@ -317,7 +320,7 @@ impl Simulation {
         counts.iter().zip(heard).zip(is_live).any(|((count, heard), is_live)| is_live && count > heard)
     }
 
-    /// Takes note of a loss, for what may be asked of the end.
+    /// Records a loss, for the checks at the end.
     pub(super) fn note_loss(&mut self, replica: ReplicaId) {
         if let Some(arbitration) = &mut self.arbitration
             && !arbitration.condemned.contains(&replica)
@@ -326,7 +329,7 @@ impl Simulation {
         }
     }
 
-    /// What came of it.
+    /// Counts the verdicts of the run.
     pub(super) fn count_verdicts(&mut self, is_open: bool) {
         if let Some(arbitration) = &self.arbitration {
             self.summary.named += u64::from(arbitration.has_named);

@@ -1,168 +1,168 @@
-//! What must hold in a run, and does not.
+//! Properties that must hold in a run, and the ways in which they do not.
 
 use crate::error::ProtocolError;
 use crate::frame::{MessageId, PayloadKey};
 use redrt_types::{ReplicaId, VirtualRank};
 
-/// One thing that does not hold. `by` is the process in which it shows.
+/// One violated property. `by` is the process in which it shows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Broken {
-    /// Events go on and on.
+    /// The run has events without end.
     #[error("it does not end")]
     Endless,
-    /// Nothing can happen any more, and its program has not ended.
+    /// No event is possible, and the program of this process has not ended.
     #[error("{0} hangs")]
     Hangs(ReplicaId),
-    /// It owes something to copies that nobody needs.
+    /// The process owes messages to copies that are never needed.
     #[error("{0} cannot leave")]
     CannotLeave(ReplicaId),
-    /// A message is missing.
+    /// A message was never received.
     #[error("{by} has not received {message:?}")]
     Unreceived {
-        /// Where.
+        /// The receiver that lacks it.
         by: ReplicaId,
-        /// The message.
+        /// The message that is missing.
         message: MessageId,
     },
-    /// Messages are kept that nobody can ask for.
+    /// The process keeps messages that no replica can ask for.
     #[error("{0} has not emptied its logs")]
     LogKept(ReplicaId),
-    /// The logs are empty, and their account is not.
+    /// The logs are empty, and the count of their bytes is not zero.
     #[error("{by} accounts for {bytes} bytes too many")]
     BytesKept {
-        /// Where.
+        /// The process with that count.
         by: ReplicaId,
-        /// How many.
+        /// The count of bytes.
         bytes: u64,
     },
-    /// A verdict is open.
+    /// A verdict is missing.
     #[error("{0} waits for more of a message")]
     Unsettled(ReplicaId),
-    /// No sound replica is left.
+    /// The rank has no sound replica left.
     #[error("the sphere of rank {0} is lost")]
     SphereLost(VirtualRank),
-    /// Sound replicas of one rank.
+    /// Sound replicas of one rank took different paths.
     #[error("{0} and {1} went different ways")]
     Parted(ReplicaId, ReplicaId),
-    /// A replica whose program has stayed on its path.
+    /// A replica was outvoted whose program has stayed on its path.
     #[error("{by} says that {replica} has left its path, and it has not")]
     SoundOutvoted {
-        /// Who says so.
+        /// The process that reported it.
         by: ReplicaId,
-        /// The sound one.
+        /// The replica that was outvoted.
         replica: ReplicaId,
     },
-    /// Two lineages have stayed on their path, and one has left it.
+    /// No verdict was reached, though two lineages have stayed on their path and one has left it.
     #[error("{0} does not say who has left the path, and two lineages agree")]
     PathLeftOpen(ReplicaId),
-    /// A file is not as sound replicas write it.
+    /// A file differs from the contents that sound replicas write.
     #[error("the file of rank {} is wrong at {at}", .rank.0)]
     Written {
-        /// Whose file.
+        /// The rank whose file it is.
         rank: VirtualRank,
-        /// Where.
+        /// Position in the file.
         at: u64,
     },
-    /// What was delivered was not sent.
+    /// A message was delivered with other contents than were sent.
     #[error("{by} received something else than was sent: {message:?}")]
     Altered {
-        /// Where.
+        /// The receiver of the message.
         by: ReplicaId,
-        /// The message.
+        /// The message that was altered.
         message: MessageId,
     },
-    /// A vote of somebody who has none.
+    /// A vote counted of a replica that has none.
     #[error("{by} counted a vote that is none, about {message:?}")]
     Vote {
-        /// Where.
+        /// The receiver that counted it.
         by: ReplicaId,
-        /// The message that it was about.
+        /// The message that was voted on.
         message: MessageId,
     },
-    /// A report that is not true.
+    /// A report is not true.
     #[error("{by} reported falsely of {message:?}: it {why}")]
     FalseReport {
-        /// Where.
+        /// The process that reported it.
         by: ReplicaId,
-        /// The message.
+        /// The message that was reported.
         message: MessageId,
-        /// What is wrong with it.
+        /// The error in the report.
         why: FalseReport,
     },
     /// A flip on the way was reported too often, or not at all.
     #[error("{by} reported {count} flips, not {expected}")]
     Flips {
-        /// Where.
+        /// The receiver of the payload.
         by: ReplicaId,
-        /// How often.
+        /// Number of reports so far.
         count: usize,
-        /// How often it had to.
+        /// Number of reports that were due.
         expected: usize,
     },
     /// A corrupt replica was named too often, or not at all.
     #[error("{by} named {culprit} {count} times")]
     Named {
-        /// Where.
+        /// The receiver that should name it.
         by: ReplicaId,
-        /// The corrupt one.
+        /// The replica that is corrupt.
         culprit: ReplicaId,
-        /// How often.
+        /// Number of reports that name it.
         count: usize,
     },
-    /// There was a sound payload to deliver.
+    /// A corrupt payload was delivered where a sound one could be had.
     #[error("{0} delivered a corrupt payload")]
     CorruptDelivered(ReplicaId),
-    /// No replica of the simulator sends what is refused.
+    /// A frame was refused, though no replica of the simulator sends an impossible one.
     #[error("{by} refuses a frame: {error}")]
     Refused {
-        /// Where.
+        /// The process that refused it.
         by: ReplicaId,
-        /// Why.
+        /// The reason for the refusal.
         error: ProtocolError,
     },
-    /// A verdict came again, or before the payload.
+    /// A verdict came twice, or before the payload.
     #[error("{0:?} verified twice or without payload")]
     Verified(MessageId),
-    /// Matching saw it twice.
+    /// Matching got the message twice.
     #[error("{0:?} arrived twice")]
     Arrived(MessageId),
     /// Machine and engine number a message differently.
     #[error("{message:?} is called {place}, and is {token}")]
     Misnumbered {
-        /// The message.
+        /// The message in question.
         message: MessageId,
-        /// What the machine calls it.
+        /// The number of the machine.
         place: u32,
-        /// What it was told to call it.
+        /// The number of the engine.
         token: usize,
     },
-    /// The engine has freed it already.
+    /// A payload was released twice.
     #[error("{0:?} released twice")]
     Released(PayloadKey),
-    /// The program has its buffer already.
+    /// The program has its buffer back already.
     #[error("{0:?} detached twice, or after its release")]
     Detached(PayloadKey),
-    /// It is to be sent, and is gone.
+    /// A payload is to be sent after its release.
     #[error("{0:?} is sent after its release")]
     SentLate(PayloadKey),
 }
 
-/// What is wrong with a report.
+/// The error in a report.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum FalseReport {
-    /// Nothing was flipped that it could be about.
+    /// No fault was injected that it could be about.
     #[error("is about nothing that happened")]
     NoFault,
-    /// A majority without a minority.
+    /// There is a majority, and no minority was named.
     #[error("names nobody")]
     NobodyNamed,
-    /// Whom it names has a sound memory.
+    /// The named replica has sound memory.
     #[error("names a sound replica")]
     SoundNamed,
-    /// No connection was faulty.
+    /// The transport was blamed, and no connection was faulty.
     #[error("blames a transport that was sound")]
     TransportBlamed,
-    /// A majority of lineages was there.
+    /// No verdict was reached, though there was a majority of lineages.
     #[error("leaves open what two lineages agree on")]
     LeftOpen,
 }

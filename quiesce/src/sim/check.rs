@@ -1,4 +1,4 @@
-//! What must hold at the end of a run.
+//! Properties that must hold at the end of a run.
 
 pub(super) mod rest;
 
@@ -9,19 +9,19 @@ use crate::frame::{Action, Finding, MessageId, MismatchReport};
 use redrt_types::{ReplicaId, VirtualRank};
 use std::collections::BTreeMap;
 
-/// Whether the run has shown what it can: two replicas that differ for good have been reported. What they do from
-/// then on differs too.
+/// Returns true if the run has served its purpose: two replicas that differ for good have been reported. Their later
+/// actions differ too.
 pub(super) fn is_decided(simulation: &Simulation) -> bool {
     simulation.corrupt.is_some() && simulation.rest.is_none() && has_open(simulation)
 }
 
-/// Whether a receiver has taken a message that nobody could judge.
+/// Returns true if a receiver has delivered a message that no vote could decide.
 pub(super) fn has_open(simulation: &Simulation) -> bool {
     let mut ranks = (0..simulation.world.rank_count()).map(VirtualRank);
     simulation.processes.iter().any(is_open) || ranks.any(|rank| simulation.is_open(rank))
 }
 
-/// Whether this one has.
+/// Returns true if this process has delivered a message that no vote could decide.
 pub(super) fn is_open(process: &Process) -> bool {
     let is_open = |report: &MismatchReport| {
         report.finding == Finding::Undecidable && matches!(report.action, Action::Delivered | Action::Refetched)
@@ -29,15 +29,15 @@ pub(super) fn is_open(process: &Process) -> bool {
     process.reports.iter().any(is_open)
 }
 
-/// Whether a corrupt replica was the only one of its rank while its message was on its way: a receiver that believed it
-/// goes a way of his own.
+/// Returns true if a corrupt replica was the only one of its rank while its message was in flight. A receiver that
+/// believed it takes a path of its own.
 pub(super) fn is_believed(simulation: &Simulation) -> bool {
     let has_sent = |corrupt: ReplicaId| simulation.process(corrupt).corrupted.is_some();
     let has_lost = |corrupt: ReplicaId| simulation.arbitration.as_ref().is_some_and(|it| it.has_lost(corrupt.rank));
     simulation.corrupt.is_some_and(|corrupt| has_sent(corrupt) && has_lost(corrupt))
 }
 
-/// Checks the end of a run in which nothing can happen any more.
+/// Checks the end of a run, when no event is possible.
 pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
     if simulation.rest.is_some() {
         return rest::end(simulation);
@@ -59,7 +59,7 @@ pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
     flips(simulation)
 }
 
-/// No deadlock, nothing left over.
+/// The process has ended, with nothing left over.
 pub(super) fn finished(process: &Process) -> Result<(), Broken> {
     ended(process, &[])?;
     match process.replica.unsettled_count() {
@@ -68,7 +68,7 @@ pub(super) fn finished(process: &Process) -> Result<(), Broken> {
     }
 }
 
-/// No deadlock, and nothing left over but these messages.
+/// The process has ended, with nothing left over except these messages.
 pub(super) fn ended(process: &Process, strays: &[MessageId]) -> Result<(), Broken> {
     let me = process.me();
     let replica = &process.replica;
@@ -92,11 +92,12 @@ pub(super) fn is_read(incoming: &Incoming) -> bool {
     incoming.payload.is_some() && incoming.verified
 }
 
-/// All replicas of a rank went the same way; the dead went part of it.
+/// All replicas of a rank have taken the same path. The dead have taken part of it.
 fn agreement(simulation: &Simulation, rank: VirtualRank) -> Result<(), Broken> {
     let sound = || simulation.survivors(rank).filter(|process| !process.is_tainted);
     let first = sound().next().ok_or(Broken::SphereLost(rank))?;
-    // A leader may die with decisions that nobody has seen: it may have gone astray by then, in silence.
+    // A leader may die with decisions that no other replica has seen. It may have taken another path by then,
+    // unnoticed.
     for process in sound() {
         if process.app.history != first.app.history {
             return Err(Broken::Parted(process.me(), first.me()));
@@ -105,7 +106,7 @@ fn agreement(simulation: &Simulation, rank: VirtualRank) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What was delivered is what was sent.
+/// Delivered payloads are those that were sent.
 fn payloads(simulation: &Simulation) -> Result<(), Broken> {
     for sender in (0..simulation.world.rank_count()).map(VirtualRank) {
         let sane = |process: &&Process| process.corrupted.is_none() && !process.is_tainted;
@@ -130,7 +131,8 @@ fn payloads(simulation: &Simulation) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A message was corrupt wherever it was kept, and said to be; its receiver is the only one of its rank.
+/// Returns true if a message was corrupt in every log and reported as such, and its receiver is the only replica of its
+/// rank.
 fn had_no_choice(simulation: &Simulation, process: &Process, message: MessageId) -> bool {
     let is_reported = |report: &MismatchReport| {
         report.message == message
@@ -141,7 +143,7 @@ fn had_no_choice(simulation: &Simulation, process: &Process, message: MessageId)
     simulation.view.live(process.me().rank).count() == 1 && process.reports.iter().any(is_reported)
 }
 
-/// No false report, and nobody votes who is not entitled to.
+/// All reports are true, and only entitled replicas vote.
 fn reports(simulation: &Simulation) -> Result<(), Broken> {
     for process in &simulation.processes {
         for report in &process.reports {
@@ -173,7 +175,7 @@ fn is_true(simulation: &Simulation, process: &Process, report: &MismatchReport) 
             is_flipped || simulation.process(report.supplier).log_corrupted.is_some_and(is_kept)
         }
         Finding::ReplicaCorrupt => {
-            // A copy of the corrupt one may be as corrupt.
+            // A copy of the corrupt replica may be corrupt as well.
             (report.culprit == simulation.corrupt || simulation.arbitration.is_some())
                 && report.culprit.is_some_and(|it| is_corrupted(simulation, it, process, report))
         }
@@ -189,7 +191,7 @@ fn is_corrupted(simulation: &Simulation, corrupt: ReplicaId, receiver: &Process,
     })
 }
 
-/// Every flip that happened has been reported, by everyone it concerned, once.
+/// Every flip was reported once by every receiver concerned.
 fn flips(simulation: &Simulation) -> Result<(), Broken> {
     if let Some(flip) = simulation.flipped {
         let receiver = simulation.process(flip.to);
@@ -205,7 +207,7 @@ fn flips(simulation: &Simulation) -> Result<(), Broken> {
     for receiver in simulation.survivors(message.sender) {
         let named = receiver.reports.iter().filter(|report| report.culprit == Some(corrupt)).count();
         let alone = simulation.world.degree(corrupt.rank) == 1;
-        // Of two, who was named by another receiver may be gone before this one has his vote.
+        // Of two replicas, the one that another receiver has named may be gone before this receiver has its vote.
         let is_right = named == usize::from(!alone) || named == 0 && simulation.arbitration.is_some();
         if !is_right {
             return Err(Broken::Named { by: receiver.me(), culprit: corrupt, count: named });

@@ -1,8 +1,8 @@
-//! Runtimes of languages that read clocks at moments of their own, as when they collect garbage, in programs
-//! that read it as well.
+//! Runtimes of languages that read clocks at moments of their own, like garbage collectors, in programs that read
+//! clocks as well.
 //!
-//! A collection reads when a number that only this process has says so, and asks what the system has counted. What it
-//! finds is nobody's outcome. What the program reads of either goes into `state`, as any outcome does.
+//! A collection happens when a number of this process alone says so. It reads a clock and a counter of the system, and
+//! its readings do not enter `state`. Readings of the program do, as any outcome does.
 
 use super::app::Progress;
 use super::process::Process;
@@ -10,15 +10,15 @@ use super::random::mix;
 use crate::decision::Timed;
 use crate::outcome::{Call, Outcome, Question};
 
-/// Who asks: the program, from code that is generated sooner in one process than in another, and two that collect.
+/// Askers: the program, its code that is generated sooner in one process than in another, and two collectors.
 const MAIN: u64 = 1 << 32 | 2;
 const GENERATED: u64 = 1 << 32 | 1;
 const COLLECTORS: [u64; 2] = [2 << 32 | 2, 3 << 32 | 2];
-/// It collects once in this many steps of the program.
+/// The runtime collects once in this many steps of the program.
 const STEPS_PER_COLLECTION: u64 = 3;
 
 impl Process {
-    /// A collection, if it is time for one.
+    /// Lets the runtime collect, if it is time.
     pub(super) fn collect(&mut self) {
         self.clock = mix(self.clock ^ 0x6763);
         if !self.clock.is_multiple_of(STEPS_PER_COLLECTION) {
@@ -30,7 +30,7 @@ impl Process {
                 Timed::Decided(_) => {}
                 Timed::MustDecide => self.replica.decide_time(question, self.shown(question)),
                 Timed::Alone { .. } => self.alone_count += 1,
-                // It asks how far its leader is, and hears that this is past.
+                // It asks how far its leader is, and learns that the leader has passed this moment.
                 Timed::Wait => {
                     self.replica.note_apart(question);
                     self.alone_count += 1;
@@ -40,7 +40,7 @@ impl Process {
         }
     }
 
-    /// The program reads a clock, or asks what the system counts.
+    /// Lets the program read a clock or a counter of the system.
     pub(super) fn read_time(&mut self) -> Option<Progress> {
         let is_generated = self.app.calls > self.generates_after;
         let question = self.time_question(if is_generated { GENERATED } else { MAIN });
@@ -51,7 +51,7 @@ impl Process {
                 self.replica.decide_time(question, outcome.clone());
                 outcome
             }
-            // The leader makes all readings of its program's: its siblings part here.
+            // The leader makes all readings of its program, so a sibling without one has parted here.
             Timed::Alone { .. } => self.shown(question),
             Timed::Wait => {
                 self.drain();
@@ -67,13 +67,13 @@ impl Process {
         None
     }
 
-    /// By turns one about a clock and one about what the system counts.
+    /// Alternates between a clock and a counter of the system.
     fn time_question(&self, asker: u64) -> Question {
         let question = if self.app.calls.is_multiple_of(2) { Question::reading } else { Question::facts };
         question(asker, self.app.told_place(), self.app.decision_index)
     }
 
-    /// What the clock or the system shows: something else in each process.
+    /// The reading of clock or counter, different in each process.
     fn shown(&self, question: Question) -> Outcome {
         let shown = mix(self.clock);
         match question.call {

@@ -1,4 +1,4 @@
-//! The coordinator's side of joins: pins, cut, view, pins; and everything that can go wrong with them.
+//! The coordinator's side of joins (pins, cut, view, pins), and all faults that may hit them.
 //!
 //! ```text
 //!  begin ─▶ pinning ──── cut ────▶ restoring ──── view ────▶ joining ── in step ─▶ unpin
@@ -15,42 +15,40 @@ use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, World};
 /// Maximum number of joins at a time.
 const AT_ONCE_MAX: usize = 3;
 
-/// How far a join has come.
+/// The progress of a join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     Pinning,
-    /// The copy is made; no view has it yet, and the others run on.
+    /// The copy is made. No view contains it yet, and the others run on.
     Restoring,
-    /// The same, and it waits until it is needed.
+    /// The copy is made, and waits until it is needed.
     Ready,
-    /// It is in the view.
+    /// The copy is in the view.
     Joining,
-    /// It has heard its leader, and counts like any other.
+    /// The copy has received a frame of its leader, and counts like any other replica.
     InStep,
 }
 
-/// A copy that is being made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Join {
     pub(super) newcomer: ReplicaId,
     pub(super) source: ReplicaId,
     pub(super) stage: Stage,
-    /// It waits until it is needed to judge.
+    /// True if the copy waits until it is needed to judge.
     pub(super) is_arbiter: bool,
-    /// Which of all cuts its was.
+    /// Number of its cut among all cuts.
     cut: CutNumber,
 }
 
 impl Join {
-    /// How many steps it takes on average until a copy has its memory: some take so long that others join and leave
-    /// meanwhile.
+    /// Mean number of steps until a copy has its memory. Some take so long that others join and leave in between.
     fn restore_pause(&self) -> usize {
         if self.cut.0 % 3 == 1 { 80 } else { 8 }
     }
 }
 
 impl Simulation {
-    /// Moves joins on.
+    /// Advances all joins by a step.
     pub(super) fn advance_joins(&mut self) {
         let (pause, at_once_max) = if self.is_about_clones { (10, AT_ONCE_MAX) } else { (30, 1) };
         let at_once = self.joins.iter().filter(|join| !join.is_arbiter).count();
@@ -79,7 +77,7 @@ impl Simulation {
         }
     }
 
-    /// `None` when it is over.
+    /// Advances a join without extra faults. `None` when it is over.
     fn advance_plainly(&mut self, join: Join) -> Option<Join> {
         let is_cut = join.stage == Stage::Joining;
         let is_lost = if is_cut { !self.view.is_live(join.newcomer) } else { !self.view.is_live(join.source) };
@@ -95,14 +93,14 @@ impl Simulation {
         Some(join)
     }
 
-    /// The same, where anything may happen at any step.
+    /// Advances a join, with faults at any step. `None` when it is over.
     fn advance(&mut self, join: Join) -> Option<Join> {
         let is_lost = match join.stage {
             Stage::Pinning | Stage::Restoring => {
                 let rarity = if join.is_arbiter { 3_000 } else { 10 * join.restore_pause() };
                 !self.view.is_live(join.source) || self.random.below(rarity) == 0
             }
-            // Held copies are dropped now and then, to be made anew.
+            // Held copies are dropped now and then, and made anew.
             Stage::Ready => !self.view.is_live(join.source) || self.random.below(5_000) == 0,
             Stage::Joining | Stage::InStep => !self.view.is_live(join.newcomer),
         };
@@ -138,7 +136,7 @@ impl Simulation {
         Some(Join { stage: next, ..join })
     }
 
-    /// Those who have to do with a join die at its steps rather than at any time.
+    /// Kills a process that is involved in a join, since faults at its steps are the interesting ones.
     pub(super) fn kill_somebody(&mut self, join: Join) {
         if self.deaths_left == 0 || !self.random.chance(30) {
             return;
@@ -151,8 +149,8 @@ impl Simulation {
         self.kill_at(place);
     }
 
-    /// A copy is in step. Its source was to be moved, and leaves, be it the only other one; or the degree is lowered,
-    /// and somebody does.
+    /// Retires a replica after a join. It may be the source, which was to move, even if it is the only other one. Or
+    /// the degree is lowered, and any replica leaves.
     fn retire_one_of(&mut self, join: Join) {
         let live: Vec<_> = self.view.live(join.newcomer.rank).collect();
         let victim = match self.random.below(100) {
@@ -164,19 +162,20 @@ impl Simulation {
         if self.may_lose(place) {
             self.summary.retired += 1;
             self.summary.moved += u64::from(victim == join.source && live.len() == 2);
-            // It is ended, or told to leave and does not hear it.
+            // The victim is killed, or is told to leave and does not receive that.
             let is_fenced = self.random.chance(50);
             self.lose(place, is_fenced);
         }
     }
 
-    /// Whether a live replica has all that its sphere has decided, as far as anybody can have noticed.
+    /// Returns true if a live replica has all decisions of its sphere that any other may have noticed.
     pub(super) fn is_full_member(&self, replica: ReplicaId) -> bool {
         let is_condemned = self.arbitration.as_ref().is_some_and(|it| it.is_condemned(replica));
         self.view.is_live(replica) && !is_condemned && !self.joins.iter().any(|join| join.newcomer == replica)
     }
 
-    /// Whether all keep what the copy may need. One that is restored meanwhile hears of it with its view.
+    /// Returns true if all processes have set the pin of a copy. One that is being restored gets it with its view, so
+    /// the pin must wait.
     fn is_pinned(&self, join: Join) -> bool {
         let is_pin =
             |control: &Control| matches!(control, Control::Pins { awaited, .. } if awaited.contains(&join.newcomer));
@@ -185,7 +184,7 @@ impl Simulation {
         !self.processes.iter().any(has_not_heard) && !self.joins.iter().any(is_restored)
     }
 
-    /// Tells everybody who is awaited now; `ended` is not any more.
+    /// Sends the complete pins to all processes. The pin of `ended` is left out.
     pub(super) fn tell_pins(&mut self, ended: Option<ReplicaId>) {
         let kept = self.joins.iter().filter(|join| Some(join.newcomer) != ended);
         let (ready, awaited): (Vec<_>, Vec<_>) = kept.partition(|join| join.stage == Stage::Ready);
@@ -198,7 +197,7 @@ impl Simulation {
         let place = self.random.below(self.processes.len());
         let newcomer = self.processes[place].me();
         let is_taken = self.joins.iter().any(|join| join.newcomer == newcomer);
-        // A copy of a replica that may be corrupt would count like any other.
+        // A copy of a suspect would vote like any sound replica.
         let is_suspect =
             self.arbitration.is_some() && self.suspect().is_some_and(|suspect| suspect.rank == newcomer.rank);
         if self.processes[place].alive || self.view.is_live(newcomer) || is_taken || is_suspect {
@@ -227,7 +226,7 @@ impl Simulation {
         self.post_outgoing(original);
         let copy = self.process(source).copy(newcomer);
         self.processes[place.0 as usize] = copy;
-        // What is left of the place's former life is fenced.
+        // Frames of the place's former life are fenced.
         self.links.retain(|(from, to), _| *from != place && *to != place);
         self.transfers.retain(|(from, to, ..)| *from != newcomer && *to != newcomer);
         self.breaks.forget(place, newcomer);
@@ -237,7 +236,7 @@ impl Simulation {
         Join { cut: CutNumber(self.cut_count), ..join }
     }
 
-    /// The place that a copy takes, in its next life.
+    /// The admission of a copy to its place, with the next incarnation.
     pub(super) fn admission(&mut self, join: Join) -> Admission {
         let Join { newcomer, source, cut, .. } = join;
         let place = self.world.process(newcomer).0 as usize;
@@ -269,7 +268,7 @@ impl Simulation {
     }
 }
 
-/// A view with places that nobody has at the start: degrees are raised by joining there.
+/// A view in which some places are free at the start. Joins there raise degrees.
 pub(super) fn with_free_places(full: &View, world: &World, random: &mut Random) -> View {
     let mut view = full.clone();
     for replica in world.replicas() {

@@ -1,11 +1,11 @@
-//! Lines: images of one replica of each rank, from which all go on.
+//! Checkpoints (*lines*): images of one replica of each rank, from which all go on.
 //!
 //! ```text
 //!  nobody joins ─▶ one source after another is held and copied ─▶ all are: they go on ─▶ … ─▶ all are loaded again
 //!                    the others run; a change of the membership voids it
 //! ```
-//! Nothing is drained, and the siblings of the sources go on. A source is held from its own copy to the last one: what
-//! it decides after that, or lets go, no image may need.
+//! Nothing is drained, and the siblings of the sources go on. A source is held from its own copy until the last one. So
+//! no image needs a message that another source has released, or a decision it has made, after its own copy.
 
 use super::process::{Control, Process};
 use super::random::Random;
@@ -13,22 +13,22 @@ use super::world::Simulation;
 use crate::mutation::Mutation;
 use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, VirtualRank};
 
-/// Images that fit each other.
+/// A checkpoint: images that fit each other.
 #[derive(Clone, Debug)]
 struct Line {
-    /// The membership when they were taken.
+    /// The membership at their cuts.
     view: View,
-    /// By rank.
+    /// The image of each rank.
     images: Vec<Process>,
 }
 
-/// See the module.
+/// The checkpoints of a run.
 pub(super) struct Lines {
-    /// Apart from the generator of everything else.
+    /// A generator of its own, so that other choices stay the same.
     random: Random,
     left: usize,
     returns_left: usize,
-    /// What is being taken: images of the first ranks, and the source of each rank.
+    /// The checkpoint in progress: images of the first ranks, and the source of each rank.
     taking: Option<(Line, Vec<ReplicaId>)>,
     taken: Option<Line>,
 }
@@ -42,7 +42,7 @@ impl Lines {
 }
 
 impl Simulation {
-    /// Whether a process is held for a line.
+    /// Returns true if a process is held for a checkpoint.
     pub(super) fn is_held(&self, replica: ReplicaId) -> bool {
         if self.processes.iter().any(|process| process.replica.has(Mutation::SourceGoesOn)) {
             return false;
@@ -51,12 +51,12 @@ impl Simulation {
         taking.is_some_and(|(line, sources)| sources[..line.images.len()].contains(&replica))
     }
 
-    /// Whether any process is.
+    /// Returns true if any process is held for a checkpoint.
     pub(super) fn is_holding(&self) -> bool {
         self.lines.as_ref().is_some_and(|lines| lines.taking.is_some())
     }
 
-    /// Begins lines, takes them, and has all go back to the last one.
+    /// Begins and takes checkpoints, and lets all processes go back to the latest one.
     pub(super) fn take_lines(&mut self) {
         let Some(mut lines) = self.lines.take() else { return };
         match lines.taking.take() {
@@ -101,7 +101,7 @@ impl Simulation {
         self.processes[place].clone()
     }
 
-    /// All that ran is gone. Of each rank as many go on as choose to, from its one image.
+    /// Ends all processes. For each rank a random number of replicas go on from its one image.
     fn go_back(&mut self, line: &Line, random: &mut Random) {
         self.summary.returns += 1;
         let lives = 1 + self.lives.iter().max().copied().unwrap_or(0);
@@ -127,7 +127,7 @@ impl Simulation {
             self.processes[place] = process;
             self.lives[place] = lives;
         }
-        // The coordinator is another one, too: it knows of nothing that came after the line.
+        // The coordinator goes back as well: it knows nothing of later events.
         self.view = line.view.of_images(&loaded);
         self.say(|| format!("all go back, with {loaded:?}"));
         self.tell(&Control::View(self.view.clone()));

@@ -1,7 +1,7 @@
 //! Exhaustive check of small worlds: the simulator's processes, every order of deliveries, deaths and views.
 //!
-//! A process runs until it blocks whenever something reaches it; what a process would have sent had it run later is
-//! covered by the loss of what it sent, since a death can cut each of its links anywhere.
+//! A process runs until it blocks whenever a frame or a view reaches it. Slower processes need no extra states: a death
+//! can cut each of its links anywhere, which loses the frames that a slower process would not have sent.
 
 use super::app::Progress;
 use super::broken::Broken;
@@ -31,23 +31,23 @@ struct Small {
     resets: usize,
     /// Victims run on until their own view reaches them.
     fenced: bool,
-    /// A place that is free at the start. A copy is made for it, once, at any time.
+    /// A place that is free at the start. A copy for it is made once, at any time.
     free: Option<ReplicaId>,
-    /// Whose program leaves the path of its siblings, at which call, and how.
+    /// The replica whose program leaves the path of its siblings, the call at which it does, and the way.
     departs: Option<(ReplicaId, u64, Departure)>,
     mutation: Option<Mutation>,
 }
 
-/// How far the copy has come.
+/// The progress of the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Join {
-    /// Not begun.
+    /// No copy was begun.
     None,
-    /// All are to pin; then this place is copied.
+    /// All processes are to set its pin. This place is copied then.
     Pinning(usize),
-    /// Copied from there, and in no view.
+    /// Copied from this place, and in no view.
     Restoring(usize),
-    /// In the view.
+    /// In the view, and not in step yet.
     Joining,
     /// It has joined, or was given up.
     Over,
@@ -63,15 +63,15 @@ struct State {
     resets_left: usize,
     join: Join,
     panicked: bool,
-    /// How often all have been asked what they wait for since anything else could happen.
+    /// Number of times all processes were asked for their waits since any other event was possible.
     asked_count: u32,
-    /// What ranks have changed in their files: where, and what is there.
+    /// Values that ranks have written to their files, by rank and position.
     files: BTreeMap<(VirtualRank, u64), u64>,
-    /// A sound replica was outvoted, or nobody said who is right where two of three are.
+    /// True if a sound replica was outvoted, or if no verdict was reached where two of three are sound.
     is_misjudged: bool,
 }
 
-/// The checker tells states apart by their hash; so does this.
+/// Equality by hash, since the model checker tells states apart by their hash.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         let fingerprint = |state: &Self| {
@@ -96,11 +96,11 @@ impl fmt::Debug for State {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Action {
     Deliver(usize, usize),
-    /// What is left of a dead process's link is lost.
+    /// The remaining frames on a dead process's link are lost.
     Cut(usize, usize),
     View(usize),
     Kill(usize),
-    /// A connection is lost, both ways; the first of the two notices, the other will hear of it.
+    /// A connection is lost in both directions. The first process notices, and the other learns of it by the new epoch.
     Reset(usize, usize),
     /// A copy of this place is wanted.
     Begin(usize),
@@ -108,11 +108,11 @@ enum Action {
     Advance,
     /// The join is given up.
     Abandon,
-    /// Nothing else can happen: all say what they wait for.
+    /// No other event is possible, so all processes claim their waits.
     Ask,
 }
 
-/// How often what is missing is asked for: it is said when it is missing twice.
+/// Maximum number of those rounds in a row. Overdue messages are asked for in each.
 const ASKED_MAX: u32 = 2;
 
 impl Small {
@@ -149,13 +149,14 @@ impl Small {
         self.world.process(self.free.expect("a join is under way")).0 as usize
     }
 
-    /// Whether everybody has heard that a copy is wanted.
+    /// Returns true if every process knows that a copy is wanted.
     fn is_told(&self, state: &State) -> bool {
         let pins = Control::pins(self.free.into_iter().collect());
         !state.processes.iter().any(|process| process.alive && process.controls.contains(&pins))
     }
 
-    /// Frames wait for a view: for a newcomer that is in none, or from one that the addressee does not know yet.
+    /// Returns true if frames on a link wait for a view: they are for a newcomer that no view contains, or from one
+    /// that the addressee does not know yet.
     fn keeps_back(&self, state: &State, from: usize, to: usize) -> bool {
         let addressee = &state.processes[to];
         let sender = state.processes[from].me();
@@ -166,7 +167,7 @@ impl Small {
         addressee.is_new() || is_unknown
     }
 
-    /// Copies hear nothing before there is a view that has them.
+    /// Sends a control message to all. Copies receive none before a view contains them.
     fn tell(state: &mut State, control: &Control) {
         for process in state.processes.iter_mut().filter(|process| process.alive) {
             if !process.is_new() || state.view.is_live(process.me()) {
@@ -199,7 +200,7 @@ impl Small {
         };
     }
 
-    /// Lets a process run until it blocks, and puts on the wire what it sends.
+    /// Lets a process run until it blocks, and puts its frames on the wire.
     fn run(state: &mut State, place: usize, world: &World) {
         let process = &mut state.processes[place];
         while process.alive {
@@ -219,7 +220,7 @@ impl Small {
         }
     }
 
-    /// Takes note of what processes have changed and said, and ends those that have left the path of their siblings.
+    /// Records the changes and reports of processes, and ends those that have left the path of their siblings.
     fn watch(&self, state: &mut State) {
         let mut named = Vec::new();
         for process in &mut state.processes {
@@ -251,7 +252,7 @@ impl Small {
         Self::tell(state, &Control::View(state.view.clone()));
     }
 
-    /// Messages that a process has not taken, and that nobody sound has sent.
+    /// Messages that a process has not received by its program, and that no sound replica has sent.
     fn strays(state: &State, process: &Process) -> Vec<MessageId> {
         let has_sent = |sender: &Process, message: &MessageId| {
             let key = (process.me().rank, message.context, message.sequence.0);
@@ -265,7 +266,7 @@ impl Small {
         unread.map(|incoming| incoming.message).filter(|message| !is_sent(message)).collect()
     }
 
-    /// What is in the files is what the sound have wanted there, and all of it.
+    /// Checks that files have exactly the contents that sound replicas have written.
     fn check_files(&self, state: &State) -> Result<(), Broken> {
         for process in state.processes.iter().filter(|process| state.view.is_live(process.me()) && !process.is_tainted)
         {
@@ -321,7 +322,7 @@ impl Model for Small {
         let full = View::initial(&self.world);
         let view = self.free.map_or_else(|| full.clone(), |free| full.without(&[free]));
         let start = |me: ReplicaId| {
-            // What stands in the free place never runs.
+            // The process in the free place never runs.
             let view = if view.is_live(me) { view.clone() } else { full.clone() };
             let world = self.world.clone();
             let config = Config { me, world, view, protocol: self.protocol, verification: Verification::Strict };
@@ -376,7 +377,7 @@ impl Model for Small {
         if matches!(state.join, Join::Pinning(_) | Join::Restoring(_)) && !actions.contains(&Action::Abandon) {
             actions.push(Action::Abandon);
         }
-        // Where nothing is on its way nothing is lost.
+        // A link without frames can lose none.
         let busy = |from: usize, to: usize| state.links.get(&(from, to)).is_some_and(|link| !link.is_empty());
         let count = state.processes.len();
         for (one, other) in (0..count).flat_map(|one| (0..count).map(move |other| (one, other))) {
@@ -477,7 +478,7 @@ fn post(source: Option<u32>) -> Instruction {
 
 use Instruction::WaitNext;
 
-/// Rank 0 sends twice, rank 1 answers.
+/// Rank 0 sends twice, and rank 1 answers.
 fn dialogue(degrees: &[u16], protocol: Protocol, fenced: bool, mutation: Option<Mutation>) -> Small {
     let first = vec![send(To::Rank(1)), send(To::Rank(1)), post(Some(1)), WaitNext];
     let second = vec![post(Some(0)), WaitNext, send(To::Rank(0)), post(Some(0)), WaitNext];
@@ -494,7 +495,7 @@ fn dialogue(degrees: &[u16], protocol: Protocol, fenced: bool, mutation: Option<
     }
 }
 
-/// Ranks 0 and 1 ask, rank 2 answers each in the order in which it receives.
+/// Ranks 0 and 1 ask, and rank 2 answers each in the order in which it receives.
 fn service(degrees: &[u16], deaths: usize, fenced: bool, mutation: Option<Mutation>) -> Small {
     let client = vec![send(To::Rank(2)), post(Some(2)), WaitNext];
     let answer = [post(None), WaitNext, send(To::Matched)];
@@ -517,7 +518,7 @@ fn assert_right(name: &str, model: Small) {
     assert!(is_right, "{name}: a state is wrong");
 }
 
-/// Rank 0 sends once, rank 1 answers.
+/// Rank 0 sends once, and rank 1 answers.
 fn question(degrees: &[u16]) -> Small {
     let first = vec![send(To::Rank(1)), post(Some(1)), WaitNext];
     let second = vec![post(Some(0)), WaitNext, send(To::Rank(0))];
@@ -592,7 +593,7 @@ fn planted_bugs_are_found_exhaustively() {
     assert!(!is_right, "skipping output commit is not found in {states} states");
 }
 
-/// A question, and a copy made at any time for a place of the asker or of the one who answers.
+/// A question, with a copy made at any time for a place of either rank.
 fn question_with_join(degrees: &[u16], free: ReplicaId, deaths: usize) -> Small {
     Small { free: Some(free), deaths, ..question(degrees) }
 }
@@ -618,7 +619,7 @@ fn a_copy_joins_at_any_time_while_others_die() {
     );
 }
 
-/// Rank 0 has three replicas and runs this program, one of them another; rank 1 takes a message if there is one.
+/// Rank 0 has three replicas and runs this program, one of them another. Rank 1 takes a message if there is one.
 fn work(first: Vec<Instruction>, departs: Option<(ReplicaId, u64, Departure)>, mutation: Option<Mutation>) -> Small {
     let is_sent = first.iter().any(|it| matches!(it, Instruction::Send { .. }));
     let (degrees, second) = if is_sent { (&[3, 1][..], vec![post(Some(0)), WaitNext]) } else { (&[3][..], Vec::new()) };

@@ -1,7 +1,7 @@
 //! A replica whose program leaves the path of its siblings: it makes one call more, or less, or another.
 //!
-//! The coordinator's side: replicas that were outvoted go; without a majority, those that have parted from their leader
-//! go, and that was said. What may be wrong after that is not judged.
+//! The coordinator's side: outvoted replicas are ended. Without a majority, those that have left their leader's path
+//! are ended, and the run is open from then on: later errors do not count.
 
 use super::broken::Broken;
 use super::check;
@@ -15,25 +15,25 @@ use crate::outcome::StreamId;
 use crate::path::{PathFinding, PathReport};
 use redrt_types::{ContextId, ReplicaId, ReplicaSet, Tag, VirtualRank};
 
-/// How a program leaves the path of its siblings.
+/// The way in which a program leaves the path of its siblings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Departure {
     /// It makes this call before its next one.
     More(Instruction),
-    /// It does not make the next call that asks for an outcome or sends.
+    /// It skips the next call that asks for an outcome or sends.
     Less,
-    /// Instead of the next call of that kind it makes this one.
+    /// It replaces the next such call by this one.
     Other(Instruction),
-    /// It goes on with other data: what it writes and sends is wrong, what it does is not.
+    /// It goes on with other data: its output and messages are wrong, and its calls are right.
     Data,
-    /// It ends.
+    /// The program ends at this call.
     End,
-    /// It goes on as before, and what it says next of a message, to one process, is lost in its memory.
+    /// It goes on as before, and its next announcement of a message to one process is lost.
     Lost,
 }
 
 impl Departure {
-    /// Any of them.
+    /// Draws a departure of any kind.
     pub(super) fn any(random: &mut Random) -> Self {
         let send = Instruction::Send {
             to: To::Matched,
@@ -56,21 +56,21 @@ impl Departure {
     }
 }
 
-/// What is known of paths that have parted.
+/// The departure in a run, and its consequences so far.
 pub(super) struct PathWatch {
     /// The replica whose program leaves its path.
     departing: ReplicaId,
-    /// Nobody could say who has.
+    /// True if the verdict is undecidable.
     is_open: bool,
-    /// Somebody has said so at some time, and may have written what arbiters would have contradicted.
+    /// True if a process has ever reported that. It may have written data that arbiters would have contradicted.
     was_open: bool,
-    /// A difference was left to copies that stand ready.
+    /// True if a difference was left to copies that stand ready.
     was_disputed: bool,
-    /// What is wrong with a verdict.
+    /// The first wrong verdict.
     wrong: Option<Broken>,
-    /// All changes of files: by whose rank, where, what.
+    /// All writes to files: the rank, the position and the value.
     changes: Vec<(VirtualRank, u64, u64)>,
-    /// How often all processes have been asked what they wait for since anything happened.
+    /// Number of times all processes were asked for their waits since any other event.
     asked_count: u32,
 }
 
@@ -93,7 +93,7 @@ impl PathWatch {
 }
 
 impl Process {
-    /// Between two calls: its program may leave the path of its siblings here.
+    /// Lets the program leave the path of its siblings, between two calls.
     pub(super) fn leave_path(&mut self) {
         let calls = self.app.calls;
         let Some((_, departure)) = self.leaves_path.take_if(|(at, _)| calls >= *at) else { return };
@@ -121,7 +121,7 @@ impl Process {
         }
     }
 
-    /// Says how far its thread is, if siblings want to know.
+    /// Tells siblings the place of its thread, if they ask.
     pub(super) fn answer_questions(&mut self) {
         if self.replica.has_questions() {
             self.replica.note_place(self.app.place());
@@ -129,7 +129,7 @@ impl Process {
         }
     }
 
-    /// Its program has ended.
+    /// Ends the stream of its program.
     pub(super) fn end_path(&mut self) {
         self.replica.end_stream(StreamId::Thread(0));
         self.drain();
@@ -141,7 +141,7 @@ impl Process {
         self.note_passed();
     }
 
-    /// Looks whether its thread has passed a place where its leader asked for an outcome.
+    /// Notes the place of its thread, which may have passed the leader's.
     pub(super) fn note_passed(&mut self) {
         if !self.replica.threads_behind().is_empty() {
             self.replica.note_passed(self.app.place());
@@ -151,7 +151,7 @@ impl Process {
 }
 
 impl Simulation {
-    /// Takes note of what a process has changed and said, and ends the replicas that have parted.
+    /// Records a process's writes and reports, and ends the replicas that have parted.
     pub(super) fn watch_paths(&mut self, place: usize) {
         let process = &mut self.processes[place];
         let me = process.me();
@@ -192,7 +192,7 @@ impl Simulation {
         }
     }
 
-    /// Looks whether who is named has left its path, and whether nobody is though two lineages have stayed on it.
+    /// Checks that named replicas have left their path, and that some are named where two lineages have stayed on it.
     fn check_finding(&mut self, by: ReplicaId, report: &PathReport) {
         let is_tainted = |index| self.process(ReplicaId { rank: by.rank, index }).is_tainted;
         let wrong = match &report.finding {
@@ -204,7 +204,7 @@ impl Simulation {
                 self.paths.iter_mut().for_each(|watch| watch.was_open = true);
                 let is_tainted = |index| self.process(ReplicaId { rank: by.rank, index }).is_tainted;
                 let votes: Vec<_> = report.claims.iter().map(|(index, _)| (*index, is_tainted(*index))).collect();
-                // Else they contradict one that is lost.
+                // Otherwise they contradict a replica that is lost.
                 let is_live = votes.iter().any(|(_, is_tainted)| *is_tainted);
                 let kinship = self.processes[self.world.process(by).0 as usize].replica.view().kinship(by.rank);
                 (is_live && sdc_detect::agreed(&votes, kinship) == Some(&false)).then_some(Broken::PathLeftOpen(by))
@@ -219,7 +219,7 @@ impl Simulation {
         }
     }
 
-    /// A frame of a replica that has left its path was refused, because one before it is missing: it goes.
+    /// Ends a replica that has left its path and whose frame was refused, because an earlier one is missing.
     pub(super) fn end_refused(&mut self) {
         for place in 0..self.processes.len() {
             let Some(Broken::Refused { error, .. }) = &self.processes[place].failure else { continue };
@@ -237,7 +237,7 @@ impl Simulation {
         }
     }
 
-    /// A replica was named, of its messages or of its path, and goes.
+    /// Checks that a replica which is named, for its messages or its path, is corrupt.
     pub(super) fn note_named(&mut self, culprit: ReplicaId) {
         let is_sound = !self.process(culprit).is_tainted;
         if let Some(watch) = self.paths.as_mut().filter(|_| is_sound) {
@@ -245,15 +245,16 @@ impl Simulation {
         }
     }
 
-    /// Nobody can say which replicas have left their path: the run has shown what it can.
+    /// Records that the verdict is undecidable, so that the run has served its purpose.
     pub(super) fn note_open_path(&mut self) {
         self.paths.iter_mut().for_each(|watch| watch.is_open = true);
     }
 
-    /// Nothing can happen any more: all say what they wait for. Whether that is new.
+    /// Called when no event is possible. Makes all processes claim their waits. Returns false when that was done often
+    /// enough.
     pub(super) fn ask_for_waits(&mut self) -> bool {
         let Some(watch) = &mut self.paths else { return false };
-        // What is missing is asked for ever more rarely.
+        // Missing messages are asked for ever more rarely.
         watch.asked_count += 1;
         if watch.asked_count > 64 {
             return false;
@@ -267,16 +268,16 @@ impl Simulation {
         true
     }
 
-    /// Whether two replicas that are the only ones of their rank wait at different places: nobody knows which is right,
-    /// and the job is ended with what each waits for.
+    /// Returns true if the only two replicas of a rank wait at different places. Nobody knows which is right, and the
+    /// job ends with a report of their waits.
     fn is_torn(&self) -> bool {
         (0..self.world.rank_count()).map(VirtualRank).any(|rank| {
             let live: Vec<_> = self.survivors(rank).filter(|process| process.alive).collect();
             let [one, other] = live[..] else { return false };
             let is_apart = one.app.waits_for() != other.app.waits_for();
             let is_tainted = one.is_tainted || other.is_tainted;
-            // Where copies wait, it also ends where the two have sent a message that nobody takes, but not where they
-            // were found to differ: that is to be judged, or said to be open.
+            // With arbitration the job also ends where the two have sent a message that is never received. It does not
+            // where they were found to differ, since that must be judged or reported as undecidable.
             match self.arbitration {
                 Some(_) => !self.has_disputed() && (is_tainted && is_apart || one.is_tainted != other.is_tainted),
                 None => is_tainted && is_apart,
@@ -284,8 +285,8 @@ impl Simulation {
         })
     }
 
-    /// Whether the two that are left of a rank go different ways. Where neither asks for anything that the other does
-    /// not, that shows by nothing but a job that cannot go on, which is ended with what each process waits for.
+    /// Returns true if the last two replicas of a rank are on different paths. Where neither asks for more than the
+    /// other, the only symptom is a job that cannot go on, and that ends with a report of its waits.
     fn has_torn_pair(&self) -> bool {
         (0..self.world.rank_count()).map(VirtualRank).any(|rank| {
             let live: Vec<_> = self.survivors(rank).filter(|process| process.alive).collect();
@@ -293,13 +294,13 @@ impl Simulation {
         })
     }
 
-    /// Whether a difference was left to copies that stand ready.
+    /// Returns true if a difference was left to copies that stand ready.
     fn has_disputed(&self) -> bool {
         self.paths.as_ref().is_some_and(|watch| watch.was_disputed)
     }
 
-    /// Whether the run has shown what it can: replicas have parted, and nobody could say which of them were right; or
-    /// the only one that is left of its rank has left its path, and nobody contradicts it.
+    /// Returns true if the run has served its purpose: replicas have parted without a verdict, or the last one of a
+    /// rank has left its path, and no other contradicts it.
     pub(super) fn is_path_open(&self) -> bool {
         let Some(watch) = &self.paths else { return false };
         let is_wrong = |rank| {
@@ -309,7 +310,7 @@ impl Simulation {
         watch.is_open || check::has_open(self) || (0..self.world.rank_count()).any(is_wrong)
     }
 
-    /// What must hold at the end of such a run.
+    /// Checks the properties of such a run.
     pub(super) fn check_paths(&self) -> Result<(), Broken> {
         let Some(watch) = &self.paths else { return Ok(()) };
         if let (Some(wrong), true) = (&watch.wrong, self.arbitration.is_some()) {
@@ -328,11 +329,12 @@ impl Simulation {
             }
         }
         for (number, (rank, at, value)) in watch.changes.iter().enumerate() {
-            // What the only one of two that is left has done is not contradicted by anybody.
+            // Writes of the last one of two are not contradicted by any replica.
             let Some(witness) = self.survivors(*rank).find(|process| !process.is_tainted) else { continue };
-            // A pair's leader may have died before it told what it had written: then its sibling has written over that.
+            // A pair's leader may have died before it sent the decision on a write. Its sibling has written over that
+            // then.
             let is_last = !watch.changes[number + 1..].iter().any(|(of, there, _)| (of, there) == (rank, at));
-            // What it wrote and did not tell stays where that was too much.
+            // If that was one write too many, it stays.
             let has_lost = self.view.live(*rank).count() < 2;
             let counts = (is_last && !has_lost || self.world.degree(*rank) > 2) && !watch.was_open;
             if counts && witness.app.written.get(*at as usize) != Some(value) {

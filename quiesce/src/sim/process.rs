@@ -16,83 +16,80 @@ use redrt_types::{ContextId, Digest, Envelope, ReplicaId, Tag, View, VirtualRank
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What travels between processes.
+/// A packet between processes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Packet {
-    /// A frame; an eager offer brings its payload, an announced one the handle to pull it by.
+    /// A frame. An eager offer comes with its payload, an announced one with the handle to pull it by.
     Frame {
-        /// The frame.
+        /// The frame of the protocol.
         frame: Frame,
         /// The payload of an eager offer.
         eager: Option<u64>,
         /// The handle of an announced offer.
         handle: Option<PayloadKey>,
     },
-    /// Asks for an announced payload.
+    /// A request for an announced payload.
     Pull {
-        /// Which message it is, for the answer.
+        /// The message, for the answer.
         message: MessageId,
-        /// The handle.
+        /// The handle of its payload.
         handle: PayloadKey,
-        /// Whether it is for a further copy.
+        /// True if it is for a further copy.
         shadow: bool,
     },
-    /// The answer, which may overtake everything.
+    /// The answer to a `Pull`. It may overtake all other packets.
     Data {
-        /// Which message it is.
+        /// The message that it answers.
         message: MessageId,
-        /// What it was sent with.
+        /// The envelope that was sent.
         envelope: Envelope,
-        /// The payload.
+        /// The payload's bytes, as one number.
         payload: u64,
-        /// Whether it is for a further copy.
+        /// True if it is for a further copy.
         shadow: bool,
     },
 }
 
-/// What the coordinator tells a process.
+/// A message of the coordinator to a process.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Control {
-    /// A new view.
+    /// A new view of the job.
     View(View),
-    /// Copies are to join in the places `awaited`, or have and are not in step yet, and stand ready to be arbiters in
-    /// `ready`.
+    /// The pins: copies are to join in the places `awaited`, or have joined and are not in step yet. Others stand ready
+    /// to be arbiters in `ready`.
     Pins {
-        /// The former.
+        /// Places of copies that are to join.
         awaited: Vec<ReplicaId>,
-        /// The latter.
+        /// Places of copies that stand ready.
         ready: Vec<ReplicaId>,
     },
 }
 
 #[cfg(test)]
 impl Control {
-    /// Copies are to join in these places, and none stands ready.
+    /// Pins for copies that are to join, where none stands ready.
     pub(super) fn pins(awaited: Vec<ReplicaId>) -> Self {
         Self::Pins { awaited, ready: Vec::new() }
     }
 }
 
-/// A message that has arrived.
 #[derive(Clone, Hash, Debug)]
 pub struct Incoming {
     pub(super) message: MessageId,
     pub(super) envelope: Envelope,
     pub(super) payload: Option<u64>,
     supplier: ReplicaId,
-    /// The handle of a payload that has not been asked for, because no receive matched.
+    /// The handle of a payload that was not pulled, because no receive matched.
     announced: Option<PayloadKey>,
     matched: bool,
     pub(super) verified: bool,
 }
 
-/// A receive.
 #[derive(Clone, Copy, Hash, Debug, Default)]
 pub struct Request {
     pub(super) incoming: Option<usize>,
 }
 
-/// One process.
 #[derive(Clone, Hash, Debug)]
 pub struct Process {
     pub(super) replica: Replica,
@@ -102,61 +99,61 @@ pub struct Process {
     by_message: HashableMap<MessageId, usize>,
     pub(super) requests: Vec<Request>,
     payloads: HashableMap<PayloadKey, (u64, Envelope)>,
-    /// Those of large sends that are complete, though somebody may ask for them.
+    /// Large sends that are complete, though newcomers may ask for them.
     detached: HashableMap<PayloadKey, ()>,
     next_payload: u64,
-    /// Large sends that are not complete.
+    /// Number of large sends that are not complete.
     pub(super) sends_open: usize,
-    /// What is on its way to this process from the coordinator.
+    /// Messages of the coordinator on their way to this process.
     pub(super) controls: VecDeque<Control>,
     pub(super) alive: bool,
-    /// Out of the view, but does not know it and runs on.
+    /// True if the process is not in the view, does not know it and runs on.
     pub(super) fenced: bool,
     pub(super) reports: Vec<MismatchReport>,
-    /// What it has said of paths since the coordinator looked.
+    /// Reports on paths that the coordinator has not taken.
     pub(super) partings: Vec<PathReport>,
-    /// How often the connection with each other process has begun anew, as far as this one knows.
+    /// Number of times the connection with each other process has begun anew, as far as this one knows.
     epochs: BTreeMap<ReplicaId, u32>,
-    /// Packets to be put on the wire, with the epoch of the connection.
+    /// Packets for the wire, with the epoch of the connection.
     pub(super) outgoing: Vec<(ReplicaId, u32, Packet)>,
-    /// The first thing that went wrong.
+    /// The first violation of a property.
     pub(super) failure: Option<Broken>,
     /// The messages this process has sent: context, destination, payload.
     pub(super) sent: Vec<(VirtualRank, ContextId, u64, u64)>,
-    /// The send whose payload is to be corrupted in memory, by its number.
+    /// Number of the send whose payload is to be corrupted in memory.
     pub(super) corrupt_send: Option<usize>,
-    /// The message that was: on the channel to `sender`.
+    /// The message that was corrupted, on the channel to `sender`.
     pub(super) corrupted: Option<MessageId>,
-    /// The send whose payload is to be corrupted where it is kept, by its number, and the message that was.
+    /// Number of the send whose payload is to be corrupted in the log, followed by the message that was.
     pub(super) corrupt_log: Option<usize>,
     pub(super) log_corrupted: Option<MessageId>,
-    /// Whether what is to corrupt it is in its memory already, and so in a copy.
+    /// True if the cause of the corruption is in memory already, and so in a copy.
     pub(super) is_latent: bool,
-    /// What is to be corrupted at rest, and after which number of sends.
+    /// The part to be corrupted at rest, and the number of sends before that.
     pub(super) corrupt_at_rest: Option<(Part, usize)>,
-    /// Whether it was, here or in whom this is a copy of.
+    /// True if memory was corrupted, here or in the process that this is a copy of.
     pub(super) is_tainted: bool,
-    /// At which call its program leaves the path of its siblings, and how.
+    /// The call at which its program leaves the path of its siblings, and the way.
     pub(super) leaves_path: Option<(u64, Departure)>,
-    /// The next word on a message that it has for anybody is lost.
+    /// True if its next announcement of a message is lost.
     pub(super) loses_word: bool,
-    /// What a clock outside shows: another number in each process.
+    /// The reading of an outside clock, different in each process.
     pub(super) clock: u64,
-    /// Whether its runtime reads clocks at moments of its own.
+    /// True if its runtime reads clocks at moments of its own.
     pub(super) collects: bool,
-    /// After how many calls it has generated code of the program.
+    /// Number of calls after which code of the program was generated.
     pub(super) generates_after: u64,
-    /// How often that was alone.
+    /// Number of readings that the runtime made alone.
     pub(super) alone_count: u64,
-    /// What it has changed outside since the world looked: positions in its rank's file, and what is there.
+    /// Writes since the world took them: positions in its rank's file, and values.
     pub(super) changes: Vec<(u64, u64)>,
-    /// Its program can go on only when copies that stand ready are dropped.
+    /// True if its program can go on only when copies that stand ready are dropped.
     pub(super) is_hindered: bool,
-    /// Whether something has changed since its program blocked.
+    /// True if an event has reached it since its program blocked.
     pub(super) runnable: bool,
 }
 
-/// What a message is, whatever its length: the simulator's digest.
+/// The simulator's digest of a message. Its payload is one number, whatever its length in the envelope.
 pub(super) fn digest(tag: Tag, length_bytes: u64, payload: u64) -> Digest {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&payload.to_le_bytes());
@@ -212,12 +209,12 @@ impl Process {
         self.replica.me()
     }
 
-    /// Whether a message has arrived from anybody.
+    /// Returns true if a message has arrived from any replica.
     pub(super) fn knows(&self, message: MessageId) -> bool {
         self.by_message.contains_key(&message)
     }
 
-    /// Whether the payload of a message is to come from this replica.
+    /// Returns true if the payload of a message is to come from this replica.
     pub(super) fn awaits(&self, from: ReplicaId, message: MessageId) -> bool {
         self.by_message.get(&message).is_some_and(|token| {
             let incoming = &self.incoming[*token];
@@ -230,14 +227,14 @@ impl Process {
         self.epochs.get(&peer).copied().unwrap_or(0)
     }
 
-    /// The connection begins anew.
+    /// Begins a new epoch of a connection.
     pub(super) fn begin_epoch(&mut self, peer: ReplicaId, epoch: u32) {
         self.epochs.insert(peer, epoch);
         self.replica.reset(peer);
         self.drain();
     }
 
-    /// Another process has taken a place, to which there is no connection yet.
+    /// Forgets the connection with a place, which another process has taken.
     pub(super) fn forget_epoch(&mut self, place: ReplicaId) {
         self.epochs.remove(&place);
     }
@@ -246,7 +243,7 @@ impl Process {
         self.outgoing.push((to, self.epoch(to), packet));
     }
 
-    /// A packet of a connection that is over is dropped; one of a new connection is the first that is heard of it.
+    /// Takes a packet. Those of an old connection are dropped. Those of a newer one show that it has begun.
     pub(super) fn receive(&mut self, from: ReplicaId, epoch: u32, packet: Packet) {
         match epoch.cmp(&self.epoch(from)) {
             Ordering::Less => return,
@@ -297,7 +294,7 @@ impl Process {
         self.note_passed();
     }
 
-    /// No replica of the simulator sends what is refused.
+    /// Records a refusal as a failure, since no replica of the simulator sends an impossible frame.
     fn note<T>(&mut self, handled: Result<T, ProtocolError>) -> Option<T> {
         let by = self.me();
         match handled {
@@ -309,7 +306,7 @@ impl Process {
         }
     }
 
-    /// Whether this is a copy that no view has yet.
+    /// Returns true in a copy that no view contains yet.
     pub(super) fn is_new(&self) -> bool {
         self.replica.is_joining()
     }
@@ -319,7 +316,7 @@ impl Process {
         self.drain();
     }
 
-    /// A copy of this process for another place of its sphere.
+    /// Copies this process for another place of its sphere.
     pub(super) fn copy(&self, place: ReplicaId) -> Self {
         let mut copy = self.clone();
         copy.replica.take_place(place);
@@ -444,7 +441,7 @@ impl Process {
         found
     }
 
-    /// Whether a majority asks for the change that this process is to make.
+    /// Returns true if a majority asks for the change that this process is to make.
     pub(super) fn is_backed(&self, index: u64) -> bool {
         self.replica.is_backed(DecisionKey { stream: StreamId::Thread(0), index })
     }
@@ -461,7 +458,7 @@ impl Process {
         Some((incoming.envelope.source, incoming.envelope.tag, payload))
     }
 
-    /// A receive has taken a message: its payload is pulled now, and a choice that was made is put on record.
+    /// Gives a message to a receive: pulls its payload, and records the decision if its source was open.
     fn pair(&mut self, context: ContextId, request: usize, taken: Taken<usize>) {
         self.requests[request].incoming = Some(taken.message);
         if let Some(index) = taken.decided {
@@ -482,7 +479,7 @@ impl Process {
         }
     }
 
-    /// Puts out what goes at once of a message that is sent.
+    /// Transmits the frames of a new message that go out at once.
     fn put_out(
         &mut self,
         to: VirtualRank,
@@ -500,7 +497,7 @@ impl Process {
         }
     }
 
-    /// Does what the machine wants done with an offer. `brought` is who has sent it, and what came with it.
+    /// Carries out the machine's task for an offer. `brought` is the sender, and the payload or handle.
     fn take_offer(
         &mut self,
         arrival: Arrival,
@@ -531,7 +528,7 @@ impl Process {
         }
     }
 
-    /// Does what the machine asks for.
+    /// Carries out the machine's outputs.
     pub(super) fn drain(&mut self) {
         while let Some(output) = self.replica.poll_output() {
             match output {
@@ -624,7 +621,7 @@ impl Process {
         }
     }
 
-    /// The number of a message that the machine speaks of, which it has been told.
+    /// The number of a message, which the machine must return as it was set.
     fn token(&mut self, message: MessageId, place: u32) -> usize {
         let token = self.by_message[&message];
         if token != place as usize {
@@ -633,7 +630,7 @@ impl Process {
         token
     }
 
-    /// The envelope of a message is agreed: matching gets it.
+    /// Gives a message to matching, because its envelope is agreed.
     fn agreed(&mut self, token: usize) {
         let Incoming { message, envelope: Envelope { source, tag, .. }, .. } = self.incoming[token];
         let queues = self.queues.get_mut(&message.context).expect("all contexts exist");
@@ -642,7 +639,7 @@ impl Process {
         }
     }
 
-    /// Takes the payload of the offer in hand, or asks for it when it is needed.
+    /// Takes the payload of an offer, or pulls it when it is needed.
     fn payload_offered(
         &mut self,
         message: MessageId,

@@ -1,101 +1,101 @@
-//! Simulated MPI programs: one list of instructions per virtual rank, made from a seed so that they end whatever the
+//! Simulated MPI programs: one list of instructions for each virtual rank, made from a seed. They end whatever the
 //! outcomes of their wildcards, tests and probes are.
 //!
-//! Every outcome goes into the register `state`, and `state` into every payload and some destinations: replicas that
-//! take different outcomes send different messages and are found out.
+//! Every outcome enters the register `state`, and `state` enters every payload and some destinations. So replicas that
+//! take different outcomes send different messages, and are detected.
 
 use super::random::Random;
 use crate::matching::Pattern;
 use redrt_types::{ContextId, Tag};
 
-/// Payloads from this length on are announced and pulled when matched; their sends complete when released.
+/// Length from which payloads are announced, and pulled when matched. Sends of that length complete when released.
 pub const LARGE_BYTES: u64 = 1_000;
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum To {
-    /// To this rank.
+    /// This rank, fixed in the program.
     Rank(u32),
-    /// To the source of the message received last: depends on who was matched.
+    /// The source of the latest message received, which depends on matching.
     Matched,
 }
 
-/// One step of a program. Receives wait in a list of open requests, oldest first.
+/// One step of a program. Open receives wait in a list, oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Instruction {
-    /// Starts a send; its payload is made from `state`.
+    /// Starts a send. Its payload is made from `state`.
     Send {
-        /// Destination.
+        /// Destination of the message.
         to: To,
-        /// Context.
+        /// Context of the message.
         context: ContextId,
-        /// Tag.
+        /// Tag of the message.
         tag: Tag,
-        /// Length.
+        /// Length in bytes, as in the envelope.
         length_bytes: u64,
     },
-    /// Opens a receive.
+    /// Opens a receive, which waits in the list.
     Post {
-        /// Context.
+        /// Context of the receive.
         context: ContextId,
-        /// What it accepts.
+        /// The messages it accepts.
         pattern: Pattern,
     },
     /// `MPI_Wait` for the oldest open receive.
     WaitNext,
     /// `MPI_Waitany` over the open receives.
     WaitAny,
-    /// `MPI_Test` for the oldest open receive, again and again; the number of false answers goes into `state`.
+    /// `MPI_Test` for the oldest open receive until it succeeds. The number of false answers enters `state`.
     TestNext,
     /// `MPI_Probe` for any source, then a receive from the source found.
     Probe {
-        /// Context.
+        /// Context of the probe.
         context: ContextId,
-        /// Tag.
+        /// Tag of the probe.
         tag: Tag,
     },
-    /// `MPI_Improbe` for any source, again and again, then `MPI_Mrecv`.
+    /// `MPI_Improbe` for any source until it succeeds, then `MPI_Mrecv`.
     PollProbe {
-        /// Context.
+        /// Context of the probe.
         context: ContextId,
-        /// Tag.
+        /// Tag of the probe.
         tag: Tag,
     },
-    /// Cancels the receive opened last; if that succeeded, opens it again.
+    /// Cancels the newest open receive. If that succeeds, opens it again.
     CancelLast {
-        /// Context.
+        /// Context of the receive.
         context: ContextId,
-        /// What it accepts.
+        /// The messages it accepts.
         pattern: Pattern,
     },
-    /// Reads a number outside: the leader's is everyone's.
+    /// Reads a number from outside. All replicas get the leader's.
     Read,
     /// Appends `state` to the rank's file, once for all replicas.
     Write,
-    /// `MPI_Iprobe` for a message that never comes, once.
+    /// One `MPI_Iprobe` for a message that never comes.
     PollOnce {
-        /// Context.
+        /// Context of the probe.
         context: ContextId,
     },
     /// Waits until all large sends are complete.
     WaitSends,
-    /// Tells every other rank who will get a token, and sends it there; the choice comes from `state`.
+    /// Announces to every other rank who will get a token, and sends it there. The choice comes from `state`.
     PassToken {
-        /// Context.
+        /// Context of announcement and token.
         context: ContextId,
-        /// Tag of the announcement; the token's is one more.
+        /// Tag of the announcement. The token's is one more.
         tag: Tag,
     },
     /// Receives such an announcement, and the token if it is for this rank.
     TakeToken {
-        /// Who passes it.
+        /// Rank that passes it.
         from: u32,
-        /// Context.
+        /// Context of announcement and token.
         context: ContextId,
         /// Tag of the announcement.
         tag: Tag,
     },
-    /// Reads a clock.
+    /// A reading of a clock.
     Clock,
 }
 
@@ -127,16 +127,16 @@ impl Instruction {
     }
 }
 
-/// Of which kinds the phases of programs are.
+/// The kinds of phases in programs.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseKinds(usize);
 
 impl PhaseKinds {
-    /// Point-to-point only.
+    /// Phases of point-to-point messages only.
     pub const WITHOUT: Self = Self(4);
-    /// Collectives, too, some of them under way while something else is done.
+    /// Point-to-point phases and collectives, some of which overlap with other work.
     pub const WITH_COLLECTIVES: Self = Self(6);
-    /// These, and files.
+    /// Point-to-point phases, collectives and files.
     pub const WITH_FILES: Self = Self(9);
 }
 
@@ -157,7 +157,7 @@ pub fn generate(random: &mut Random, rank_count: u32, phase_count: usize, kinds:
     programs
 }
 
-/// The same, with readings of clocks in between.
+/// Adds readings of clocks to programs.
 pub(super) fn with_times(random: &mut Random, programs: Vec<Vec<Instruction>>) -> Vec<Vec<Instruction>> {
     let mut with = |instruction| (0..random.below(3)).map(|_| Clock).chain([instruction]).collect::<Vec<_>>();
     programs.into_iter().map(|program| program.into_iter().flat_map(&mut with).collect()).collect()
@@ -167,14 +167,14 @@ fn length(random: &mut Random) -> u64 {
     if random.chance(25) { LARGE_BYTES + random.below(100_000) as u64 } else { random.below(100) as u64 }
 }
 
-/// Some ranks send to some; each receiver has its own way of taking what comes.
+/// A phase in which some ranks send to some. Each receiver has its own way of receiving.
 fn exchange(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
     let rank_count = programs.len();
     let own = ContextId(100 + phase as u64);
     let tag = Tag(phase as i32 * 10);
     for receiver in 0..rank_count {
         let mode = random.below(5);
-        // Receives that accept anything need a context that no later phase uses.
+        // Receives that accept any message need a context that no later phase uses.
         let context = if mode >= 3 { own } else { ContextId(1 + random.below(2) as u64) };
         let only = random.below(rank_count);
         let mut messages = Vec::new();
@@ -192,7 +192,7 @@ fn exchange(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize
                 1 => Pattern { source: None, tag: Some(*tag) },
                 2 => Pattern::exact(*sender, *tag),
                 3 => Pattern { source: None, tag: None },
-                // All come from one rank and carry one tag, so that any mixture of patterns is served.
+                // All messages come from one rank with one tag, so any mixture of patterns receives them.
                 _ => Pattern { source: random.chance(50).then_some(*sender), tag: random.chance(50).then_some(*tag) },
             };
             programs[receiver].push(Post { context, pattern });
@@ -210,7 +210,7 @@ fn exchange(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize
     }
 }
 
-/// One rank answers requests in the order they come.
+/// A phase in which one rank answers requests in the order they come.
 fn serve(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
     let server = random.below(programs.len());
     let context = ContextId(1 + random.below(2) as u64);
@@ -238,7 +238,7 @@ fn serve(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
     }
 }
 
-/// Some ranks read what is outside, look whether something has come, and write what they have computed.
+/// A phase in which some ranks read from outside, poll for a message, and write their results.
 fn use_files(random: &mut Random, programs: &mut [Vec<Instruction>]) {
     for program in programs {
         for _ in 0..random.below(4) {
@@ -247,8 +247,8 @@ fn use_files(random: &mut Random, programs: &mut [Vec<Instruction>]) {
     }
 }
 
-/// All ranks combine what they have with what others do, in rounds of doubling distance (as a barrier or a reduction
-/// does). Some compute in between: their receives are open before they send.
+/// A phase in which all ranks combine their values in rounds of doubling distance, like a barrier or a reduction. Some
+/// compute in between, with their receives open before they send.
 fn reduce(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
     let rank_count = programs.len();
     let (context, length_bytes) = (ContextId(100 + phase as u64), length(random));

@@ -1,9 +1,9 @@
 //! Connections that break between two processes which live on.
 //!
-//! What is on its way is lost from some point on, in one direction or both, and whatever is sent afterwards, until the
-//! connection begins anew: an *epoch* ends. One end notices or both do, each in its own time; who does not hears of the
-//! new epoch by the first packet that comes in it. The trap: an end may send in a new epoch of which the other has not
-//! heard, and that be lost, too. Then it is not enough that the other end notices that the old one is over.
+//! Packets in flight are lost from some point on, in one direction or both, and so are later ones until the connection
+//! begins anew: an *epoch* ends. One end notices or both do, each in its own time. An end that does not notice learns
+//! of the new epoch by its first packet. The trap: an end may send in a new epoch that the other does not know, and
+//! these packets may be lost, too. Then it is not enough that the other end notices the end of the old one.
 
 use super::Faults;
 use super::random::Random;
@@ -16,22 +16,22 @@ use std::collections::BTreeMap;
 pub(super) struct Notice {
     pub(super) at: ReplicaId,
     peer: ReplicaId,
-    /// The epoch that is over.
+    /// The epoch that has ended.
     epoch: u32,
 }
 
-/// Connections that are broken or will be.
+/// The connections that are broken, and the breaks to come.
 pub(super) struct Breaks {
-    /// Apart from the generator of everything else, so that runs without resets stay as they are.
+    /// A generator of its own, so that runs without resets stay the same.
     random: Random,
     left: usize,
     pub(super) notices: Vec<Notice>,
-    /// Links on which nothing arrives that is sent in this epoch or before.
+    /// Links that deliver no packets of this epoch or earlier ones.
     pub(super) cut: BTreeMap<(ProcessIndex, ProcessIndex), u32>,
 }
 
 impl Breaks {
-    /// The kind of faults of a run whose seed has chosen one: sometimes connections break, too.
+    /// Turns the faults of some runs into resets.
     pub(super) fn perhaps(seed: u64, faults: Faults) -> Faults {
         let may = matches!(faults, Faults::None | Faults::Deaths);
         if may && Random::new(seed ^ 0x7265_7365).chance(30) { Faults::Resets } else { faults }
@@ -43,7 +43,7 @@ impl Breaks {
         Self { random, left, notices: Vec::new(), cut: BTreeMap::new() }
     }
 
-    /// A place is given to another process.
+    /// Drops the breaks of a place that another process takes.
     pub(super) fn forget(&mut self, place: ProcessIndex, replica: ReplicaId) {
         self.cut.retain(|(from, to), _| *from != place && *to != place);
         self.notices.retain(|notice| notice.at != replica && notice.peer != replica);
@@ -51,7 +51,7 @@ impl Breaks {
 }
 
 impl Simulation {
-    /// Breaks a connection now and then.
+    /// Breaks a random connection now and then.
     pub(super) fn break_connections(&mut self) {
         if self.breaks.left == 0 || self.breaks.random.below(40) != 0 {
             return;
@@ -73,7 +73,7 @@ impl Simulation {
         }
     }
 
-    /// What is on its way from one to the other is lost from some point on.
+    /// Loses the packets from one process to the other from some point on.
     fn cut_link(&mut self, from: ReplicaId, to: ReplicaId) {
         let link = (self.world.process(from), self.world.process(to));
         let epoch = self.process(from).epoch(to);
@@ -91,7 +91,7 @@ impl Simulation {
         self.transfers.retain(|(one, other, ..)| (*one, *other) != (from, to) || random.chance(50));
     }
 
-    /// A process notices, unless it has heard of the new epoch before.
+    /// Lets a process notice, unless it knows of the new epoch already. Returns its place.
     pub(super) fn notice(&mut self, number: usize) -> usize {
         let Notice { at, peer, epoch } = self.breaks.notices.swap_remove(number);
         let place = self.world.process(at).0 as usize;

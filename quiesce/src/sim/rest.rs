@@ -1,8 +1,8 @@
-//! Memory that is corrupted at rest: the state of one program changes, and with it all that it sends from then on.
-//! Copies that are made of it later have it, too.
+//! Memory that is corrupted at rest: the state of one program changes, and with it all its later messages. Copies that
+//! are made later contain the corruption.
 //!
-//! The coordinator's side: who is named goes, and is replaced. A rank keeps two lineages at least, so that it never
-//! consists of one image that may be corrupt: what nobody contradicts cannot be found.
+//! The coordinator's side: named replicas are ended and replaced. A rank keeps at least two lineages, so that it never
+//! consists of one image that may be corrupt. Corruption that no replica contradicts cannot be found.
 
 use super::check;
 use super::process::Control;
@@ -12,31 +12,31 @@ use crate::frame::{Finding, MismatchReport};
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaSet, View, ViewNumber, VirtualRank};
 use std::collections::BTreeSet;
 
-/// Events without any progress after which a run stands still: processes only poll.
+/// Number of events without progress after which a run counts as standing still: processes only poll.
 const STALL: u64 = 20_000;
 
-/// What is known of the corruption.
+/// The corruption in a run, and its consequences so far.
 #[derive(Default)]
 pub(super) struct Rest {
     /// All views, by number.
     views: Vec<View>,
-    /// Places with the view in which a tainted replica came there, or was there when it was corrupted.
+    /// Corrupt replicas: the place, and the view of the join or of the corruption.
     tainted: Vec<(ReplicaId, ViewNumber)>,
-    /// Ranks a replica of which has taken a message that nobody could judge, which is live or was.
+    /// Ranks in which a replica, live or lost, has delivered a message that no vote could decide.
     open: BTreeSet<VirtualRank>,
-    /// Who was named.
+    /// Replicas that were named.
     named: BTreeSet<ReplicaId>,
 }
 
 impl Simulation {
-    /// Takes note of who is tainted and of the view, and ends who was named.
+    /// Records the view and newly corrupt replicas, and ends named replicas.
     pub(super) fn watch_rest(&mut self) {
         self.note_view();
         let Some(rest) = &mut self.rest else { return };
         let mut found = Vec::new();
         for process in self.processes.iter().filter(|process| process.is_tainted) {
             let me = process.me();
-            // One that is cut off and taken for dead may still be heard.
+            // A fenced replica may still send frames.
             let Some(since) = rest.views.iter().rev().find_map(|view| Some(view.member(me)?.joined)) else { continue };
             if !rest.tainted.contains(&(me, since)) {
                 rest.tainted.push((me, since));
@@ -64,7 +64,7 @@ impl Simulation {
         }
     }
 
-    /// Remembers the view, if it is new: there may be two between two events.
+    /// Records the view if it is new, since two may be made between two events.
     pub(super) fn note_view(&mut self) {
         if let Some(rest) = &mut self.rest
             && rest.views.last().is_none_or(|view| view.number < self.view.number)
@@ -73,7 +73,7 @@ impl Simulation {
         }
     }
 
-    /// Compares the memory of a rank's replicas now and then: who is found equal need not be kin any more.
+    /// Compares the memory of a rank's replicas now and then. Replicas that are found equal may no longer count as kin.
     pub(super) fn prove(&mut self) {
         if self.rest.is_none() || self.random.below(400) > 0 {
             return;
@@ -93,21 +93,21 @@ impl Simulation {
         }
     }
 
-    /// Whether who was at this place in a view was tainted.
+    /// Returns true if the replica in this place, in that view, was corrupt.
     pub(super) fn was_tainted(&self, replica: ReplicaId, view: ViewNumber) -> bool {
         let Some(rest) = &self.rest else { return false };
         let joined = |view: &View| view.member(replica).map(|member| member.joined);
-        // A payload counts also when its supplier has died since.
+        // A payload counts even if its supplier has died since, so earlier views are searched too.
         let last = rest.views.iter().rev().filter(|other| other.number <= view).find_map(joined);
         last.is_some_and(|joined| rest.tainted.contains(&(replica, joined)))
     }
 
-    /// Whether a replica of this rank has taken a message that nobody could judge.
+    /// Returns true if a replica of this rank has delivered a message that no vote could decide.
     pub(super) fn is_open(&self, rank: VirtualRank) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.open.contains(&rank))
     }
 
-    /// How many sound replicas were outvoted where two sides of a message had been taken.
+    /// Number of sound replicas that were outvoted, where two sides of a message had been taken.
     pub(super) fn misnamed(&self) -> u64 {
         let reports = self.processes.iter().flat_map(|process| &process.reports);
         let is_sound = |report: &&MismatchReport| {
@@ -117,13 +117,13 @@ impl Simulation {
         sound.len() as u64
     }
 
-    /// Who was kin in a view.
+    /// The kinship of a rank in a view.
     pub(super) fn kinship_in(&self, number: ViewNumber, rank: VirtualRank) -> Kinship {
         let views = self.rest.iter().flat_map(|rest| &rest.views);
         views.filter(|view| view.number == number).map(|view| view.kinship(rank).clone()).next().unwrap_or_default()
     }
 
-    /// Whether no process has come further for a while: some poll, and the others wait.
+    /// Returns true if no program has made progress for a while: some poll, and the others wait.
     pub(super) fn stands_still(&mut self) -> bool {
         if self.rest.is_none() && self.paths.is_none() {
             return false;
@@ -135,16 +135,16 @@ impl Simulation {
         self.step - self.stands.1 > STALL
     }
 
-    /// Where a replica waits: what is left of its program, and how it came there, where that is compared. A leader that
-    /// polls has made more calls than its followers.
+    /// The position at which a replica waits: the rest of its program and, where paths are compared, its number of
+    /// calls. Calls of a polling leader are left out, since it makes more than its followers.
     fn stands_at(&self, replica: ReplicaId) -> (usize, u64) {
         let app = &self.process(replica).app;
         let polls = matches!(app.current(), Some(Instruction::TestNext | Instruction::PollProbe { .. }));
         (app.waits_for(), if self.paths.is_some() && !polls { app.calls } else { 0 })
     }
 
-    /// Nothing can happen any more. A replica that has left the path of two siblings, which have no image in common,
-    /// goes: the others may go on without it. Whether there was one.
+    /// Called when no event is possible. Ends a replica that waits elsewhere than two siblings without a common image,
+    /// since the others may go on without it. Returns true if there was one.
     pub(super) fn retire_stray(&mut self) -> bool {
         if self.rest.is_none() && self.paths.is_none() {
             return false;
@@ -160,7 +160,7 @@ impl Simulation {
         let live: Vec<_> = (0..self.world.rank_count()).flat_map(live).collect();
         let stray = live.into_iter().find(|replica| is_stray(self, *replica));
         let place = stray.map(|stray| self.world.process(stray).0 as usize).filter(|place| self.may_lose(*place));
-        // If one is sound that stands apart, the run hangs, which is said.
+        // If the one that stands apart is sound, it stays, and the run is reported to hang.
         let place = place.filter(|place| self.rest.is_some() || self.processes[*place].is_tainted);
         if let Some(place) = place {
             self.summary.retired += 1;
@@ -170,7 +170,7 @@ impl Simulation {
         place.is_some()
     }
 
-    /// Whether a rank would be left with one lineage only.
+    /// Returns true if the loss of `victim` would leave its rank with one lineage only.
     pub(super) fn would_be_one_lineage(&self, victim: ReplicaId) -> bool {
         let others = self.view.live(victim.rank).filter(|other| *other != victim && self.is_full_member(*other));
         let others: ReplicaSet = others.map(|other| other.index).collect();

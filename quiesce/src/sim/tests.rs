@@ -17,9 +17,9 @@ fn every_seed_ends_right() {
     all_end_right(count(), &Options::default(), "");
 }
 
-/// Copies, several at a time and in the same sphere, of leaders and followers; sources, copies and partners that die at
-/// every step; attempts that are abandoned and made again; degrees that are raised and lowered; replicas that leave
-/// when their copies are in step.
+/// Copies, several at a time and in the same sphere, of leaders and followers. Sources, copies and partners die at
+/// every step, attempts are abandoned and repeated, degrees are raised and lowered, and replicas leave when their
+/// copies are in step.
 #[test]
 fn every_seed_of_clones_ends_right() {
     let options = Options { faults: Some(Faults::Clones), ..Options::default() };
@@ -28,8 +28,8 @@ fn every_seed_of_clones_ends_right() {
     assert!(total.moved > count() / 20, "{total:?}");
 }
 
-/// Two replicas differ, and copies of both are let in to judge, which have waited since long before; anybody dies at
-/// every step. Nobody is named who was not corrupt, and nothing hangs.
+/// Two replicas differ, and copies of both are let in to judge, which have waited since long before. Any process dies
+/// at every step. No sound replica is named, and nothing hangs.
 #[test]
 fn every_seed_of_arbitration_ends_right() {
     let options = Options { faults: Some(Faults::Arbitration), ..Options::default() };
@@ -37,8 +37,8 @@ fn every_seed_of_arbitration_ends_right() {
     assert!(total.arbiters > count() / 10 && total.named > count() / 30 && total.open > count() / 20, "{total:?}");
 }
 
-/// One replica of two leaves the path of the other, and copies of both are let in to judge. Nobody is named who has
-/// stayed on its path, who has left it is named where two lineages have not, and nothing hangs.
+/// One replica of two leaves the path of the other, and copies of both are let in to judge. No replica is named that
+/// has stayed on its path, one that has left it is named where two lineages have not, and nothing hangs.
 #[test]
 fn every_seed_of_arbitration_of_paths_ends_right() {
     let options = Options { faults: Some(Faults::PathArbitration), ..Options::default() };
@@ -46,7 +46,8 @@ fn every_seed_of_arbitration_of_paths_ends_right() {
     assert!(total.arbiters > count() / 10 && total.named > count() / 20 && total.open > count() / 20, "{total:?}");
 }
 
-/// One replica of each rank is the source of all that go on from a line, at any degree; anybody dies before and after.
+/// One replica of each rank is the source of all that go on from a checkpoint, at any degree. Any process dies before
+/// and after.
 #[test]
 fn every_seed_of_lines_ends_right() {
     let options = Options { faults: Some(Faults::Lines), ..Options::default() };
@@ -54,20 +55,19 @@ fn every_seed_of_lines_ends_right() {
     assert!(total.lines > count() / 2 && total.returns > count() / 2 && total.deaths > count() / 4, "{total:?}");
 }
 
-/// Memory that is corrupted at rest, in a replica that is copied before or after: nobody sound is named, and what two
-/// lineages agree on is what is computed with.
+/// Memory is corrupted at rest, in a replica that is copied before or after. No sound replica is named, and the job
+/// computes with the data on which two lineages agree.
 #[test]
 fn every_seed_of_corruption_at_rest_ends_right() {
     let options = Options { faults: Some(Faults::Rest), ..Options::default() };
-    // They are long, with copies all the time.
+    // These runs are long, with copies all the time.
     let count = count() / 3;
     let total = all_end_right(count, &options, " --faults rest");
     assert!(total.named > count / 10 && total.joins > count && total.open > count / 100, "{total:?}");
     assert!(total.proven > count / 20 && total.misnamed < 1 + count / 100, "{total:?}");
 }
 
-/// Payloads that are corrupted where they are kept: who is served from there is told so, and goes if it cannot be
-/// served otherwise.
+/// Payloads are corrupted in the log. Receivers of them report it, and are ended if no other replica can supply them.
 #[test]
 fn every_seed_of_corrupt_logs_ends_right() {
     let options = Options { faults: Some(Faults::Log), ..Options::default() };
@@ -75,8 +75,8 @@ fn every_seed_of_corrupt_logs_ends_right() {
     assert!(total.reports > count() / 20 && total.withheld > count() / 100, "{total:?}");
 }
 
-/// Runtimes that read clocks at moments of their own, among readings of the program's: those agree, no replica
-/// is held to have parted, and nothing hangs.
+/// Runtimes read clocks at moments of their own, among readings of the program. The program's readings agree, no
+/// replica is held to have parted, and nothing hangs.
 #[test]
 fn every_seed_of_collectors_ends_right() {
     let options = Options { faults: Some(Faults::Collectors), ..Options::default() };
@@ -84,8 +84,8 @@ fn every_seed_of_collectors_ends_right() {
     assert!(total.alone > count() && total.deaths > count() / 4 && total.joins > count() / 10, "{total:?}");
 }
 
-/// One replica's program makes one call more, less or another, or goes on with other data: it is outvoted at r >= 3,
-/// its siblings never are, files are right, and nobody waits for ever. At r = 2 it is said that they have parted.
+/// One replica's program makes one call more, less or another, or goes on with other data. At r >= 3 it is outvoted,
+/// its siblings never are, files are right, and nothing hangs. At r = 2 the difference is reported.
 #[test]
 fn every_seed_of_a_path_that_parts_ends_right() {
     let options = Options { faults: Some(Faults::Path), ..Options::default() };
@@ -93,7 +93,7 @@ fn every_seed_of_a_path_that_parts_ends_right() {
     assert!(total.named > count() / 10, "{total:?}");
 }
 
-/// Where replicas need not make the same calls, nobody is held to have left a path for being at another call.
+/// Where replicas need not make the same calls, none is held to have left a path for being at another call.
 #[test]
 fn every_seed_of_paths_of_which_calls_are_not_counted_ends_right() {
     let options = Options { faults: Some(Faults::Path), uncounted: true, ..Options::default() };
@@ -101,7 +101,7 @@ fn every_seed_of_paths_of_which_calls_are_not_counted_ends_right() {
     assert_eq!(total.named, 0, "{total:?}");
 }
 
-/// A reading of the program's goes to the collector, and the other way round.
+/// With this bug a reading of the program goes to the collector, or the other way round.
 #[test]
 fn a_planted_bug_of_collectors_is_found() {
     let mutation = Some(crate::Mutation::AskersIgnored);
@@ -109,7 +109,7 @@ fn a_planted_bug_of_collectors_is_found() {
     assert!((0..1_000).any(|seed| outcome(seed, &options).is_err()));
 }
 
-/// The same of what only shows where a path parts.
+/// Bugs that show only where a path parts.
 #[test]
 fn every_planted_bug_of_paths_is_found() {
     use crate::Mutation as Bug;
@@ -153,25 +153,25 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
     total
 }
 
-/// Seeds that have shown a bug once.
+/// Seeds that have once found a bug.
 #[test]
 fn found_seeds_end_right() {
     let clones = Options { faults: Some(Faults::Clones), ..Options::default() };
-    // A place that was free at the start was served from the middle of a channel; a newcomer led before it had heard of
-    // decisions that were stable; a newcomer was left alone without what its source had decided since the cut.
+    // Three bugs: a place that was free at the start was served from the middle of a channel; a newcomer led before it
+    // knew of stable decisions; a newcomer was left alone without decisions that its source had made since the cut.
     for seed in [72, 217, 2_569] {
         if let Err(reason) = outcome(seed, &clones) {
             panic!("seed {seed} of clones: {reason}");
         }
     }
-    // A replica was asked for its word on a message before it had sent it, and did not give it then.
+    // A replica was asked about a message before it had sent it, and did not answer after it had.
     let path = Options { faults: Some(Faults::Path), ..Options::default() };
     for seed in [4_276] {
         if let Err(reason) = outcome(seed, &path) {
             panic!("seed {seed} of paths: {reason}");
         }
     }
-    // A cancellation was agreed while a copy was made that matched the receive.
+    // Replicas agreed on a cancellation while a copy was made that matched the receive.
     for seed in [42_742] {
         if let Err(reason) = outcome(seed, &Options::default()) {
             panic!("seed {seed}: {reason}");
@@ -179,7 +179,7 @@ fn found_seeds_end_right() {
     }
 }
 
-/// A bug that no seed shows would be a hole in the checkers or in what the simulator tries.
+/// A bug that no seed finds would be a gap in the checkers or in the simulated events.
 #[test]
 fn every_planted_bug_is_found() {
     use crate::Mutation as Bug;
@@ -202,7 +202,7 @@ fn every_planted_bug_is_found() {
     }
 }
 
-/// The same of what only shows where what is kept is corrupt.
+/// A bug that shows only where logs are corrupt.
 #[test]
 fn a_corrupt_log_that_is_delivered_is_found() {
     let mutation = Some(crate::Mutation::CorruptLogDelivered);
@@ -210,7 +210,7 @@ fn a_corrupt_log_that_is_delivered_is_found() {
     assert!((0..3_000).any(|seed| outcome(seed, &options).is_err()), "it is not found");
 }
 
-/// The same of what only shows where memory is corrupted at rest.
+/// Bugs that show only where memory is corrupted at rest.
 #[test]
 fn every_planted_bug_of_corruption_at_rest_is_found() {
     use crate::Mutation as Bug;
@@ -222,7 +222,7 @@ fn every_planted_bug_of_corruption_at_rest_is_found() {
     }
 }
 
-/// The same of what only shows where all go on from a line.
+/// Bugs that show only where all go on from a checkpoint.
 #[test]
 fn every_planted_bug_of_lines_is_found() {
     use crate::Mutation as Bug;
@@ -234,8 +234,8 @@ fn every_planted_bug_of_lines_is_found() {
     }
 }
 
-/// What nobody can judge is taken by a whole rank as its sender's leader says. Taken by planes, a majority would
-/// outvote sound replicas.
+/// Without a majority, a whole rank takes the side of the sender's leader. If each plane took its own side, a majority
+/// would outvote sound replicas.
 #[test]
 fn sides_that_are_taken_by_planes_are_seen_in_who_is_outvoted() {
     let outvoted = |mutation| {
@@ -247,7 +247,7 @@ fn sides_that_are_taken_by_planes_are_seen_in_who_is_outvoted() {
     assert!(wrong > 3 * right + 3, "{right}, by planes {wrong}");
 }
 
-/// The same of what only shows where copies wait to judge.
+/// Bugs that show only where copies wait to judge.
 #[test]
 fn every_planted_bug_of_arbitration_is_found() {
     use crate::Mutation as Bug;
@@ -259,11 +259,11 @@ fn every_planted_bug_of_arbitration_is_found() {
     }
 }
 
-/// The same of what only shows where copies wait to judge paths.
+/// Bugs that show only where copies wait to judge paths.
 #[test]
 fn every_planted_bug_of_arbitration_of_paths_is_found() {
     use crate::Mutation as Bug;
-    // The first seed that is tried: one that shows it is not far, but may be far from the first.
+    // The first seed to try. Seeds that show the bug are frequent enough, but may be far from seed 0.
     let from =
         [(Bug::PathKinshipIgnored, 0), (Bug::DisputeKept, 21_900), (Bug::LeaderTrusted, 0), (Bug::ChangeUnbacked, 0)];
     for (mutation, first) in from {
@@ -274,12 +274,12 @@ fn every_planted_bug_of_arbitration_of_paths_is_found() {
     }
 }
 
-/// The same of what only shows where copies are what a run is about.
+/// Bugs that show only in runs about copies.
 #[test]
 fn every_planted_bug_of_clones_is_found() {
     use crate::Mutation as Bug;
     for mutation in [Bug::SyncFromStable, Bug::FreePlaceServed, Bug::IntroductionSkipped, Bug::PinSkipped] {
-        // The first takes two newcomers and a third replica.
+        // This bug takes two newcomers and a third replica.
         let degree = (mutation == Bug::SyncFromStable).then_some(3);
         let options = Options { mutation: Some(mutation), faults: Some(Faults::Clones), degree, ..Options::default() };
         let found = (0..20_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));

@@ -1,4 +1,4 @@
-//! The simulated network, coordinator and faults, and the scheduler that picks what happens next.
+//! The simulated network, coordinator and faults, and the scheduler that picks the next event.
 
 use super::app::{Part, Progress};
 use super::arbitration::{Arbitration, PLACES};
@@ -18,7 +18,7 @@ use crate::view::Protocol;
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A run that takes more steps than this hangs.
+/// Number of steps after which a run counts as hanging.
 const STEP_LIMIT: u64 = 400_000;
 
 /// A payload that was corrupted on the way.
@@ -29,10 +29,9 @@ pub(super) struct WireFlip {
     pub(super) message: MessageId,
 }
 
-/// A payload that overtakes everything: from whom, to whom, in which epoch of their connection.
+/// A payload that may overtake other packets: sender, receiver, epoch of their connection, and the packet.
 pub(super) type Transfer = (ReplicaId, ReplicaId, u32, Packet);
 
-/// Everything there is.
 pub(super) struct Simulation {
     pub(super) world: World,
     pub(super) processes: Vec<Process>,
@@ -47,31 +46,30 @@ pub(super) struct Simulation {
     pub(super) deaths_left: usize,
     pub(super) joins_left: usize,
     pub(super) joins: Vec<Join>,
-    /// Copies that were cut.
+    /// Number of cuts so far.
     pub(super) cut_count: u64,
-    /// Whether copies are what this run is about: several at a time, and everything that may go wrong with them.
+    /// True if copies are the subject of the run: several at a time, with all faults that may hit them.
     pub(super) is_about_clones: bool,
     /// Present where copies wait to judge.
     pub(super) arbitration: Option<Arbitration>,
-    /// Present where lines are taken.
+    /// Present where checkpoints are taken.
     pub(super) lines: Option<Lines>,
-    /// How far each process is, and since which event it has not changed, where that is watched.
+    /// The progress of each process, and the event of its latest change, where that is watched.
     pub(super) stands: (Vec<usize>, u64),
     /// Present where memory is corrupted at rest.
     pub(super) rest: Option<Rest>,
     /// Present where a program leaves the path of its siblings.
     pub(super) paths: Option<PathWatch>,
     wire_flip_after: Option<usize>,
-    /// Lives of each place, from 0.
+    /// Incarnation of each place, by process.
     pub(super) lives: Vec<u32>,
-    /// How eager each process is to run, in percent: some lag.
+    /// How eager each process is to run, in percent. Some lag.
     speeds: Vec<usize>,
     pub(super) step: u64,
     trace: Option<fn(&str)>,
     pub(super) summary: Summary,
 }
 
-/// Something that can happen.
 #[derive(Clone, Copy)]
 enum Event {
     Deliver(ProcessIndex, ProcessIndex),
@@ -94,11 +92,12 @@ impl Simulation {
         let breaks = Breaks::new(seed, faults);
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
-        // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
+        // With deferred verdicts, a corrupt payload is delivered and corrupts its receiver, and then any report is
+        // possible.
         let needs_strict = is_arbitrated || has_departure || matches!(faults, Faults::Memory | Faults::Rest);
         let strict = random.chance(75) || needs_strict;
         let verification = if strict { Verification::Strict } else { Verification::Deferred };
-        // Copies take their time before they can judge anything.
+        // Copies take some time before they can judge.
         let phase_count =
             if is_arbitrated || faults == Faults::Rest { 4 + random.below(12) } else { 1 + random.below(6) };
         let kinds = match faults {
@@ -119,7 +118,7 @@ impl Simulation {
             _ => full.clone(),
         };
         let start = |me: ReplicaId| {
-            // What stands in a free place never runs.
+            // The process in a free place never runs.
             let view = if view.is_live(me) { view.clone() } else { full.clone() };
             let config = Config { me, world: world.clone(), view, protocol, verification };
             Process::new(config, &contexts, programs[me.rank.0 as usize].clone())
@@ -151,7 +150,7 @@ impl Simulation {
         let departing = has_departure.then(|| {
             let live: Vec<_> = (0..processes.len()).filter(|place| processes[*place].alive).collect();
             let place = random.pick(&live);
-            // Copies are to be there by then.
+            // Copies should be ready by then.
             let calls_max = if is_arbitrated { 160 } else { 40 };
             let leaves_path = (random.below(calls_max) as u64, Departure::any(&mut random));
             processes[place].leaves_path = (!options.uncounted).then_some(leaves_path);
@@ -217,11 +216,11 @@ impl Simulation {
         }
     }
 
-    /// Runs until nothing can happen any more, and checks the end.
+    /// Runs until no event is possible, and checks the end.
     pub(super) fn run(mut self) -> Result<Summary, Failure> {
         loop {
             self.watch_rest();
-            // Processes are asked now and then, and whenever nothing else happens.
+            // Processes are asked for their waits now and then, and whenever no other event is possible.
             if self.paths.is_some() && self.random.below(500) == 0 {
                 self.ask_for_waits();
             }
@@ -343,7 +342,7 @@ impl Simulation {
         events
     }
 
-    /// Any event, but rarely one of a process that lags.
+    /// Picks any event, but rarely one of a process that lags.
     fn choose(&mut self, events: &[Event]) -> Event {
         loop {
             let event = self.random.pick(events);
@@ -387,7 +386,8 @@ impl Simulation {
                 let process = &mut self.processes[place];
                 let current = process.app.current().copied();
                 let mut progress = process.step();
-                // A follower repeats known outcomes faster than its leader, who waits for the world, finds them.
+                // A follower repeats known outcomes faster than its leader finds them, since the leader waits for
+                // events.
                 for _ in 0..100 {
                     if progress == Progress::Polled && !process.replica.is_deciding() {
                         progress = process.step();
@@ -416,7 +416,7 @@ impl Simulation {
         place
     }
 
-    /// Corrupts one payload on its way.
+    /// Corrupts one payload in flight.
     fn flip(&mut self, from: ReplicaId, to: ReplicaId, packet: &mut Packet) {
         let Some(left) = self.wire_flip_after else { return };
         let live =
@@ -424,7 +424,7 @@ impl Simulation {
         let found = match packet {
             Packet::Frame { frame: Frame::Offer { context, sequence, .. }, eager: Some(payload), .. } => {
                 let message = MessageId { sender: from.rank, context: *context, sequence: *sequence };
-                // Only a payload that somebody will look at.
+                // Only a payload that will be used.
                 let known = self.process(to).knows(message);
                 (!known).then_some((message, payload))
             }
@@ -457,13 +457,13 @@ impl Simulation {
         }
     }
 
-    /// A replica dies, or is cut off and taken for dead, if its sphere can do without it.
+    /// Kills or fences a random replica, if its sphere can do without it.
     fn kill(&mut self) {
         let place = self.random.below(self.processes.len());
         self.kill_at(place);
     }
 
-    /// The same, of a process of choice.
+    /// Kills or fences this replica, if its sphere can do without it.
     pub(super) fn kill_at(&mut self, place: usize) {
         let is_last_lineage = self.rest.is_some() && self.would_be_one_lineage(self.processes[place].me());
         if !self.may_lose(place) || is_last_lineage {
@@ -475,7 +475,7 @@ impl Simulation {
         self.lose(place, fenced);
     }
 
-    /// The coordinator ends who withholds a message, if its sphere can do without it.
+    /// Ends a replica that withholds a message, if its sphere can do without it.
     fn end_withholding(&mut self) {
         let withholds = |process: &Process| process.reports.iter().any(|report| report.action == Action::Withheld);
         let place = self.processes.iter().position(|process| self.view.is_live(process.me()) && withholds(process));
@@ -485,15 +485,15 @@ impl Simulation {
         }
     }
 
-    /// Whether its sphere can do without it. A newcomer that is not in step does not count: what its source decided
-    /// since the cut, and others may have seen the consequences of, it has yet to hear.
+    /// Returns true if its sphere can do without it. A newcomer that is not in step does not count: it may lack
+    /// decisions that its source has made since the cut, and whose consequences others may have seen.
     pub(super) fn may_lose(&self, place: usize) -> bool {
         let victim = self.processes[place].me();
         let others = self.view.live(victim.rank).filter(|other| *other != victim && self.is_full_member(*other));
         self.view.is_live(victim) && others.count() > 0
     }
 
-    /// A process leaves the view, by its death or because it is not wanted any more.
+    /// Removes a process from the view, because it died or is not wanted any more.
     pub(super) fn lose(&mut self, place: usize, fenced: bool) {
         let victim = self.processes[place].me();
         self.processes[place].fenced = fenced;
@@ -503,7 +503,7 @@ impl Simulation {
         self.view = self.view.without(&[victim]);
         self.tell(&Control::View(self.view.clone()));
         if !fenced {
-            // What it has said and not posted yet comes after what is on its way.
+            // Frames that it has sent and not posted come after those in flight, and may be lost as well.
             self.post_outgoing(place);
             let number = self.world.process(victim);
             for (_, link) in self.links.iter_mut().filter(|((from, _), _)| *from == number) {
@@ -515,7 +515,7 @@ impl Simulation {
         }
     }
 
-    /// What a process hears next; of views in a row it may miss some.
+    /// The next control message for a process. Of several views in a row some may be skipped.
     fn next_control(&mut self, place: usize) -> Control {
         let controls = &mut self.processes[place].controls;
         let mut control = controls.pop_front().expect("there is one");
@@ -527,11 +527,11 @@ impl Simulation {
         control
     }
 
-    /// Copies hear nothing before there is a view that has them.
+    /// Sends a control message to all processes. Copies receive none before a view contains them.
     pub(super) fn tell(&mut self, control: &Control) {
         self.note_view();
         for process in self.processes.iter_mut().filter(|process| process.alive) {
-            // One that goes on from a line has been told already of the view that has it.
+            // A process that goes on from a checkpoint gets messages from its first view on.
             if !process.is_new() || self.view.is_live(process.me()) || !process.controls.is_empty() {
                 process.controls.push_back(control.clone());
             }
@@ -545,7 +545,8 @@ impl Simulation {
 }
 
 impl Simulation {
-    /// Whether frames wait for a view: of a newcomer that the addressee does not know yet, or for one that is not in.
+    /// Returns true if frames on a link wait for a view: they are from a newcomer that the addressee does not know yet,
+    /// or for one that no view contains.
     fn keeps_back(&self, from: ProcessIndex, to: ProcessIndex) -> bool {
         let addressee = &self.processes[to.0 as usize];
         let view = addressee.replica.view();

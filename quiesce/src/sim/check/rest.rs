@@ -1,11 +1,11 @@
-//! What must hold where memory is corrupted at rest, and replicas that have it are copied.
+//! Properties that must hold where memory is corrupted at rest, and corrupt replicas are copied.
 
 use super::{Broken, FalseReport, Process, Simulation, agreement, ended, has_open, is_read, payloads};
 use crate::frame::{Finding, MessageId, MismatchReport};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 
-/// Nobody sound is ever named; who is sound decides where two lineages of a rank are; nothing wrong is taken in
-/// silence.
+/// No sound replica is ever named. Sound replicas decide where a rank has two lineages. No wrong data is taken without
+/// a report.
 pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
     for process in &simulation.processes {
         for report in &process.reports {
@@ -24,7 +24,7 @@ pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
     payloads(simulation)
 }
 
-/// Messages that a process has not taken, and that nobody sound has sent.
+/// Messages that a process's program has not received, and that no sound replica has sent.
 pub(in crate::sim) fn strays(simulation: &Simulation, process: &Process) -> Vec<MessageId> {
     let is_sent = |message: &MessageId| {
         let key = (process.me().rank, message.context, message.sequence.0);
@@ -35,7 +35,7 @@ pub(in crate::sim) fn strays(simulation: &Simulation, process: &Process) -> Vec<
     unread.filter(|message| !is_sent(message)).collect()
 }
 
-/// Whether one side of a rank with two lineages has left the path of the other: the job is ended with that reason.
+/// Returns true if one side of a rank with two lineages has left the path of the other. The job ends for that reason.
 fn is_torn(simulation: &Simulation) -> bool {
     let is_torn = |rank| {
         let live = simulation.view.live_set(rank);
@@ -52,8 +52,7 @@ fn is_true(simulation: &Simulation, report: &MismatchReport) -> Result<(), False
     match report.finding {
         Finding::ReplicaCorrupt => {
             let culprit = report.culprit.ok_or(FalseReport::NobodyNamed)?;
-            // Where two sides of a message were taken, the majority from then on may be the wrong one: nobody is blamed
-            // there.
+            // Where two sides of a message were taken, later majorities may be wrong, so nobody is blamed.
             let is_blamed = !simulation.is_open(sender);
             (was_tainted(culprit.index) || !is_blamed).then_some(()).ok_or(FalseReport::SoundNamed)
         }
