@@ -130,6 +130,18 @@ fn the_memory_of_programs_lies_at_the_same_addresses_in_all_replicas() {
     }
 }
 
+/// The C library allocates from the program's heap when the library asks it for its own clock: that is done in
+/// `MPI_Init`, and not when a replica first measures a time.
+#[test]
+fn the_library_allocates_nothing_from_the_heap_of_programs_later() {
+    let program = compile("addresses");
+    for _ in 0..8 {
+        let job = Job::new(2, &program).arguments(&["40"]).degree(3).options(&["--verify", "deferred"]);
+        let ended = job.run().ended_well();
+        assert_eq!(ended.number("mismatches"), 0, "{ended}");
+    }
+}
+
 /// The tables of the library's heap grow at moments that differ between replicas: one of 64 KiB is mapped for each
 /// 512 MiB of addresses that the heap comes to, and it begins where chance wants. They lie where the library says.
 #[test]

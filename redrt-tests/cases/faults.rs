@@ -23,7 +23,7 @@ fn plan(kinds: &[Kind], sample: usize) -> Plan {
 
 #[test]
 fn a_killed_replica_changes_nothing() {
-    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], breadth(16, 80)).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], breadth(10, 80)).run(&|_, _| {}).assert_right();
 }
 
 /// A part of `scripts/chaos-conformance.sh --spare`, another for each seed.
@@ -39,7 +39,7 @@ fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
 
 #[test]
 fn every_flip_is_reported_against_its_replica() {
-    plan(&[Kind::Flip, Kind::Wire], breadth(16, 60)).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Flip, Kind::Wire], breadth(10, 60)).run(&|_, _| {}).assert_right();
 }
 
 #[test]

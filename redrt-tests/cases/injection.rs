@@ -1,7 +1,7 @@
 //! A bit flips anywhere: a small part of what `scripts/injection-campaign.sh` runs.
 
 use redrt_tests::injection::{Campaign, Fate, FlipSite};
-use redrt_tests::{Job, Program, Random};
+use redrt_tests::{Job, Program, Random, breadth};
 use std::time::Duration;
 
 /// All but one: what a flip in a thread does at two replicas is not known beforehand.
@@ -16,7 +16,7 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
         degrees: vec![2, 3],
         places: places(),
         arbitrates: false,
-        fault_count: 16,
+        fault_count: breadth(10, 16),
         seed: Random::from_environment().draw() >> 32,
         parallel: 2,
         limit: Duration::from_secs(60),
@@ -41,7 +41,7 @@ fn a_flip_at_two_replicas_is_judged_rightly_or_stays_open() {
         degrees: vec![2],
         places: places(),
         arbitrates: true,
-        fault_count: 8,
+        fault_count: breadth(4, 8),
         seed: Random::from_environment().draw() >> 32,
         parallel: 2,
         limit: Duration::from_secs(90),

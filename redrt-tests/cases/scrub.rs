@@ -144,7 +144,8 @@ fn sound_replicas_are_left_alone() {
     // The gate takes some, others with each seed: to compare all memory two hundred times a second takes long.
     let first = Random::from_environment().from_one_to(GATE_STRIDE as u64) as usize - 1;
     for (program, degree) in all().skip(breadth(first, 0)).step_by(breadth(GATE_STRIDE, 1)) {
-        let job = Job::of(&program).degree(degree).options(&["--scrub", "0.005"]).limit(Duration::from_secs(180));
+        let options = ["--scrub", breadth("0.05", "0.005")];
+        let job = Job::of(&program).degree(degree).options(&options).limit(Duration::from_secs(180));
         let ended = job.run().ended_well();
         assert!(ended.retired().is_empty() && ended.mismatches().is_empty(), "{ended}");
     }

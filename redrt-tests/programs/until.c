@@ -2,7 +2,7 @@
    tells the first of them. At the end each prints whether all it received was what it had to be. Replicas see the file
    at different times, which makes no difference to what they do: they only wait for it. UNTIL_MIB in the environment
    makes the processes that large, and each step writes to some of that. UNTIL_PAUSE is how many microseconds each step
-   takes outside MPI. */
+   takes outside MPI, 500 unless it is given: tests wait for half a minute beside such a job, and others run then. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +35,7 @@ int main(int argc, char **argv) {
         MPI_Send(&stop, 1, MPI_INT, 1, 9, MPI_COMM_WORLD);
     }
     for (long step = 0; rank != 0 && !stop; step++) {
-        if (pause)
-            usleep((useconds_t)atol(pause));
+        usleep((useconds_t)(pause ? atol(pause) : 500));
         int right = rank % (size - 1) + 1, left = (rank + size - 3) % (size - 1) + 1;
         for (int i = 0; i < COUNT; i++)
             out[i] = step * 1000 + rank * 7 + i;

@@ -14,6 +14,9 @@ type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -
 
 /// The C library's own, which asks the kernel for nothing where it need not. Libraries that are preloaded over it
 /// replace the function of this name, and are not asked.
+///
+/// The trap: `dlopen` allocates from the program's heap. At a moment that only one replica comes to, what the program
+/// allocates next lies elsewhere there. So [`prepare`] finds the clock at the beginning.
 fn real_clock() -> ClockGettime {
     static FOUND: OnceLock<ClockGettime> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -29,6 +32,11 @@ fn real_clock() -> ClockGettime {
         // SAFETY: - it is the function of this name, which has this type.
         unsafe { std::mem::transmute::<*mut libc::c_void, ClockGettime>(found) }
     })
+}
+
+/// Finds the clock. To be called in `MPI_Init`, before there are other threads: at the same place in all replicas.
+pub fn prepare() {
+    real_clock();
 }
 
 /// In a copy: the clock of this machine is so far behind that of its source's.

@@ -55,6 +55,7 @@ fn begin(required: c_int) -> Result<c_int> {
 
 /// Takes this process's place in the job, unless that was done.
 fn start(function: &str, required: c_int) -> c_int {
+    redrt_process::clock::prepare();
     let provided = match required {
         MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
         _ => MPI_THREAD_SINGLE,
