@@ -1,4 +1,4 @@
-//! The other end of the agent's socket: how one that clones asks for what only the process itself can do.
+//! Client of the agent's control socket: requests what only a thread of the process itself can do.
 
 use crate::error::{During, Error, Operation, Phase, ProcessEnded, has_ended};
 use crate::refusal::{NoAgent, Refusal};
@@ -15,16 +15,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The agent answers at once, except to `park`, which may take as long as its own limit, and the embedder's hooks.
+/// The agent answers at once, except for `park`, which has a limit of its own, and the embedder's hooks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Environment variable that names the directory of control sockets.
 pub const DIRECTORY_VARIABLE: &str = "REDCLONE_DIR";
-/// The longest path that the directory of control sockets can have: 107 bytes are the most that a socket's address
-/// takes, and the longest of the sockets' names is `new-XXXXXX.sock`.
+/// Bytes of the longest path that the directory of control sockets can have. A socket's address holds 107 bytes, and
+/// the longest socket name is `new-XXXXXX.sock`.
 pub const DIRECTORY_BYTES_MAX: usize = 107 - "/new-XXXXXX.sock".len();
 
-/// The directory of this user's control sockets: `$REDCLONE_DIR`, or one in `/tmp` that nobody else may enter.
+/// Directory of this user's control sockets: `$REDCLONE_DIR`, or `/tmp/redclone-UID`. Created if it is missing.
+///
+/// Errors if other users can enter it, or own it.
 pub fn directory() -> io::Result<PathBuf> {
     let path = match std::env::var_os(DIRECTORY_VARIABLE) {
         Some(path) => PathBuf::from(path),
@@ -42,29 +44,29 @@ pub fn directory() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Where the agent of process `pid` listens.
+/// Path at which the agent of process `pid` listens.
 pub fn socket_path(pid: u32) -> io::Result<PathBuf> {
     Ok(directory()?.join(format!("{pid}.sock")))
 }
 
-/// The process id, as seen from here, of the one that listens at `path`.
+/// Id, in this process's PID namespace, of the process that listens at `path`.
 pub fn listener_pid(path: &Path) -> io::Result<u32> {
     let stream = UnixStream::connect(path)?;
     let peer = nix::sys::socket::getsockopt(&stream, nix::sys::socket::sockopt::PeerCredentials)?;
     u32::try_from(peer.pid()).map_err(io::Error::other)
 }
 
-/// The agent of a process.
+/// A connection to the agent of a process, and the files of `/proc` that the agent handed over.
 pub struct Control {
     stream: UnixStream,
-    /// `/proc/PID` of the process.
+    /// `/proc/PID` of the process, as a directory.
     pub proc: OwnedFd,
-    /// Its memory.
+    /// `/proc/PID/mem`, open for reading.
     pub memory: File,
-    /// Its page map.
+    /// `/proc/PID/pagemap`, open for reading.
     pub pagemap: File,
     block: u64,
-    /// Extended processor state (AMX) that the process may use.
+    /// Bits of the extended processor states (AMX) that the process may use.
     pub extended_state: u64,
 }
 
@@ -88,11 +90,12 @@ impl Control {
                 Error::refused(phase, Refusal::NoAgent { pid, why })
             })
         };
-        // An agent that finds its socket closed cannot accept the first that connects, and no other can.
+        // An agent whose socket was closed by the program still accepts one connection, without an answer. The next
+        // attempt finds the socket closed, which gives the reason.
         Self::from_stream(reach()?).map_err(|error| reach().err().unwrap_or(error))
     }
 
-    /// Greets the agent at the other end of `stream`.
+    /// Greets the agent at the other end of `stream`. Errors if it has another version, or cannot open its own `/proc`.
     pub fn from_stream(stream: UnixStream) -> Result<Self, Error> {
         let phase = Phase::Prepare;
         stream.set_read_timeout(Some(ANSWER_LIMIT)).during(phase, Operation::AskAgent)?;
@@ -101,7 +104,7 @@ impl Control {
             return Err(Error::refused(phase, Refusal::AgentVersion { theirs: reply.version, own: VERSION }));
         }
         let [proc, memory, pagemap]: [OwnedFd; 3] = fds.try_into().map_err(|_| {
-            // /proc/self shows nothing of a process whose first thread has gone.
+            // /proc/self shows no memory once the first thread of the process has ended.
             Error::refused(phase, Refusal::AgentBlind)
         })?;
         Ok(Self {
@@ -127,22 +130,22 @@ impl Control {
         fds.into_iter().next().ok_or_else(|| io::Error::other("the agent sent no descriptor"))
     }
 
-    /// A userfaultfd of the process.
+    /// Makes a userfaultfd for the memory of the process, with these `UFFD_FEATURE_…` bits.
     pub fn userfaultfd(&self, features: u64) -> io::Result<OwnedFd> {
         self.ask_for_descriptor(Ask::Userfaultfd, Request { a: features, ..Request::default() })
     }
 
-    /// `/proc/PID/clear_refs`, for writing.
+    /// Opens `/proc/PID/clear_refs` for writing.
     pub fn clear_refs(&self) -> io::Result<File> {
         Ok(self.ask_for_descriptor(Ask::ClearRefs, Request::default())?.into())
     }
 
-    /// A duplicate of a descriptor of the process.
+    /// Duplicates descriptor `fd` of the process.
     pub fn descriptor(&self, fd: i32) -> io::Result<OwnedFd> {
         self.ask_for_descriptor(Ask::Descriptor, Request { arg: fd as u32, ..Request::default() })
     }
 
-    /// For each page of a range, whether it is in memory.
+    /// Returns for each page of a range whether it is in memory (`mincore`).
     pub fn resident(&self, start: u64, len: u64) -> io::Result<Vec<bool>> {
         let (reply, _) = self.ask(Ask::Resident, Request { a: start, b: len, ..Request::default() })?;
         let mut bytes = vec![0; len.div_ceil(4096) as usize];
@@ -150,30 +153,30 @@ impl Control {
         Ok(bytes.into_iter().map(|byte| byte & 1 != 0).collect())
     }
 
-    /// Frees the memory in which the agent has answered [`Control::resident`].
+    /// Frees the buffer in which the agent answered [`Control::resident`].
     pub fn forget_resident(&self) -> io::Result<()> {
         self.ask(Ask::Resident, Request::default()).map(drop)
     }
 
-    /// Forgets what an earlier attempt noted.
+    /// Clears what an earlier attempt had the agent record.
     pub fn reset(&self) -> io::Result<()> {
         self.ask(Ask::Reset, Request::default()).map(drop)
     }
 
-    /// Notes a POSIX timer that is to be carried.
+    /// Announces a POSIX timer that is to be carried. [`Control::collect`] reads its remaining time.
     pub fn note_timer(&self, timer: &Timer) -> io::Result<()> {
         let mut extra = [0_u64; 8];
         extra.as_mut_bytes().copy_from_slice(timer.as_bytes());
         self.ask(Ask::Timer, Request { extra, ..Request::default() }).map(drop)
     }
 
-    /// Has the agent note what is left of the timers that it was told of, and all else that it notes of a stopped
-    /// process.
+    /// Has the agent record the remaining time of announced timers and the other state of the stopped process.
     pub fn collect(&self) -> io::Result<()> {
         self.ask(Ask::Collect, Request::default()).map(drop)
     }
 
-    /// Stops all threads, for one of the purposes in [`cloner_agent::abi`]. When this control goes away, they go on.
+    /// Stops all threads, for one of the purposes in [`cloner_agent::abi`]. They go on when the result, or this
+    /// connection, is dropped.
     pub fn park(&self, purpose: u32) -> Result<Parked<'_>, Error> {
         let request = Request { arg: purpose, ..Request::default() };
         let (reply, _) = exchange(&self.stream, Ask::Park, request).during(Phase::Cut, Operation::AskAgent)?;
@@ -188,10 +191,10 @@ impl Control {
         Ok(Parked { control: self, released: false })
     }
 
-    /// Lets the threads of a copy begin. An error when it could not be given all that its source has.
+    /// Lets the threads of a copy begin. Errors with [`Ungranted`] if this host denies something that the source has.
     pub fn begin(&self) -> io::Result<()> {
         let reply = match exchange(&self.stream, Ask::Release, Request { arg: 1, ..Request::default() }) {
-            // It may come to its end before the agent can answer.
+            // The copy may have run to its end before the agent could answer.
             Err(error) if has_ended(&error) => return Ok(()),
             reply => reply?.0,
         };
@@ -202,7 +205,7 @@ impl Control {
         Ok(())
     }
 
-    /// The agent's block, as it is now.
+    /// Reads the agent's block, and returns it with its address in the process.
     pub fn block(&self) -> io::Result<(u64, Box<Block>)> {
         let mut bytes = vec![0; size_of::<Block>()];
         self.memory.read_exact_at(&mut bytes, self.block)?;
@@ -214,7 +217,7 @@ impl Control {
         Ok((self.block, Box::new(block)))
     }
 
-    /// The slots in use, with their addresses.
+    /// Reads the slots in use, with their addresses in the process.
     pub fn slots(&self, block: &Block) -> io::Result<Vec<(u64, Slot)>> {
         let mut bytes = vec![0; size_of::<Slot>() * block.slot_count.min(block.slot_capacity) as usize];
         self.memory.read_exact_at(&mut bytes, block.slots)?;
@@ -228,8 +231,8 @@ impl Control {
             .collect()
     }
 
-    /// Reads a text file of `/proc/PID`. The name of a program or thread in it may end in the midst of a letter, and is
-    /// not what the file is read for.
+    /// Reads a text file of `/proc/PID`. Invalid UTF-8 is replaced: names of programs and threads may be cut within a
+    /// character, and are not used.
     pub fn proc_text(&self, name: &str) -> io::Result<String> {
         Ok(String::from_utf8_lossy(&self.proc_bytes(name)?).into_owned())
     }
@@ -241,13 +244,13 @@ impl Control {
         Ok(bytes)
     }
 
-    /// Opens a file of `/proc/PID`.
+    /// Opens a file of `/proc/PID` for reading.
     pub fn proc_file(&self, name: &str) -> io::Result<File> {
         let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_CLOEXEC;
         Ok(nix::fcntl::openat(&self.proc, name, flags, nix::sys::stat::Mode::empty())?.into())
     }
 
-    /// Names in a directory of `/proc/PID` that are numbers, in order.
+    /// Lists the numeric names in a directory of `/proc/PID`, sorted.
     pub fn proc_numbers(&self, name: &str) -> io::Result<Vec<i32>> {
         let path = format!("/proc/self/fd/{}/{name}", self.proc.as_raw_fd());
         let mut numbers = Vec::new();
@@ -258,35 +261,35 @@ impl Control {
         Ok(numbers)
     }
 
-    /// Whether the process has ended, or is about to: none of its threads does anything any more.
+    /// Returns true if every thread of the process has ended or is exiting.
     #[must_use]
     pub fn process_has_ended(&self) -> bool {
         process_has_ended(&format!("/proc/self/fd/{}", self.proc.as_raw_fd()))
     }
 
-    /// Where a link of `/proc/PID` points.
+    /// Reads a symbolic link of `/proc/PID`.
     pub fn proc_link(&self, name: &str) -> io::Result<BString> {
         Ok(nix::fcntl::readlinkat(&self.proc, name)?.into_encoded_bytes().into())
     }
 }
 
-/// The process while its threads are stopped. Dropping it lets them go on.
+/// A process whose threads are stopped. They go on when this is dropped, which counts as a failed clone.
 pub struct Parked<'a> {
     control: &'a Control,
     released: bool,
 }
 
 impl Parked<'_> {
-    /// Lets the threads go on, after a clone that went well so far.
+    /// Lets the threads go on, after a clone that has succeeded so far.
     pub fn release(mut self) -> io::Result<()> {
         self.released = true;
         self.control.ask(Ask::Release, Request { arg: 1, ..Request::default() }).map(drop)
     }
 
-    /// Ends the process, which has moved.
+    /// Ends the process, because its copy has taken its place.
     pub fn end(mut self) {
         self.released = true;
-        // There is no answer from a process that has ended.
+        // A process that has ended cannot answer.
         let _ = self.control.ask(Ask::Exit, Request::default());
     }
 }
@@ -294,45 +297,45 @@ impl Parked<'_> {
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
         if !self.released {
-            // If the agent does not hear this, it sees the end of the connection, with the same effect.
+            // If this request does not reach the agent, the closed connection has the same effect.
             let _ = self.control.ask(Ask::Release, Request::default());
         }
     }
 }
 
-/// The host does not let the copy have something that its source has.
+/// This host denies the copy something that its source has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the copy cannot have its source's {what} here: {error}")]
 pub struct Ungranted {
-    /// What it is.
+    /// Name of the attribute.
     pub what: &'static str,
-    /// What the system said.
+    /// Error of the call that failed.
     pub error: Errno,
 }
 
-/// The process that was asked has not answered in time.
+/// The process did not answer in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "process {pid} has not answered within {} s; if it is stopped (T in ps), let it go on with kill -CONT {pid}",
     limit.as_secs()
 )]
 pub struct Silent {
-    /// Its id, as seen from here.
+    /// Its id in this process's PID namespace.
     pub pid: i32,
-    /// How long it was waited for.
+    /// Time that was allowed.
     pub limit: Duration,
 }
 
-/// Whether all threads of the process with this directory of `/proc` are ending.
+/// Returns true if all threads of the process with this directory in `/proc` are exiting.
 ///
-/// The trap: one that was killed has no memory and no descriptors any more before it is gone from `/proc`, so that it
-/// seems to have closed them.
+/// The trap: a killed process loses its memory and descriptors before it leaves `/proc`, so it looks like one that
+/// closed its socket.
 fn process_has_ended(directory: &str) -> bool {
     const EXITING: u32 = 1 << 2;
     let ends = |tid: std::ffi::OsString| {
         let Ok(stat) = fs::read(Path::new(directory).join("task").join(tid).join("stat")) else { return true };
         let stat = String::from_utf8_lossy(&stat);
-        // The second field may contain anything, in parentheses; the flags of the thread are the ninth.
+        // The second field may contain anything within parentheses. The flags of the thread are the ninth field.
         let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u32>().ok());
         flags.is_some_and(|flags| flags & EXITING != 0)
     };
@@ -340,8 +343,7 @@ fn process_has_ended(directory: &str) -> bool {
     threads.flatten().all(|thread| ends(thread.file_name()))
 }
 
-/// What an error of the socket to the agent says of the process. A time limit that has passed looks to the system as
-/// if there were nothing to read yet.
+/// Names the state of the process that a socket error implies. An expired socket timeout is reported as `EWOULDBLOCK`.
 fn of_process(error: io::Error, stream: &UnixStream) -> io::Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
     match error.kind() {
@@ -370,11 +372,12 @@ fn try_exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Resu
     let mut fds = Vec::new();
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(received) = control {
-            // SAFETY: - the kernel has just made these descriptors for this process, and nobody else has them.
+            // SAFETY: - `fd` was just installed by `recvmsg` in this process: it is open, and has no other owner.
             fds.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
-    // What brings descriptors comes by itself, whatever was asked for. When all is here the agent has closed them.
+    // A message with descriptors ends a `recvmsg` early, in spite of MSG_WAITALL; the rest of the reply is read here.
+    // An empty one means that the agent has closed the connection.
     let filled = message.bytes;
     if filled == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -396,7 +399,7 @@ mod tests {
         let said = |pid| Control::connect_at(&path, pid).map(drop).unwrap_err().line();
         assert!(said(std::process::id()).contains("was not started by redclone run"));
         let listener = UnixListener::bind(&path).unwrap();
-        // One that connects while the agent sleeps in accept is let in, and cannot be answered.
+        // A client that connects while the agent sleeps in `accept` is accepted, and cannot be answered.
         let agent = std::thread::spawn(move || {
             let connection = listener.accept().unwrap();
             drop(listener);
@@ -415,7 +418,7 @@ mod tests {
         let directory = format!("/proc/{}", child.id());
         assert!(!process_has_ended(&directory));
         child.kill().unwrap();
-        // It has ended, and nobody has asked how.
+        // A zombie: it has ended and was not reaped.
         let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(child.id() as i32));
         let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
         nix::sys::wait::waitid(id, flags).unwrap();

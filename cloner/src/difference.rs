@@ -1,66 +1,66 @@
-//! What makes a host, or a process there, unfit for a copy.
+//! Reasons why a host, or the receiving process on it, cannot run a copy.
 
 use serde::{Deserialize, Serialize};
 
-/// One of the reasons.
+/// One reason. The text is shown to the user of the source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Difference {
-    /// The image is of another version of this program.
+    /// The image was written by another version of this program.
     #[error("the image has version {there}, this program {here}")]
     Version {
-        /// Of the image.
+        /// Version of the image.
         there: u32,
-        /// Of this program.
+        /// Version that this program reads.
         here: u32,
     },
-    /// Streams are missing.
+    /// Not all streams of the image arrived.
     #[error("the image has {there} streams, {here} are here")]
     Streams {
-        /// Which it has.
+        /// Number of streams that the image was sent through.
         there: u32,
-        /// Which arrived.
+        /// Number of streams that arrived.
         here: usize,
     },
-    /// Another process has it.
+    /// The receiving process did not get the process id that the copy needs: another process has it.
     #[error("process id {0} could not be had")]
     ProcessId(u32),
-    /// Another kind of processor.
+    /// The hosts have different processor architectures.
     #[error("the program runs on {there}, this is {here}")]
     Machine {
-        /// Of the source.
+        /// Architecture of the source, as `uname -m` prints it.
         there: String,
-        /// Of this host.
+        /// Architecture of this host.
         here: String,
     },
-    /// The kernel has other pages.
+    /// The kernels use pages of different sizes.
     #[error("pages of {there} bytes there, of {here} here")]
     PageSize {
-        /// Of the source.
+        /// Bytes of a page in the source.
         there: u64,
-        /// Of this host.
+        /// Bytes of a page on this host.
         here: u64,
     },
-    /// The program may use what this processor cannot do.
+    /// Flags of `/proc/cpuinfo` that the source has and this processor lacks: the program may rely on them.
     #[error("this processor lacks {}", .0.join(", "))]
     Processor(Vec<String>),
-    /// Sets of registers, or where they are in the saved state.
+    /// The kernel saves other register sets, or saves them at other offsets: signal frames would not fit.
     #[error("the system saves other registers: {there:#x} there, {here:#x} here")]
     Registers {
-        /// Of the source.
+        /// XCR0 of the source.
         there: u64,
-        /// Of this host.
+        /// XCR0 of this host.
         here: u64,
     },
-    /// The program may be within that code.
+    /// The vdso has other code: a thread of the program may be stopped in the middle of it.
     #[error("the kernel lends other code (vdso) than {release}")]
     Vdso {
-        /// The kernel of the source.
+        /// Kernel release of the source, as `uname -r` prints it.
         release: String,
     },
-    /// A file that is mapped, and not part of the image.
+    /// A mapped file that is missing here or has other content. Mapped files are not part of the image.
     #[error("{path} is not here, or not what it was")]
     File {
-        /// The file.
+        /// Path of the file in the source.
         path: String,
     },
 }

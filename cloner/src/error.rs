@@ -1,4 +1,4 @@
-//! What can go wrong, and in which phase of a clone.
+//! Errors of a clone, each with the phase in which it occurred.
 
 use crate::image::state::Reply;
 use crate::refusal::{NoAgent, Refusal};
@@ -9,25 +9,25 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The phases of a clone, in their order.
+/// Phases of a clone, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
-    /// The two sides meet and compare what they are; nothing of the program has been touched.
+    /// The two sides meet and compare facts. The program has not been touched.
     Prepare,
-    /// Memory goes over while the program runs.
+    /// Memory is sent while the program runs.
     PreCopy,
-    /// The program's threads are stopped and what is left is noted.
+    /// The program's threads are stopped, and the remaining state is recorded.
     Cut,
-    /// What was noted goes over; the source runs again.
+    /// The recorded state is sent. The source runs again, unless it moves.
     Transfer,
-    /// The destination makes the copy out of it.
+    /// The destination turns the image into the copy.
     Restore,
-    /// The copy runs; a source that moves ends.
+    /// The copy runs. A source that moves ends.
     Finish,
 }
 
 impl Phase {
-    /// The exit code of `redclone` for a failure in this phase.
+    /// Exit code of `redclone` for a failure in this phase.
     #[must_use]
     pub fn exit_code(self) -> i32 {
         10 + self as i32
@@ -47,154 +47,154 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What could not be done, in words that follow on "cannot".
+/// The operation that failed, worded to follow "cannot".
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Operation {
-    /// The directory of control sockets is missing, or not this user's alone.
+    /// The directory of control sockets is missing, or open to other users.
     #[error("use the directory of control sockets")]
     FindAgents,
-    /// A question to the agent in the process.
+    /// Exchanging a request and a reply on the agent's socket.
     #[error("ask the agent in the process")]
     AskAgent,
-    /// What the agent keeps of the process.
+    /// Reading the agent's block and slots from `/proc/PID/mem`.
     #[error("read the agent's memory")]
     ReadAgent,
-    /// `/proc` of the process.
+    /// Reading status, children or threads of the process.
     #[error("read /proc of the process")]
     ReadProcess,
-    /// Its mappings.
+    /// Reading mappings, or advice and policies of areas.
     #[error("read the maps of the process")]
     ReadMaps,
-    /// The code that the kernel lends.
+    /// Reading the code that the kernel maps, for its digest.
     #[error("read the vdso")]
     ReadVdso,
-    /// Files, sockets and pipes.
+    /// Examining files, sockets and pipes of the process.
     #[error("look at the descriptors of the process")]
     ReadDescriptors,
-    /// Threads, timers, limits.
+    /// Recording threads, timers, limits and more at the cut.
     #[error("take the state of the process")]
     ReadState,
-    /// What the processor and the kernel are.
+    /// Facts of the processor and the kernel.
     #[error("look at this host")]
     ReadHost,
-    /// Which pages were written, by the method that was asked for.
+    /// Setting up the tracking method that the caller asked for.
     #[error("track dirty pages as asked for")]
     TrackDirtyPages,
-    /// Which pages were written.
+    /// Reading which pages were written.
     #[error("find dirty pages")]
     FindDirtyPages,
-    /// Which shared memory the process has.
+    /// Finding the parts of shared objects that hold data.
     #[error("look at shared memory")]
     FindShared,
-    /// Its pages.
+    /// Reading pages of shared objects at the cut.
     #[error("read shared memory")]
     ReadShared,
-    /// To the destination.
+    /// Reading pages of shared objects and sending them.
     #[error("send shared memory")]
     SendShared,
-    /// The agent has room for a number of them.
+    /// The process has more POSIX timers than the agent can record.
     #[error("carry more POSIX timers than the agent has room for")]
     NoteTimers,
-    /// A copy of what is left, so that the process can go on.
+    /// Allocating the buffer into which dirty pages are copied at the cut.
     #[error("have memory for what is left at the cut")]
     HoldPages,
-    /// To stop one of the threads.
+    /// Stopping one thread, by its id.
     #[error("stop thread {0}")]
     StopThread(u32),
-    /// The embedder does not allow it, or the agent is not ready.
+    /// The embedder forbids a cut, or the agent is not ready.
     #[error("stop the process: it does not allow a cut now")]
     Stop,
-    /// After it was stopped.
+    /// Letting the threads go on after the cut.
     #[error("let the process go on")]
     Resume,
-    /// To the destination.
+    /// Connecting to the destination with this address.
     #[error("connect to {0}")]
     Connect(String),
-    /// To the destination.
+    /// Sending frames outside of pre-copy rounds.
     #[error("send to the destination")]
     Send,
-    /// A round of memory.
+    /// Sending a pre-copy round, by its number.
     #[error("send round {0} to the destination")]
     SendRound(u32),
-    /// From the destination.
+    /// Reading a reply of the destination.
     #[error("read what the destination answers")]
     Hear,
-    /// An image to a file.
+    /// Writing an image to a file.
     #[error("write {0}")]
     Write(PathBuf),
 }
 
-/// Why there is no copy.
+/// Reason why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The process, or this pair of hosts, does not allow it. Each reason names what it is about.
+    /// The process, or this pair of hosts, does not allow a copy. Each reason names its subject.
     #[error("{phase}: refused: {}", reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Refused {
-        /// Where it was noticed.
+        /// Phase in which it was noticed.
         phase: Phase,
-        /// All reasons that are known.
+        /// All known reasons; at least one.
         reasons: Vec<Refusal>,
     },
-    /// The system, or the process that was asked, has failed.
+    /// A system call failed, or the agent could not do its part.
     #[error("{phase}: cannot {operation}")]
     System {
-        /// Where.
+        /// Phase in which it failed.
         phase: Phase,
-        /// What was being done.
+        /// Operation that failed, for the message.
         operation: Operation,
-        /// What the system said.
+        /// Error of the system or of the agent.
         #[source]
         cause: io::Error,
     },
-    /// The process has ended meanwhile.
+    /// The process ended during the clone.
     #[error("the process has ended")]
     Ended {
-        /// Where it was noticed.
+        /// Phase in which it was noticed.
         phase: Phase,
     },
-    /// A thread that is stopped still uses a processor.
+    /// A thread that was told to stop still uses a processor.
     #[error("{phase}: thread {tid} does not come to rest within {} s", limit.as_secs())]
     Restless {
-        /// Where.
+        /// Phase in which it was noticed.
         phase: Phase,
-        /// The thread.
+        /// Id of the thread.
         tid: i32,
-        /// How long it was waited for.
+        /// Time that was allowed.
         limit: Duration,
     },
-    /// Rounds of memory do not become smaller, and the caller wants no long cut.
+    /// Pre-copy does not converge, and the caller does not accept a long cut.
     #[error(
         "{phase}: memory changes faster than it can be sent: {} MiB are left after {round_count} rounds",
         left_bytes >> 20
     )]
     Diverges {
-        /// Where.
+        /// Phase in which it was noticed.
         phase: Phase,
-        /// Bytes that were written during the last round.
+        /// Bytes written during the last round.
         left_bytes: u64,
-        /// Rounds until then.
+        /// Number of rounds sent.
         round_count: u32,
     },
-    /// The destination has failed, and says why.
+    /// The destination failed and told why.
     #[error("{phase}: {told}")]
     Destination {
-        /// What it was doing.
+        /// Phase that the destination was in.
         phase: Phase,
-        /// What it says.
+        /// Explanation that the destination sent.
         told: Told,
     },
-    /// The destination says what nobody says at this point.
+    /// The destination sent a reply that does not belong at this point.
     #[error("{phase}: the destination answers out of turn: {reply:?}")]
     OutOfTurn {
-        /// Where.
+        /// Phase in which it arrived.
         phase: Phase,
-        /// What it says.
+        /// Reply that was received.
         reply: Box<Reply>,
     },
 }
 
 impl Error {
-    /// The phase that failed.
+    /// Phase in which the error occurred.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self {
@@ -208,12 +208,12 @@ impl Error {
         }
     }
 
-    /// A refusal with one reason.
+    /// Makes a refusal with one reason.
     pub fn refused(phase: Phase, reason: Refusal) -> Self {
         Self::Refused { phase, reasons: vec![reason] }
     }
 
-    /// Whether another copy of the same process would fail too, as long as it lives.
+    /// Returns true if another copy of the same process would fail too, as long as the process lives.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         match self {
@@ -227,7 +227,7 @@ impl Error {
         }
     }
 
-    /// Whether there is no copy because the process has ended.
+    /// Returns true if the copy failed because the process has ended.
     #[must_use]
     pub fn is_of_end(&self) -> bool {
         match self {
@@ -249,34 +249,34 @@ impl Error {
         }
     }
 
-    /// What another process is told of it.
+    /// The failure in the form that is sent to another process.
     #[must_use]
     pub fn told(&self) -> Told {
         Told { sentence: self.line(), is_lasting: self.is_lasting() }
     }
 }
 
-/// The process that was asked is not there any more.
+/// The process behind the agent's socket has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the process has ended")]
 pub struct ProcessEnded;
 
-/// True when the process that was asked is not there any more.
+/// Returns true if `error` means that the process behind the agent's socket has ended.
 #[must_use]
 pub fn has_ended(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<ProcessEnded>())
 }
 
-/// What a process is told of an error of the system: what another has told this one, if it comes from there.
+/// Explanation of `error` for another process: the one received from elsewhere if `error` wraps it, else its text.
 #[must_use]
 pub fn told_of(error: &io::Error) -> Told {
     let heard = error.get_ref().and_then(|inner| inner.downcast_ref::<Told>());
     heard.cloned().unwrap_or_else(|| Told::passing(error))
 }
 
-/// Adds phase and purpose to an error of the system.
+/// Adds phase and operation to a system error.
 pub trait During<T> {
-    /// On `Err`: `operation` failed in `phase`.
+    /// On `Err`, wraps the cause: `operation` failed in `phase`.
     fn during(self, phase: Phase, operation: Operation) -> Result<T, Error>;
 }
 

@@ -1,4 +1,4 @@
-//! What a host is: processor, kernel, files. Both sides of a clone compare it before anything moves.
+//! Facts of a host: processor, kernel, files. Both sides of a clone compare them before any memory moves.
 
 use crate::difference::Difference;
 use crate::image::state::{HostFacts, MappedFile, SystemArea};
@@ -13,16 +13,16 @@ use twox_hash::{XxHash3_64, XxHash3_128};
 
 const ARCH_GET_XCOMP_PERM: i32 = 0x1022;
 const ARCH_REQ_XCOMP_PERM: i32 = 0x1023;
-/// Register sets beyond the first two have a size and a place each.
+/// Bits of XCR0 that CPUID leaf 0xd describes: sets 0 and 1 (x87, SSE) have fixed places, later ones a size and offset.
 const REGISTER_SET_COUNT: u32 = 32;
 
-/// This host.
+/// Collects the facts of this host.
 pub fn facts() -> io::Result<HostFacts> {
     let names = nix::sys::utsname::uname()?;
     let processors = fs::read_to_string("/proc/cpuinfo")?;
     let flags = processors.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
     let flags = flags.map_or("", |(_, flags)| flags);
-    // SAFETY: - every x86-64 processor that Linux runs on today saves its state with XSAVE; if not, flags say so below.
+    // SAFETY: - `xgetbv` needs OSXSAVE, which Linux sets on each processor whose flags list `xsave`.
     let register_sets = if flags.contains(" xsave ") { unsafe { _xgetbv(0) } } else { 0 };
     let register_places = (2..REGISTER_SET_COUNT)
         .filter(|set| register_sets & (1 << set) != 0)
@@ -41,7 +41,7 @@ pub fn facts() -> io::Result<HostFacts> {
     })
 }
 
-/// What keeps a process from `there` from running `here`.
+/// Lists the reasons why a process from host `there` cannot run on host `here`; empty if there are none.
 #[must_use]
 pub fn differences(there: &HostFacts, here: &HostFacts) -> Vec<Difference> {
     let mut reasons = Vec::new();
@@ -63,6 +63,8 @@ pub fn differences(there: &HostFacts, here: &HostFacts) -> Vec<Difference> {
 }
 
 /// Identifies a file by its length and a digest of its content.
+///
+/// Errors if `path` is not a regular file, or cannot be read.
 pub fn identify(path: &BStr) -> io::Result<MappedFile> {
     let mut file = File::open(path.to_os_str_lossy())?;
     let facts = file.metadata()?;
@@ -80,7 +82,7 @@ pub fn identify(path: &BStr) -> io::Result<MappedFile> {
     Ok(MappedFile { path: path.to_owned(), len: facts.size(), hash: digest.finish_128() })
 }
 
-/// What the kernel maps by itself. `[vsyscall]` is the same everywhere and not part of it.
+/// Areas that the kernel maps by itself. `[vsyscall]` is left out: its address is the same on every host.
 #[must_use]
 pub fn system_areas(mappings: &[Mapping]) -> Vec<SystemArea> {
     let system = mappings.iter().filter(|mapping| mapping.is_system() && mapping.name != "[vsyscall]");
@@ -89,36 +91,38 @@ pub fn system_areas(mappings: &[Mapping]) -> Vec<SystemArea> {
         .collect()
 }
 
-/// Digest of this process's vdso.
+/// Digest of this process's vdso; 0 if it has none.
 pub fn own_vdso_hash() -> io::Result<u64> {
     let mappings = crate::maps::parse(fs::read("/proc/self/maps")?)?;
     let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
-    // SAFETY: - the kernel maps it readable, for as long as the process lives.
+    // SAFETY: - `vdso` was just read from this process's maps: the kernel maps it readable for the life of the process.
     Ok(XxHash3_64::oneshot(unsafe { std::slice::from_raw_parts(vdso.start as *const u8, vdso.bytes() as usize) }))
 }
 
-/// Extended processor state (AMX) that this process may use.
+/// Bits of the extended processor states (AMX) that this process may use.
 #[must_use]
 pub fn extended_state() -> u64 {
     let mut mask = 0_u64;
-    // SAFETY: - writes eight bytes. A kernel that does not know it leaves them alone.
+    // SAFETY: - the kernel writes at most eight bytes, to `mask`; one that lacks the request writes nothing.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &raw mut mask) };
     mask
 }
 
-/// Asks for what the program had asked for. This must come before the process has another thread.
+/// Requests the extended states of `wanted` that this process lacks. Must be called while it has one thread.
+///
+/// Errors if the kernel denies one of them.
 pub fn request_extended_state(wanted: u64) -> io::Result<()> {
     let missing = wanted & !extended_state();
     for set in (0..64).filter(|set| missing & (1 << set) != 0) {
-        // SAFETY: - touches no memory.
+        // SAFETY: - `ARCH_REQ_XCOMP_PERM` takes a number and touches no memory of this process.
         Errno::result(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, set as u64) })
             .map_err(|error| io::Error::other(format!("processor state {set} is not to be had: {error}")))?;
     }
     Ok(())
 }
 
-/// Limits by which a program is ended, or refused what it has had: their numbers and names. Others only bound what it
-/// may ask for besides, and differ between hosts by themselves.
+/// Limits by which a running program is killed or denied what it already had: number and name. The other limits only
+/// bound later requests, and differ between hosts anyway.
 const STRICT_LIMITS: [(usize, &str); 6] = [
     (libc::RLIMIT_CPU as usize, "processor time (ulimit -t)"),
     (libc::RLIMIT_FSIZE as usize, "the size of files (ulimit -f)"),
@@ -128,18 +132,18 @@ const STRICT_LIMITS: [(usize, &str); 6] = [
     (libc::RLIMIT_AS as usize, "memory (ulimit -v)"),
 ];
 
-/// A limit that cannot be what it is in the source.
+/// A soft limit of the source that this host's hard limit does not allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the program's limit of {} is {}, and at most {most} is to be had on this host: raise the hard limit here",
     name_of_limit(*resource), shown(*wanted)
 )]
 pub struct Lowered {
-    /// Its number.
+    /// Number of the limit, `RLIMIT_…`.
     pub resource: usize,
-    /// In the source.
+    /// Soft limit in the source; `RLIM64_INFINITY` if unlimited.
     pub wanted: u64,
-    /// The hard limit here.
+    /// Hard limit of this host.
     pub most: u64,
 }
 
@@ -151,7 +155,7 @@ fn name_of_limit(resource: usize) -> &'static str {
     STRICT_LIMITS.iter().find(|(number, _)| *number == resource).map_or("something", |(_, name)| name)
 }
 
-/// The first limit that a program would miss, where `most` is to be had.
+/// Finds the first strict limit whose soft value exceeds `most` of that resource.
 fn first_lowered(limits: &[(u64, u64)], most: impl Fn(usize) -> u64) -> Option<Lowered> {
     STRICT_LIMITS.iter().find_map(|(resource, _)| {
         let (wanted, most) = (limits.get(*resource)?.0, most(*resource));
@@ -159,33 +163,36 @@ fn first_lowered(limits: &[(u64, u64)], most: impl Fn(usize) -> u64) -> Option<L
     })
 }
 
-/// Whether the limits of a program can be had here. A smaller one would end it later, at a place that says nothing of
-/// the reason.
+/// Checks that this process can be given the soft limits of a program, as `(soft, hard)` by number.
+///
+/// Errors with [`Lowered`] for the first strict limit it cannot have: a smaller one would kill the program later, at a
+/// place that does not show the reason.
 pub fn check_limits(limits: &[(u64, u64)]) -> io::Result<()> {
     let most = |resource: usize| {
         let wanted = limits.get(resource).map_or(0, |(soft, _)| *soft);
         let Ok(now) = limit(resource, None) else { return u64::MAX };
-        // Only who is privileged raises it; the soft limit stays what it is.
+        // Only privileged processes may raise the hard limit. The soft limit is left alone.
         let raised = libc::rlimit64 { rlim_max: wanted.max(now.rlim_max), ..now };
         limit(resource, Some(raised)).map_or(now.rlim_max, |_| raised.rlim_max)
     };
     first_lowered(limits, most).map_or(Ok(()), |lowered| Err(io::Error::other(lowered)))
 }
 
-/// A limit of this process, before it is set if `to` is given.
+/// Returns a limit of this process, as it was before `to`, if given, is set.
 fn limit(resource: usize, to: Option<libc::rlimit64>) -> nix::Result<libc::rlimit64> {
     let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let to = to.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: - the limit that was there is written, the new one is read if there is one.
+    // SAFETY: - `to` is null or points to an `rlimit64` that outlives the call.
+    //         - `now` is a local of the size that the kernel writes.
     Errno::result(unsafe { libc::prlimit64(0, resource as libc::__rlimit_resource_t, to, &raw mut now) })?;
     Ok(now)
 }
 
-/// Sets the limits of this process, by number.
+/// Sets the limits of this process, as `(soft, hard)` by number. Hard limits above the host's are lowered to them.
 pub fn set_limits(limits: &[(u64, u64)]) -> io::Result<()> {
     for (resource, (soft, hard)) in limits.iter().enumerate() {
         let now = limit(resource, None)?;
-        // A hard limit cannot be raised by users; then the program gets what there is here.
+        // Unprivileged processes cannot raise a hard limit: the program gets that of this host.
         let hard = if nix::unistd::geteuid().is_root() { *hard } else { (*hard).min(now.rlim_max) };
         let wanted = libc::rlimit64 { rlim_cur: (*soft).min(hard), rlim_max: hard };
         match limit(resource, Some(wanted)) {
@@ -229,7 +236,7 @@ mod tests {
         let said =
             "the program's limit of the stack (ulimit -s) is unlimited, and at most 150 is to be had on this host";
         assert!(lowered.to_string().starts_with(said), "{lowered}");
-        // Of processes, signals and locked memory each host allows as much as its memory lets it.
+        // RLIMIT_NPROC, RLIMIT_SIGPENDING and RLIMIT_MEMLOCK follow the memory size of each host by default.
         for resource in [libc::RLIMIT_NPROC, libc::RLIMIT_SIGPENDING, libc::RLIMIT_MEMLOCK] {
             assert_eq!(refused(resource as usize, u64::MAX), None);
         }

@@ -4,8 +4,8 @@
 //!  redclone ── first process of the namespace ── the program, or the receiver that becomes the copy
 //!   waits          reaps, and ends with it           its id is the same on every host
 //! ```
-//! A user gets them through a user namespace. The price: `/proc` is mounted anew, and the program cannot see other
-//! processes.
+//! An unprivileged user gets them through a user namespace. The price: `/proc` is mounted anew, and the program cannot
+//! see other processes.
 
 use crate::control::{self, Control};
 use crate::destination;
@@ -24,21 +24,21 @@ use std::path::{Path, PathBuf};
 
 const SETUP_FAILED: i32 = 73;
 
-/// What [`Running::wait`] gives for a process that SIGKILL has ended.
+/// Result of [`Running::wait`] for a process that SIGKILL has ended.
 const KILLED_CODE: i32 = 128 + Signal::SIGKILL as i32;
 
-/// What the new process works with.
+/// Resources of the new process, passed to the closure of [`start`].
 pub struct Inside {
     /// The agent's listening socket.
     pub listener: OwnedFd,
-    /// One line that says why nothing runs; closed when something does.
+    /// Pipe to the parent. It carries one line if nothing can run, and is closed once the program runs.
     pub complaints: OwnedFd,
-    /// True when this process is privileged only by its user namespace.
+    /// True if this process has privileges only through its user namespace.
     pub drop_capabilities: bool,
 }
 
 impl Inside {
-    /// For a program that goes on in this very process: says that it runs. The agent's listening socket.
+    /// Reports that the program runs, for one that goes on in this very process. Returns the agent's listening socket.
     #[must_use]
     pub fn started(self) -> OwnedFd {
         drop(self.complaints);
@@ -47,29 +47,30 @@ impl Inside {
     }
 }
 
-/// The new process was killed before it ran: somebody's SIGKILL, or the system's for want of memory. It says nothing
-/// against its program or image.
+/// The new process was killed before it ran, by SIGKILL from a user or for want of memory. Its program or image is not
+/// at fault, so another attempt may succeed.
 #[derive(thiserror::Error, Debug)]
 #[error("the new process was killed before it ran")]
 pub struct KilledBefore;
 
-/// A process that runs.
+/// A process that was started in namespaces of its own. Dropping it removes its socket's file, not the process.
 pub struct Running {
-    /// Its id, as seen from here.
+    /// Its id in this process's PID namespace.
     pub pid: u32,
     first: Pid,
     socket: PathBuf,
 }
 
-/// Starts a process in new namespaces; with id `pid` there, or the next free one. `inside` is called in it, and goes
-/// elsewhere; what it returns is a complaint. The calling process must have one thread only.
+/// Starts a process in new namespaces, with id `pid` there or the next free one.
 ///
-/// What `inside` holds is dropped here and in the first process, so only the new one keeps its descriptors open.
+/// `inside` is called in the new process and does not return on success; the error it returns is reported to the
+/// caller. The calling process must have one thread only. `inside` is dropped here and in the first process, so that
+/// only the new process keeps its descriptors open.
 pub fn start(pid: Option<u32>, inside: impl FnOnce(Inside) -> io::Error) -> io::Result<Running> {
     let socket = fresh_path()?;
     let drop_capabilities = enter()?;
     let (told, complaints) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    // SAFETY: - one thread, so the child may do anything.
+    // SAFETY: - this process has one thread, as this function's contract demands, so the child may run any code.
     match unsafe { fork() }? {
         ForkResult::Child => {
             drop(told);
@@ -87,16 +88,16 @@ pub fn start(pid: Option<u32>, inside: impl FnOnce(Inside) -> io::Error) -> io::
     }
 }
 
-/// Comes before any complaint: the new process can be connected to, and waits for that.
+/// First byte on the pipe, before any complaint: the socket is bound, and the new process waits for a connection.
 const BOUND: u8 = b'+';
 
 enum Never {}
 
-/// What is mounted from now on is seen by nobody outside.
+/// Keeps later mounts out of the parent's mount namespace.
 fn keep_mounts_private() -> io::Result<()> {
     let private =
         |path: &str| mount(None::<&str>, path, None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
-    // The root of a chroot is no mount point, as a rule. What is mounted comes upon what is at /proc there.
+    // In a chroot, `/` is usually not a mount point. The new `proc` covers whatever is mounted at `/proc`.
     let outcome = match private("/") {
         Err(nix::Error::EINVAL) => private("/proc"),
         outcome => outcome,
@@ -122,8 +123,8 @@ fn first_process(
         .map_err(|error| io::Error::other(format!("cannot mount /proc: {error}; does a container forbid it?")))?;
     let child = fork_as(pid)?;
     if child == 0 {
-        // Bound by the process itself: a client learns its id from the socket. It goes on when that is known,
-        // for the program may end at once.
+        // The process itself binds its socket, because a client learns its id from the socket. It waits until the
+        // client has connected: the program might end at once.
         let listener = bind(socket)?;
         nix::unistd::write(&complaints, &[BOUND])?;
         drop(listener.accept()?);
@@ -134,29 +135,30 @@ fn first_process(
     }
 }
 
-/// Forks; the child gets id `pid` if one is given.
+/// Forks. The child has id `pid` if one is given.
 fn fork_as(pid: Option<u32>) -> io::Result<i32> {
     let Some(pid) = pid else {
-        // SAFETY: - one thread, so the child may do anything.
+        // SAFETY: - this process has one thread, as the contract of [`start`] demands, so the child may run any code.
         return match unsafe { fork() }? {
             ForkResult::Child => Ok(0),
             ForkResult::Parent { child } => Ok(child.as_raw()),
         };
     };
     let wanted = [pid as i32];
-    // struct clone_args, as in `destination::plan`.
+    // Layout of `struct clone_args`, as in `destination::plan`.
     let arguments = [0, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0, wanted.as_ptr() as u64, 1, 0];
-    // SAFETY: - like fork: no shared memory, no stack of its own; one thread. The C library's cached thread id is not
-    //           used.
+    // SAFETY: - `arguments` and `wanted` are locals of the sizes that are passed, and outlive the call.
+    //         - neither memory nor stack is shared, as with fork, and there is one thread.
+    //         - the C library's cached thread id, now stale, is not used.
     let result = unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), size_of_val(&arguments)) };
     Errno::result(result as i32)
         .map_err(|error| io::Error::other(format!("cannot have process id {pid}: {error} (CAP_CHECKPOINT_RESTORE)")))
 }
 
-/// The first process of the namespace: inherits orphans, ends as `program` does.
+/// First process of the namespace: reaps orphans, and ends with the exit code of `program`.
 fn reap_until(program: Pid) -> ! {
-    // Nothing of it may keep pipes or sockets open. Standard descriptors go too: only the program's count.
-    // SAFETY: - nothing in this process uses a descriptor any more.
+    // An open pipe or socket here would hide its end from peers. Standard descriptors are closed too.
+    // SAFETY: - nothing in this process uses a descriptor from here on.
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
     let mut mask = SigSet::all();
     mask.remove(Signal::SIGKILL);
@@ -168,12 +170,12 @@ fn reap_until(program: Pid) -> ! {
             Ok(_) | Err(Errno::EINTR) => continue,
             Err(_) => SETUP_FAILED,
         };
-        // SAFETY: - ends the process, and with it the namespace.
+        // SAFETY: - `_exit` takes a number and does not return.
         unsafe { libc::_exit(code) }
     }
 }
 
-/// New namespaces for the children of this process. True when a user namespace was needed.
+/// Makes new namespaces for the children of this process. Returns true if a user namespace was needed.
 fn enter() -> io::Result<bool> {
     let namespaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
@@ -191,14 +193,14 @@ fn enter() -> io::Result<bool> {
     Ok(true)
 }
 
-/// Binds a socket by its directory, whose name may be long: an address has room for 107 bytes.
+/// Binds a socket through a descriptor of its directory: an address holds 107 bytes, and the path may be longer.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let directory = fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
     let short = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
     UnixListener::bind(Path::new(&short).join(path.file_name().unwrap_or_default()))
 }
 
-/// A name for the socket of a process that is given this one's standard streams: it says which these are.
+/// Makes a fresh socket path whose name identifies the standard streams that the new process inherits.
 fn fresh_path() -> io::Result<PathBuf> {
     let prefix = cloner_agent::name_for(&cloner_agent::standard());
     let mut name = tempfile::Builder::new();
@@ -209,7 +211,7 @@ fn fresh_path() -> io::Result<PathBuf> {
 }
 
 impl Running {
-    /// Waits until the new process has gone elsewhere, and gives its socket the name that `Control::connect` looks for.
+    /// Waits until the program runs, and renames its socket to the path that `Control::connect` uses.
     fn published(mut self, told: OwnedFd) -> io::Result<Self> {
         let mut told = fs::File::from(told);
         let mut what = Vec::new();
@@ -219,7 +221,7 @@ impl Running {
         if let Some(Err(error)) = pid {
             self.kill();
             return Err(match error.kind() {
-                // Nobody else closes it.
+                // Only the death of the process closes the socket this early.
                 io::ErrorKind::ConnectionRefused => io::Error::other(KilledBefore),
                 _ => io::Error::other(format!("cannot connect to the new process: {error}")),
             });
@@ -244,7 +246,8 @@ impl Running {
         Ok(self)
     }
 
-    /// What its name says is in the socket's address from now on; a short one can be connected to.
+    /// Renames the socket to a short name, by which clients can connect. The agent reads the long name from the
+    /// socket's address, which does not change.
     fn shorten(&mut self) -> io::Result<()> {
         let name = self.socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let short = self.socket.with_file_name(format!("new-{}", name.rsplit('-').next().unwrap_or_default()));
@@ -253,8 +256,8 @@ impl Running {
         Ok(())
     }
 
-    /// Asks the agent of a copy, which answers when all threads are there, and lets them begin. That it
-    /// has ended meanwhile is no error here: [`Running::wait`] says how it ended.
+    /// Lets the threads of a copy begin, once its agent reports that all exist. A copy that has ended meanwhile is no
+    /// error here: [`Running::wait`] returns how it ended.
     pub fn begin(&self) -> io::Result<()> {
         let stream = match UnixStream::connect(&self.socket) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
@@ -267,7 +270,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end; its exit code, 128 and the number for a signal.
+    /// Waits for its end. Returns the exit code, or 128 plus the number of the signal that ended it.
     pub fn wait(self) -> io::Result<i32> {
         loop {
             match waitpid(self.first, None) {
@@ -279,7 +282,7 @@ impl Running {
         }
     }
 
-    /// Ends it, and everything in its namespace.
+    /// Kills it, and everything in its namespace.
     pub fn kill(&self) {
         // It may have ended by itself.
         let _ = nix::sys::signal::kill(self.first, Signal::SIGKILL);
@@ -292,7 +295,9 @@ impl Drop for Running {
     }
 }
 
-/// Why `program` cannot be cloned when it is started, if that can be seen from its file.
+/// Reason why `program` could not be cloned once it runs, as far as its file shows. `None` if there is no reason.
+///
+/// Errors if the file cannot be read.
 pub fn check_program(program: &Path) -> io::Result<Option<String>> {
     check_program_at_depth(program, 0)
 }

@@ -3,49 +3,49 @@
 use bstr::{BString, ByteSlice};
 use std::io;
 
-/// End of a program's addresses.
+/// First address above user space on x86-64 with four-level page tables (`TASK_SIZE`).
 pub const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 
-/// One line of it.
+/// One line: an area of addresses with one protection and one backing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// First address.
+    /// First address; a multiple of the page size.
     pub start: u64,
-    /// Address behind it.
+    /// First address after the area.
     pub end: u64,
-    /// `PROT_` flags.
+    /// `PROT_READ`, `PROT_WRITE` and `PROT_EXEC`, or-ed.
     pub protection: u8,
-    /// Shared, not private.
+    /// True for `MAP_SHARED`, false for `MAP_PRIVATE`.
     pub shared: bool,
-    /// Offset in the file.
+    /// Offset of `start` in the file, in bytes; 0 for memory without a file.
     pub offset: u64,
-    /// Device, as it is written.
+    /// Device of the file as the kernel prints it, `major:minor` in hexadecimal.
     pub device: String,
-    /// Number of the file; 0 for memory without one.
+    /// Inode of the file; 0 for memory without one.
     pub inode: u64,
-    /// Path, or a name in brackets, or nothing.
+    /// Path of the file, a name in brackets such as `[heap]`, or empty for anonymous memory.
     pub name: BString,
 }
 
 impl Mapping {
-    /// Its length in bytes.
+    /// Length of the area in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
 
-    /// True when the kernel itself maps it: code and data that it lends to programs.
+    /// Returns true if the kernel maps this area by itself: vdso, vvar or vsyscall.
     #[must_use]
     pub fn is_system(&self) -> bool {
         self.name.starts_with(b"[vvar") || self.name == "[vdso]" || self.name == "[vsyscall]"
     }
 }
 
-/// Reads all lines. What it gives is sorted and disjoint.
+/// Parses all lines into a list that is sorted by address and has no overlaps.
 ///
-/// The trap: the kernel writes a page of lines at a time, and goes on where the last mapping ended. If that has grown,
-/// or was merged with what follows, between two such pieces, it is written again, as it is now. So a later line is
-/// right, and what an earlier one said of the same addresses goes.
+/// The trap: the kernel writes a page of lines at a time and resumes where the last mapping ended. If that mapping grew
+/// or was merged with its successor in between, it is printed again in its new extent. So a later line wins over an
+/// earlier one for the same addresses.
 pub fn parse(text: impl AsRef<[u8]>) -> io::Result<Vec<Mapping>> {
     let mut all: Vec<Mapping> = Vec::new();
     for line in text.as_ref().lines() {
@@ -140,7 +140,8 @@ mod tests {
                     }
                     let page = &mut memory.bytes_mut()[index % PAGES * 4096..][..4096];
                     let protection = if index % 3 == 0 { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
-                    // SAFETY: - a page of the mapping, borrowed alone; nobody reads or writes it.
+                    // SAFETY: - `page` is one page of `memory`, which is borrowed mutably: nothing reads or writes it
+                    //           meanwhile.
                     unsafe { libc::mprotect(page.as_mut_ptr().cast(), page.len(), protection) };
                 }
             });

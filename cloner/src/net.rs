@@ -1,8 +1,8 @@
-//! The connections of a clone: who may connect, and which streams belong together.
+//! Connections of a clone: authentication, and which streams belong together.
 //!
-//! Both ends prove that they know the secret before anything else is read; the source says with its proof, in a record
-//! of fixed size, to which image the stream belongs. The image itself is encrypted anew between the two processes that
-//! carry it ([`crate::secure`]): the process that accepted the stream is another one.
+//! Both ends prove that they know the secret before anything else is read. With its proof the source sends a record of
+//! fixed size that names the stream's image. A second handshake follows between the two processes that carry the image
+//! ([`crate::secure`]), because another process accepted the connection.
 
 use crate::secure::{self, Keys, SecureReader, SecureWriter};
 use redrt_wire::auth;
@@ -14,30 +14,30 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"redclon2";
-/// A connection on which nothing moves for so long is given up, also when the other host has vanished.
+/// A connection without progress for this long is given up, which also covers a host that vanished.
 pub const STALL_LIMIT: Duration = Duration::from_secs(20);
 const AUTHENTICATION_LIMIT: Duration = Duration::from_secs(5);
-/// Maximum number of streams of an image.
+/// Most streams that an image is sent through.
 pub const STREAM_COUNT_MAX: u16 = 64;
 
-/// What a stream says of itself.
+/// The record that introduces a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Random: the image it belongs to.
+    /// Random number of the image that the stream belongs to.
     pub session: [u8; 16],
-    /// Its place among the streams.
+    /// Index of the stream, from 0.
     pub index: u16,
-    /// How many there are.
+    /// Number of streams of the image.
     pub count: u16,
-    /// The process id that the copy must have.
+    /// Process id that the copy must have.
     pub pid: u32,
 }
 
 impl Greeting {
-    /// Bytes of it.
+    /// Bytes of an encoded greeting.
     pub const BYTES: usize = 32;
 
-    /// As bytes.
+    /// Encodes the greeting, little endian.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -49,7 +49,7 @@ impl Greeting {
         bytes
     }
 
-    /// From bytes; `None` when they are not a greeting of this version.
+    /// Decodes a greeting. `None` if the version differs, or a field is out of bounds.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -64,46 +64,48 @@ impl Greeting {
     }
 }
 
-/// One stream of an image, open at both ends.
+/// One stream of an image, open at both ends, with its keys.
 pub struct Stream {
     socket: TcpStream,
     keys: Keys,
 }
 
 impl Stream {
-    /// The accepting end of a stream, which has been greeted. Agrees on keys.
+    /// Makes the accepting end of a stream whose greeting was read, by agreeing on keys.
     pub fn accepted(mut socket: TcpStream, secret: &Secret, greeting: &Greeting) -> io::Result<Self> {
         let keys = secure::respond(&mut socket, secret, &greeting.encode())?;
         Ok(Self { socket, keys })
     }
 
-    /// The same stream once more.
+    /// Duplicates the handle, with the same keys.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { socket: self.socket.try_clone()?, keys: self.keys.clone() })
     }
 
-    /// What is written to it. Those who write one after the other to the same stream have numbers of their own.
+    /// Writing half. Successive writers of one stream need ascending `number`s, which keep their nonces apart.
     #[must_use]
     pub fn into_writer(self, number: u16) -> Box<dyn Write + Send> {
         Box::new(SecureWriter::new(self.socket, self.keys, number))
     }
 
-    /// What comes from it.
+    /// Reading half of the stream.
     #[must_use]
     pub fn into_reader(self) -> Box<dyn Read + Send> {
         Box::new(SecureReader::new(self.socket, self.keys))
     }
 
-    /// The other end is not to wait for more.
+    /// Ends the connection in both directions, so that the other end stops waiting.
     pub fn shut_down(&self) {
-        // It may be shut down by the other end already.
+        // The other end may have shut it down already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
 /// Connects `count` streams for a copy with process id `pid`.
+///
+/// Errors if no address of `destination` answers, or the secret is refused.
 pub fn connect(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<Stream>> {
-    // The other side goes on when it has all streams.
+    // All streams are opened before the first key exchange: the destination answers once it has all of them.
     let opened = open(destination, secret, pid, count)?;
     let agree = |(mut socket, greeting): (TcpStream, Greeting)| {
         let keys = secure::initiate(&mut socket, secret, &greeting.encode()).map_err(authentication)?;
@@ -140,7 +142,7 @@ fn open(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<
         .collect()
 }
 
-/// Takes a stream whose other end has authenticated itself and said this of itself.
+/// Takes a stream whose other end has authenticated itself under `name`, an encoded [`Greeting`].
 pub fn accept(stream: &TcpStream, name: &[u8]) -> io::Result<Greeting> {
     stream.set_nonblocking(false)?;
     prepare(stream)?;
@@ -148,14 +150,14 @@ pub fn accept(stream: &TcpStream, name: &[u8]) -> io::Result<Greeting> {
     greeting.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is not redclone of this version"))
 }
 
-/// Streams that were handed over by number, by a parent that left them open for this process alone.
+/// Takes over streams that a parent left open for this process alone, by descriptor number.
 ///
 /// # Safety
-/// The numbers are open sockets, and nothing else in this process uses them.
+/// Each number is an open socket, and nothing else in this process uses it.
 pub unsafe fn inherited(numbers: &[RawFd]) -> io::Result<Vec<TcpStream>> {
     let mut streams = Vec::new();
     for number in numbers {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - `*number` is open and owned by nobody else, as this function's contract demands.
         let fd = unsafe { OwnedFd::from_raw_fd(*number) };
         nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
         streams.push(fd.into());
@@ -179,8 +181,8 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(STALL_LIMIT))?;
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_user_timeout(Some(STALL_LIMIT))?;
-    // Control of congestion by bandwidth estimates costs more than it brings between hosts of one machine room.
-    // Where cubic is missing the system's own is used.
+    // Congestion control by bandwidth estimates (BBR) costs more than it gains within a machine room. Without cubic the
+    // system's default stays.
     let _ = socket.set_tcp_congestion(b"cubic");
     Ok(())
 }

@@ -1,17 +1,20 @@
 //! Sets of addresses as sorted, disjoint ranges.
 
-/// A set of addresses. Ranges are half open, sorted, and do not touch.
+/// A set of addresses. Ranges are half open, sorted, and do not touch each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet(Vec<(u64, u64)>);
 
 impl RangeSet {
-    /// The empty set.
+    /// Creates the empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Adds a range that begins at or behind the begin of the last one. Empty ranges are left out.
+    /// Adds `start..end`, which must not begin before the last range does; an empty range is ignored.
+    ///
+    /// # Panics
+    /// If `start` is below the start of the last range, and touches or overlaps it.
     pub fn push(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -25,31 +28,31 @@ impl RangeSet {
         }
     }
 
-    /// The ranges.
+    /// Iterates over the ranges in ascending order, as `(start, end)`.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().copied()
     }
 
-    /// True when `address` is in the set.
+    /// Returns true if `address` is in the set.
     #[must_use]
     pub fn contains(&self, address: u64) -> bool {
         let index = self.0.partition_point(|(_, end)| *end <= address);
         self.0.get(index).is_some_and(|(start, _)| *start <= address)
     }
 
-    /// How many bytes are in the set.
+    /// Number of addresses in the set, that is, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// True when nothing is in it.
+    /// Returns true if the set has no addresses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is in one of the two.
+    /// Addresses that are in at least one of the two sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut all = Self(Vec::with_capacity(self.0.len() + other.0.len()));
@@ -66,7 +69,7 @@ impl RangeSet {
         }
     }
 
-    /// What is in both.
+    /// Addresses that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::new();
@@ -82,7 +85,7 @@ impl RangeSet {
         both
     }
 
-    /// What is in this set and not in the other.
+    /// Addresses that are in this set and not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut rest = Self::new();
@@ -102,7 +105,7 @@ impl RangeSet {
         rest
     }
 
-    /// Pieces of at most `len` bytes that together are the set. They end where a multiple of `len` is.
+    /// Cuts the set into pieces of at most `len` bytes, at each multiple of `len`.
     pub fn pieces(&self, len: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.iter().flat_map(move |(start, end)| {
             (start / len..end.div_ceil(len)).map(move |index| (start.max(index * len), end.min((index + 1) * len)))

@@ -1,189 +1,189 @@
-//! Why a process is not copied.
+//! Reasons why a process is not copied.
 
 use crate::difference::Difference;
 
-/// A reason, in words that follow on the name of the process.
+/// A reason, worded to follow the name of the process.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// A copy would not be its parent.
+    /// It has a child process: the copy would not be the child's parent.
     #[error("it has a child process, {pid} {name}")]
     Child {
-        /// The child.
+        /// Process id of the child.
         pid: i32,
-        /// The name of its program.
+        /// Name of the child's program.
         name: String,
     },
-    /// The filter would be missing in a copy.
+    /// It runs under a seccomp filter, which a copy would lack.
     #[error("it runs under a seccomp filter")]
     Seccomp,
-    /// `/proc` shows nothing of such a process.
+    /// Its first thread has ended, so `/proc` shows neither its memory nor its descriptors.
     #[error("its first thread has ended")]
     NoFirstThread,
-    /// Two cannot stop its threads at once.
+    /// A tracer is attached: tracer and agent cannot both stop its threads.
     #[error("process {by} traces it")]
     Traced {
-        /// Who does.
+        /// Process id and name of the tracer.
         by: String,
     },
-    /// There is nobody in it to ask.
+    /// No agent answers in it.
     #[error("process {pid} has no agent: {why}")]
     NoAgent {
-        /// The process.
+        /// Id of the process.
         pid: u32,
-        /// How that is known.
+        /// Reason why there is no agent.
         why: NoAgent,
     },
-    /// Of another version of this program.
+    /// The agent is of another version than this program.
     #[error("the agent in the process has version {theirs}, this program {own}")]
     AgentVersion {
-        /// The agent's.
+        /// Version of the agent.
         theirs: u32,
-        /// This program's.
+        /// Version of this program.
         own: u32,
     },
-    /// It hands out no descriptors of `/proc/self`.
+    /// The agent cannot open its own `/proc/self`, so it has no descriptors to hand out.
     #[error("the agent cannot open its own /proc/self/mem: the program's first thread has ended, or /proc is hidden")]
     AgentBlind,
-    /// Memory that a copy cannot have.
+    /// It has memory that cannot be carried.
     #[error("memory at {start:#x} is {what}")]
     Memory {
-        /// Where it begins.
+        /// First address of the area.
         start: u64,
-        /// What it is.
+        /// Kind of the memory.
         what: OfMemory,
     },
-    /// A descriptor that a copy cannot have.
+    /// It has a descriptor that cannot be carried.
     #[error("descriptor {fd} is {what}")]
     Descriptor {
-        /// Its number.
+        /// Number of the descriptor.
         fd: i32,
-        /// What it is.
+        /// Kind of the descriptor.
         what: OfDescriptor,
     },
-    /// Something that a copy cannot be.
+    /// It has a property of the whole process that cannot be carried.
     #[error("it {0}")]
     Process(Of),
-    /// Its host, or the process that receives it, is unfit.
+    /// The destination, host or receiving process, is unfit.
     #[error("{0}")]
     ByDestination(Difference),
 }
 
-/// What a process has made of itself and a copy cannot.
+/// Properties of a whole process that a copy cannot have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Of {
-    /// Only privileges change that, and a copy has none.
+    /// Other user or groups: changing them takes privileges that a copy lacks.
     #[error("runs as another user or in other groups than what copies it")]
     Identity,
-    /// They take privileges to be had.
+    /// Ambient capabilities, which take privileges to obtain.
     #[error("has ambient capabilities")]
     AmbientCapabilities,
-    /// Files of the same name are others there.
+    /// Another root directory: the same path names other files at the destination.
     #[error("has another root directory (chroot)")]
     Root,
-    /// The kernel does not let one be filled.
+    /// Shadow stacks, whose content the kernel does not let anybody write.
     #[error("has shadow stacks")]
     ShadowStack,
-    /// Addresses of its memory mean something else without.
+    /// Tagged addresses: pointers in its memory are invalid without that mode.
     #[error("has its addresses tagged (ARCH_ENABLE_TAGGED_ADDR)")]
     TaggedAddresses,
-    /// They are not read.
+    /// Local segments, which are not read.
     #[error("has segments of its own (modify_ldt)")]
     LocalSegments,
-    /// What it finds there is nowhere else.
+    /// A namespace of its own, the content of which is not carried.
     #[error("has made a namespace of its own ({0})")]
     Namespace(&'static str),
-    /// Nodes of memory are not asked about, area by area.
+    /// A memory policy of one area: policies are carried for threads only.
     #[error("has memory at {start:#x} with a policy of its own (mbind: {policy})")]
     MemoryPolicy {
-        /// Where it begins.
+        /// First address of the area.
         start: u64,
-        /// As the kernel calls it.
+        /// The policy as `/proc/PID/numa_maps` prints it.
         policy: String,
     },
 }
 
-/// Why there is no agent in a process.
+/// Reason why a process has no agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoAgent {
-    /// It has ended.
+    /// The process has ended.
     #[error("there is no such process")]
     NoProcess,
-    /// The socket's file is there, and nobody has it open.
+    /// The file of its socket exists, but nothing listens.
     #[error("the program has closed all descriptors, the agent's socket with them")]
     Closed,
-    /// No socket is there.
+    /// It has no socket: it was not started with an agent, or by another user.
     #[error("it was not started by redclone run, or not by you")]
     NeverStarted,
 }
 
-/// Memory that is not carried.
+/// Kinds of memory that are not carried.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OfMemory {
-    /// Of a kind that only the kernel can make.
+    /// A special mapping that only the kernel can make.
     #[error("{0}, which is not carried")]
     Special(String),
-    /// Others write to it.
+    /// A shared, writable mapping of a file: other processes may write to it.
     #[error("a shared mapping of {0}")]
     SharedFile(String),
-    /// It cannot be mapped before it is sealed.
+    /// A mapped memfd that is sealed against writing: it could not be filled once it is sealed.
     #[error("of the memfd {0:?}, which is sealed against writing")]
     Sealed(String),
-    /// It is the device's.
+    /// Memory of a device.
     #[error("mapped from the device {0}")]
     Device(String),
 }
 
-/// What is not carried of descriptors.
+/// Kinds of descriptors that are not carried.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OfDescriptor {
-    /// The other end is somebody else's.
+    /// A socket: the other end does not know the copy.
     #[error("{0}")]
     Socket(String),
-    /// The other end is somebody else's.
+    /// A pipe to another process.
     #[error("a pipe whose other end is in another process, pipe:[{id}]")]
     Pipe {
-        /// By which the kernel tells it from others.
+        /// Inode by which the kernel identifies the pipe.
         id: u64,
     },
-    /// It has no name by which the copy could open it.
+    /// A deleted file: no path leads to it at the destination.
     #[error("the deleted file {0}")]
     Deleted(String),
-    /// What it does is not known.
+    /// A device whose state cannot be read.
     #[error("the device {0}")]
     Device(String),
-    /// The other end is somebody else's.
+    /// A named pipe: its other end is in another process.
     #[error("the named pipe {0}")]
     NamedPipe(String),
-    /// Nobody tells its owner of what happens to it.
+    /// A descriptor with signal-driven I/O, whose signals would not be set up in the copy.
     #[error("{0}, which sends signals (O_ASYNC)")]
     Signalling(String),
-    /// It is for one process.
+    /// A file with a lease, which belongs to one process.
     #[error("{0}, on which there is a lease")]
     Leased(String),
-    /// By its name another file is found, or none.
+    /// A file whose path now leads to another file, or to none.
     #[error("{0}, and that is another file by now, or none")]
     Replaced(String),
-    /// Another process has it open, or nobody knows who.
+    /// An epoll that watches a file without any descriptor left in this process.
     #[error("an epoll that watches a file, added as {number}, of which the process has no descriptor any more")]
     Watching {
-        /// The number under which it was added.
+        /// Descriptor number under which the file was added.
         number: i32,
     },
-    /// Something else that the kernel knows.
+    /// Another kind of kernel object.
     #[error("{0}, which is not carried")]
     Other(String),
-    /// The kernel does not say what it is.
+    /// A descriptor that cannot be examined.
     #[error("{link}: {error}")]
     Unread {
-        /// What `/proc` calls it.
+        /// Target of its link in `/proc/PID/fd`.
         link: String,
-        /// What the system said.
+        /// Error of the call that failed.
         error: nix::errno::Errno,
     },
 }
 
 impl Refusal {
-    /// Whether it holds as long as the process lives, so that another attempt fails too.
+    /// Returns true if the reason holds as long as the process lives, so that another attempt would fail too.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::Seccomp | Self::NoFirstThread | Self::NoAgent { why: NoAgent::Closed, .. })

@@ -6,12 +6,12 @@
 //!                   ◀──────────  e, ee (48)
 //!    records        ◀─────────▶  records: 0..2 length, 2..4 writer, then ciphertext
 //! ```
-//! The greeting is part of what both sides hash, so a stream cannot be passed off as another one. The key lives as long
-//! as the connection; who learns the secret later cannot read what was recorded.
+//! Both sides hash the greeting into the keys, so a stream cannot be passed off as another one. Keys live as long as
+//! the connection: an attacker who learns the secret later cannot read recorded traffic.
 //!
-//! The trap: the destination answers from two processes, one after the other, which know nothing of each other's count
-//! of records, and a number must never be used twice with a key. So the second *writer* has numbers of its own, and the
-//! reader takes no record of the first one after it has seen one of the second.
+//! The trap: a nonce must never be used twice with one key, but the destination sends from two processes, one after the
+//! other, that do not share a record count. So the second *writer* has a range of nonces of its own, and the reader
+//! takes no record of the first writer after one of the second.
 
 use redrt_wire::secret::Secret;
 use snow::{Builder, HandshakeState, StatelessTransportState};
@@ -19,13 +19,13 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
-/// A record on the wire is at most so long, besides its head.
+/// Longest ciphertext of a record, without its head; the limit of Noise.
 const RECORD_BYTES_MAX: usize = 65_535;
 const TAG_BYTES: usize = 16;
 const TEXT_BYTES_MAX: usize = RECORD_BYTES_MAX - TAG_BYTES;
 const HEAD_BYTES: usize = 4;
 const HANDSHAKE_BYTES: usize = 48;
-/// Each writer has as many numbers.
+/// Bits of the nonce that count a writer's records; the writer's number is above them.
 const NUMBER_BITS: u32 = 48;
 
 fn wrong(error: snow::Error) -> io::Error {
@@ -33,11 +33,11 @@ fn wrong(error: snow::Error) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
-/// The keys of one connection.
+/// Session keys of one connection, for both directions.
 #[derive(Clone)]
 pub struct Keys(Arc<StatelessTransportState>);
 
-/// Agrees on keys as the connecting side. `greeting` is what was sent before.
+/// Agrees on keys as the connecting side. `greeting` is what was sent before; both sides must pass the same bytes.
 pub fn initiate(stream: &mut (impl Read + Write), secret: &Secret, greeting: &[u8]) -> io::Result<Keys> {
     let mut state = builder(secret, greeting)?.build_initiator().map_err(wrong)?;
     send(&mut state, stream)?;
@@ -75,7 +75,8 @@ fn keys(state: HandshakeState) -> io::Result<Keys> {
     Ok(Keys(Arc::new(state.into_stateless_transport_mode().map_err(wrong)?)))
 }
 
-/// What is written comes out of the other side's [`SecureReader`].
+/// Encrypts everything written; [`SecureReader`] at the other end decrypts it. A record leaves when it is full or
+/// flushed.
 pub struct SecureWriter<W> {
     inner: W,
     keys: Keys,
@@ -86,7 +87,7 @@ pub struct SecureWriter<W> {
 }
 
 impl<W: Write> SecureWriter<W> {
-    /// The `writer`s of one side are different, and each begins when the one before has ended.
+    /// Writers of one side need ascending `writer` numbers, and must not overlap in time: nonces depend on them.
     pub fn new(inner: W, keys: Keys, writer: u16) -> Self {
         let record = vec![0; HEAD_BYTES + RECORD_BYTES_MAX];
         Self { inner, keys, writer, count: 0, text: Vec::with_capacity(TEXT_BYTES_MAX), record }
@@ -122,7 +123,7 @@ impl<W: Write> Write for SecureWriter<W> {
     }
 }
 
-/// Reads what the other side's [`SecureWriter`]s have written. Anything else, or out of its order, is an error.
+/// Decrypts the records of the other side's [`SecureWriter`]s. Errors if a record is altered, missing or out of order.
 pub struct SecureReader<R> {
     inner: R,
     keys: Keys,
@@ -134,12 +135,12 @@ pub struct SecureReader<R> {
 }
 
 impl<R: Read> SecureReader<R> {
-    /// The reading side of a connection with these keys.
+    /// Makes the reading side of a connection with these keys.
     pub fn new(inner: R, keys: Keys) -> Self {
         Self { inner, keys, writer: 0, count: 0, record: vec![0; RECORD_BYTES_MAX], text: Vec::new(), taken: 0 }
     }
 
-    /// Takes the next record. False at the end, which must lie between two records.
+    /// Decrypts the next record. Returns false at the end of the stream, which must lie between two records.
     fn open(&mut self) -> io::Result<bool> {
         let mut head = [0; HEAD_BYTES];
         if self.inner.read(&mut head[..1])? == 0 {
@@ -251,8 +252,7 @@ mod tests {
             let mut sealed = written(keys, &[vec![1; 300], vec![2; 20]], 0);
             let at = at % sealed.len();
             if cut { sealed.truncate(at) } else { sealed[at] ^= 1_u8 << bit }
-            // The end of a record is a place where a stream may end; that it came too early is for the frames within to
-            // notice.
+            // A stream may end after a whole record; frames inside the stream detect that it ended too early.
             let early = cut && (at == 0 || at == HEAD_BYTES + 300 + TAG_BYTES);
             prop_assert_eq!(all(others, &sealed).is_ok(), early);
         }

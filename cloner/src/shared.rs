@@ -1,7 +1,7 @@
-//! Memory that several processes share, in a file of its own: their images leave it out.
+//! Memory that several processes share, in a file of its own: images of the processes leave it out.
 //!
-//! The file has the same frames as an image: one `Object` for each stretch that is not a hole, then a `Commit` whose
-//! address and argument are the digest of all headers before it, and so of the content.
+//! The file uses the frames of an image: one `Object` for each stretch that is not a hole, then a `Commit`. Address and
+//! argument of the `Commit` are the digest of all headers before it, which covers the content by their hashes.
 
 use crate::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};
 use crate::image::stream::{FrameReader, FrameWriter};
@@ -10,13 +10,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-/// What was there at one moment.
+/// Content of a memfd at one moment, without its holes.
 pub struct SharedMemory {
     stretches: Vec<(u64, Vec<u8>)>,
 }
 
 impl SharedMemory {
-    /// Copies the content of a memfd. Nobody may write to it meanwhile.
+    /// Copies the content of a memfd, which must not be written meanwhile.
     pub fn copy(fd: &OwnedFd) -> io::Result<Self> {
         let file = std::fs::File::from(fd.try_clone()?);
         let mut stretches = Vec::new();
@@ -30,7 +30,7 @@ impl SharedMemory {
         Ok(Self { stretches })
     }
 
-    /// Writes it down.
+    /// Writes the content as frames.
     pub fn write(&self, output: impl Write) -> io::Result<()> {
         let mut writer = FrameWriter::new(output);
         for (at, bytes) in &self.stretches {
@@ -41,13 +41,15 @@ impl SharedMemory {
         writer.flush()
     }
 
-    /// Puts what was written down into a memfd that is all holes.
+    /// Restores written content into `fd`, a memfd that consists of holes.
+    ///
+    /// Errors if the input is damaged, or has data past the end of the memfd.
     pub fn restore(input: impl Read, fd: &OwnedFd) -> io::Result<()> {
         let file = std::fs::File::from(fd.try_clone()?);
         Self::read(input, file.metadata()?.len(), |at, bytes| file.write_all_at(bytes, at))
     }
 
-    /// Reads it through, and tells whether it is as it was written.
+    /// Reads a file through. Errors if it is not as it was written.
     pub fn check(input: impl Read) -> io::Result<()> {
         Self::read(input, u64::MAX, |_, _| Ok(()))
     }
@@ -66,7 +68,7 @@ impl SharedMemory {
                 Kind::Object => {
                     let bytes = &mut bytes[..header.wire_len as usize];
                     reader.payload(&header, bytes)?;
-                    // What lies behind the end was read as zeros.
+                    // Bytes past the end of the memfd were read as zeros.
                     let count = (len - header.address).min(bytes.len() as u64) as usize;
                     put(header.address, &bytes[..count])?;
                 }
@@ -126,7 +128,7 @@ mod tests {
             damaged[at] ^= 4;
             assert!(SharedMemory::restore(&damaged[..], &memory(64 << 20).0).is_err(), "{at}");
         }
-        // Into one that is too small for it.
+        // A memfd that is too small for the content.
         assert!(SharedMemory::restore(&bytes[..], &memory(1 << 20).0).is_err());
     }
 }

@@ -1,15 +1,15 @@
-//! Memfds, which are mostly holes.
+//! Reading memfds, which are mostly holes.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// The parts of a memfd that hold something.
+/// Finds the ranges of a memfd that hold data, starts rounded down to pages, as `(start, end)`.
 pub fn parts(object: &OwnedFd, len: u64) -> io::Result<Vec<(u64, u64)>> {
     let mut parts = Vec::new();
     let mut from = 0_i64;
     while (from as u64) < len {
-        // SAFETY: - touch no memory.
+        // SAFETY: - `lseek` takes numbers only and touches no memory of this process.
         let (start, end) = unsafe {
             let start = libc::lseek(object.as_raw_fd(), from, libc::SEEK_DATA);
             (start, if start < 0 { start } else { libc::lseek(object.as_raw_fd(), start, libc::SEEK_HOLE) })
@@ -23,7 +23,7 @@ pub fn parts(object: &OwnedFd, len: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(parts)
 }
 
-/// Reads from a memfd. Behind its end, which may have come nearer since it was looked at, are zeros.
+/// Fills `bytes` from a memfd. Bytes past its end are zeros: the file may have shrunk since its size was read.
 pub fn read(object: &OwnedFd, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
     let file = std::fs::File::from(object.try_clone()?);
     let mut done = 0;

@@ -1,42 +1,42 @@
-//! Whether a state that was read can become a process here. What the list of steps and the descriptors are made from is
-//! believed afterwards.
+//! Checks that a state read from an image can become a process here. Whatever goes into the list of steps and the
+//! descriptors is trusted afterwards.
 
 use crate::image::state::{Layout, Open, ProcessState, SystemArea, Watch};
 use crate::maps::ADDRESSES_END;
 use std::io;
 
-/// What lies between a signal frame and the stack below it, at most.
+/// Most bytes between a signal frame and the lowest use of the stack below it, in the copy's first steps.
 const BELOW_FRAME_BYTES: u64 = 512;
 /// More words than any kernel's auxiliary vector has.
 const AUXILIARY_WORDS_MAX: usize = 512;
-/// The highest number of a descriptor: room is needed above it.
+/// Highest descriptor number: numbers above it are needed while descriptors are made.
 const DESCRIPTOR_MAX: i32 = 1 << 30;
 
-/// What cannot be in the state of a process.
+/// A property that the state of a process cannot have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Impossible {
-    /// Its first thread has another id than the process, or it has none.
+    /// There is no thread, or the first one's id is not the process id.
     #[error("the first thread of the image is not the process")]
     FirstThread,
-    /// Memory that the kernel maps (vdso and the like).
+    /// An area that the kernel maps by itself (vdso and the like) has another size here, or a place that is not free.
     #[error("{0} is of another size here, or lies where it cannot")]
     SystemArea(String),
-    /// Out of order, or not within the program's memory.
+    /// Guard pages are out of order, not whole pages, or outside the program's memory.
     #[error("guard pages at {0:#x} are where no memory is")]
     Guard(u64),
-    /// A thread would have no memory for what it begins with.
+    /// A thread has no memory for its stack below the frame, or for its slot.
     #[error("thread {0} has no memory for its stack")]
     ThreadStack(u32),
-    /// Nor would the agent.
+    /// The agent has no memory for its stack.
     #[error("the agent has no memory for its stack")]
     AgentStack,
-    /// More than a kernel passes to a program.
+    /// The auxiliary vector is longer than any kernel's.
     #[error("the auxiliary vector has {0} words")]
     Auxiliary(usize),
-    /// A number twice, too high or out of order, or a standard stream there is not.
+    /// A descriptor number is repeated, too high or out of order, or the standard stream does not exist.
     #[error("descriptor {0} is out of order, or unknown")]
     Descriptor(i32),
-    /// An epoll watches what there is not, or under a number that none has.
+    /// An epoll watches a descriptor that does not exist, or under an impossible number.
     #[error("an epoll watches {0}, which there is not")]
     Watched(i32),
 }
@@ -47,10 +47,11 @@ impl From<Impossible> for io::Error {
     }
 }
 
-/// Checks what would be noticed too late otherwise. `own`: what the kernel maps here. `pid`: of this process.
+/// Checks a state before anything irreversible is done with it. `own` are the areas that the kernel maps here, `pid` is
+/// the id of this process.
 ///
 /// # Errors
-/// The first thing that cannot be.
+/// The first impossible property.
 pub fn check_state(state: &ProcessState, layout: &Layout, own: &[SystemArea], pid: u32) -> Result<(), Impossible> {
     if state.threads.first().is_none_or(|first| first.tid != pid) {
         return Err(Impossible::FirstThread);
@@ -102,7 +103,7 @@ fn check_descriptors(state: &ProcessState) -> Result<(), Impossible> {
     Ok(())
 }
 
-/// Whether all of these bytes belong to the copy's memory.
+/// Returns true if all `len` bytes from `address` on belong to the copy's memory.
 fn is_mapped(layout: &Layout, address: u64, len: u64) -> bool {
     let Some(end) = address.checked_add(len) else { return false };
     let mut from = address;
@@ -117,7 +118,7 @@ fn is_mapped(layout: &Layout, address: u64, len: u64) -> bool {
     false
 }
 
-/// Whether what the kernel maps here can be moved there.
+/// Returns true if the kernel's area of this name can be moved to the place of `area`.
 fn fits(area: &SystemArea, layout: &Layout, own: &[SystemArea]) -> bool {
     let is_place = area.start.is_multiple_of(4096) && area.start < area.end && area.end <= ADDRESSES_END;
     let is_free = layout.areas.iter().all(|other| other.end <= area.start || area.end <= other.start);
@@ -166,7 +167,7 @@ mod tests {
         check_state(state, &layout(), &[vdso(0x9000)], PID)
     }
 
-    /// What is made from a state that was not refused: every step has room, and every address is one.
+    /// Makes the list of a state that was accepted: all steps must fit, and all addresses must be valid.
     fn plan_of(state: &ProcessState) {
         let areas = layout().areas;
         let kept: Vec<_> =

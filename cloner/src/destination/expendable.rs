@@ -1,19 +1,19 @@
-//! While memory of a living process comes, this one is the first that the kernel ends when memory runs out. Another
-//! copy can be made of the source, but not of this one, and of a rank's last replica there is no other.
+//! While this process receives memory of a living one, it volunteers for the OOM killer. The source can be copied
+//! again; if the source were killed and it was its rank's last replica, nothing could replace it.
 
 use std::fs;
 
-/// What a process is asked for before all others.
+/// Highest value of `oom_score_adj`.
 const FIRST: &str = "1000";
 const PATH: &str = "/proc/self/oom_score_adj";
 
-/// How ready this process is to be ended.
+/// The `oom_score_adj` of this process; 0 if it cannot be read.
 pub fn score() -> i64 {
     fs::read_to_string(PATH).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// From now on this process is the first that is ended, until the agent of the copy lets the program begin. Anybody may
-/// ask for this; where it cannot be written, it is as it was.
+/// Makes this process the first choice of the OOM killer, until the agent of the copy lets the program begin. Raising
+/// the score needs no privilege; if it cannot be written, it stays as it is.
 pub fn come_first() {
     let _ = fs::write(PATH, FIRST);
 }
@@ -27,7 +27,7 @@ mod tests {
         let before = score();
         come_first();
         assert_eq!(score().to_string(), FIRST);
-        // What a process had it may have again.
+        // A process may lower its score again to where it was.
         fs::write(PATH, before.to_string()).expect("it can be written");
     }
 }

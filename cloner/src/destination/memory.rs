@@ -1,7 +1,7 @@
-//! The copy's memory while it is being received.
+//! Memory of the copy while it is being received.
 //!
-//! Each piece lies where it belongs if that is free in this process, else in a staging place: the same offset within 2
-//! MiB, so that moving it later moves page tables and not pages. Shared objects are memfds.
+//! Each piece is at its final address if that is free in this process, else staged elsewhere. Staging keeps the offset
+//! within 2 MiB, so that moving a piece later moves page tables, not pages. Shared objects are memfds.
 
 use crate::image::state::{Area, Backing, Layout, MappedFile};
 use crate::maps::ADDRESSES_END;
@@ -18,7 +18,7 @@ use super::plan::Kept;
 
 mod unite;
 
-/// Staging places keep the offset within this.
+/// Staging keeps the offset within this many bytes.
 const ALIGNMENT: u64 = 2 << 20;
 const ADDRESSES_BEGIN: u64 = 1 << 16;
 
@@ -30,7 +30,7 @@ struct Piece {
     backing: Backing,
 }
 
-/// All pieces.
+/// All pieces of memory received so far, and the layout that they belong to.
 #[derive(Default)]
 pub struct Memory {
     pieces: Vec<Piece>,
@@ -40,13 +40,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// No memory yet; areas will name these files.
+    /// Makes an empty memory. Areas will refer to `files` by index.
     #[must_use]
     pub fn new(files: Vec<MappedFile>) -> Self {
         Self { files, ..Self::default() }
     }
 
-    /// The layout as it is now.
+    /// The layout that was applied last.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -58,7 +58,7 @@ impl Memory {
         self.objects.get(&id)
     }
 
-    /// Shared objects get the modes and seals that they have in the source. Nothing is put into them any more.
+    /// Gives shared objects the modes and seals of the source. Nothing can be received into them afterwards.
     pub fn seal_objects(&self) -> io::Result<()> {
         use nix::fcntl::{FcntlArg, SealFlag, fcntl};
         use nix::sys::stat::{Mode, fchmod};
@@ -75,7 +75,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Where everything is and where it belongs.
+    /// Final and current address of each piece.
     #[must_use]
     pub fn kept(&self) -> Vec<Kept> {
         self.pieces
@@ -84,7 +84,8 @@ impl Memory {
             .collect()
     }
 
-    /// Where `len` bytes of the copy from `address` on are now, in parts. `None` when not all of them are there.
+    /// Current addresses of `len` bytes of the copy from `address` on, as parts of address and length. `None` if some
+    /// are not mapped.
     #[must_use]
     pub fn locate(&self, address: u64, len: u64) -> Option<Vec<(u64, u64)>> {
         let end = address.checked_add(len)?;
@@ -100,11 +101,11 @@ impl Memory {
         Some(parts)
     }
 
-    /// Makes memory as `layout` says. What was there with the same backing stays with its content; everything new is as
-    /// its backing says; what is not in the layout any more goes.
+    /// Applies `layout`. Memory with the same backing as before keeps its content; new memory starts from its backing;
+    /// memory outside the layout is unmapped.
     pub fn apply(&mut self, layout: Layout) -> io::Result<()> {
         check(&layout, self.files.len())?;
-        // One that comes back later is another one.
+        // An object that disappears and returns later is a new one.
         self.objects.retain(|id, _| layout.objects.iter().any(|object| object.id == *id));
         for object in &layout.objects {
             if let Entry::Vacant(vacant) = self.objects.entry(object.id) {
@@ -118,7 +119,7 @@ impl Memory {
         for area in &layout.areas {
             keep(area, &mut before, &mut wanted);
         }
-        // What is left over must go first: its place may be wanted.
+        // Leftovers are unmapped first, because their addresses may be needed.
         for piece in before {
             unmap(piece.at, piece.end - piece.start)?;
         }
@@ -133,7 +134,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Moves staged pieces that lie where the layout now wants something.
+    /// Moves staged pieces away from addresses that the layout now needs.
     fn make_way(&self, pieces: &mut [Piece]) -> io::Result<()> {
         for piece in pieces.iter_mut().filter(|piece| piece.at != piece.start) {
             let len = piece.end - piece.start;
@@ -148,7 +149,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Maps what `area` does not have yet.
+    /// Maps the parts of `area` that no piece covers.
     fn fill(&self, area: &Area, pieces: &mut Vec<Piece>) -> io::Result<()> {
         let mut missing = Vec::new();
         let mut from = area.start;
@@ -202,14 +203,14 @@ impl Memory {
         }
     }
 
-    /// An address for `len` bytes that neither this process nor the copy uses, with the offset of `like`.
+    /// Finds an address for `len` bytes that is free in this process and in the copy, with the offset of `like`.
     pub fn hole(&self, like: u64, len: u64) -> io::Result<u64> {
         let own = own_mappings()?;
         let mut used: Vec<(u64, u64)> = own.iter().map(|mapping| (mapping.start, mapping.end)).collect();
         used.extend(self.layout.areas.iter().map(|area| (area.start, area.end)));
         largest_gap(used)
             .and_then(|(start, end)| {
-                // Near the top of the largest gap, away from what grows upwards; room is left above for stacks.
+                // The middle of the largest gap, far from areas that grow upwards, and with room above for stacks.
                 let middle = start + (end - start) / 2;
                 let at = (middle & !(ALIGNMENT - 1)) + (like & (ALIGNMENT - 1));
                 (at + len + ALIGNMENT <= end).then_some(at)
@@ -218,7 +219,7 @@ impl Memory {
     }
 }
 
-/// What this process has mapped.
+/// Mappings of this process, as they are now.
 pub fn own_mappings() -> io::Result<Vec<Mapping>> {
     maps::parse(std::fs::read("/proc/self/maps")?)
 }
@@ -237,7 +238,7 @@ fn largest_gap(mut used: Vec<(u64, u64)>) -> Option<(u64, u64)> {
     largest
 }
 
-/// Areas must be sorted, disjoint, made of pages, and name things that exist.
+/// Checks that areas are sorted, disjoint, made of pages, and refer to existing files and objects.
 fn check(layout: &Layout, file_count: usize) -> io::Result<()> {
     let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidData, text));
     let mut end = ADDRESSES_BEGIN;
@@ -262,7 +263,7 @@ fn check(layout: &Layout, file_count: usize) -> io::Result<()> {
     }
 }
 
-/// Moves from `before` to `wanted` what `area` can use; the rest stays in `before`. The source knows what that is: see
+/// Moves the parts of `before` that `area` can reuse to `wanted`; the rest stays. The source computes the same: see
 /// [`Layout::kept`].
 fn keep(area: &Area, before: &mut Vec<Piece>, wanted: &mut Vec<Piece>) {
     let from = before.partition_point(|piece| piece.end <= area.start);
@@ -291,7 +292,7 @@ fn keep(area: &Area, before: &mut Vec<Piece>, wanted: &mut Vec<Piece>) {
 
 fn map_fixed(at: u64, len: u64, flags: i32, fd: i32, offset: u64) -> io::Result<()> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: - NOREPLACE: nothing that is in use is touched.
+    // SAFETY: - `MAP_FIXED_NOREPLACE` fails rather than replace an existing mapping.
     let address = unsafe {
         libc::mmap(at as *mut _, len as usize, protection, flags | libc::MAP_FIXED_NOREPLACE, fd, offset as libc::off_t)
     };
@@ -299,13 +300,15 @@ fn map_fixed(at: u64, len: u64, flags: i32, fd: i32, offset: u64) -> io::Result<
 }
 
 fn unmap(at: u64, len: u64) -> io::Result<()> {
-    // SAFETY: - a piece that is not in the layout any more; only pieces refer to this memory.
+    // SAFETY: - the range is a piece that no layout needs any more.
+    //         - no reference points into it: only pieces know its address.
     if unsafe { libc::munmap(at as *mut _, len as usize) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn relocate(from: u64, len: u64, to: u64) -> io::Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: - from is a piece, to is a hole that nothing uses.
+    // SAFETY: - `from` is a piece, into which no reference points.
+    //         - `to` is a hole, so nothing is replaced.
     let moved = unsafe { libc::mremap(from as *mut _, len as usize, len as usize, flags, to as *mut libc::c_void) };
     if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -319,7 +322,7 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
 
     fn area() -> impl Strategy<Value = Area> {
-        // Small numbers of pages, so that areas touch and overlap; now and then anything.
+        // Few pages, so that areas touch and overlap; sometimes arbitrary addresses.
         let address = prop_oneof![4 => (16_u64..40).prop_map(|page| page * 4096), 1 => any::<u64>()];
         let backing = prop_oneof![
             Just(Backing::Anonymous),
@@ -338,10 +341,10 @@ mod tests {
         )
     }
 
-    /// Tests that map memory where it looks free: to two it would not stay so.
+    /// Serializes tests that map memory at addresses that look free: two of them could choose the same.
     pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    /// Areas that touch, overlap those of another layout and lie on one of two files or on none, from page 0 on.
+    /// Areas that touch each other and overlap another layout's, backed by one of two files or by none, from page 0 on.
     fn sound_areas() -> impl Strategy<Value = Vec<(u64, u64, Backing)>> {
         let backing = prop_oneof![
             2 => Just(Backing::Anonymous),
@@ -389,10 +392,10 @@ mod tests {
                 let kept = layout.kept(&before);
                 for page in layout.areas.iter().flat_map(|area| (area.start..area.end).step_by(4096)) {
                     let byte = memory.locate(page, 1).unwrap()[0].0 as *mut u8;
-                    // SAFETY: - a page of the layout, which only this test knows.
+                    // SAFETY: - `byte` is a mapped page of the layout, and no reference points into it.
                     let is_marked = unsafe { byte.read() } == MARK;
                     prop_assert_eq!(is_marked, kept.contains(page), "{:x}", page - base);
-                    // SAFETY: - a page of the layout, which only this test knows.
+                    // SAFETY: - `byte` is a mapped, writable page of the layout, and no reference points into it.
                     unsafe { byte.write(MARK) };
                 }
                 before = layout;

@@ -3,7 +3,7 @@
 //! ```text
 //!  streams ──▶ memory in place or staged ──▶ descriptors, limits, directory ──▶ list of steps ──▶ restorer ──▶ copy
 //! ```
-//! Until the last arrow any failure ends this process, and with it all that was received.
+//! Until the last arrow, any failure ends this process, and with it everything received.
 
 pub mod check;
 mod expendable;
@@ -32,14 +32,14 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Where complaints go: one line, and the process ends.
+/// Descriptor for complaints: one is written, and the process ends. Standard error until [`complain_to`].
 static COMPLAINTS: AtomicI32 = AtomicI32::new(2);
 const FAILED: i32 = 72;
-/// Begin a complaint that is text; others are a step of the restorer.
+/// First byte of a complaint in text form. Any other complaint is a step of the restorer.
 const PASSING_MARK: u8 = b'!';
 const LASTING_MARK: u8 = b'#';
 
-/// What a complaint says; `None` when there is none.
+/// Parses a complaint; `None` if there is none.
 #[must_use]
 pub fn complaint(bytes: &[u8]) -> Option<Told> {
     match bytes {
@@ -51,35 +51,34 @@ pub fn complaint(bytes: &[u8]) -> Option<Told> {
     }
 }
 
-/// What a receiver works with.
+/// Everything that a receiver needs.
 pub struct Receiver {
-    /// The image, in as many streams as it says.
+    /// Streams of the image, as many as it states.
     pub inputs: Vec<Box<dyn Read + Send>>,
-    /// The images that it is built on, the lowest first.
+    /// Images that it is built on, the lowest first.
     pub below: Vec<Box<dyn Read + Send>>,
-    /// Where answers go, for an image that comes from a living process.
+    /// Receives the replies; `None` for an image in a file.
     pub answers: Option<Box<dyn Write>>,
-    /// A pipe for one line that says why there is no copy.
+    /// A pipe for one complaint: the reason why there is no copy.
     pub complaints: OwnedFd,
-    /// The listening socket of the copy's agent.
+    /// Listening socket of the copy's agent.
     pub listener: OwnedFd,
-    /// The copy's standard input, output and error.
+    /// Standard input, output and error of the copy.
     pub standard: [OwnedFd; 3],
-    /// Further descriptors for the copy, in these numbers, which the source has left out.
+    /// Further descriptors for the copy under these numbers, which the source has left out.
     pub given: Vec<(RawFd, OwnedFd)>,
-    /// The process of the image has ended, and this one goes on in its place: files that have grown since are cut to
-    /// what they were.
+    /// True if the process of the image has ended and this one replaces it: files that have grown since are truncated.
     pub succeeds: bool,
-    /// It has the locks of files again that the process of the image had: no other process goes on from this image.
+    /// True if the copy takes the file locks of the image's process. Only one process may do so for each image.
     pub locks: bool,
-    /// True when this process is privileged only by its user namespace.
+    /// True if this process has privileges only through its user namespace.
     pub drop_capabilities: bool,
 }
 
-/// Duplicates of this process's standard descriptors, as a [`Receiver`] takes them.
+/// Duplicates this process's standard descriptors, for a [`Receiver`].
 ///
 /// # Errors
-/// When one of them is closed, or there is no room for more.
+/// If one of them is closed, or the limit of descriptors is reached.
 pub fn standard() -> io::Result<[OwnedFd; 3]> {
     Ok([
         io::stdin().as_fd().try_clone_to_owned()?,
@@ -88,35 +87,35 @@ pub fn standard() -> io::Result<[OwnedFd; 3]> {
     ])
 }
 
-/// From now on complaints go there.
+/// Directs later complaints to `fd`.
 pub fn complain_to(fd: &OwnedFd) {
-    // A duplicate that nobody closes: the owner of this one may be gone when there is something to complain of.
+    // A duplicate that is never closed: the owner of `fd` may drop it before there is anything to complain about.
     if let Ok(copy) = fd.try_clone() {
         COMPLAINTS.store(copy.into_raw_fd(), Ordering::SeqCst);
     }
 }
 
-/// Closes the place where complaints went: something runs.
+/// Closes the descriptor for complaints, which tells the reader that something runs.
 pub fn complain_no_more() {
     let fd = COMPLAINTS.swap(2, Ordering::SeqCst);
     if fd > 2 {
-        // SAFETY: - the duplicate that `complain_to` made, which nobody else has.
+        // SAFETY: - `fd` is the duplicate that `complain_to` made, and the swap has removed the only reference to it.
         unsafe { libc::close(fd) };
     }
 }
 
-/// Says what is wrong and ends the process, with all its threads.
+/// Writes a complaint and ends the process with all its threads.
 pub fn fail(told: &Told) -> ! {
     let fd = COMPLAINTS.load(Ordering::SeqCst);
-    // SAFETY: - the descriptor is open until the process ends.
+    // SAFETY: - `fd` is standard error or the duplicate of `complain_to`, and stays open until the process ends.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let mark = if told.is_lasting { LASTING_MARK } else { PASSING_MARK };
     let _ = nix::unistd::write(fd, &[&[mark][..], told.sentence.as_bytes()].concat());
-    // SAFETY: - ends the process without running anything of it.
+    // SAFETY: - `_exit` takes a number and does not return.
     unsafe { libc::_exit(FAILED) }
 }
 
-/// Receives and becomes the copy. When it returns, which is only by [`fail`], there is none.
+/// Receives the image and becomes the copy. On an error, writes it as a complaint and ends the process.
 pub fn receive(receiver: Receiver) -> ! {
     complain_to(&receiver.complaints);
     let Err(error) = try_receive(receiver);
@@ -132,7 +131,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     crate::sys::barriers::register();
     let memory = RwLock::new(Memory::new(prologue.files));
     let oom_score = expendable::score();
-    // Of an image in a file there is no source that could be ended instead.
+    // An image in a file has no source that the OOM killer could choose instead.
     if answers.is_some() {
         expendable::come_first();
     }
@@ -156,8 +155,8 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     if !end.state.guards.is_empty() && !crate::sys::memory::has_guard_pages()? {
         return Err(io::Error::other("the program has guard pages (MADV_GUARD_INSTALL), which this kernel has not"));
     }
-    // Everything that can fail happens before the source hears that the image is good; what the restorer does can
-    // hardly fail.
+    // Everything that can fail happens before the source learns that the image is good. The restorer's steps hardly
+    // can.
     if let Some(answers) = &mut answers {
         answers.send_record(Kind::Reply, &Reply::Staged)?;
         answers.flush()?;
@@ -168,7 +167,8 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     become_copy(&end.state, &memory, prologue.extended_state, kept, &present, drop_capabilities, oom_score)
 }
 
-/// Compares both hosts, and answers.
+/// Reads the prologue, compares both hosts, and replies. Without a reply channel, differing files are reasons to
+/// refuse.
 fn begin(inputs: &mut [Input], answers: &mut Option<FrameWriter<Box<dyn Write>>>) -> io::Result<Prologue> {
     let header = inputs[0].expect(Kind::Prologue)?;
     let prologue: Prologue = inputs[0].record(&header)?;
@@ -196,7 +196,7 @@ fn is_identical(file: &MappedFile) -> bool {
     host::identify(file.path.as_bstr()).is_ok_and(|here| here == *file)
 }
 
-/// What makes this host, or this process, unfit for the copy.
+/// Reasons why this host, or this process, cannot run the copy.
 fn differences(prologue: &Prologue, stream_count: usize) -> io::Result<Vec<Difference>> {
     let mut reasons = Vec::new();
     if prologue.version != IMAGE_VERSION {
@@ -219,7 +219,7 @@ fn own_system_areas() -> io::Result<Vec<SystemArea>> {
     Ok(host::system_areas(&memory::own_mappings()?))
 }
 
-/// Digest of all pages with a content of their own. The source makes the same over its own.
+/// Digest of all pages with content of their own, comparable with the source's.
 fn hash_memory(memory: &Memory) -> io::Result<u64> {
     let own = |name: &str| std::fs::File::open(format!("/proc/self/{name}"));
     let (pagemap, smaps) = (own("pagemap")?, own("smaps")?);
@@ -236,7 +236,8 @@ fn hash_memory(memory: &Memory) -> io::Result<u64> {
             let look = crate::dirty::look_once(&pagemap, &smaps, &[Watched { start: at, end: at + len, file_backed }])?;
             for (start, end) in look.populated.iter() {
                 for page in (start..end).step_by(4096) {
-                    // SAFETY: - a page of a piece: mapped and readable.
+                    // SAFETY: - `page` is within a piece of `memory`, which is mapped readable and not written
+                    //           meanwhile.
                     let bytes = unsafe { std::slice::from_raw_parts(page as *const u8, 4096) };
                     sum = sum.wrapping_add(page_hash(bytes, address + (page - at), file_backed));
                 }
@@ -247,7 +248,7 @@ fn hash_memory(memory: &Memory) -> io::Result<u64> {
     Ok(sum.wrapping_add(hash_objects(memory)?))
 }
 
-/// The part of shared objects in that digest.
+/// Contribution of shared objects to the digest of all memory.
 fn hash_objects(memory: &Memory) -> io::Result<u64> {
     let mut sum = 0_u64;
     let mut page = [0; 4096];
@@ -276,7 +277,7 @@ fn become_copy(
     host::request_extended_state(extended_state)?;
     std::env::set_current_dir(state.directory.to_os_str_lossy())
         .map_err(|error| io::Error::new(error.kind(), format!("working directory {}: {error}", state.directory)))?;
-    // SAFETY: - touch no memory.
+    // SAFETY: - `umask` and `personality` take numbers only and touch no memory of this process.
     unsafe {
         libc::umask(state.umask as libc::mode_t);
         libc::personality(libc::c_ulong::from(state.personality));
@@ -315,19 +316,20 @@ fn become_copy(
     assert!(steps.len() <= step_count, "{} steps, room for {step_count}", steps.len());
     let place = place.write(&steps, step_count, &data)?;
     mark(memory, state.agent.block, (data_at, list_bytes as u64), numbers[1], standard, drop_capabilities, oom_score)?;
-    // SAFETY: - the list was made for this very situation; nothing of this process is used again.
+    // SAFETY: - `steps` was made for the current mappings, and ends with `Leave`.
+    //         - nothing of this process is used after this call, which does not return.
     unsafe { place.go(numbers[0]) }
 }
 
 fn raise_limits() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // If this fails, so does the descriptor that needed it, by name.
+        // A failure shows up later by name, at the descriptor that needed the higher limit.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// Which files these are.
+/// Device and inode of each standard stream.
 fn identities(standard: &[OwnedFd; 3]) -> io::Result<Standard> {
     let mut all = Standard::default();
     for (place, fd) in all.iter_mut().zip(standard) {
@@ -337,7 +339,7 @@ fn identities(standard: &[OwnedFd; 3]) -> io::Result<Standard> {
     Ok(all)
 }
 
-/// Tells the agent, in its block, that it is the copy.
+/// Tells the agent, in its block within the image, that it is the copy's, and where it now finds everything.
 fn mark(
     memory: &Memory,
     block: u64,
@@ -352,8 +354,9 @@ fn mark(
         return Err(io::Error::other("the agent's memory is not in the image"));
     };
     let block = *at as *mut Block;
-    // SAFETY: - a part of one piece: mapped and writable, as long as a block; nothing else refers to it. Any bytes are
-    //           a block.
+    // SAFETY: - `at` is one part of a piece: mapped, writable, and as long as a `Block`.
+    //         - no other reference points into the piece.
+    //         - a `Block` consists of integers, so any bytes are valid.
     let block = unsafe { &mut *block };
     if block.magic != cloner_agent::abi::MAGIC {
         return Err(io::Error::other("the agent's memory in the image is not an agent's"));

@@ -1,4 +1,5 @@
-//! The list of steps that turns the receiver into the copy, made from where everything is and where it belongs.
+//! The list of steps that turns the receiver into the copy, made from the current and the final addresses of
+//! everything.
 
 use crate::image::state::{
     ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,
@@ -11,50 +12,51 @@ use crate::sys::restorer::{CODE_BYTES, Expect, Step};
 const CLONE_ARGS_BYTES: u64 = 88;
 const MM_MAP_WORDS: usize = 13;
 
-/// Memory that is kept: where it belongs, and where it is now.
+/// A piece of the copy's memory, with its final and its current address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Where it belongs.
+    /// Final address; a multiple of the page size.
     pub start: u64,
-    /// Its length.
+    /// Length in bytes, whole pages.
     pub len: u64,
-    /// Where it is.
+    /// Current address; equals `start` if the piece was not staged.
     pub at: u64,
 }
 
-/// What the list is made from.
+/// Input for the list.
 pub struct Situation<'a> {
-    /// Memory of the copy.
+    /// All memory of the copy.
     pub kept: &'a [Kept],
     /// Areas of the copy, for protection and advice.
     pub areas: &'a [Area],
-    /// What the kernel maps in the receiver.
+    /// Areas that the kernel maps in the receiver.
     pub own_system_areas: &'a [SystemArea],
-    /// Begin and length of the restorer's memory.
+    /// Address and length of the restorer's memory.
     pub restorer: (u64, u64),
-    /// Room for what the kernel maps, on the way: begin and length. Within the restorer's hole, behind it.
+    /// Address and length of scratch space for the kernel's areas while they are moved. It follows the restorer's
+    /// memory, within the same hole.
     pub scratch: (u64, u64),
-    /// Address from which on data for system calls may lie in the restorer's memory.
+    /// Address in the restorer's memory from which on data of system calls is placed.
     pub data: u64,
-    /// Descriptor of the program's file, or -1.
+    /// Descriptor of the program's file, or -1 if it could not be opened.
     pub executable: i32,
-    /// Descriptors that the first thread closes at the end.
+    /// Descriptors that the first thread closes after the agent's thread exists.
     pub closed: &'a [i32],
-    /// The state.
+    /// State of the process to be restored.
     pub state: &'a ProcessState,
 }
 
-/// How much memory the restorer needs.
+/// Size of the restorer's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// Steps, at most.
+    /// Upper bound for the number of steps.
     pub step_count: usize,
-    /// Code, steps and their data, in bytes: whole pages.
+    /// Bytes of code, steps and data together, in whole pages.
     pub list_bytes: usize,
 }
 
 impl Room {
-    /// For this number of pieces of memory and areas.
+    /// Computes the size for these numbers of pieces and areas.
     pub fn new(kept_count: usize, area_count: usize, state: &ProcessState) -> Self {
         let thread_count = state.threads.len();
         let step_count = 3 * kept_count + 12 * area_count + state.guards.len() + thread_count + 64;
@@ -62,13 +64,13 @@ impl Room {
         Self { step_count, list_bytes: bytes.next_multiple_of(4096) }
     }
 
-    /// Where data begins, from the begin of that memory.
+    /// Offset of the data in the restorer's memory.
     pub fn data_offset(self) -> usize {
         CODE_BYTES + size_of::<Step>() * self.step_count
     }
 }
 
-/// The list, and the data that belongs to `Situation::data`.
+/// Makes the list, and the data to be placed at [`Situation::data`].
 pub fn make(situation: &Situation<'_>) -> (Vec<Step>, Vec<u64>) {
     let mut steps = Vec::new();
     unmap_all_else(situation, &mut steps);
@@ -79,7 +81,7 @@ pub fn make(situation: &Situation<'_>) -> (Vec<Step>, Vec<u64>) {
     let at = |data: &Vec<u64>| situation.data + 8 * data.len() as u64;
     let state = situation.state;
 
-    // With the program's file, which may not be allowed; then without.
+    // The first call sets the program's file, which may be forbidden; then the second does without.
     let files = [situation.executable, -1];
     for executable in &files[usize::from(situation.executable < 0)..] {
         let place = at(&data);
@@ -98,7 +100,8 @@ pub fn make(situation: &Situation<'_>) -> (Vec<Step>, Vec<u64>) {
     let place = at(&data);
     clone_args(agent.tid, agent.fs, 0, !agent.own_files, place, &mut data);
     steps.push(thread_step(place, agent.entry, ((agent.stack - 64) & !15) - 8, agent.block, 0));
-    // From here on the first thread is only itself.
+    // All threads exist now, and an agent with a descriptor table of its own has copied it. The rest is for the first
+    // thread.
     for fd in situation.closed {
         steps.push(Step::call(Expect::Anything, libc::SYS_close, &[*fd as u64]));
     }
@@ -111,7 +114,7 @@ pub fn make(situation: &Situation<'_>) -> (Vec<Step>, Vec<u64>) {
     (steps, data)
 }
 
-/// A stack pointer below the signal frame, as at the entry of a function.
+/// A stack pointer below the signal frame, aligned as at the entry of a function.
 fn below(frame: u64) -> u64 {
     ((frame - 8 - 256) & !15) - 8
 }
@@ -135,7 +138,7 @@ fn move_memory(situation: &Situation<'_>, steps: &mut Vec<Step>) {
     let mut moved = |from: u64, len: u64, to: u64| {
         steps.push(Step::call(Expect::Fifth, libc::SYS_mremap, &[from, len, len, flags, to]));
     };
-    // What the kernel maps may lie where memory of the copy belongs, so it makes way first.
+    // The kernel's areas may lie where memory of the copy belongs, so they are moved out of the way first.
     let mut on_the_way = Vec::new();
     let mut scratch = situation.scratch.0;
     for own in situation.own_system_areas {
@@ -156,7 +159,7 @@ fn move_memory(situation: &Situation<'_>, steps: &mut Vec<Step>) {
     }
 }
 
-/// Comes before memory is locked: guard pages cannot be made in locked memory.
+/// Makes guard pages. Must come before memory is locked: the kernel refuses them in locked memory.
 fn guard(guards: &[(u64, u64)], steps: &mut Vec<Step>) {
     for (start, end) in guards {
         let arguments = [*start, end - start, MADV_GUARD_INSTALL as u64];
@@ -176,18 +179,18 @@ fn protect(areas: &[Area], guards: &[(u64, u64)], steps: &mut Vec<Step>) {
     let writable = (libc::PROT_READ | libc::PROT_WRITE) as u8;
     for area in areas {
         let len = area.end - area.start;
-        // All memory was received readable and writable.
+        // All memory was mapped readable and writable to receive it.
         if area.protection != writable {
             steps.push(Step::call(Expect::Zero, libc::SYS_mprotect, &[area.start, len, u64::from(area.protection)]));
         }
         for (flag, advice) in ADVICES {
             if area.advice & flag != 0 {
-                // What this kernel was built without makes no difference to the program.
+                // A kernel built without support for some advice refuses it; the program behaves the same.
                 steps.push(Step::call(Expect::Anything, libc::SYS_madvise, &[area.start, len, advice as u64]));
             }
         }
         if area.advice & ADVICE_LOCKED != 0 {
-            // With guard pages in it memory is locked, but for these, and the kernel calls that an error.
+            // Locking an area with guard pages locks all others, and still returns an error.
             let has_guards = guards.iter().any(|(start, end)| *start < area.end && area.start < *end);
             let expect = if has_guards { Expect::Anything } else { Expect::Zero };
             steps.push(Step::call(expect, libc::SYS_mlock, &[area.start, len]));
@@ -196,7 +199,8 @@ fn protect(areas: &[Area], guards: &[(u64, u64)], steps: &mut Vec<Step>) {
 }
 
 fn memory_map(state: &ProcessState, executable: i32, auxiliary: u64, data: &mut Vec<u64>) {
-    // struct prctl_mm_map: eleven addresses, the auxiliary vector, its size and the descriptor of the program's file.
+    // `struct prctl_mm_map`: eleven addresses, the auxiliary vector, its size, and the descriptor of the program's
+    // file.
     data.extend(state.places.words);
     data.push(auxiliary);
     let bytes = 8 * state.auxiliary.len() as u64;
@@ -213,8 +217,8 @@ fn clone_args(tid: u32, fs: u64, clear_tid: u64, share_files: bool, place: u64, 
     if clear_tid != 0 {
         flags |= libc::CLONE_CHILD_CLEARTID;
     }
-    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
-    // set_tid_size, cgroup; the thread id behind it.
+    // `struct clone_args`: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
+    // set_tid_size, cgroup. The thread id follows it.
     let tid_place = place + CLONE_ARGS_BYTES;
     data.extend([flags as u64, 0, clear_tid, 0, 0, 0, 0, fs, tid_place, 1, 0, u64::from(tid)]);
 }
@@ -276,7 +280,7 @@ mod tests {
         let (steps, data) = make(&situation);
         assert_eq!(steps.last().unwrap().expect, Expect::Leave as u64);
         let threads: Vec<_> = steps.iter().filter(|step| step.expect == Expect::Thread as u64).collect();
-        // One besides the first, and the agent; each names its arguments within the data.
+        // One thread besides the first, and the agent. The arguments of each are within the data.
         assert_eq!(threads.len(), 2);
         for (step, tid) in threads.iter().zip([12, 99]) {
             let index = ((step.arguments[0] - 0x10_0800) / 8) as usize;

@@ -1,7 +1,7 @@
-//! Frames out of the streams, memory into its place.
+//! Reads frames from the streams and puts memory in place.
 //!
-//! All streams of a round may carry any page, each page once; between rounds they meet, and the first one applies the
-//! next layout. So a later round never loses against an earlier one.
+//! In a round, any stream may carry any page, each page once. Between rounds the streams meet, and the first one
+//! applies the next layout. So an earlier round never overwrites a later one.
 
 use super::memory::Memory;
 use crate::error::told_of;
@@ -20,9 +20,9 @@ use std::sync::{Barrier, RwLock};
 /// A stream of the image.
 pub type Input = FrameReader<Box<dyn Read + Send>>;
 
-/// Receives all rounds into `memory`. Returns the first stream, which goes on, and the digests of the others.
+/// Receives all rounds into `memory`. Returns the first stream, which continues, and the digests of the others.
 ///
-/// On `Err` the other streams may still be read from: the process must end.
+/// On a stream's failure the process ends, because the other streams may be waiting for it.
 pub fn rounds(mut inputs: Vec<Input>, memory: &RwLock<Memory>) -> io::Result<(Input, Vec<u128>)> {
     let mut first = inputs.remove(0);
     let barrier = Barrier::new(inputs.len() + 1);
@@ -38,8 +38,8 @@ pub fn rounds(mut inputs: Vec<Input>, memory: &RwLock<Memory>) -> io::Result<(In
     })
 }
 
-/// Loads the images that an image is built on, the lowest first, into `memory`: their rounds come before its own. What
-/// takes part in that is anonymous memory; everything else is in the image itself.
+/// Loads the images that an image is built on, the lowest first: their rounds precede its own. Only anonymous memory is
+/// taken; all else is in the image itself.
 pub fn images_below(inputs: Vec<Input>, wanted: Option<Below>, memory: &RwLock<Memory>) -> io::Result<()> {
     let mut lower: Option<u128> = None;
     for mut input in inputs {
@@ -76,7 +76,7 @@ fn check_below(wanted: Option<Below>, there: Option<u128>) -> io::Result<()> {
     Err(invalid("the image below is another than the one that it was built on"))
 }
 
-/// One stream that fails must not leave others waiting for it: the process says so and ends.
+/// Ends the process on an error: a stream that fails must not leave the others waiting.
 fn or_exit<T>(result: io::Result<T>) -> T {
     result.unwrap_or_else(|error| {
         let Told { sentence, is_lasting } = reason(&error);
@@ -84,7 +84,7 @@ fn or_exit<T>(result: io::Result<T>) -> T {
     })
 }
 
-/// Why nothing can be received. A time limit that has passed looks to the system as if there were nothing to read yet.
+/// Explanation of an error. An expired socket timeout is reported as `EWOULDBLOCK`.
 fn reason(error: &io::Error) -> Told {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -119,15 +119,15 @@ fn other_stream(mut input: Input, memory: &RwLock<Memory>, barrier: &Barrier) ->
     }
 }
 
-/// What of a round is taken.
+/// Frames of a round that are applied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
-    /// What lies in the areas that there are.
+    /// Only memory in existing areas.
     Anonymous,
 }
 
-/// Takes frames until the round ends; true when it was the last.
+/// Applies frames until the round ends. Returns true if it was the last round.
 fn round(input: &mut Input, memory: &RwLock<Memory>, scope: Scope) -> io::Result<bool> {
     let mut buffer = Vec::new();
     loop {
@@ -149,7 +149,8 @@ fn round(input: &mut Input, memory: &RwLock<Memory>, scope: Scope) -> io::Result
             Kind::Fresh => {
                 let memory = memory.read().expect("no thread panics");
                 for (at, len) in place(&memory, header.address, header.argument)? {
-                    // SAFETY: - a part of a piece; nothing of this process refers to it.
+                    // SAFETY: - the range is a part of a piece, mapped by `memory`.
+                    //         - no reference of this process points into it.
                     if unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_DONTNEED) } != 0 {
                         return Err(io::Error::last_os_error());
                     }
@@ -177,7 +178,7 @@ fn round(input: &mut Input, memory: &RwLock<Memory>, scope: Scope) -> io::Result
     }
 }
 
-/// Whether what a frame of memory is for is there.
+/// Returns true if the frame is not for memory, or its memory is mapped.
 fn is_there(header: &Header, memory: &RwLock<Memory>) -> bool {
     let len = match header.kind {
         Kind::Pages => u64::from(header.raw_len),
@@ -188,12 +189,12 @@ fn is_there(header: &Header, memory: &RwLock<Memory>) -> bool {
     memory.read().expect("no thread panics").locate(header.address, len).is_some()
 }
 
-/// The digest of pages together, which are here now in these parts.
+/// Digest of the page digests of these parts.
 fn digest_of(parts: &[(u64, u64)]) -> u128 {
     let pages = parts.iter().flat_map(|(at, len)| (*at..at + len).step_by(PAGE as usize));
     range_digest(pages.map(|page| {
-        // SAFETY: - a page of a piece: mapped and readable. Nobody writes to it meanwhile: each page is in one frame of
-        //           a round.
+        // SAFETY: - `page` is within a piece: mapped and readable.
+        //         - no thread writes to it meanwhile, because each page is in one frame of a round.
         page_digest(unsafe { std::slice::from_raw_parts(page as *const u8, PAGE as usize) })
     }))
 }
@@ -210,16 +211,18 @@ fn pages(input: &mut Input, header: &Header, memory: &RwLock<Memory>, buffer: &m
     let memory = memory.read().expect("no thread panics");
     let parts = place(&memory, header.address, u64::from(header.raw_len))?;
     if let ([(at, len)], Encoding::Plain) = (&parts[..], header.encoding) {
-        // SAFETY: - a part of a piece: mapped, readable and writable. In this round no other frame has these pages, and
-        //           between rounds nobody reads. Nothing of this process refers to it.
+        // SAFETY: - the range is a part of a piece: mapped, readable and writable.
+        //         - no other reference points into it: no other frame of this round has these pages, and nothing reads
+        //           them between rounds.
         let place = unsafe { std::slice::from_raw_parts_mut(*at as *mut u8, *len as usize) };
         return input.payload(header, place);
     }
     let mut bytes = input.memory(header, buffer)?;
     for (at, len) in parts {
         let (now, rest) = bytes.split_at(len as usize);
-        // SAFETY: - a part of a piece: mapped and writable. Its bytes are in no other frame of this round.
-        //         - the buffer is memory of its own.
+        // SAFETY: - `at` is a part of a piece: mapped and writable for `len` bytes, which no other frame of this round
+        //           has.
+        //         - source and target do not overlap: the buffer is memory of its own.
         unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), at as *mut u8, now.len()) };
         bytes = rest;
     }

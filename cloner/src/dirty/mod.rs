@@ -1,7 +1,7 @@
-//! Which pages hold something, and which were written since they were last looked at.
+//! Tracking of populated and dirty pages.
 //!
-//! The trap: looking clears. A round that fails after it has looked has taken notice of pages that nobody received. So
-//! a tracker lives for one attempt only, and a new one begins with everything dirty.
+//! The trap: looking clears. A round that fails after its look has cleared the bits of pages that nobody received. So a
+//! tracker lives for one attempt only, and a new one starts with everything dirty.
 
 mod soft_dirty;
 mod write_protect;
@@ -15,70 +15,70 @@ use crate::ranges::RangeSet;
 use std::fs::File;
 use std::io;
 
-/// What a look at a range shows.
+/// Result of a look at a range.
 #[derive(Debug, Default)]
 pub struct Look {
-    /// Pages with a content of their own: not zero, not the file's.
+    /// Pages with content of their own: neither untouched, nor the file's.
     pub populated: RangeSet,
-    /// Those of them that were written since the last look that cleared.
+    /// Populated pages that were written since the last look that cleared.
     pub dirty: RangeSet,
-    /// Pages that must not be touched (`MADV_GUARD_INSTALL`). They are not among the others.
+    /// Guard pages (`MADV_GUARD_INSTALL`), which must not be touched. They are in no other set.
     pub guarded: RangeSet,
 }
 
-/// A range to be looked at.
+/// A range to track.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched {
-    /// First address.
+    /// First address; a multiple of the page size.
     pub start: u64,
-    /// Address behind it.
+    /// First address after the range.
     pub end: u64,
-    /// Unwritten pages come from a file, so only those that were written count.
+    /// True if unwritten pages come from a file, so that only written ones count as populated.
     pub file_backed: bool,
 }
 
-/// Finds dirty pages.
+/// A method of finding dirty pages.
 pub trait DirtyTracker {
-    /// Looks at all ranges, which are sorted. `unfit` areas cannot be tracked, and are not among them. With `clear`,
-    /// pages that are written from now on are dirty at the next look; otherwise nothing changes. Ranges that were not
-    /// there at the last look are dirty altogether.
+    /// Looks at all `watched` ranges, which are sorted. With `clear`, pages written from now on are dirty at the next
+    /// look; without it nothing changes. A range that is new since the last look is dirty as a whole. `unfit` areas
+    /// cannot be tracked and do not overlap the ranges.
     fn look(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Look>;
 
-    /// Pages in these ranges that must not be touched, whatever lies behind them.
+    /// Guard pages in these ranges, whatever their backing.
     fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet>;
 
-    /// True when threads must be stopped during a look that clears, because looking and clearing are two steps.
+    /// Returns true if threads must be stopped during a look that clears, because reading and clearing are two steps.
     fn needs_stop(&self) -> bool;
 
-    /// True when it finds anything at all.
+    /// Returns true if the method finds dirty pages at all.
     fn tracks(&self) -> bool {
         true
     }
 
-    /// Its name, for messages.
+    /// Name of the method, for messages.
     fn name(&self) -> &'static str;
 }
 
-/// Looks once, through any kernel's page map.
+/// Looks once without tracking, on any kernel.
 pub fn look_once(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Look> {
     soft_dirty::look(pagemap, smaps, watched)
 }
 
-/// How dirty pages are to be found.
+/// Method by which dirty pages are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// The best that works here.
+    /// The best method that works for this process.
     #[default]
     Probe,
-    /// userfaultfd and PAGEMAP_SCAN.
+    /// userfaultfd and PAGEMAP_SCAN (Linux 6.7).
     WriteProtect,
-    /// Soft-dirty bits.
+    /// Soft-dirty bits, on kernels built with CONFIG_MEM_SOFT_DIRTY.
     SoftDirty,
-    /// Not at all: everything goes over while threads are stopped.
+    /// No tracking: all memory is sent while threads are stopped.
     None,
 }
 
-/// Makes a tracker for a process. What works is found by trying.
+/// Makes a tracker for a process. [`Method::Probe`] tries the methods in turn.
 pub fn tracker(method: Method, control: &Control) -> io::Result<Box<dyn DirtyTracker>> {
     let pagemap = || control.pagemap.try_clone();
     let smaps = || control.proc_file("smaps");
@@ -100,7 +100,7 @@ pub fn tracker(method: Method, control: &Control) -> io::Result<Box<dyn DirtyTra
     }
 }
 
-/// Calls everything that holds something dirty.
+/// Reports every populated page as dirty.
 struct NoTracker {
     pagemap: File,
     smaps: File,

@@ -1,4 +1,4 @@
-//! Soft-dirty bits: `/proc/PID/clear_refs` and `/proc/PID/pagemap`. Any kernel that was built with them.
+//! Soft-dirty bits of `/proc/PID/clear_refs` and `/proc/PID/pagemap`, on kernels built with CONFIG_MEM_SOFT_DIRTY.
 
 use super::{DirtyTracker, Look, Watched};
 use crate::ranges::RangeSet;
@@ -10,16 +10,16 @@ use std::os::unix::fs::FileExt;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const FILE: u64 = 1 << 61;
-/// Linux 6.15 and later show it.
+/// Guard pages; set by Linux 6.15 and later.
 const GUARD: u64 = 1 << 58;
 const DIRTY: u64 = 1 << 55;
 const PAGE: u64 = 4096;
-/// Entries read at once: half a megabyte, for 256 MiB.
+/// Entries read at once: half a megabyte, for 256 MiB of memory.
 const BATCH: u64 = 64 << 10;
-/// Beyond this much, areas are asked whether they hold anything.
+/// Bytes of mapped memory beyond which `smaps` is read first, to skip empty areas.
 const SPARSE_BYTES: u64 = 1 << 30;
 
-/// The tracker.
+/// Tracker that uses soft-dirty bits.
 pub struct SoftDirty {
     pagemap: File,
     smaps: File,
@@ -27,8 +27,10 @@ pub struct SoftDirty {
 }
 
 impl SoftDirty {
-    /// For the process whose files these are. An error when the kernel does not have the bits: it takes the order to
-    /// clear them and does nothing, so that is tried on this process.
+    /// Makes a tracker from files of `/proc/PID`.
+    ///
+    /// Errors if the kernel lacks the bits. Such a kernel accepts the order to clear them and does nothing, so they are
+    /// tried on this process.
     pub fn new(pagemap: File, smaps: File, clear_refs: File) -> io::Result<Self> {
         if works_here()? {
             Ok(Self { pagemap, smaps, clear_refs })
@@ -53,8 +55,8 @@ fn works_here() -> io::Result<bool> {
 
 /// Reads the page map of the ranges.
 ///
-/// The kernel writes an entry for each page, also where there is none: 200 MB for a reservation of 100 GiB. `smaps`
-/// tells which areas hold something at all, so where much is mapped it is asked first.
+/// The kernel produces an entry for each page, present or not: 200 MB for a reservation of 100 GiB. So if much is
+/// mapped, `smaps` is read first to find the areas with any content.
 pub fn look(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Look> {
     let mapped: u64 = watched.iter().map(|area| area.end - area.start).sum();
     if mapped <= SPARSE_BYTES {
@@ -71,7 +73,7 @@ pub fn look(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Loo
     look_at(pagemap, &occupied(&String::from_utf8_lossy(&text), watched))
 }
 
-/// What of `watched` lies in areas that hold private memory. Both are sorted.
+/// Parts of `watched` in areas with private memory. Both are sorted.
 fn occupied(smaps: &str, watched: &[Watched]) -> Vec<Watched> {
     let mut areas = Vec::new();
     let mut range = None;
@@ -121,7 +123,7 @@ fn look_at(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
     Ok(look)
 }
 
-/// Pages in these ranges that must not be touched.
+/// Guard pages in these ranges.
 pub fn guarded(pagemap: &File, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
     let watched: Vec<_> =
         ranges.iter().map(|(start, end)| Watched { start: *start, end: *end, file_backed: false }).collect();
@@ -141,7 +143,7 @@ impl DirtyTracker for SoftDirty {
         guarded(&self.pagemap, ranges)
     }
 
-    // A page that is written between reading the bits and clearing them would be lost.
+    // A page written between reading the bits and clearing them would be missed.
     fn needs_stop(&self) -> bool {
         true
     }

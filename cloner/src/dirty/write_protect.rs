@@ -10,37 +10,37 @@ use std::os::fd::OwnedFd;
 
 const PAGE: u64 = 4096;
 
-/// A table of the kernel, with entries for pages, covers so much. It vanishes as a whole or not at all.
+/// Bytes covered by one last-level page table of the kernel, which vanishes as a whole or not at all.
 const TABLE_BYTES: u64 = 2 << 20;
 
-/// The tracker.
+/// Tracker that uses write protection.
 pub struct WriteProtect {
     pagemap: File,
     userfaultfd: OwnedFd,
-    /// What was populated at the last look that cleared, and so is protected unless it was written or has gone.
+    /// Pages populated at the last look that cleared: protected since, unless written or unmapped.
     protected: RangeSet,
-    /// The category of guard pages, if the kernel knows it (Linux 6.16).
+    /// Category of guard pages; empty if the kernel does not report them (before Linux 6.16).
     guard: Categories,
 }
 
 impl WriteProtect {
-    /// What the userfaultfd must be able to do: asynchronous write protection, also of shared memory.
+    /// Required userfaultfd features: asynchronous write protection, also of shared memory and unpopulated pages.
     pub const FEATURES: u64 = 1 << 0 | 1 << 12 | 1 << 13 | 1 << 15;
 
-    /// For the process whose page map and userfaultfd these are. An error when the kernel is too old.
+    /// Makes a tracker from the process's page map and userfaultfd. Errors if the kernel is too old.
     pub fn new(pagemap: File, userfaultfd: OwnedFd) -> io::Result<Self> {
-        // The call is tried on nothing: an old kernel does not know it, or does not know guard pages by it.
+        // Scans an empty range: an old kernel rejects the call, or the category of guard pages.
         let knows = |what| pagemap::scan(&pagemap, (0, 0), false, Wanted::any(what), &mut |_| {});
         knows(Categories::PRESENT)?;
         let guard = if knows(Categories::GUARD).is_ok() { Categories::GUARD } else { Categories::empty() };
         Ok(Self { pagemap, userfaultfd, protected: RangeSet::new(), guard })
     }
 
-    /// Guard pages are never protected, so that each look that asks for written pages shows them.
+    /// Scans an area. Guard pages are never protected, so that each look for written pages reports them.
     fn scan(&self, area: &Watched, clear: bool, each: &mut dyn FnMut(&Region)) -> io::Result<()> {
         let mut shown = Categories::WRITTEN | Categories::ZERO_PAGE | self.guard;
         if area.file_backed {
-            // Costs the kernel a look at each page, beside its entry in the page table.
+            // For these categories the kernel looks at each page besides its page table entry.
             shown = shown | Categories::FILE | Categories::PRESENT;
         }
         let wanted = Wanted {
@@ -53,14 +53,14 @@ impl WriteProtect {
     }
 }
 
-/// What a page of an area is.
+/// Classification of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
-    /// Zeros, or the file's.
+    /// Untouched: zeros, or the file's content.
     None,
-    /// Its own, written since it was protected or not.
+    /// Content of its own.
     Own { is_written: bool },
-    /// Not to be touched.
+    /// A guard page, which must not be touched.
     Guarded,
 }
 
@@ -76,16 +76,16 @@ fn content(area: &Watched, region: &Region) -> Content {
 }
 
 impl WriteProtect {
-    /// Looks at what was written only, which takes a tenth of the time of a look at every page. For anonymous memory,
-    /// once all of it was protected. Returns what is populated there.
+    /// Looks at written pages only, in a tenth of the time of a look at all pages. For anonymous memory that was
+    /// protected completely.
     ///
-    /// The kernel passes over pages that are still protected, and shows all others: written ones, and places where
-    /// there is no page any more. The trap: it passes over a table that has vanished with all its pages, too. So one
-    /// page is asked for in each table that should still be there.
+    /// The kernel skips pages that are still protected, and reports the others: written ones, and places without a
+    /// page. The trap: it also skips page tables that have vanished with all their pages. So one page is looked up in
+    /// each table that should still exist.
     fn look_quickly(&self, area: &Watched, look: &mut Look) -> io::Result<()> {
         let mut unprotected = RangeSet::new();
         let written = Categories::WRITTEN;
-        // The kernel is fast for these masks.
+        // The kernel has a fast path for exactly these masks.
         let wanted = Wanted { all: written, any: Categories::empty(), none: Categories::empty(), shown: written };
         pagemap::scan(&self.pagemap, (area.start, area.end), false, wanted, &mut |region| {
             unprotected.push(region.start, region.end);
@@ -120,9 +120,9 @@ impl WriteProtect {
 
     /// Looks at every page.
     ///
-    /// The trap: where a program gives back its copy of a file's page, the kernel leaves a mark that looks like a
-    /// protected page in swap, so that the page would count as not written, with the content that it had before. So in
-    /// mappings of files what seems to be in swap always counts as written.
+    /// The trap: where a program discards its private copy of a file's page, the kernel leaves a mark that looks like a
+    /// protected page in swap. The page would count as unwritten, with its earlier content. So in mappings of files,
+    /// pages that seem to be in swap always count as written.
     fn look_at_all(&self, area: &Watched, clear: bool, look: &mut Look) -> io::Result<()> {
         let (mut written, mut doubtful) = (RangeSet::new(), RangeSet::new());
         self.scan(area, false, &mut |region| match content(area, region) {
@@ -146,9 +146,9 @@ impl WriteProtect {
                 }
             });
             match protected {
-                // Something was mapped since it was registered. It is unprotected, so the next look finds all of it
-                // dirty; what was protected before the kernel gave up may not have been shown, so all that is there
-                // counts now.
+                // An area was mapped since registration. It is unprotected, so the next look finds all of it dirty.
+                // Pages that were protected before the kernel stopped may not have been reported, so all populated
+                // pages count as written now.
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                     let here: RangeSet = [(area.start, area.end)].into_iter().collect();
                     written = written.union(&look.populated.intersection(&here));
@@ -162,18 +162,18 @@ impl WriteProtect {
         Ok(())
     }
 
-    /// Registers all memory but `unfit` areas, which are sorted.
+    /// Registers all memory except `unfit` areas, which are sorted.
     ///
-    /// Memory that was mapped since the last look is not registered, and would be skipped in silence. The trap:
-    /// registering areas one by one, by a list that is a moment old, splits a mapping that the program has made
-    /// meanwhile, and its next `mremap` across the split fails. So what lies between unfit areas, which do not come and
-    /// go, is registered in one piece: nothing is split.
+    /// Memory mapped since the last look is not registered, and would be skipped silently. The trap: registering areas
+    /// one by one, from a list that is a moment old, splits a mapping that the program has made meanwhile, and its next
+    /// `mremap` across the split fails. So each gap between unfit areas, which do not come and go, is registered in one
+    /// piece.
     fn register(&self, unfit: &[(u64, u64)]) -> io::Result<()> {
         let mut from = PAGE;
         for (start, end) in unfit.iter().copied().chain([(ADDRESSES_END, ADDRESSES_END)]) {
             if start > from {
                 match pagemap::register(&self.userfaultfd, from, start) {
-                    // Nothing is mapped there.
+                    // Nothing is mapped in this gap.
                     Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL)) => {}
                     other => other?,
                 }
@@ -195,7 +195,7 @@ impl DirtyTracker for WriteProtect {
                 self.look_quickly(area, &mut look)?;
             }
         }
-        // A page may have come in between the two scans.
+        // A page may have appeared between the two scans.
         look.populated = look.populated.union(&look.dirty);
         look.guarded = look.guarded.difference(&look.populated);
         if clear {
@@ -239,27 +239,27 @@ mod tests {
     fn own_userfaultfd() -> io::Result<OwnedFd> {
         const USER_MODE_ONLY: i32 = 1;
         const API: u64 = 0xc018_aa3f;
-        // SAFETY: - touches no memory.
+        // SAFETY: - `userfaultfd` takes flags only and touches no memory of this process.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) } as i32;
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: - just made, and nobody else's.
+        // SAFETY: - the call has just made `fd`, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut api = [0xaa_u64, WriteProtect::FEATURES, 0];
-        // SAFETY: - struct uffdio_api is three words.
+        // SAFETY: - `api` has the three words of `struct uffdio_api`, and outlives the call.
         match unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&fd), API, api.as_mut_ptr()) } {
             0 => Ok(fd),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// One mapping with room for what the random walk below does to it.
+    /// Pages of the mapping, enough for the random walk below.
     const PAGES: usize = 3 * 512;
 
     fn advise(memory: &mut Mapped, page: usize, count: usize, advice: i32) -> i32 {
         let bytes = &mut memory.bytes_mut()[page * 4096..(page + count) * 4096];
-        // SAFETY: - a part of the mapping, borrowed alone.
+        // SAFETY: - `bytes` is a part of the mapping and borrowed mutably, so nothing else reads or writes it.
         unsafe { libc::madvise(bytes.as_mut_ptr().cast(), bytes.len(), advice) }
     }
 
@@ -303,7 +303,7 @@ mod tests {
                 0..4 => memory.bytes_mut()[page * 4096] = 7,
                 4 => drop(std::hint::black_box(memory.bytes()[page * 4096])),
                 5 => assert_eq!(advise(&mut memory, page, 1 + below(PAGES - page), libc::MADV_DONTNEED), 0),
-                // A huge page, where the kernel has one.
+                // Makes a huge page, if the kernel has one.
                 6 => drop(advise(&mut memory, 0, PAGES, libc::MADV_COLLAPSE)),
                 _ => unchanged += 1,
             }
@@ -368,13 +368,13 @@ mod tests {
         io::Write::write_all(&mut file, &[3; 8192]).unwrap();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
-        // SAFETY: - a new mapping wherever the kernel likes; it stays for as long as the test runs.
+        // SAFETY: - without an address hint the kernel picks a free range, so no existing memory is touched.
         let place = unsafe { libc::mmap(std::ptr::null_mut(), 8192, protection, libc::MAP_PRIVATE, fd, 0) };
         assert_ne!(place, libc::MAP_FAILED);
         let start = place as u64;
         let watched = [Watched { start, end: start + 8192, file_backed: true }];
         pagemap::register(&tracker.userfaultfd, start, start + 8192).unwrap();
-        // SAFETY: - within the mapping.
+        // SAFETY: - `place` is the start of a writable mapping of 8192 bytes.
         unsafe { place.cast::<u8>().write_volatile(4) };
         let look = |tracker: &mut WriteProtect, clear| {
             let mut look = Look::default();
@@ -383,7 +383,7 @@ mod tests {
         };
         assert!(look(&mut tracker, true).dirty.contains(start));
         assert!(!look(&mut tracker, false).dirty.contains(start));
-        // SAFETY: - within the mapping; its content becomes the file's.
+        // SAFETY: - the page is within the mapping, and no reference to it exists; its content becomes the file's.
         assert_eq!(unsafe { libc::madvise(place, 4096, libc::MADV_DONTNEED) }, 0);
         let after = look(&mut tracker, false);
         assert!(after.dirty.contains(start) || !after.populated.contains(start), "{after:?}");

@@ -1,4 +1,4 @@
-//! Reads an image through, without becoming its process.
+//! Verifies an image by reading it through, without becoming its process.
 
 use super::digests::{Base, Beside, Contents};
 use super::frame::Kind;
@@ -8,38 +8,38 @@ use super::stream::FrameReader;
 use crate::ranges::RangeSet;
 use std::io::{self, Read};
 
-/// What an image says of itself, when all of it is there as it was written.
+/// Facts about an image that was found complete and unchanged.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The program.
+    /// Name of the program's file.
     pub program: String,
-    /// Its process id.
+    /// Process id that the program knows.
     pub pid: u32,
-    /// Bytes of the image.
+    /// Bytes of the image's file.
     pub bytes: u64,
-    /// What it has, for what lies beside it and for images that are built on it.
+    /// Digests of its pages, for the file beside it and for images that are built on it.
     pub contents: Contents,
 }
 
-/// Why a file is not an image that was written.
+/// Reason why a file is not a valid image.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotAnImage {
-    /// Another version of this program has written it.
+    /// The image was written by another version of this program.
     #[error("the image has version {there}, this program {IMAGE_VERSION}")]
     Version {
-        /// Its version.
+        /// Version of the image.
         there: u32,
     },
-    /// Its parts are sound each, and do not belong together.
+    /// Each frame is sound, but the digest of all headers differs: frames are missing, or from another image.
     #[error("the image is not the one that was written")]
     Changed,
-    /// A frame that only a destination or another place in the stream has.
+    /// A frame that belongs to replies, to the file beside an image, or to another place in the stream.
     #[error("a frame of {0:?} does not belong into an image")]
     Misplaced(Kind),
-    /// It is built on another image than the one below it, or on none.
+    /// The image below is not the one that this image was built on, or is missing.
     #[error("the image below is another than the one that it was built on")]
     OtherBelow,
-    /// The image below does not have what this one leaves out.
+    /// The image below lacks pages that this one left out, at this address.
     #[error("pages at {0:#x} are not in the image below as this one has kept them")]
     NotBelow(u64),
 }
@@ -50,10 +50,10 @@ impl From<NotAnImage> for io::Error {
     }
 }
 
-/// Reads an image of one stream to its end. `base` has what it is built on, by the number that it has for that.
+/// Reads an image of one stream to its end. `base` loads the contents of the image below, by its number.
 ///
 /// # Errors
-/// When it cannot be read, or is not what was written: which of its parts is not. When `base` fails.
+/// If the input cannot be read, `base` fails, or the image is invalid ([`NotAnImage`] or a frame error).
 pub fn check(input: impl Read, base: impl FnOnce(u64) -> io::Result<Base>) -> io::Result<Facts> {
     let mut reader = FrameReader::new(input);
     let header = reader.expect(Kind::Prologue)?;
@@ -82,7 +82,7 @@ pub fn check(input: impl Read, base: impl FnOnce(u64) -> io::Result<Base>) -> io
     Ok(Facts { program: prologue.program, pid: prologue.pid, bytes: reader.received_bytes(), contents })
 }
 
-/// What is known of the memory of a destination that loads the image.
+/// Memory of a destination that loads the image, as digests.
 struct Walk {
     layout: Layout,
     anonymous: RangeSet,
@@ -90,7 +90,6 @@ struct Walk {
 }
 
 impl Walk {
-    /// Takes all rounds.
     fn rounds(&mut self, reader: &mut FrameReader<impl Read>) -> io::Result<()> {
         let mut buffer = Vec::new();
         loop {

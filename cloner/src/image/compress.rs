@@ -1,9 +1,9 @@
-//! Compression of contents, for slow links.
+//! Compression of pages, for slow links.
 
 use super::frame::Encoding;
 use std::io;
 
-/// Packs `bytes` into `place`. `None` when that does not make them shorter.
+/// Compresses `bytes` into `place`. Returns the length, or `None` if the result is not shorter.
 pub fn pack(encoding: Encoding, bytes: &[u8], place: &mut Vec<u8>) -> Option<usize> {
     place.resize(bytes.len(), 0);
     let count = match encoding {
@@ -17,12 +17,12 @@ pub fn pack(encoding: Encoding, bytes: &[u8], place: &mut Vec<u8>) -> Option<usi
     (count < bytes.len()).then_some(count)
 }
 
-/// Unpacks zstd; the length, which never exceeds that of `place`.
+/// Decompresses zstd. Returns the length, which never exceeds that of `place`.
 pub fn unpack_zstd(bytes: &[u8], place: &mut [u8]) -> io::Result<usize> {
     zstd::bulk::decompress_to_buffer(bytes, place)
 }
 
-/// Unpacks LZ4; the length, which never exceeds that of `place`.
+/// Decompresses LZ4. Returns the length, which never exceeds that of `place`.
 pub fn unpack_lz4(bytes: &[u8], place: &mut [u8]) -> io::Result<usize> {
     lz4_flex::block::decompress_into(bytes, place)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))

@@ -1,10 +1,11 @@
-//! The file beside an image that says what the image has, so that another can be built on it without reading it.
+//! The file beside an image that lists digests of its pages, so that another image can be built on it without reading
+//! it.
 //!
 //! ```text
-//!  Beside  Digests … Kept … Commit     the image it belongs to; digests of its own pages; ranges of the image below
+//!  Beside  Digests … Kept … Commit     identity of the image; digests of own pages; ranges kept from the image below
 //! ```
-//! It has the frames of images, and ends with a `Commit` whose address and argument are the digest of all headers
-//! before it. What is kept is not repeated: the file beside the image below has those digests.
+//! It consists of the frames of images. It ends with a `Commit` whose address and argument are the digest of all
+//! headers before it. Digests of kept pages are not repeated: the file beside the image below has them.
 
 use super::frame::{Header, KEPT_BYTES_MAX, Kind, PAGES_BYTES_MAX};
 use super::known::{PAGE, PageDigests, range_digest};
@@ -17,47 +18,47 @@ use std::io::{self, Read, Write};
 const DIGEST_BYTES: usize = 16;
 const _: () = assert!(KEPT_BYTES_MAX / PAGE * DIGEST_BYTES as u64 <= PAGES_BYTES_MAX as u64, "digests fit a frame");
 
-/// Which image another is built on.
+/// Identity of the image below, as recorded in the image that is built on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Below {
-    /// The number that the store of images has given it. It is less than the number of those above it.
+    /// Number that the store of images gave it. It is less than the numbers of all images built on it.
     pub number: u64,
-    /// The digest of all headers of the image, and so of all that is in it.
+    /// Digest of all headers of the image, which covers its content by their hashes.
     pub digest: u128,
 }
 
-/// The image that such a file belongs to.
+/// First record of the file: the image that it belongs to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Beside {
-    /// [`IMAGE_VERSION`].
+    /// [`IMAGE_VERSION`] of the writer.
     pub version: u32,
-    /// The digest of all headers of the image.
+    /// Digest of all headers of the image, by which images built on it refer to it.
     pub digest: u128,
-    /// What that one is built on.
+    /// Image below; `None` for the first of a chain.
     pub below: Option<Below>,
-    /// Its areas of anonymous memory at the end.
+    /// Areas of anonymous memory in the last round, as `(start, end)`.
     pub areas: Vec<(u64, u64)>,
 }
 
-/// What an image has, by itself and from that below it.
+/// Content of an image: its own pages, and those it keeps from the image below.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
-    /// The image.
+    /// The image, its base and its areas.
     pub beside: Beside,
-    /// Its own pages.
+    /// Digests of the pages in the image itself.
     pub own: PageDigests,
-    /// Ranges that the image below has, with the digests of their pages together.
+    /// Ranges taken from the image below: start, end, and digest of the page digests.
     pub kept: Vec<(u64, u64, u128)>,
 }
 
-/// All that an image has, wherever it lies: another can be built on it.
+/// Complete content of an image, wherever its pages are stored: what another image is built on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Base {
-    /// The image, as the one above it names it.
+    /// Identity of the image.
     pub below: Below,
-    /// Its areas of anonymous memory.
+    /// Areas of its anonymous memory.
     pub areas: RangeSet,
-    /// Its pages.
+    /// Digests of all its pages.
     pub pages: PageDigests,
 }
 
@@ -66,7 +67,7 @@ fn wrong(text: &str) -> io::Error {
 }
 
 impl Contents {
-    /// Of an image, from the digests of its own pages and of those that it has from the one below it.
+    /// Makes the content of an image from the digests of its own pages and of the pages kept from the image below.
     #[must_use]
     pub fn new(beside: Beside, own: PageDigests, kept: &PageDigests) -> Self {
         let whole = |(start, end)| {
@@ -77,15 +78,16 @@ impl Contents {
         Self { beside, own, kept }
     }
 
-    /// Bytes of memory that the image below has.
+    /// Bytes of memory that are kept from the image below.
     #[must_use]
     pub fn kept_bytes(&self) -> u64 {
         self.kept.iter().map(|(start, end, _)| end - start).sum()
     }
 
-    /// Writes it down. How many bytes it took.
+    /// Writes the file beside the image. Returns its length in bytes.
     ///
     /// # Errors
+    /// If `output` fails.
     /// When `output` does not take it.
     pub fn write(&self, output: impl Write) -> io::Result<u64> {
         let mut writer = FrameWriter::new(output);
@@ -105,10 +107,10 @@ impl Contents {
         Ok(writer.sent_bytes())
     }
 
-    /// Reads what was written.
+    /// Reads a file that [`Contents::write`] has written.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If the input cannot be read, has another version, or is not what was written.
     pub fn read(input: impl Read) -> io::Result<Self> {
         let mut reader = FrameReader::new(input);
         let header = reader.expect(Kind::Beside)?;
@@ -144,10 +146,10 @@ impl Contents {
 }
 
 impl Contents {
-    /// All that the image has, which is called `number`, if what is below it is that.
+    /// Combines this image, called `number`, with the content of the image below it.
     ///
     /// # Errors
-    /// When it was built on something else.
+    /// If `below` is not the image that this one was built on, or lacks a page that this one keeps.
     pub fn on(self, number: u64, below: Option<&Base>) -> io::Result<Base> {
         if below.map(|base| base.below) != self.beside.below {
             return Err(wrong("the image below is another than the one that this one was built on"));
@@ -165,10 +167,11 @@ impl Contents {
 }
 
 impl Base {
-    /// What the image with this number has; `open` has what lies beside that image and those below it, by number.
+    /// Collects the content of image `number` along its chain. `open` returns what the file beside an image has, by
+    /// number.
     ///
     /// # Errors
-    /// When one of them cannot be opened, or is not the one that the image above it was built on.
+    /// If `open` fails, or an image is not the one that the next was built on.
     pub fn find(number: u64, open: &mut dyn FnMut(u64) -> io::Result<Contents>) -> io::Result<Self> {
         let contents = open(number)?;
         let below = match contents.beside.below {
@@ -195,7 +198,7 @@ mod tests {
         Beside { version: IMAGE_VERSION, digest, below, areas: vec![(0x1000, 0x9000)] }
     }
 
-    /// Pages 1 to 4, of which the second image has changed 2 and given back 4.
+    /// Pages 1 to 4. The second image has changed page 2 and released page 4.
     fn chain() -> [Contents; 2] {
         let first = Contents::new(beside(11, None), pages(1, &[21, 22, 23, 24]), &PageDigests::default());
         let mut kept = pages(1, &[21]);

@@ -1,10 +1,10 @@
-//! The header of a frame, and its limits.
+//! Header of a frame, and its limits.
 //!
 //! ```text
 //!  0        4    5        6       8          12         16        24        32       40
 //!  │ "RCL1" │kind│encoding│ zeros │ wire len │ raw len  │ address │ argument│ hash   │ wire len bytes …
 //! ```
-//! Little endian. The hash is xxh3 of the payload as it travels. Decoding never allocates more than the limits below.
+//! Little endian. The hash is xxh3 of the payload as it travels. Decoding allocates at most the limits below.
 
 use twox_hash::XxHash3_64;
 
@@ -12,11 +12,11 @@ use twox_hash::XxHash3_64;
 pub const HEADER_BYTES: usize = 40;
 /// Longest payload of [`Kind::Pages`] and [`Kind::Object`], before and after compression.
 pub const PAGES_BYTES_MAX: u32 = 1 << 20;
-/// Longest range of [`Kind::Expect`]: a huge page.
+/// Longest range of [`Kind::Expect`]: one huge page.
 pub const EXPECT_BYTES_MAX: u64 = 2 << 20;
 /// Longest range of [`Kind::Kept`] and [`Kind::Digests`].
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
-/// The payload of [`Kind::Kept`], and that of [`Kind::Digests`] for each page.
+/// Bytes of a digest: the payload of [`Kind::Kept`], and of [`Kind::Digests`] for each page.
 const DIGEST_BYTES: u32 = 16;
 /// Longest payload of [`Kind::GivenUp`].
 pub const GIVEN_UP_BYTES_MAX: u32 = 4 << 10;
@@ -24,96 +24,95 @@ pub const GIVEN_UP_BYTES_MAX: u32 = 4 << 10;
 pub const RECORD_BYTES_MAX: u32 = 64 << 20;
 const MAGIC: [u8; 4] = *b"RCL1";
 
-/// What a frame carries.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Who is to be copied, and what both hosts must have in common. The first frame of an image.
+    /// Identity of the process, and the requirements on the host of the copy. First frame of an image.
     Prologue = 1,
-    /// The areas of memory, at the begin of a round.
+    /// Areas of memory, at the beginning of each round.
     Layout = 2,
-    /// Contents of memory from the address on.
+    /// Content of memory from `address` on.
     Pages = 3,
-    /// Memory from the address on, as long as the argument says, is as freshly mapped: zeros, or the file's content.
+    /// `argument` bytes from `address` on are as freshly mapped: zeros, or the content of the file.
     Fresh = 4,
-    /// The end of a round in this stream. Argument 1: no other round follows.
+    /// End of a round in this stream. `argument` 1: it was the last one.
     RoundEnd = 5,
-    /// Contents of the shared object that the argument names, from the offset in `address`.
+    /// Content of shared object `argument`, from offset `address` on.
     Object = 6,
-    /// Everything else that is carried, and the digests of all streams.
+    /// All state besides memory, and the digests of all streams.
     Final = 7,
-    /// Go: the image is whole. A copy runs only after this.
+    /// The image is complete. A copy runs only after this.
     Commit = 8,
-    /// What the destination says.
+    /// Reply of the destination.
     Reply = 9,
-    /// Contents for all of the memory from the address on, as long as the argument says, follow in this round: it can
-    /// be made ready in one step.
+    /// Content for all `argument` bytes from `address` on follows in this round, so the destination can prepare the
+    /// memory in one step.
     Expect = 10,
-    /// There will be no copy, and why. The last frame of each stream.
+    /// The source gives up, with its reason. Last frame of each stream.
     GivenUp = 11,
-    /// Memory from the address on, as long as the argument says, is as the image below has it. The payload is the
-    /// digest of its pages together.
+    /// `argument` bytes from `address` on are as in the image below. The payload is the digest of the page digests.
     Kept = 12,
-    /// Digests of the pages from the address on, as long as the argument says: of a file beside an image.
+    /// Digests of the pages in `argument` bytes from `address` on; only in the file beside an image.
     Digests = 13,
-    /// Which image that is. The first frame of such a file.
+    /// Identity of the image. First frame of the file beside it.
     Beside = 14,
 }
 
-/// How a payload is encoded.
+/// Encoding of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Encoding {
-    /// As it is.
+    /// The payload travels as it is.
     #[default]
     Plain = 0,
-    /// zstd.
+    /// zstd at level 1: fast, for links slower than a processor.
     Zstd = 1,
-    /// LZ4 block.
+    /// LZ4 block format, without a frame.
     Lz4 = 2,
 }
 
-/// A frame without its payload.
+/// Header of a frame, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it carries.
+    /// Content of the payload, and meaning of the other fields.
     pub kind: Kind,
-    /// How.
+    /// Encoding of the payload: always plain, except for memory.
     pub encoding: Encoding,
-    /// Bytes that follow.
+    /// Bytes of the payload that follows.
     pub wire_len: u32,
-    /// Bytes after decompression.
+    /// Bytes of the payload after decompression.
     pub raw_len: u32,
-    /// Address or offset.
+    /// Address, or offset in a shared object; depends on the kind.
     pub address: u64,
-    /// Depends on the kind.
+    /// Length, object or flag; see [`Kind`].
     pub argument: u64,
-    /// Hash of the bytes that follow.
+    /// xxh3 of the payload as it travels.
     pub hash: u64,
 }
 
-/// Why a frame is not one.
+/// Reason why bytes are not a valid frame.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first bytes are wrong: another program, another version, or lost synchronization.
+    /// The magic differs: another program, another version, or lost synchronization.
     #[error("this is not a frame of an image of this version")]
     Magic,
-    /// A kind, an encoding, or padding that does not exist.
+    /// Unknown kind or encoding, or padding that is not zero.
     #[error("frame of unknown kind {0} or encoding {1}")]
     Unknown(u8, u8),
-    /// A length beyond the limit.
+    /// A length beyond the limit of its kind.
     #[error("frame of {0:?} states {1} bytes, which is too many")]
     TooLong(Kind, u32),
-    /// Range wraps around or is not made of pages.
+    /// A range that wraps around, is too long, or is not made of pages.
     #[error("frame of {0:?} names an impossible range: {1:#x}, {2} bytes")]
     Range(Kind, u64, u64),
-    /// The payload is not what was sent.
+    /// The payload differs from its hash.
     #[error("a frame of {0:?} was corrupted on the way")]
     Corrupt(Kind),
 }
 
 impl Header {
-    /// A header for `payload`, not compressed.
+    /// Makes a header for an uncompressed `payload`.
     #[must_use]
     pub fn new(kind: Kind, address: u64, argument: u64, payload: &[u8]) -> Self {
         let len = u32::try_from(payload.len()).expect("payloads are far below 4 GiB");
@@ -128,7 +127,7 @@ impl Header {
         }
     }
 
-    /// As bytes.
+    /// Encodes the header, little endian.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -143,7 +142,7 @@ impl Header {
         bytes
     }
 
-    /// From bytes, checked against all limits.
+    /// Decodes a header and checks it against all limits.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         use Kind::*;
         if bytes[..4] != MAGIC {
@@ -217,7 +216,7 @@ impl Header {
         if has_digests { Ok(()) } else { Err(FrameError::Range(self.kind, address, len)) }
     }
 
-    /// Checks a payload that has arrived.
+    /// Checks a received payload against length and hash.
     pub fn verify(&self, payload: &[u8]) -> Result<(), FrameError> {
         if payload.len() == self.wire_len as usize && XxHash3_64::oneshot(payload) == self.hash {
             Ok(())

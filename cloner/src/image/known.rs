@@ -1,15 +1,15 @@
-//! Which pages an image need not have: those that are as they were in the image below it.
+//! Pages that an image can leave out because the image below it has the same content at the same address.
 //!
-//! An image may be built on an older one of the same process, its *image below*: what that one has at an address is
-//! named by a digest of its content and left out. So nothing depends on how writes to memory are found, nor on what
-//! happened to the process since: a page is kept if its content is the same, and sent if not.
+//! An image may be built on an older one of the same process, its *image below*. A page is left out, and named by its
+//! digest, if its content equals that of the image below. So this depends neither on the method of dirty tracking nor
+//! on the history of the process.
 //!
-//! Anonymous memory alone takes part. Private mappings of files have few pages of their own, and memory that is shared
-//! is known by objects and not by addresses: both are sent whole.
+//! Only anonymous memory takes part. Private mappings of files have few pages of their own, and shared memory is
+//! identified by objects, not addresses: both are sent whole.
 //!
-//! The trap: what a destination has from the image below is what lies *behind the same areas*. An area that was given
-//! back and mapped again is zeros in the process, and not in a destination that has loaded the image below. So the
-//! digests are restricted whenever a layout is announced, as the destination restricts its memory
+//! The trap: a destination keeps the pages of the image below only *while the same areas exist*. An area that was
+//! unmapped and mapped again is zeros in the process, but would hold old pages at a destination that loaded the image
+//! below. So digests are restricted at each layout, just as the destination restricts its memory
 //! ([`Layout::kept`](super::state::Layout::kept)).
 
 use crate::ranges::RangeSet;
@@ -20,19 +20,19 @@ use twox_hash::XxHash3_128;
 pub const PAGE: u64 = 4096;
 const BLOCK_PAGES: usize = 512;
 const BLOCK_BYTES: u64 = PAGE * BLOCK_PAGES as u64;
-/// Stands for a page of which no digest is known.
+/// Stands for a page without a known digest. [`page_digest`] never returns it.
 const NONE: u128 = 0;
 
-/// The digest by which the content of a page is known.
+/// Digest that identifies the content of a page; never 0.
 #[must_use]
 pub fn page_digest(page: &[u8]) -> u128 {
     XxHash3_128::oneshot(page).max(NONE + 1)
 }
 
-/// Digests of pages, by address.
+/// Digests of pages, by address. Stored in blocks of 512 pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageDigests {
-    /// By number of the block, those of its pages.
+    /// Digests of the pages of a block, by number of the block.
     blocks: BTreeMap<u64, Box<[u128; BLOCK_PAGES]>>,
 }
 
@@ -41,20 +41,20 @@ fn place(address: u64) -> (u64, usize) {
 }
 
 impl PageDigests {
-    /// That of the page at `address`.
+    /// Digest of the page at `address`, if known.
     #[must_use]
     pub fn get(&self, address: u64) -> Option<u128> {
         let (block, index) = place(address);
         self.blocks.get(&block).map(|pages| pages[index]).filter(|digest| *digest != NONE)
     }
 
-    /// Takes note of a page.
+    /// Records the digest of a page.
     pub fn set(&mut self, address: u64, digest: u128) {
         let (block, index) = place(address);
         self.blocks.entry(block).or_insert_with(|| Box::new([NONE; BLOCK_PAGES]))[index] = digest;
     }
 
-    /// Forgets the pages of a range.
+    /// Forgets the pages from `start` to `end`.
     pub fn remove(&mut self, start: u64, end: u64) {
         for (block, pages) in self.blocks.range_mut(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)) {
             let first = block * BLOCK_BYTES;
@@ -63,14 +63,14 @@ impl PageDigests {
         }
     }
 
-    /// Forgets all that is not in `ranges`.
+    /// Forgets all pages outside `ranges`.
     pub fn retain(&mut self, ranges: &RangeSet) {
         let gone = self.ranges().difference(ranges);
         gone.iter().for_each(|(start, end)| self.remove(start, end));
         self.blocks.retain(|_, pages| pages.iter().any(|digest| *digest != NONE));
     }
 
-    /// Whose digests are known.
+    /// Ranges of pages whose digests are known.
     #[must_use]
     pub fn ranges(&self) -> RangeSet {
         let mut ranges = RangeSet::new();
@@ -83,14 +83,14 @@ impl PageDigests {
         ranges
     }
 
-    /// Those of the pages of a range, one after the other; `None` when one is not known.
+    /// Digests of the pages of a range, in order. `None` if one is unknown.
     #[must_use]
     pub fn of_range(&self, start: u64, end: u64) -> Option<Vec<u128>> {
         (start..end).step_by(PAGE as usize).map(|address| self.get(address)).collect()
     }
 }
 
-/// The digest of some pages together, from their digests.
+/// Digest of several pages, computed from their digests.
 #[must_use]
 pub fn range_digest(pages: impl IntoIterator<Item = u128>) -> u128 {
     let mut digest = XxHash3_128::new();
@@ -98,16 +98,16 @@ pub fn range_digest(pages: impl IntoIterator<Item = u128>) -> u128 {
     digest.finish_128()
 }
 
-/// What is to be done with a page that holds something.
+/// Decision about a page of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// The image below has it, with this digest.
+    /// Left out: the image below has it, with this digest.
     Kept(u128),
-    /// It goes into the image.
+    /// Included in the image.
     Sent,
 }
 
-/// Decides page by page, and knows what the image has then.
+/// Compares pages with the image below, and records what this image consists of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparing {
     below: PageDigests,
@@ -116,25 +116,25 @@ pub struct Comparing {
 }
 
 impl Comparing {
-    /// For an image on one that has these pages. Without any it has all pages itself.
+    /// For an image built on one with these pages. Empty for an image that stands alone.
     #[must_use]
     pub fn on(below: PageDigests) -> Self {
         Self { below, ..Self::default() }
     }
 
-    /// A layout is announced under which the destination keeps what lies in `kept`.
+    /// Applies a new layout, under which the destination keeps only the pages in `kept`.
     pub fn retain(&mut self, kept: &RangeSet) {
         for pages in [&mut self.below, &mut self.kept, &mut self.own] {
             pages.retain(kept);
         }
     }
 
-    /// All pages were decided once: what follows replaces pages of this image, and is not compared any more.
+    /// Ends the first round: later frames replace pages, so nothing is compared with the image below any more.
     pub fn all_seen(&mut self) {
         self.below = PageDigests::default();
     }
 
-    /// What becomes of a page of anonymous memory that is not all zeros.
+    /// Decides about a page of anonymous memory that is not all zeros, and records the decision.
     pub fn decide(&mut self, address: u64, page: &[u8]) -> Decision {
         let digest = page_digest(page);
         if self.below.get(address) == Some(digest) {
@@ -145,13 +145,13 @@ impl Comparing {
         Decision::Sent
     }
 
-    /// A page is in the image.
+    /// Records a page that is in the image itself.
     pub fn sent(&mut self, address: u64, digest: u128) {
         self.kept.remove(address, address + PAGE);
         self.own.set(address, digest);
     }
 
-    /// The pages of a range are those of the image below, which must have all of them: their digest together.
+    /// Records a range kept from the image below. Returns its digest, or `None` if the image below lacks a page.
     pub fn keep(&mut self, start: u64, end: u64) -> Option<u128> {
         let pages = self.below.of_range(start, end)?;
         for (address, page) in (start..end).step_by(PAGE as usize).zip(&pages) {
@@ -160,14 +160,14 @@ impl Comparing {
         Some(range_digest(pages))
     }
 
-    /// A range is as freshly mapped.
+    /// Records a range that is as freshly mapped.
     pub fn fresh(&mut self, start: u64, end: u64) {
         for pages in [&mut self.below, &mut self.kept, &mut self.own] {
             pages.remove(start, end);
         }
     }
 
-    /// What is in the image itself, and what it has from that below it.
+    /// Returns the digests of own pages, and those of kept pages.
     #[must_use]
     pub fn into_parts(self) -> (PageDigests, PageDigests) {
         (self.own, self.kept)
@@ -179,14 +179,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A page with this in it; zeros are a page that was not touched.
+    /// A page filled with this byte. Zeros stand for an untouched page.
     fn page(content: u8) -> Vec<u8> {
         vec![content; PAGE as usize]
     }
 
     type Contents = BTreeMap<u64, u8>;
 
-    /// A destination with some areas, as it loads one image after the other.
+    /// Memory of a destination that loads images one after the other.
     fn load(memory: &mut Contents, frames: &[Frame]) {
         for frame in frames {
             match frame {
@@ -208,7 +208,7 @@ mod tests {
         Kept(u64, u128),
     }
 
-    /// Writes an image of several rounds of a process whose memory is one after the other of these.
+    /// Writes an image of a process whose memory goes through these states, one for each round.
     fn image(rounds: &[(RangeSet, Contents)], below: PageDigests) -> (Vec<Frame>, Comparing) {
         let mut frames = Vec::new();
         let mut there: Vec<u64> = below.ranges().pieces(PAGE).map(|(start, _)| start).collect();
@@ -236,7 +236,7 @@ mod tests {
         let areas = prop::collection::vec((0..12_u64, 1..6_u64), 1..4);
         let pages = prop::collection::btree_map(0..16_u64, 1..4_u8, 0..16);
         (areas, pages).prop_map(|(areas, pages)| {
-            // Around the end of a block, so that ranges lie in two.
+            // Addresses around the end of a block, so that ranges span two.
             let address = |page: u64| BLOCK_BYTES - 8 * PAGE + page * PAGE;
             let areas: RangeSet = areas.into_iter().map(|(from, len)| (address(from), address(from + len))).collect();
             let pages = pages.into_iter().map(|(page, content)| (address(page), content));

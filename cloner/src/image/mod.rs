@@ -1,5 +1,4 @@
-//! The image of a process: a sequence of frames, in one stream or several. A socket is one place for it, a file
-//! another.
+//! The image of a process: a sequence of frames, in one or several streams. A stream goes to a socket or to a file.
 
 pub mod check;
 pub(crate) mod compress;

@@ -1,4 +1,4 @@
-//! What is carried besides the contents of memory. Written with postcard.
+//! State that is carried besides the content of memory, encoded with postcard.
 
 use super::digests::Below;
 use crate::difference::Difference;
@@ -7,83 +7,83 @@ use bstr::BString;
 use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 
-/// Grows with each change of the image.
+/// Version of the format. Increased with each change to it.
 pub const IMAGE_VERSION: u32 = 7;
 
-/// Who is to be copied, and what both hosts must have in common.
+/// Identity of the process, and the requirements on the host of the copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prologue {
-    /// [`IMAGE_VERSION`].
+    /// [`IMAGE_VERSION`] of the source.
     pub version: u32,
-    /// Process id as the program knows it.
+    /// Process id in the namespace of the process.
     pub pid: u32,
     /// Name of the program's file, for messages.
     pub program: String,
-    /// The host.
+    /// Facts of the source's host.
     pub host: HostFacts,
-    /// Files that are mapped. Areas name them by their place in this list.
+    /// Mapped files. Areas refer to them by index.
     pub files: Vec<MappedFile>,
-    /// Digest of the pages of the vdso: code that the kernel lends to programs.
+    /// Digest of the vdso, the code that the kernel maps into programs.
     pub vdso_hash: u64,
-    /// Extended processor state that the program has asked for (AMX).
+    /// Bits of the extended processor states (AMX) that the program may use.
     pub extended_state: u64,
-    /// How many streams carry the image.
+    /// Number of streams of the image.
     pub stream_count: u32,
-    /// The image that this one is built on.
+    /// The image that this one is built on; `None` if it stands alone.
     pub below: Option<Below>,
 }
 
-/// What must be the same, or more, on the host of the copy.
+/// Facts of a host that the host of the copy must share, or exceed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// `uname -m`.
+    /// Architecture, as in `uname -m`.
     pub machine: String,
-    /// `uname -r`, for messages.
+    /// Kernel release, as in `uname -r`; used in messages only.
     pub release: String,
-    /// Bytes of a page.
+    /// Bytes of a page; the hosts must agree.
     pub page_size: u64,
-    /// Register sets that the system saves (XCR0).
+    /// Register sets that the kernel saves (XCR0).
     pub register_sets: u64,
-    /// Where the registers of each set are in the saved state: size and offset.
+    /// Size and offset of each register set in the saved state.
     pub register_places: Vec<(u32, u32)>,
-    /// What the processor can do.
+    /// Flags of the processor, from `/proc/cpuinfo`.
     pub processor_flags: Vec<String>,
 }
 
-/// A mapped file.
+/// A mapped file. The copy uses the destination's file if length and digest agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappedFile {
-    /// Where it is.
+    /// Path on both hosts.
     pub path: BString,
-    /// Its length.
+    /// Length of the file in bytes.
     pub len: u64,
-    /// Digest of its content.
+    /// xxh3 of its content.
     pub hash: u128,
 }
 
-/// What lies behind an area.
+/// Backing of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
-    /// Nothing but memory.
+    /// Anonymous private memory: zeros until written.
     Anonymous,
-    /// A private mapping of a file: pages that are not carried come from it.
+    /// A private mapping of a file, which supplies the pages that are not carried.
     File {
-        /// Place in [`Prologue::files`].
+        /// Index of the file in [`Prologue::files`].
         file: u32,
-        /// Offset in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
     },
-    /// Memory that may be mapped several times.
+    /// A shared object, which may be mapped several times.
     Shared {
-        /// Which object.
+        /// Id of the object.
         object: u64,
-        /// Offset in it.
+        /// Offset in the object, in bytes.
         offset: u64,
     },
 }
 
 impl Backing {
-    /// What lies behind the address this many bytes further on.
+    /// Backing of the address `by` bytes further on.
     #[must_use]
     pub fn advanced(self, by: u64) -> Self {
         match self {
@@ -94,64 +94,64 @@ impl Backing {
     }
 }
 
-/// One area of memory.
+/// An area of memory: one mapping, in the source as in the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Area {
-    /// First address.
+    /// First address; a multiple of the page size.
     pub start: u64,
-    /// Address behind it.
+    /// First address after the area.
     pub end: u64,
-    /// `PROT_` flags.
+    /// `PROT_READ`, `PROT_WRITE` and `PROT_EXEC`, or-ed.
     pub protection: u8,
-    /// Grows downwards, as the first stack does.
+    /// True for an area that grows downwards, as the first stack does.
     pub grows_down: bool,
-    /// `ADVICE_` flags.
+    /// Advice of the program, `ADVICE_` flags or-ed.
     pub advice: u8,
-    /// What lies behind it.
+    /// Origin of pages that are not carried.
     pub backing: Backing,
 }
 
-/// [`Area::advice`]: huge pages are welcome.
+/// [`Area::advice`]: `MADV_HUGEPAGE`; huge pages are wanted.
 pub const ADVICE_HUGE: u8 = 1;
-/// [`Area::advice`]: no huge pages.
+/// [`Area::advice`]: `MADV_NOHUGEPAGE`; huge pages are not wanted.
 pub const ADVICE_NO_HUGE: u8 = 2;
-/// [`Area::advice`]: children do not get it.
+/// [`Area::advice`]: `MADV_DONTFORK`; children do not inherit the area.
 pub const ADVICE_DONT_FORK: u8 = 4;
-/// [`Area::advice`]: not in core dumps.
+/// [`Area::advice`]: `MADV_DONTDUMP`; left out of core dumps.
 pub const ADVICE_DONT_DUMP: u8 = 8;
-/// [`Area::advice`]: children get zeros.
+/// [`Area::advice`]: `MADV_WIPEONFORK`; children see zeros.
 pub const ADVICE_WIPE_ON_FORK: u8 = 16;
-/// [`Area::advice`]: may be merged with equal pages.
+/// [`Area::advice`]: `MADV_MERGEABLE`; equal pages may be merged.
 pub const ADVICE_MERGEABLE: u8 = 32;
-/// [`Area::advice`]: locked in memory.
+/// [`Area::advice`]: `mlock`; the area stays in memory.
 pub const ADVICE_LOCKED: u8 = 64;
 
-/// Memory that may be mapped several times, or open as a descriptor.
+/// A shared object: memory that may be mapped several times, or open as a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedObject {
-    /// Its number, which areas and descriptors name.
+    /// Id to which areas and descriptors refer.
     pub id: u64,
-    /// Name of the memfd; empty for other memory.
+    /// Name of the memfd; empty for shared anonymous memory.
     pub name: BString,
-    /// Length in bytes.
+    /// Length of the object in bytes.
     pub len: u64,
-    /// `F_SEAL_` flags.
+    /// `F_SEAL_` flags of the memfd.
     pub seals: u32,
-    /// Who may open it, and how, by its mode.
+    /// Permission bits of the memfd.
     pub mode: u32,
 }
 
-/// All areas, at the begin of a round.
+/// All areas, sent at the beginning of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// Areas, by address.
+    /// Areas, by ascending address.
     pub areas: Vec<Area>,
-    /// Objects that areas name.
+    /// Objects to which areas refer, and open memfds.
     pub objects: Vec<SharedObject>,
 }
 
 impl Layout {
-    /// Anonymous memory of these places.
+    /// A layout with anonymous memory in these ranges.
     #[must_use]
     pub fn anonymous(ranges: &RangeSet) -> Self {
         let area = |(start, end)| Area {
@@ -165,18 +165,18 @@ impl Layout {
         Self { areas: ranges.iter().map(area).collect(), objects: Vec::new() }
     }
 
-    /// Where it has anonymous memory.
+    /// Ranges of anonymous memory.
     #[must_use]
     pub fn anonymous_ranges(&self) -> RangeSet {
         let anonymous = self.areas.iter().filter(|area| area.backing == Backing::Anonymous);
         anonymous.map(|area| (area.start, area.end)).collect()
     }
 
-    /// Where the destination keeps what it has received for `before`, when this layout follows: where the same lies
-    /// behind the same address. All else begins anew there, as its backing says.
+    /// Ranges that the destination keeps from layout `before` when this layout follows: those with the same backing at
+    /// the same address. Everything else starts anew from its backing.
     ///
-    /// The trap: a program's file that is replaced while the program runs. Its pages come from the file in one round,
-    /// and have lost it in the next, at the same addresses and with the same content.
+    /// The trap: a program's file that is replaced while the program runs. In one round its pages come from the file,
+    /// in the next they do not, at the same addresses and with the same content.
     #[must_use]
     pub fn kept(&self, before: &Self) -> RangeSet {
         let mut kept = RangeSet::new();
@@ -198,168 +198,168 @@ impl Layout {
     }
 }
 
-/// A thread to be made.
+/// A thread to be made in the copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadState {
-    /// Its id.
+    /// Thread id in the namespace of the process.
     pub tid: u32,
     /// Address of its slot in the agent's memory.
     pub slot: u64,
-    /// Address of its signal frame.
+    /// Address of its signal frame, which holds its registers.
     pub frame: u64,
-    /// Its thread pointer.
+    /// Thread pointer (`fs` base).
     pub fs: u64,
-    /// Where the kernel clears its id when it ends.
+    /// Address that the kernel clears when the thread ends (`set_tid_address`).
     pub clear_tid: u64,
 }
 
-/// The agent.
+/// The agent's thread and memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentState {
-    /// Address of its block.
+    /// Address of the agent's block.
     pub block: u64,
-    /// Its thread id.
+    /// Thread id of the agent.
     pub tid: u32,
-    /// Its thread pointer.
+    /// Thread pointer of the agent.
     pub fs: u64,
-    /// Its stack.
+    /// Initial stack pointer of the agent in the copy.
     pub stack: u64,
-    /// Its entry in the copy.
+    /// Address at which the agent begins in the copy.
     pub entry: u64,
-    /// The entry of the other threads.
+    /// Address at which the other threads begin in the copy.
     pub thread_entry: u64,
-    /// True when it has descriptors of its own.
+    /// True if the agent has a descriptor table of its own.
     pub own_files: bool,
-    /// Its listening socket.
+    /// Number of the agent's listening socket.
     pub listener: i32,
 }
 
-/// What lies behind a descriptor.
+/// Kernel object behind a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Open {
-    /// Given by the destination: standard input, output or error (0, 1, 2).
+    /// A standard stream, supplied by the destination: 0, 1 or 2.
     Standard(u8),
-    /// A file, directory or device by its path.
+    /// A file, directory or device, opened by its path.
     Path {
-        /// Where it is.
+        /// Path on both hosts.
         path: BString,
-        /// Where reading or writing goes on.
+        /// File position, in bytes.
         position: u64,
-        /// Bytes of a regular file.
+        /// Length in bytes of a regular file; `None` for anything else.
         len: Option<u64>,
     },
     /// One end of a pipe within the process.
     Pipe {
-        /// Which pipe.
+        /// Id of the pipe.
         id: u64,
         /// True for the writing end.
         writes: bool,
     },
-    /// An event counter.
+    /// An eventfd, with its counter.
     Event {
-        /// Its value.
+        /// Value of the counter.
         count: u64,
-        /// Whether it is a semaphore.
+        /// True for an eventfd with `EFD_SEMAPHORE`.
         semaphore: bool,
     },
-    /// A timer.
+    /// A timerfd, with its settings.
     Timer {
-        /// Its clock.
+        /// Clock, a `CLOCK_` constant.
         clock: i32,
-        /// How often it has expired unread.
+        /// Expirations that were not read.
         ticks: u64,
-        /// Seconds and nanoseconds left.
+        /// Time left: seconds and nanoseconds.
         value: (i64, i64),
-        /// Seconds and nanoseconds between expiries.
+        /// Period: seconds and nanoseconds; zeros for a timer that fires once.
         interval: (i64, i64),
-        /// A change of the clock cancels it (`TFD_TIMER_CANCEL_ON_SET`).
+        /// True if a change of the clock cancels it (`TFD_TIMER_CANCEL_ON_SET`).
         is_cancelled: bool,
     },
-    /// Signals to be read.
+    /// A signalfd, with its mask.
     Signals {
-        /// The signals, a bit each.
+        /// Signals, one bit each.
         mask: u64,
     },
-    /// A set of descriptors to be watched.
+    /// An epoll, with its interest list.
     Epoll {
-        /// What it watches.
+        /// Files in its interest list.
         watched: Vec<Watch>,
     },
-    /// Shared memory.
+    /// A memfd, opened through its object.
     Object {
-        /// Which object.
+        /// Id of the shared object.
         id: u64,
-        /// Where reading or writing goes on.
+        /// File position, in bytes.
         position: u64,
     },
-    /// The agent's listening socket, for the program that may be executed in the place of this one.
+    /// The agent's listening socket, which a program executed in place of this one needs.
     Agent,
 }
 
-/// What an epoll watches.
+/// A file that an epoll watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
-    /// The number under which it was added.
+    /// Descriptor number under which the file was added.
     pub number: i32,
-    /// A descriptor that has the file, which may have been closed under that number since.
+    /// A descriptor that refers to the file; not `number` if that was closed since.
     pub fd: i32,
-    /// Events.
+    /// Events to wait for, `EPOLL` flags or-ed.
     pub events: u32,
-    /// What the program is told.
+    /// User data that `epoll_wait` returns.
     pub data: u64,
 }
 
-/// Whom a lock of a file belongs to, and what it is for.
+/// Owner and extent of a lock on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockKind {
-    /// The process, for a range (`F_SETLK`).
+    /// Owned by the process, for a range (`F_SETLK`).
     Process,
-    /// The open file, for a range (`F_OFD_SETLK`).
+    /// Owned by the open file, for a range (`F_OFD_SETLK`).
     OpenFile,
-    /// The open file, for all of it (`flock`).
+    /// Owned by the open file, for the whole file (`flock`).
     WholeFile,
 }
 
-/// A lock of a file.
+/// A lock on a file, or on a range of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
-    /// See there.
+    /// Owner of the lock, and how it was taken.
     pub kind: LockKind,
-    /// Nobody else may have one.
+    /// True for a write lock.
     pub is_exclusive: bool,
-    /// First byte.
+    /// First byte of the range.
     pub start: u64,
-    /// Number of bytes; 0: to the end, wherever that is.
+    /// Bytes of the range; 0 means up to the end, however far that is.
     pub len: u64,
 }
 
-/// A descriptor.
+/// A descriptor of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// Its number.
+    /// Descriptor number that the program knows.
     pub fd: i32,
-    /// Flags as in `fdinfo`: access, status and close-on-exec.
+    /// Flags as in `fdinfo`: access mode, status flags and close-on-exec.
     pub flags: i32,
-    /// Shares its open file with this lower descriptor, made by `dup`.
+    /// Lower descriptor that shares the open file description, made by `dup`.
     pub same_as: Option<i32>,
-    /// What lies behind it.
+    /// Kernel object behind the descriptor.
     pub open: Open,
-    /// Locks that the process, or the open file, has.
+    /// Locks that the process or the open file holds.
     pub locks: Vec<Lock>,
 }
 
 /// A pipe within the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pipe {
-    /// Its number, which descriptors name.
+    /// Id to which descriptors refer.
     pub id: u64,
-    /// Room in it.
+    /// Capacity of the pipe in bytes.
     pub capacity: u32,
-    /// What is in it.
+    /// Bytes that were not read.
     pub content: serde_bytes::ByteBuf,
 }
 
-/// Addresses that the kernel remembers of a program: code, data, heap, stack, arguments, environment.
+/// Addresses that the kernel keeps for a program: code, data, heap, stack, arguments, environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
     /// In the order of `struct prctl_mm_map`: start and end of code and data, start of the heap, its end, start of the
@@ -367,77 +367,77 @@ pub struct Places {
     pub words: [u64; 11],
 }
 
-/// A range that the kernel maps by itself, and its name.
+/// An area that the kernel maps by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemArea {
-    /// `[vdso]`, `[vvar]` or `[vvar_vclock]`.
+    /// `[vdso]`, `[vvar]` or `[vvar_vclock]`, as in `/proc/PID/maps`.
     pub name: String,
-    /// First address.
+    /// First address of the area.
     pub start: u64,
-    /// Address behind it.
+    /// First address after the area.
     pub end: u64,
 }
 
-/// Everything else, taken at the cut.
+/// All state besides memory, recorded at the cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessState {
-    /// The first thread comes first.
+    /// Threads; the program's first thread comes first.
     pub threads: Vec<ThreadState>,
-    /// The agent.
+    /// The agent, which is part of the image and goes on in the copy.
     pub agent: AgentState,
-    /// See there.
+    /// Addresses that the kernel keeps for the program.
     pub places: Places,
-    /// The auxiliary vector.
+    /// Auxiliary vector: pairs of type and value.
     pub auxiliary: Vec<u64>,
-    /// What the kernel maps.
+    /// Areas that the kernel maps by itself.
     pub system_areas: Vec<SystemArea>,
-    /// Pages that must not be touched (`MADV_GUARD_INSTALL`): begins and ends, by address.
+    /// Guard pages (`MADV_GUARD_INSTALL`), which must not be touched: ranges by address.
     pub guards: Vec<(u64, u64)>,
-    /// The program's file.
+    /// Path of the program's file.
     pub executable: BString,
-    /// Working directory.
+    /// Path of the working directory.
     pub directory: BString,
-    /// Mask of permissions for new files.
+    /// File mode creation mask.
     pub umask: u32,
-    /// Soft and hard limits, by number.
+    /// Soft and hard limits, by number of the limit.
     pub limits: Vec<(u64, u64)>,
-    /// `personality(2)`.
+    /// Execution domain, as in `personality(2)`.
     pub personality: u32,
-    /// Descriptors, by number.
+    /// Descriptors, by ascending number.
     pub descriptors: Vec<Descriptor>,
-    /// Pipes within the process.
+    /// Pipes within the process, with their content.
     pub pipes: Vec<Pipe>,
-    /// Digest of all pages, when the source was asked for it.
+    /// Digest of all pages; `Some` if the source was asked to verify memory.
     pub memory_hash: Option<u64>,
 }
 
 /// The last record: the state, and what the destination must have read in each stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Final {
-    /// The state.
+    /// All state besides memory.
     pub state: ProcessState,
-    /// Digest of all headers of each stream so far, and with them of all payloads.
+    /// Digest of all headers of each stream before this record, which covers all payloads by their hashes.
     pub stream_hashes: Vec<u128>,
 }
 
-/// What the destination says.
+/// Reply of the destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Go on. For each mapped file: whether it is the same here.
+    /// The copy can be made here. Tells for each mapped file whether this host has the same.
     Accepted {
         /// In the order of [`Prologue::files`].
         identical: Vec<bool>,
     },
-    /// Not here, for these reasons.
+    /// The copy cannot be made here, for these reasons.
     Refused(Vec<Difference>),
-    /// The whole image is here and right.
+    /// The whole image has arrived, and its digests agree.
     Staged,
-    /// The copy runs.
+    /// The copy runs. The last reply.
     Running {
-        /// Its process id on the destination.
+        /// Process id of the copy in the destination's namespace.
         pid: u32,
     },
-    /// It went wrong.
+    /// The destination has failed. The last reply.
     Failed(Told),
 }
 

@@ -1,4 +1,4 @@
-//! Frames through a byte stream, with a running digest of everything that went through.
+//! Frames over a byte stream, with a running digest of all headers.
 
 use super::compress;
 use super::frame::{Encoding, FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, Kind, PAGES_BYTES_MAX};
@@ -8,14 +8,13 @@ use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, Read, Write};
 use twox_hash::XxHash3_128;
 
-/// Turns a broken frame into an error of the stream.
 impl From<FrameError> for io::Error {
     fn from(error: FrameError) -> Self {
         Self::new(io::ErrorKind::InvalidData, error.to_string())
     }
 }
 
-/// The sending end.
+/// Writes frames, and computes the digest of their headers.
 pub struct FrameWriter<W> {
     inner: W,
     digest: XxHash3_128,
@@ -23,27 +22,27 @@ pub struct FrameWriter<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Frames into `inner`.
+    /// Writes frames to `inner`.
     pub fn new(inner: W) -> Self {
         Self { inner, digest: XxHash3_128::new(), sent_bytes: 0 }
     }
 
-    /// Digest of all headers so far.
+    /// Digest of all headers written so far.
     pub fn digest(&self) -> u128 {
         self.digest.finish_128()
     }
 
-    /// Bytes so far.
+    /// Bytes written so far, headers included.
     pub fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
-    /// What the frames go into.
+    /// Direct access to the underlying stream.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.inner
     }
 
-    /// Sends a frame.
+    /// Writes a frame: header and payload.
     pub fn send(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let head = header.encode();
         self.digest.write(&head);
@@ -61,18 +60,18 @@ impl<W: Write> FrameWriter<W> {
         Ok(())
     }
 
-    /// Sends a record.
+    /// Encodes a record and writes it as a frame.
     pub fn send_record(&mut self, kind: Kind, record: &impl Serialize) -> io::Result<()> {
         let payload = postcard::to_stdvec(record).map_err(io::Error::other)?;
         self.send(&Header::new(kind, 0, 0, &payload), &payload)
     }
 
-    /// Sends a frame without payload.
+    /// Writes a frame without payload.
     pub fn send_mark(&mut self, kind: Kind, address: u64, argument: u64) -> io::Result<()> {
         self.send(&Header::new(kind, address, argument, &[]), &[])
     }
 
-    /// Says that nothing more follows, and why.
+    /// Writes the last frame of the stream: the reason why nothing more follows. Long reasons are truncated.
     pub fn give_up(&mut self, told: &Told) -> io::Result<()> {
         let mut told = told.clone();
         told.sentence.truncate(told.sentence.floor_char_boundary(GIVEN_UP_BYTES_MAX as usize - 16));
@@ -80,13 +79,13 @@ impl<W: Write> FrameWriter<W> {
         self.flush()
     }
 
-    /// Pushes everything out.
+    /// Flushes the underlying stream.
     pub fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
     }
 }
 
-/// The receiving end.
+/// Reads frames, and computes the digest of their headers.
 pub struct FrameReader<R> {
     inner: R,
     digest: XxHash3_128,
@@ -94,28 +93,29 @@ pub struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Frames out of `inner`.
+    /// Reads frames from `inner`.
     pub fn new(inner: R) -> Self {
         Self { inner, digest: XxHash3_128::new(), received_bytes: 0 }
     }
 
-    /// Digest of all headers so far.
+    /// Digest of all headers read so far.
     pub fn digest(&self) -> u128 {
         self.digest.finish_128()
     }
 
-    /// Bytes so far.
+    /// Bytes of the frames whose headers were read so far.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
 
-    /// What the frames come out of.
+    /// Direct access to the underlying stream.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.inner
     }
 
-    /// Takes a header. The payload must be taken next. Fails with what the sender tells ([`Told`]) when it has given
-    /// up.
+    /// Reads a header. The caller must read the payload next.
+    ///
+    /// Errors with the sender's reason ([`Told`]) if it has given up.
     pub fn header(&mut self) -> io::Result<Header> {
         let mut head = [0; HEADER_BYTES];
         self.inner.read_exact(&mut head)?;
@@ -129,22 +129,22 @@ impl<R: Read> FrameReader<R> {
         Ok(header)
     }
 
-    /// Takes the payload of `header` to `place`, which has its length.
+    /// Reads the payload of `header` into `place`, which has its length, and verifies it.
     pub fn payload(&mut self, header: &Header, place: &mut [u8]) -> io::Result<()> {
         self.inner.read_exact(place)?;
         Ok(header.verify(place)?)
     }
 
-    /// Takes the payload of a record.
+    /// Reads and decodes the payload of a record.
     pub fn record<T: DeserializeOwned>(&mut self, header: &Header) -> io::Result<T> {
         let mut payload = Vec::new();
-        // Memory comes with the bytes: a stated length alone gets none.
+        // The buffer grows with the received bytes: a stated length alone allocates nothing.
         (&mut self.inner).take(u64::from(header.wire_len)).read_to_end(&mut payload)?;
         header.verify(&payload)?;
         decode(&payload)
     }
 
-    /// Takes and unpacks the payload of a frame that has memory.
+    /// Reads, verifies and decompresses the payload of a frame with memory.
     pub fn memory<'a>(&mut self, header: &Header, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
         let (wire, raw) = (header.wire_len as usize, header.raw_len as usize);
         buffer.resize(2 * PAGES_BYTES_MAX as usize, 0);
@@ -161,14 +161,14 @@ impl<R: Read> FrameReader<R> {
         Err(io::Error::new(io::ErrorKind::InvalidData, "a compressed frame has another length than it states"))
     }
 
-    /// Takes the digest that a frame of [`Kind::Kept`] has.
+    /// Reads the digest of a [`Kind::Kept`] frame.
     pub fn kept_digest(&mut self, header: &Header) -> io::Result<u128> {
         let mut digest = [0; 16];
         self.payload(header, &mut digest)?;
         Ok(u128::from_le_bytes(digest))
     }
 
-    /// Takes a header that must be of `kind`.
+    /// Reads a header, which must be of `kind`.
     pub fn expect(&mut self, kind: Kind) -> io::Result<Header> {
         let header = self.header()?;
         if header.kind == kind {
@@ -180,7 +180,7 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
-/// A record from its bytes. All of them must be used.
+/// Decodes a record, which must use all bytes.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     match postcard::take_from_bytes(bytes) {
@@ -249,7 +249,7 @@ mod tests {
             "the source says: prepare: refused: process 2 traces it"
         );
         assert_eq!(told("a\x1b[2Jb"), "the source says: a [2Jb");
-        // Longer than a frame may be, and not cut within a character.
+        // Longer than a frame allows, and not to be cut within a character.
         assert!(told(&"ä".repeat(5000)).len() > 4000);
     }
 

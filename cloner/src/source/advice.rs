@@ -1,7 +1,7 @@
-//! What the program has advised the kernel to do with its memory.
+//! Advice that the program has given the kernel about its memory (`madvise`), and policies of areas.
 //!
-//! Only `/proc/PID/smaps` shows it, and that takes the kernel 40 ms for each GiB: it counts all pages. So it is read by
-//! a thread of its own while memory is sent, and again only when areas have changed until the cut.
+//! Only `/proc/PID/smaps` shows it, and reading it takes 40 ms for each GiB because the kernel counts all pages. So a
+//! thread of its own reads it while memory is sent, and it is read again only if areas have changed by the cut.
 
 use crate::control::Control;
 use crate::image::state::{
@@ -16,16 +16,16 @@ use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-/// Flags by address, from `/proc/PID/smaps`: they change rarely and reading them takes long.
+/// Advice by address. Kept between looks: it rarely changes, and reading it takes long.
 #[derive(Clone, Default)]
 pub struct Advice {
     flags: Vec<(u64, u64, u8, bool)>,
-    /// An area whose memory comes from other nodes than the rest, and how the kernel calls that.
+    /// First address of an area with a NUMA policy of its own, and the policy as the kernel prints it.
     policy: Option<(u64, String)>,
 }
 
 impl Advice {
-    /// Reads the lines `VmFlags`.
+    /// Parses the `VmFlags` lines of `/proc/PID/smaps`.
     #[must_use]
     pub fn parse(smaps: &str) -> Self {
         const FLAGS: [(&str, u8); 7] = [
@@ -55,14 +55,14 @@ impl Advice {
         Self { flags: all, policy: None }
     }
 
-    /// What of it cannot be given to a copy.
+    /// Reason why a copy cannot have this advice: a NUMA policy of one area.
     #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         let (start, policy) = self.policy.clone()?;
         Some(Refusal::Process(Of::MemoryPolicy { start, policy }))
     }
 
-    /// The flags of the area at an address, and whether it grows downwards.
+    /// `ADVICE_` flags of the area at an address, and whether the area grows downwards.
     #[must_use]
     pub fn at(&self, address: u64) -> (u8, bool) {
         let found = self.flags.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
@@ -70,16 +70,14 @@ impl Advice {
     }
 }
 
-/// The files of `/proc/PID` that are read.
+/// Files of `/proc/PID` from which advice is read.
 pub struct Files {
-    /// Flags of areas.
     pub smaps: File,
-    /// Where the memory of areas comes from; on a host with one node that is no question.
+    /// Policies of areas. `None` on a host with one NUMA node, where policies have no effect.
     pub numa_maps: Option<File>,
 }
 
 impl Files {
-    /// Of the process.
     pub fn of(control: &Control) -> io::Result<Self> {
         let nodes = std::fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
         let has_nodes = !matches!(nodes.trim(), "" | "0");
@@ -88,7 +86,8 @@ impl Files {
     }
 }
 
-/// The first area with another policy than most have: the first thread's is shown for all that have none of their own.
+/// Finds the first area whose policy differs from the most frequent one. Areas without a policy of their own show that
+/// of the first thread.
 fn own_policy(numa_maps: &str) -> Option<(u64, String)> {
     let lines = numa_maps.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -101,16 +100,16 @@ fn own_policy(numa_maps: &str) -> Option<(u64, String)> {
     lines.iter().find(|(_, policy)| *policy != usual).map(|(start, policy)| (*start, (*policy).to_owned()))
 }
 
-/// Advice that is being read.
+/// Advice that a thread is reading.
 pub struct Reading {
-    /// The areas at the begin.
+    /// Areas of the process when reading began.
     mappings: Vec<Mapping>,
     known: Arc<OnceLock<Advice>>,
     reader: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Reading {
-    /// Begins to read `smaps` of a process that has these areas.
+    /// Starts a thread that reads the advice of a process with these areas.
     #[must_use]
     pub fn begin(files: Files, mappings: Vec<Mapping>) -> Self {
         let known = Arc::new(OnceLock::new());
@@ -122,13 +121,13 @@ impl Reading {
         Self { mappings, known, reader: Some(reader) }
     }
 
-    /// True when it is known already that the program wants no huge pages at an address, or does not mind.
+    /// Returns true if advice is known and does not forbid huge pages at this address.
     #[must_use]
     pub fn allows_huge(&self, address: u64) -> bool {
         self.known.get().is_some_and(|advice| advice.at(address).0 & ADVICE_NO_HUGE == 0)
     }
 
-    /// The advice, if areas still are as they were; else it must be read again.
+    /// Waits for the thread. Returns the advice if areas are unchanged; on `None` it must be read again.
     pub fn end(&mut self, mappings: &[Mapping]) -> io::Result<Option<Advice>> {
         if let Some(reader) = self.reader.take() {
             reader.join().map_err(|_| io::Error::other("the thread that reads smaps panicked"))??;
@@ -137,9 +136,9 @@ impl Reading {
     }
 }
 
-/// Reads them.
+/// Reads all advice from these files.
 pub fn read(mut files: Files) -> io::Result<Advice> {
-    // Paths in it may be anything, and are not what it is read for.
+    // Paths in it may be invalid UTF-8, and are not used.
     let text = |file: &mut File| {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
@@ -179,7 +178,7 @@ mod tests {
     fn advice_of_areas_that_have_changed_is_not_used() {
         let mappings = || crate::maps::parse(std::fs::read("/proc/self/maps").unwrap()).unwrap();
         let files = || Files { smaps: File::open("/proc/self/smaps").unwrap(), numa_maps: None };
-        // Not any mapping: a sanitizer may have given advice for its own.
+        // A mapping of the test's own: a sanitizer may have given advice for other memory.
         let page = crate::sys::memory::Mapped::new(4096).unwrap();
         let before = mappings();
         let mut reading = Reading::begin(files(), before.clone());

@@ -1,16 +1,16 @@
-//! What a process is, or has made of itself, that a copy cannot be.
+//! Properties of the whole process that a copy cannot have.
 
 use crate::control::Control;
 use crate::refusal::{Of, Refusal};
 use std::io;
 
-/// What keeps the process as a whole from being copied.
+/// Reasons for which the process as a whole cannot be copied.
 pub fn refusals(control: &Control) -> io::Result<Vec<Refusal>> {
     let mut reasons = children(control)?;
     let status = control.proc_text("status")?;
     let own = std::fs::read_to_string("/proc/self/status")?;
     reasons.extend(of_status(&status, &own));
-    // Links of one's own root lead to /, also in a chroot that both are in.
+    // The link of one's own root reads `/` even in a chroot, if both processes are in the same one.
     if control.proc_link("root")? != "/" {
         reasons.push(Refusal::Process(Of::Root));
     }
@@ -18,7 +18,7 @@ pub fn refusals(control: &Control) -> io::Result<Vec<Refusal>> {
     Ok(reasons)
 }
 
-/// What only the agent can say, of threads that are stopped.
+/// Reasons that only the agent can see, once threads are stopped.
 pub fn refusals_at_cut(control: &Control) -> io::Result<Option<Refusal>> {
     let (_, block) = control.block()?;
     Ok((block.local_segment_bytes != 0).then_some(Refusal::Process(Of::LocalSegments)))
@@ -27,10 +27,10 @@ pub fn refusals_at_cut(control: &Control) -> io::Result<Option<Refusal>> {
 fn children(control: &Control) -> io::Result<Vec<Refusal>> {
     let mut reasons = Vec::new();
     for tid in control.proc_numbers("task")? {
-        // A thread that has just ended has no children.
+        // The thread may have ended meanwhile; then it has no children.
         let children = control.proc_text(&format!("task/{tid}/children")).unwrap_or_default();
         for child in children.split_ascii_whitespace() {
-            // Its number is one of the namespace of the process.
+            // The number belongs to the PID namespace of the process, so it is looked up in that `/proc`.
             let name = control.proc_bytes(&format!("../{child}/comm")).unwrap_or_default();
             let name = String::from_utf8_lossy(&name).trim().to_owned();
             reasons.push(Refusal::Child { pid: child.parse().unwrap_or_default(), name });
@@ -39,7 +39,7 @@ fn children(control: &Control) -> io::Result<Vec<Refusal>> {
     Ok(reasons)
 }
 
-/// What the status of the process says, beside that of this one, which makes copies for the same user.
+/// Reasons in `/proc/PID/status`, compared with that of this process, which acts for the same user.
 fn of_status(status: &str, own: &str) -> Vec<Refusal> {
     fn field<'a>(status: &'a str, name: &str) -> &'a str {
         status.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim)
@@ -70,14 +70,14 @@ fn of_status(status: &str, own: &str) -> Vec<Refusal> {
     reasons
 }
 
-/// Namespaces that the program has made for itself: other ones than this process's, and than those of the first process
-/// that it sees, which started it.
+/// Namespaces that the program has made: those that differ both from this process's and from those of process 1 in its
+/// PID namespace, which started it.
 fn namespaces(control: &Control) -> impl Iterator<Item = &'static str> {
     const NAMES: [&str; 8] =
         ["ns/net", "ns/mnt", "ns/uts", "ns/ipc", "ns/user", "ns/cgroup", "ns/time", "ns/time_for_children"];
     NAMES.into_iter().filter(|name| {
         let (Ok(own), Ok(first)) = (control.proc_link(name), control.proc_link(&format!("../1/{name}"))) else {
-            // That process does not let itself be looked at by everybody.
+            // Reading the links of process 1 may be forbidden; then nothing can be said.
             return false;
         };
         let here = std::fs::read_link(format!("/proc/self/{name}"));

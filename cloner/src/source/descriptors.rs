@@ -1,4 +1,4 @@
-//! What lies behind each descriptor of the program, or why it cannot be carried.
+//! Descriptors of the program: their content, or the reason why one cannot be carried.
 
 use super::objects;
 use crate::control::Control;
@@ -14,24 +14,23 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 mod watches;
 
-/// In `fdinfo`: a change of the clock cancels the timer.
+/// Bit in the `settime flags` of `fdinfo`: a change of the clock cancels the timer.
 const TFD_TIMER_CANCEL_ON_SET: u32 = libc::TFD_TIMER_CANCEL_ON_SET as u32;
 
-/// All descriptors, and what belongs to them.
+/// All descriptors of the process, and the pipes and memfds behind them.
 #[derive(Default)]
 pub struct Descriptors {
-    /// By number.
     pub list: Vec<Descriptor>,
-    /// Pipes within the process.
+    /// Pipes with both ends in the process, or with the other end closed.
     pub pipes: Vec<Pipe>,
-    /// Open memfds: number of the object and a descriptor of it.
+    /// Open memfds by inode: a descriptor of each, and its name.
     pub objects: objects::Open,
-    /// What cannot be carried.
+    /// Descriptors that cannot be carried.
     pub refusals: Vec<Refusal>,
 }
 
-/// Looks at all descriptors. What cannot be carried is refused, or left out. What is in pipes, and what an epoll
-/// watches, is only read when the process is `stopped`.
+/// Examines all descriptors. One that cannot be carried is refused, or left out if `close_unsupported`. Contents of
+/// pipes and watches of epolls are read only if the process is `stopped`: else they may change.
 pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::Result<Descriptors> {
     let mut all = Descriptors::default();
     let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
@@ -44,7 +43,7 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
         _ => Some(control.proc_link(&format!("task/{}/fd/{}", block.agent_tid, block.listener))?),
     };
     for fd in control.proc_numbers("fd")?.into_iter().filter(|fd| !block.excludes(*fd) && !is_agents(*fd)) {
-        // One that is closed meanwhile is not part of the picture.
+        // A descriptor that was closed meanwhile is skipped.
         let (Ok(link), Ok(mut info)) =
             (control.proc_link(&format!("fd/{fd}")), control.proc_text(&format!("fdinfo/{fd}")))
         else {
@@ -82,7 +81,7 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
                 };
                 all.list.push(Descriptor { fd, flags, same_as, open, locks });
             }
-            // Closed since it was listed, or another one: what is there at the cut counts.
+            // The descriptor was closed or replaced since it was listed. The state at the cut counts.
             Err(OfDescriptor::Unread { .. }) if !stopped => {}
             Err(_) if close_unsupported => {}
             Err(what) => all.refusals.push(Refusal::Descriptor { fd, what }),
@@ -95,25 +94,26 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
     Ok(all)
 }
 
-/// Which of the standard streams a descriptor is that the process was given, whatever its number. The destination has
-/// others for them. A device that is the same everywhere is none: programs open it themselves.
+/// Index of the standard stream that `fd` duplicates, whatever its number: the destination gives the copy other files
+/// for these. Common devices such as `/dev/null` are excluded, because programs open them by themselves.
 fn standard_stream(control: &Control, fd: i32, link: &BStr, standard: &Standard) -> Option<u8> {
     if DEVICES.iter().any(|device| link == *device) {
         return None;
     }
     let path = format!("fd/{fd}");
     let facts = nix::sys::stat::fstatat(&control.proc, path.as_str(), nix::fcntl::AtFlags::empty()).ok()?;
-    // Its own number first: two of them may be the same file, a terminal.
+    // The stream of the same number comes first: two streams may be one file, such as a terminal.
     let is_it = |stream: &usize| standard[*stream] == [facts.st_dev, facts.st_ino];
     let own = usize::try_from(fd).ok().filter(|fd| *fd < standard.len() && is_it(fd));
     own.or_else(|| (0..standard.len()).find(is_it)).map(|stream| stream as u8)
 }
 
-/// Devices that are the same on each host.
+/// Devices that exist on each host and have no state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"];
 
-/// The locks that `fdinfo` shows: `lock:  1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
-/// A lease sends signals, too.
+/// Parses the locks that `fdinfo` shows: `lock:  1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
+///
+/// Errors for a lease, and for signal-driven I/O. Leases are recognized first, because they send signals, too.
 fn locks(info: &str, flags: i32, link: &BStr) -> Result<Vec<Lock>, OfDescriptor> {
     let mut all = Vec::new();
     for line in info.lines().filter_map(|line| line.strip_prefix("lock:")) {
@@ -135,37 +135,37 @@ fn locks(info: &str, flags: i32, link: &BStr) -> Result<Vec<Lock>, OfDescriptor>
     Ok(all)
 }
 
-/// Whether a timerfd shows neither time left nor ticks.
+/// Returns true if a timerfd shows neither remaining time nor ticks.
 fn seems_disarmed(info: &str) -> bool {
     let zero = |name: &str| field(info, name).is_some_and(|text| text.chars().all(|c| !c.is_ascii_digit() || c == '0'));
     zero("ticks:") && zero("it_value:")
 }
 
-/// Whether a timerfd that ticks again and again has ticked and was not read since.
+/// Returns true if a periodic timerfd has ticked and was not read since.
 fn stands_still(info: &str) -> bool {
     let is_zero =
         |name: &str| field(info, name).is_some_and(|text| text.trim_matches(['(', ')', '0', ',', ' ']).is_empty());
     !is_zero("ticks:") && is_zero("it_value:") && !is_zero("it_interval:")
 }
 
-/// Has a timerfd go on that has ticked and was not read since.
+/// Restarts a periodic timerfd that has ticked and was not read since.
 ///
-/// The trap: the kernel winds it up again when it is read, and until then shows one tick, and no time left, however
-/// long ago that was. Whoever asks for the time left has it wound up, too: with all of its ticks, in step with those
-/// before.
+/// The trap: the kernel rearms it only when it is read. Until then it shows one tick and no remaining time, however
+/// long ago that was. Asking for the remaining time rearms it too, with all ticks counted and the phase kept.
 fn wind_up(timer: &OwnedFd) -> io::Result<()> {
-    // SAFETY: - zeros are valid for it; it is written.
+    // SAFETY: - `itimerspec` consists of integers, for which zeros are valid.
     let mut left: libc::itimerspec = unsafe { std::mem::zeroed() };
-    // SAFETY: - left is valid for writes.
+    // SAFETY: - `left` is a local of the size that the kernel writes.
     Errno::result(unsafe { libc::timerfd_gettime(timer.as_raw_fd(), &raw mut left) })?;
     Ok(())
 }
 
-/// Waits until all timers have fired whose time has come.
+/// Waits until all timers that are due have fired.
 ///
-/// The trap: between the moment at which a timerfd is due and the interrupt that counts its tick, it shows neither time
-/// left nor a tick, as if it were disarmed, and the copy would wait for it for ever. Interrupts of a processor come in
-/// the order of their times, so on each of them a sleep that begins now ends behind all that is due.
+/// The trap: between the moment at which a timerfd is due and the interrupt that counts its tick, it shows neither
+/// remaining time nor a tick, as if it were disarmed, and a copy would wait for it for ever. A processor handles timer
+/// interrupts in the order of their times, so a sleep that begins now on each processor ends after everything due
+/// there.
 fn settle_timers() -> io::Result<()> {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
     let this_thread = nix::unistd::Pid::from_raw(0);
@@ -174,7 +174,7 @@ fn settle_timers() -> io::Result<()> {
         if allowed.is_set(processor)? {
             let mut one = CpuSet::new();
             one.set(processor)?;
-            // One that has just gone offline has handed its timers to another.
+            // A processor that has just gone offline has handed its timers to another one.
             if sched_setaffinity(this_thread, &one).is_ok() {
                 std::thread::sleep(std::time::Duration::from_nanos(1));
             }
@@ -183,7 +183,7 @@ fn settle_timers() -> io::Result<()> {
     Ok(sched_setaffinity(this_thread, &allowed)?)
 }
 
-/// The value of a line of `fdinfo`.
+/// Value of the line of `fdinfo` that begins with `name`.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
@@ -229,9 +229,9 @@ fn look(
         kind if kind.starts_with(b"socket:[") => Err(OfDescriptor::Socket(socket_name(control, fd))),
         kind if kind.starts_with(b"/memfd:") => {
             let object = control.descriptor(fd).map_err(|error| unknown(link, &error))?;
-            // Opened anew: seeking for holes must not move the program's own position.
+            // Reopened for a file position of its own: searching for holes must not move the program's.
             let path = format!("/proc/self/fd/{}", object.as_raw_fd());
-            // A running program may have closed it, and have something else there.
+            // A running program may have closed the descriptor and reused its number.
             if nix::fcntl::readlink(path.as_str()).is_ok_and(|own| own.as_encoded_bytes() != &**link) {
                 return Err(unknown(link, &Errno::ESTALE.into()));
             }
@@ -279,7 +279,8 @@ fn path(control: &Control, fd: i32, link: &BStr, position: u64) -> Result<Open, 
     }
 }
 
-/// Whether a file is found by its name. Some file systems give a file another number each time that they look it up.
+/// Returns true if the path still leads to the open file. Attributes are compared because some file systems report
+/// another inode at each lookup.
 fn is_found(control: &Control, link: &BStr, open: &nix::sys::stat::FileStat) -> bool {
     let path = [&b"root"[..], link].concat();
     let Ok(named) = nix::sys::stat::fstatat(&control.proc, path.as_slice(), nix::fcntl::AtFlags::empty()) else {
@@ -306,7 +307,7 @@ fn socket_name(control: &Control, fd: i32) -> String {
     }
 }
 
-/// A lower descriptor that shares its open file with `fd`: they are the same to the kernel.
+/// Finds a lower descriptor that shares its open file description with `fd`.
 fn twin(control: &Control, fd: i32, link: &BStr, known: &[(BString, i32)], open: &Open) -> Option<i32> {
     const KCMP_FILE: i32 = 0;
     if matches!(open, Open::Standard(_)) {
@@ -317,13 +318,13 @@ fn twin(control: &Control, fd: i32, link: &BStr, known: &[(BString, i32)], open:
     let me = std::process::id();
     candidates.into_iter().find(|candidate| {
         control.descriptor(*candidate).is_ok_and(|other| {
-            // SAFETY: - compares two descriptors of this process; touches no memory.
+            // SAFETY: - `kcmp` compares two descriptors of this process by number, and touches no memory.
             unsafe { libc::syscall(libc::SYS_kcmp, me, me, KCMP_FILE, mine.as_raw_fd(), other.as_raw_fd()) == 0 }
         })
     })
 }
 
-/// Takes note of what is in the pipes; those with one end elsewhere are refused.
+/// Records the content of pipes. A pipe with an end in another process is refused, or left out.
 fn pipes(
     control: &Control,
     all: &mut Descriptors,
@@ -336,7 +337,7 @@ fn pipes(
         let Some(first) = all.list.iter().find(here).map(|descriptor| descriptor.fd) else { continue };
         if !(*reads && *writes) {
             let is_alone = match control.descriptor(first).and_then(|end| other_end_is_closed(&end)) {
-                // Closed meanwhile.
+                // The pipe was closed meanwhile.
                 Err(_) if !stopped => true,
                 is_alone => is_alone?,
             };
@@ -355,14 +356,14 @@ fn pipes(
         let reader =
             all.list.iter().find(|known| matches!(known.open, Open::Pipe { id: found, writes: false } if found == *id));
         let end = control.descriptor(reader.map_or(first, |reader| reader.fd))?;
-        // What nobody can read is not carried.
+        // Content without a reader is not carried.
         let content = if *reads { content(&end)? } else { Vec::new() };
         all.pipes.push(Pipe { id: *id, capacity: capacity(&end), content: ByteBuf::from(content) });
     }
     Ok(())
 }
 
-/// Whether nobody has the other end of a pipe any more.
+/// Returns true if no process has the other end of a pipe open.
 fn other_end_is_closed(end: &OwnedFd) -> io::Result<bool> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut polled = [PollFd::new(end.as_fd(), PollFlags::empty())];
@@ -370,8 +371,7 @@ fn other_end_is_closed(end: &OwnedFd) -> io::Result<bool> {
     Ok(polled[0].revents().is_some_and(|events| events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)))
 }
 
-/// What a stopped process has not read of what is in its standard input, without taking it out; nothing when that is no
-/// pipe, or closed.
+/// Peeks at the bytes that a stopped process has not read from its standard input. Empty if that is no pipe, or closed.
 pub fn unread(control: &Control) -> io::Result<Vec<u8>> {
     let (_, block) = control.block()?;
     for fd in control.proc_numbers("fd")? {
@@ -384,23 +384,24 @@ pub fn unread(control: &Control) -> io::Result<Vec<u8>> {
 }
 
 fn capacity(pipe: &OwnedFd) -> u32 {
-    // SAFETY: - touches no memory.
+    // SAFETY: - `F_GETPIPE_SZ` takes no pointer and touches no memory of this process.
     unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) }.max(4096) as u32
 }
 
-/// What is in a pipe, without taking it out.
+/// Duplicates the content of a pipe without consuming it.
 fn content(pipe: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut waiting: libc::c_int = 0;
-    // SAFETY: - writes one int.
+    // SAFETY: - `waiting` is a local `c_int`, which is what FIONREAD writes.
     Errno::result(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut waiting) })?;
     let mut bytes = vec![0; waiting.max(0) as usize];
     if bytes.is_empty() {
         return Ok(bytes);
     }
     let (out, into) = nix::unistd::pipe()?;
-    // SAFETY: - touches no memory. The copy must take as many buffers as the pipe has.
+    // SAFETY: - `F_SETPIPE_SZ` takes a number and touches no memory of this process.
+    // The second pipe needs as many buffers as the first, or `tee` would stop early.
     unsafe { libc::fcntl(into.as_raw_fd(), libc::F_SETPIPE_SZ, capacity(pipe)) };
-    // SAFETY: - touches no memory.
+    // SAFETY: - `tee` moves data between pipes in the kernel, and touches no memory of this process.
     let count =
         Errno::result(unsafe { libc::tee(pipe.as_raw_fd(), into.as_raw_fd(), bytes.len(), libc::SPLICE_F_NONBLOCK) })?;
     if count as usize != bytes.len() {

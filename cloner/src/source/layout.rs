@@ -1,4 +1,4 @@
-//! From `/proc/PID/maps` to the areas of an image, and to what has to be watched and sent.
+//! Turns `/proc/PID/maps` into the areas of an image, and into ranges to watch and to send.
 
 use super::advice::Advice;
 use crate::dirty::Watched;
@@ -8,30 +8,32 @@ use crate::refusal::{OfMemory, Refusal};
 use bstr::{BString, ByteSlice};
 use std::collections::BTreeMap;
 
-/// Which files the other side has too: path to place in the prologue.
+/// Files that the destination has too: path to index in the prologue.
 pub type Files = BTreeMap<BString, u32>;
 
-/// What a look at the maps gives.
+/// Result of one look at the maps.
 #[derive(Default)]
 pub struct Plan {
-    /// For the destination.
+    /// Areas and shared objects, as sent to the destination.
     pub layout: Layout,
-    /// Ranges whose pages are sent, by address.
+    /// Ranges whose writes are tracked and whose pages are sent, by address.
     pub watched: Vec<Watched>,
-    /// Ranges of files that the other side does not have: all of their pages are sent.
+    /// Ranges of files that the destination lacks: all their pages are sent.
     pub whole: Vec<(u64, u64)>,
-    /// Shared objects and where they are mapped: id, first address, offset there, length.
+    /// Mappings of shared objects: object, first address, offset in the object, length in bytes.
     pub shared: Vec<(u64, u64, u64, u64)>,
-    /// Areas in which writes cannot be found: what the kernel maps, and files that nobody may write.
+    /// Ranges that cannot be registered for write protection: system areas, and shared mappings of anything but
+    /// writable memory.
     pub unfit: Vec<(u64, u64)>,
-    /// What cannot be copied.
+    /// Areas that cannot be copied.
     pub refusals: Vec<Refusal>,
 }
 
-/// Makes the plan. Memory in `excluded` is left out.
+/// Makes the plan. Ranges of `excluded`, as `[address, length]`, are left out.
 #[must_use]
 pub fn plan(mappings: &[Mapping], advice: &Advice, files: &Files, excluded: &[[u64; 2]]) -> Plan {
-    // Shared memory is not watched, and writes to it cannot be looked for where it cannot be written.
+    // Shared memory is not watched, but lies within the ranges registered for write protection. That works only where
+    // it can be written.
     let is_memory = |mapping: &Mapping| {
         mapping.name.starts_with(b"/memfd:") && mapping.protection & libc::PROT_WRITE as u8 != 0
             || mapping.name == "/dev/zero (deleted)"
@@ -74,7 +76,7 @@ fn classify(mapping: &Mapping, files: &Files, offset: u64) -> Result<Class, OfMe
         }
         let writable = mapping.protection & libc::PROT_WRITE as u8 != 0;
         return match file {
-            // Nobody can tell it from a private mapping as long as it is only read.
+            // A read-only shared mapping behaves like a private one.
             Some(file) if !writable => Ok(Class::File { file, offset }),
             _ => Err(OfMemory::SharedFile(name.to_string())),
         };
@@ -117,7 +119,7 @@ fn add(plan: &mut Plan, mapping: &Mapping, advice: &Advice, class: Class, start:
     }
 }
 
-/// What is left of a range without the excluded ones.
+/// Subtracts the excluded ranges, given as `[address, length]`.
 fn without(start: u64, end: u64, excluded: &[[u64; 2]]) -> Vec<(u64, u64)> {
     let mut rest = vec![(start, end)];
     for [from, len] in excluded {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  Prepare ─▶ PreCopy ─▶ Cut ─▶ Transfer ─▶ Restore ─▶ Finish
-//!               round 1, 2, … while the program runs; again when those of other processes have come as far
-//!                          └ threads stopped: look, note, copy what is left; they go on
+//!               rounds 1, 2, … while the program runs; for a checkpoint, more once all processes are ready
+//!                          └ threads stopped: look, record state, copy remaining pages; threads go on
 //! ```
-//! On `Err`, in whatever phase, the process runs on as if nothing had been. Dirty bits are not carried over: the next
-//! attempt begins with everything.
+//! On `Err`, in whatever phase, the process runs on as if nothing had happened. Dirty bits are not kept: the next
+//! attempt begins with all of memory.
 
 mod advice;
 mod attributes;
@@ -46,34 +46,34 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
-/// Up to so much is copied at the cut and sent afterwards; beyond it the program waits until it has been sent.
+/// Bytes that are copied at the cut and sent afterwards. With more than this, the program waits until all is sent.
 const SNAPSHOT_BYTES_MAX: u64 = 2 << 30;
 
-/// Id of the first process of a namespace, which starts the program.
+/// Process id, in its namespace, of the namespace's first process, which starts the program.
 const FIRST_PROCESS: &str = "1";
 
-/// How to clone.
+/// Settings of one clone.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How dirty pages are found.
+    /// Method of finding dirty pages.
     pub method: Method,
-    /// Compression.
+    /// Compression of pages on their way.
     pub encoding: Encoding,
-    /// The program may be stopped about this long.
+    /// Downtime that pre-copy aims at.
     pub downtime_target: Duration,
-    /// Maximum number of rounds before the cut.
+    /// Most pre-copy rounds before the cut.
     pub round_count_max: u32,
-    /// Fail instead of stopping the program for longer, when memory changes too fast.
+    /// Fail instead of exceeding the downtime target when memory changes too fast.
     pub must_converge: bool,
-    /// Leave out descriptors that cannot be carried.
+    /// Leave out descriptors that cannot be carried, instead of refusing.
     pub close_unsupported: bool,
-    /// Compare a digest of all memory at the cut with the copy's.
+    /// Compare a digest of all memory at the cut with that of the copy.
     pub verify_memory: bool,
-    /// Flip this bit, modulo their number, of what is copied at the cut: a fault to be found by that comparison.
+    /// Fault injection: flip this bit, modulo their number, of the pages copied at the cut. `verify_memory` detects it.
     pub flipped_bit: Option<u64>,
-    /// The process moves: it stays stopped from the cut on and ends once the copy runs.
+    /// The process moves: it stays stopped from the cut on, and ends once the copy runs.
     pub moves: bool,
-    /// The image is to go on where the process is, when that has ended; it is no copy that runs beside it.
+    /// The image is a checkpoint: it replaces the process after its end, and never runs beside it.
     pub succeeds: bool,
 }
 
@@ -100,25 +100,25 @@ impl Default for Options {
     }
 }
 
-/// Where an image goes.
+/// Destination of an image.
 pub struct Sink {
-    /// One or more streams.
+    /// Streams, at least one. Pages are spread over all of them.
     pub outputs: Vec<Box<dyn Write + Send>>,
-    /// What the other side says, if there is one that can.
+    /// Replies of the destination; `None` for a file.
     pub answers: Option<Box<dyn Read + Send>>,
-    /// Whether other images are to be built on this one, and on which it is.
+    /// Set if later images are to be built on this one.
     pub chain: Option<Chain>,
 }
 
-/// For an image that others are to be built on.
+/// For an image on which others are to be built.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    /// What the image has that this one is built on, if it is.
+    /// Content of the image that this one is built on; `None` for the first of a chain.
     pub base: Option<Base>,
 }
 
 impl Sink {
-    /// Over these streams, the first of which brings answers back.
+    /// Uses these streams, of which the first carries the replies.
     pub fn over(streams: Vec<Stream>) -> std::io::Result<Self> {
         let answers = streams.first().map(Stream::try_clone).transpose()?.map(Stream::into_reader);
         let outputs = streams.into_iter().map(|stream| stream.into_writer(0)).collect();
@@ -126,82 +126,82 @@ impl Sink {
     }
 }
 
-/// What happens, as it happens.
+/// Progress of a clone. The clone waits until the handler returns.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A phase begins.
+    /// A phase has begun.
     Phase(Phase),
-    /// How dirty pages are found.
+    /// Name of the tracking method in use.
     Tracking(&'static str),
-    /// What is left for an image that is to succeed its process is small. When this was heard, what was written
-    /// meanwhile is sent, so that it is small again.
+    /// Pre-copy of a checkpoint has converged. After the handler returns, pages written meanwhile are sent, so that
+    /// little is left again.
     Small,
-    /// All threads of the program are stopped, and wait for this to be heard.
+    /// All threads of the program are stopped.
     Stopped,
-    /// All that the image needs of the stopped program was copied; its threads go on when this was heard.
+    /// Everything that the image needs of the stopped program is copied. Its threads go on after the handler returns.
     Copied,
-    /// Memory is going over.
+    /// Progress within a round, reported about every 100 ms.
     Round {
-        /// Counts from 1.
+        /// Number of the round, from 1.
         round: u32,
-        /// Bytes of memory done.
+        /// Bytes of memory processed in this round.
         done_bytes: u64,
-        /// Total number in this round.
+        /// Bytes of memory to process in this round.
         total_bytes: u64,
         /// Time since the round began.
         elapsed: Duration,
     },
     /// A round has ended.
     RoundEnded {
-        /// Counts from 1.
+        /// Number of the round, from 1.
         round: u32,
-        /// Bytes of memory in it.
+        /// Bytes of memory in the round.
         bytes: u64,
-        /// How long it took.
+        /// Duration of the round.
         elapsed: Duration,
-        /// Bytes that were written meanwhile.
+        /// Bytes written during the round.
         dirty_bytes: u64,
     },
 }
 
-/// What a clone did.
+/// Figures of a successful clone.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The copy's process id on the destination; `None` for an image in a file.
+    /// Process id of the copy on the destination; `None` for an image in a file.
     pub pid: Option<u32>,
-    /// How dirty pages were found.
+    /// Name of the tracking method that was used.
     pub tracking: &'static str,
-    /// Rounds before the cut.
+    /// Number of rounds before the cut.
     pub round_count: u32,
-    /// Bytes in the streams.
+    /// Bytes written to all streams.
     pub sent_bytes: u64,
-    /// Bytes of memory that were left for the cut.
+    /// Bytes of memory left for the cut.
     pub cut_bytes: u64,
-    /// How long the program's threads were stopped.
+    /// Time during which the program's threads were stopped.
     pub downtime: Duration,
-    /// From the begin to the running copy.
+    /// Time from the beginning until the copy runs.
     pub total: Duration,
-    /// Threads of the program.
+    /// Number of threads of the program.
     pub thread_count: usize,
-    /// Where the time went, from the begin to the running copy, and within the cut: names and durations in their order.
+    /// Names and durations of the steps, in order: before, within and after the cut.
     pub steps: Vec<(&'static str, Duration)>,
-    /// What an image that others are to be built on has.
+    /// Content of the image; set if others are to be built on it.
     pub contents: Option<Contents>,
 }
 
-/// What the process says of itself before anything is connected.
+/// Identity of the process, read before anything is connected.
 pub struct Subject {
-    /// Its process id as it knows it.
+    /// Process id in the namespace of the process.
     pub pid: u32,
 }
 
-/// Asks the agent whom it belongs to.
+/// Asks the agent for the identity of its process.
 pub fn subject(control: &Control) -> Result<Subject, Error> {
     let (_, block) = control.block().during(Phase::Prepare, Operation::ReadAgent)?;
     Ok(Subject { pid: block.pid })
 }
 
-/// Whether the process was started by another in its namespace, a script, and not by the first one there.
+/// Returns true if the parent is another process than the first of the namespace, such as a script.
 pub fn is_below_script(control: &Control) -> io::Result<bool> {
     let status = control.proc_text("status")?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).map(str::trim);
@@ -209,21 +209,23 @@ pub fn is_below_script(control: &Control) -> io::Result<bool> {
 }
 
 /// Clones the process into `sink`.
+///
+/// On `Ok` the process runs, or has ended if it moves. On `Err` it runs as before, unless it had ended by itself.
 pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
     let mut outputs: Vec<Output> = sink.outputs.into_iter().map(FrameWriter::new).collect();
     let answers = sink.answers.map(FrameReader::new);
     let outcome = clone_into(control, options, &mut outputs, (answers, sink.chain), events);
     let outcome = outcome.map_err(|error| true_reason(error, control.process_has_ended()));
     if let Err(error) = &outcome {
-        // The destination would else see that the streams end, and its words might be the ones that are told. If it is
-        // the one that has failed, it does not listen any more.
+        // The destination is told the reason; else it would report a broken stream, perhaps as the cause. The result is
+        // dropped: a destination that failed itself does not read any more.
         let told = error.told();
         outputs.iter_mut().for_each(|output| drop(output.give_up(&told)));
     }
     outcome
 }
 
-/// What cannot be read of a process that has ended, or seems to be missing in it, is no reason of its own.
+/// An error that a dead process explains is reported as its end.
 fn true_reason(error: Error, has_ended: bool) -> Error {
     match error {
         Error::System { phase, .. } | Error::Refused { phase, .. } | Error::Restless { phase, .. }
@@ -256,8 +258,8 @@ fn clone_into(
         }
         source.steps.note("pre-copy");
     }
-    // An image that is to succeed its process is one of several, which are taken at one moment: nobody has to wait for
-    // this then. Else it may be long until the cut.
+    // Checkpoints are cut at one moment in several processes, so preparation comes before the event that synchronizes
+    // them: none waits for another's. A single clone may wait long for its cut, so it prepares afterwards.
     let room = if options.succeeds { Some(source.prepare_cut()?) } else { None };
     events(Event::Phase(Phase::Cut));
     let room = room.map_or_else(|| source.prepare_cut(), Ok)?;
@@ -275,13 +277,13 @@ struct Source<'a> {
     files: Files,
     advice: Advice,
     reading: Reading,
-    /// What the destination has, where nothing was written since.
+    /// Pages that the destination has.
     sent: RangeSet,
-    /// What it has from the image below, before the first round.
+    /// Pages that the destination has from the image below, until the first round has been sent.
     below: RangeSet,
-    /// The layout that it has it for.
+    /// Layout for which it has them.
     layout: Layout,
-    /// What the image has by now, if others are to be built on it.
+    /// Content of this image so far; `Some` if others are to be built on it.
     pages: Option<Mutex<Comparing>>,
     image_below: Option<Below>,
     objects: Objects,
@@ -290,7 +292,7 @@ struct Source<'a> {
     steps: Steps,
 }
 
-/// Names and durations of what was done, in its order.
+/// Names and durations of the steps, in order.
 struct Steps {
     since: Instant,
     all: Vec<(&'static str, Duration)>,
@@ -301,7 +303,7 @@ impl Steps {
         Self { since: Instant::now(), all: Vec::new() }
     }
 
-    /// What was done since the last note was `name`.
+    /// Books the time since the last call to `name`.
     fn note(&mut self, name: &'static str) {
         let now = Instant::now();
         self.all.push((name, now - self.since));
@@ -309,7 +311,7 @@ impl Steps {
     }
 }
 
-/// One look at the process: its areas, and what of them must go over.
+/// One look at the process: its areas, and which of their pages must be sent.
 struct Picture {
     mappings: Vec<Mapping>,
     plan: Plan,
@@ -386,7 +388,6 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Looks at maps.
     fn look_at_maps(&self, phase: Phase) -> Result<(Vec<Mapping>, Plan), Error> {
         let excluded = excluded(self.control, phase)?;
         let mappings = read_maps(self.control, phase)?;
@@ -394,7 +395,7 @@ impl<'a> Source<'a> {
         Ok((mappings, plan))
     }
 
-    /// Looks at maps and pages. While the program runs, memory that cannot be copied is left out: it may be gone at the
+    /// Looks at maps and pages. Refusals in the plan are ignored while the program runs: the memory may be gone by the
     /// cut.
     fn look(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
         let (mappings, plan) = self.look_at_maps(phase)?;
@@ -404,26 +405,28 @@ impl<'a> Source<'a> {
         Ok(Picture { mappings, plan, look })
     }
 
-    /// Pages that must not be touched. Where memory is shared no look has shown them.
+    /// Guard pages, which must not be touched. Those in shared memory are asked for here, because a look covers private
+    /// memory only.
     fn guarded(&self, picture: &Picture) -> io::Result<RangeSet> {
         let mut shared: Vec<_> = picture.plan.shared.iter().map(|(_, start, _, len)| (*start, start + len)).collect();
         shared.sort_unstable();
         Ok(picture.look.guarded.union(&self.tracker.guarded(&shared)?))
     }
 
-    /// What must be sent after this look, and what is as freshly mapped again.
+    /// Computes what must be sent after this look, and which ranges are as freshly mapped again.
     fn news(&self, picture: &Picture) -> (Vec<Piece>, RangeSet) {
         let look = &picture.look;
-        // Within the areas of this look: what lay elsewhere is not kept.
+        // Restricted to the current areas: the destination drops everything else.
         let kept = picture.plan.layout.kept(&self.layout);
         let there = self.sent.intersection(&kept);
         let send = look.dirty.union(&look.populated.difference(&there));
-        // What the image below has is compared before it is known not to be sent.
+        // Pages of the image below are compared when they are sent, so they stay in `send`, and count as present only
+        // for `fresh`.
         let fresh = there.union(&self.below.intersection(&kept)).difference(&look.populated);
         (send::pieces(&send, &areas_of(&picture.plan.watched)), fresh)
     }
 
-    /// Announces a round: the areas, and what has become fresh.
+    /// Opens a round: sends the areas, and the ranges that have become fresh.
     fn begin_round(&mut self, picture: &Picture, fresh: &RangeSet, phase: Phase) -> Result<(), Error> {
         self.objects.truncate(&picture.plan.layout.objects);
         let mut pages = self.pages.as_mut().map(|pages| pages.get_mut().expect("no thread panics"));
@@ -458,7 +461,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// The advice that the copy gets.
+    /// The advice for the copy, read again if areas have changed since pre-copy began.
     fn final_advice(&mut self, mappings: &[Mapping]) -> std::io::Result<Advice> {
         match self.reading.end(mappings)? {
             Some(advice) => Ok(advice),
@@ -466,7 +469,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What can be done before the program is stopped: advice is read, and there is room for what is copied then.
+    /// Does in advance what would lengthen the cut: reads advice, and allocates the buffer for the remaining pages.
     fn prepare_cut(&mut self) -> Result<Mapped, Error> {
         let phase = Phase::Cut;
         let expected = self.look(phase, false)?;
@@ -503,8 +506,8 @@ impl<'a> Source<'a> {
         }
         self.steps.note("cut: descriptors");
         let parts = objects::parts(control, &plan, &open, true).during(phase, Operation::FindShared)?;
-        // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at
-        // when all questions have been asked.
+        // The trap: the agent's own memory is part of the image, and each request changes it. So pages are looked at
+        // after the last request.
         self.steps.note("cut: shared memory");
         wait_for_rest(control, phase)?;
         self.steps.note("cut: come to rest");
@@ -598,7 +601,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// What the image has, all of whose frames were sent.
+    /// Content of the image, once all its frames are sent.
     fn contents(&mut self) -> Option<Contents> {
         let pages = self.pages.take()?.into_inner().expect("no thread panics");
         let (own, kept) = pages.into_parts();
@@ -636,14 +639,14 @@ impl<'a> Source<'a> {
         events(Event::Phase(phase));
         match take_reply(answers, phase)? {
             Reply::Running { pid } => Ok(Some(pid)),
-            // It is the copy that could not be made.
+            // The failure is the restore's: the copy could not be made.
             Reply::Failed(told) => Err(complaint(Phase::Restore, told)),
             other => Err(unexpected(phase, other)),
         }
     }
 }
 
-/// What the destination says; that it has failed is an error of this phase.
+/// Reads a reply. One that reports a failure becomes an error of this phase.
 fn reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Result<Reply, Error> {
     match take_reply(answers, phase)? {
         Reply::Failed(told) => Err(complaint(phase, told)),
@@ -672,10 +675,11 @@ fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
     control.proc_bytes("maps").and_then(maps::parse).during(phase, Operation::ReadMaps)
 }
 
-/// Has the agent note the POSIX timers of the stopped process, of which only `/proc` shows all. Before it is stopped
-/// one may be made, or end.
+/// Has the agent record the POSIX timers of the stopped process. Only `/proc` lists them all, and while the program
+/// runs one might be made or deleted.
 fn note_timers(control: &Control, phase: Phase) -> Result<(), Error> {
-    // A kernel that does not show them was built without what makes them again.
+    // A kernel without `/proc/PID/timers` was built without checkpoint support, which would be needed to restore
+    // timers.
     let timers = control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
     for timer in &timers {
         control.note_timer(timer).during(phase, Operation::NoteTimers)?;
@@ -683,12 +687,14 @@ fn note_timers(control: &Control, phase: Phase) -> Result<(), Error> {
     if timers.is_empty() { Ok(()) } else { control.collect().during(phase, Operation::AskAgent) }
 }
 
-/// Waits until all threads sleep, the agent's too. A thread that has said that it is parked, or has answered, still
-/// writes to its stack on its way to where it waits; that is part of the image.
+/// Waits until all threads sleep, the agent included.
+///
+/// A thread that has reported itself parked, or has answered, still writes to its stack until it waits; that stack is
+/// part of the image.
 fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
     let sleeps = |tid: i32| {
         let stat = control.proc_text(&format!("task/{tid}/stat")).unwrap_or_default();
-        // A thread that has ended meanwhile does nothing any more.
+        // A thread that has ended counts as sleeping.
         stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
     };
     let begin = Instant::now();
@@ -703,10 +709,10 @@ fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
     Ok(())
 }
 
-/// Threads that are parked sleep at once, unless the host is out of processors or memory.
+/// Limit for parked threads to sleep. They do so at once unless the host lacks processors or memory.
 const REST_MAX: Duration = Duration::from_secs(5);
 
-/// All that one look finds that cannot be copied.
+/// All reasons for a refusal that one look finds.
 fn reasons(control: &Control, options: &Options, phase: Phase) -> Result<Vec<Refusal>, Error> {
     let mut reasons = attributes::refusals(control).during(phase, Operation::ReadProcess)?;
     let found = descriptors::gather(control, options.close_unsupported, false);
@@ -717,16 +723,16 @@ fn reasons(control: &Control, options: &Options, phase: Phase) -> Result<Vec<Ref
     Ok(reasons)
 }
 
-/// The memory that is left out now. The embedder may change that at any time, but not while its threads are stopped.
+/// Memory to leave out, as `[address, length]`. The embedder may change it at any time while its threads run.
 fn excluded(control: &Control, phase: Phase) -> Result<Vec<[u64; 2]>, Error> {
     let (_, block) = control.block().during(phase, Operation::ReadAgent)?;
     Ok(block.excluded.iter().take(block.excluded_count as usize).copied().collect())
 }
 
-/// Refuses what a running program has that cannot be copied, if it still has it at a second look.
+/// Refuses a running program for the reasons that two successive looks find.
 ///
-/// The trap: what one look finds may be coming or going, such as a pipe of which only one end is open yet. Nothing is
-/// missed: at the cut, when nothing comes or goes, all is looked at again.
+/// The trap: a single look may catch something in transition, such as a pipe with only one end open. Nothing escapes,
+/// because the stopped process is examined again at the cut.
 fn refuse_what_stays(phase: Phase, look: impl Fn() -> Result<Vec<Refusal>, Error>) -> Result<(), Error> {
     let mut reasons = look()?;
     if !reasons.is_empty() {
@@ -736,7 +742,7 @@ fn refuse_what_stays(phase: Phase, look: impl Fn() -> Result<Vec<Refusal>, Error
     if reasons.is_empty() { Ok(()) } else { Err(Error::Refused { phase, reasons }) }
 }
 
-/// Files that are mapped, by path, and can be read.
+/// Mapped files that exist and can be read, by path.
 fn mapped_files(mappings: &[Mapping]) -> Vec<MappedFile> {
     let paths: std::collections::BTreeSet<&BStr> = mappings
         .iter()
@@ -748,7 +754,7 @@ fn mapped_files(mappings: &[Mapping]) -> Vec<MappedFile> {
     paths.into_iter().filter_map(|path| host::identify(path).ok()).collect()
 }
 
-/// All of them, as if the destination had the same.
+/// Indices of all mapped files, on the assumption that the destination has the same.
 fn assumed(files: &[MappedFile]) -> Files {
     files.iter().zip(0..).map(|(file, index)| (file.path.clone(), index)).collect()
 }
@@ -790,7 +796,7 @@ mod tests {
         };
         assert!(refused([vec![], vec![pipe(1)]]).is_ok());
         assert!(refused([vec![pipe(1)], vec![]]).is_ok());
-        // Another pipe, with the number of one that was closed.
+        // A new pipe that got the number of a closed one.
         assert!(refused([vec![pipe(1)], vec![pipe(2)]]).is_ok());
         let both = refused([vec![pipe(1), pipe(2)], vec![Refusal::Seccomp, pipe(2)]]);
         let Err(Error::Refused { reasons, .. }) = both else { panic!("not refused") };

@@ -1,8 +1,8 @@
-//! Shared memory: which parts of it hold something, and which of them the destination does not have.
+//! Shared memory: which parts hold data, and which of those the destination lacks.
 //!
-//! The trap: writes through another mapping of the same object, or by `write` to its descriptor, are not seen by any
-//! way of tracking. So what was sent is known by a digest of each page, and at the cut all of it is read again and
-//! compared. That takes a fraction of the time of sending it.
+//! The trap: writes through another mapping of the same object, or by `write` to its descriptor, escape every tracking
+//! method. So a digest of each sent page is kept, and at the cut all shared memory is read again and compared. Reading
+//! takes a fraction of the time of sending.
 
 use super::layout::Plan;
 use super::send::{self, Output, PIECE_BYTES};
@@ -20,10 +20,10 @@ use std::os::fd::OwnedFd;
 
 const PAGE: u64 = 4096;
 
-/// Objects that are open: a descriptor of each, and its name.
+/// Open objects by id: a descriptor of each, and its name.
 pub type Open = BTreeMap<u64, (OwnedFd, BString)>;
 
-/// Open memfds are carried whether or not they are mapped.
+/// Adds open memfds to the plan, mapped or not. A mapped one that is sealed against writing is refused.
 pub fn add_open(plan: &mut Plan, open: &Open) -> io::Result<()> {
     for (id, (fd, name)) in open {
         let facts = nix::sys::stat::fstat(fd)?;
@@ -32,7 +32,8 @@ pub fn add_open(plan: &mut Plan, open: &Open) -> io::Result<()> {
         let object = SharedObject { id: *id, name: name.clone(), len, seals, mode };
         match plan.layout.objects.iter_mut().find(|known| known.id == *id) {
             Some(known) => {
-                // The copy's would be mapped so that it can be written until it is sealed.
+                // The copy's object would be mapped writable until it is filled, and the kernel refuses the seal as
+                // long as such a mapping exists.
                 if seals & libc::F_SEAL_WRITE as u32 != 0
                     && let Some((_, start, ..)) = plan.shared.iter().find(|(object, ..)| object == id)
                 {
@@ -47,7 +48,7 @@ pub fn add_open(plan: &mut Plan, open: &Open) -> io::Result<()> {
     Ok(())
 }
 
-/// A part of a shared object that holds something: from where to where in it, and at which address, if it is not open.
+/// A part of a shared object that holds data, as offsets. `address` is where it is mapped, if the object is not open.
 pub struct Part {
     id: u64,
     start: u64,
@@ -55,14 +56,14 @@ pub struct Part {
     address: u64,
 }
 
-/// Those within objects of these lengths: one that other processes share may have been cut meanwhile.
+/// Cuts parts to the current lengths of their objects: other processes may have shortened a shared one meanwhile.
 pub fn within(parts: Vec<Part>, objects: &[SharedObject]) -> Vec<Part> {
     let len = |id: u64| objects.iter().find(|object| object.id == id).map_or(0, |object| object.len);
     let within = |part: Part| Part { end: part.end.min(len(part.id).next_multiple_of(PAGE)), ..part };
     parts.into_iter().map(within).filter(|part| part.start < part.end).collect()
 }
 
-/// Finds all parts. Of a program that is not `stopped`, what is gone since the plan was made is left out.
+/// Finds all parts. If the program is not `stopped`, mappings that are gone since the plan was made are skipped.
 pub fn parts(control: &Control, plan: &Plan, open: &Open, stopped: bool) -> io::Result<Vec<Part>> {
     let mut all = Vec::new();
     for object in &plan.layout.objects {
@@ -80,7 +81,7 @@ pub fn parts(control: &Control, plan: &Plan, open: &Open, stopped: bool) -> io::
     Ok(all)
 }
 
-/// Parts of a shared object that hold something, seen through its mappings.
+/// Finds parts of an object through its mappings, for one that no descriptor refers to.
 fn mapped_parts(control: &Control, plan: &Plan, id: u64, stopped: bool, all: &mut Vec<Part>) -> io::Result<()> {
     const STEP: u64 = 1 << 30;
     for (_, address, offset, len) in plan.shared.iter().filter(|(object, ..)| *object == id) {
@@ -113,10 +114,10 @@ fn mapped_parts(control: &Control, plan: &Plan, id: u64, stopped: bool, all: &mu
     Ok(())
 }
 
-/// Takes pages of an object: its number, the offset, the content.
+/// Receives pages of an object: id, offset, content.
 type Each<'a> = dyn FnMut(u64, u64, &[u8]) -> io::Result<()> + 'a;
 
-/// Reads all parts, a piece after the other.
+/// Reads all parts, in pieces of [`PIECE_BYTES`].
 fn read(control: &Control, parts: &[Part], open: &Open, each: &mut Each<'_>) -> io::Result<()> {
     let mut buffer = vec![0; PIECE_BYTES as usize];
     for part in parts {
@@ -132,7 +133,7 @@ fn read(control: &Control, parts: &[Part], open: &Open, each: &mut Each<'_>) -> 
     Ok(())
 }
 
-/// Digest of all shared memory, as the destination makes it over its own. An object that is mapped twice counts once.
+/// Digest of all shared memory, comparable with the destination's. A page that is mapped twice counts once.
 pub fn hash(control: &Control, parts: &[Part], open: &Open) -> io::Result<u64> {
     let mut pages = FxHashMap::default();
     read(control, parts, open, &mut |id, at, bytes| {
@@ -145,14 +146,15 @@ pub fn hash(control: &Control, parts: &[Part], open: &Open) -> io::Result<u64> {
     Ok(pages.values().fold(0, |sum: u64, hash| sum.wrapping_add(*hash)))
 }
 
-/// What the destination has of shared objects: by object and offset, a digest of each page and when it was last seen.
+/// State of the destination's shared objects: by object and offset, the digest of each page and the look that last saw
+/// it.
 #[derive(Default)]
 pub struct Objects {
     pages: FxHashMap<(u64, u64), (u64, u32)>,
     look_count: u32,
 }
 
-/// Pages that the destination does not have as they are: object, offset and content.
+/// Pages that the destination lacks: object, offset and length of each run, and all content.
 #[derive(Default)]
 pub struct Changes {
     runs: Vec<(u64, u64, usize)>,
@@ -165,7 +167,6 @@ impl Changes {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Sends all of them.
     pub fn send(&self, output: &mut Output) -> io::Result<()> {
         let mut rest = &self.bytes[..];
         for (id, at, len) in &self.runs {
@@ -178,14 +179,14 @@ impl Changes {
 }
 
 impl Objects {
-    /// The destination is about to cut its objects to these lengths, and has no others any more. Called before changes
-    /// are looked for: nothing is sent of what is gone.
+    /// Forgets pages past the new lengths, as the destination is about to do. Must come before changes are searched, so
+    /// that they refer to remaining pages only.
     pub fn truncate(&mut self, objects: &[SharedObject]) {
         let lens: FxHashMap<u64, u64> = objects.iter().map(|object| (object.id, object.len)).collect();
         self.pages.retain(|(id, at), _| lens.get(id).is_some_and(|len| at + PAGE <= *len));
     }
 
-    /// Copies what the destination does not have.
+    /// Copies the pages that the destination lacks.
     pub fn changes(&mut self, control: &Control, parts: &[Part], open: &Open) -> io::Result<Changes> {
         let mut changes = Changes::default();
         self.each_change(control, parts, open, &mut |id, at, bytes| {
@@ -195,7 +196,7 @@ impl Objects {
         Ok(changes)
     }
 
-    /// Sends what the destination does not have.
+    /// Sends the pages that the destination lacks.
     pub fn send(&mut self, control: &Control, parts: &[Part], open: &Open, output: &mut Output) -> io::Result<()> {
         self.each_change(control, parts, open, &mut |id, at, bytes| {
             output.send(&Header::new(Kind::Object, at, id, bytes), bytes)
@@ -220,7 +221,7 @@ impl Objects {
             }
             changed.map_or(Ok(()), |start| each(id, at + start as u64, &bytes[start..]))
         })?;
-        // What was sent and has been given back to the kernel is zeros again.
+        // Pages that were sent and then released to the kernel (hole punching) read as zeros again.
         let zeros = |(hash, seen): &(u64, u32)| *hash != 0 && *seen != now;
         let gone: Vec<_> = pages.iter().filter(|(_, page)| zeros(page)).map(|(place, _)| *place).collect();
         for (id, at) in gone {
@@ -243,7 +244,7 @@ mod tests {
     fn nothing_is_known_of_what_is_gone() {
         let pages = [(1, 0), (1, PAGE), (1, 2 * PAGE), (2, 0)].into_iter().map(|place| (place, (7, 1))).collect();
         let mut objects = Objects { pages, look_count: 1 };
-        // The page in which it ends is zeros behind its end there, and is sent again.
+        // The page with the new end is zeros past that end at the destination, so it is sent again.
         objects.truncate(&[object(1, PAGE + 1)]);
         assert_eq!(objects.pages.keys().collect::<Vec<_>>(), [&(1, 0)]);
     }

@@ -1,4 +1,4 @@
-//! Rounds of sending while the program runs, and when to end them.
+//! Pre-copy rounds while the program runs, and the decision to end them.
 
 use super::{Event, Source, descriptors, objects, send};
 use crate::error::{During, Error, Operation, Phase};
@@ -6,13 +6,13 @@ use crate::ranges::RangeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Bytes a second that one thread copies at the cut, until this has been measured.
+/// Bytes per second that one thread copies at the cut, assumed until measured.
 const COPY_RATE_GUESS: f64 = 2e9;
-/// A round must leave at most this much of what the one before it left, or it does not count as progress.
+/// A round counts as progress if it leaves less than this fraction of what the round before left.
 const SHRINKING: f64 = 0.9;
 const STUCK_ROUND_COUNT: u32 = 2;
 
-/// Decides after each round whether another one is worth it.
+/// Decides after each round whether another one is worthwhile. Pure: no clock and no I/O.
 #[derive(Clone, Debug)]
 pub struct Converging {
     target: Duration,
@@ -21,25 +21,24 @@ pub struct Converging {
     stuck: u32,
 }
 
-/// What to do after a round.
+/// Decision after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Another round.
     Round,
-    /// The rest is small enough.
+    /// The rest fits the downtime target.
     Cut,
-    /// It will not become small enough.
+    /// Memory does not converge.
     GiveUp,
 }
 
 impl Converging {
-    /// For a program that may be stopped for `target`.
+    /// For a program that may be stopped for `target`, after at most `round_count_max` rounds.
     #[must_use]
     pub fn new(target: Duration, round_count_max: u32) -> Self {
         Self { target, round_count_max, left_before: None, stuck: 0 }
     }
 
-    /// After round `round`, when `left` bytes have been written meanwhile, of which `rate` are copied a second.
+    /// Decides after round `round`, which left `left` bytes, at a copy rate of `rate` bytes per second.
     pub fn after_round(&mut self, round: u32, left: u64, rate: f64) -> Next {
         if left as f64 <= rate * self.target.as_secs_f64() {
             return Next::Cut;
@@ -52,7 +51,7 @@ impl Converging {
 }
 
 impl Source<'_> {
-    /// What was written since the last round is sent, if it is not small any more.
+    /// Runs more rounds if more was written since the last one than the downtime target allows.
     pub(super) fn catch_up(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let next = self.look(Phase::PreCopy, false)?;
         let (left, _) = self.news(&next);
@@ -64,7 +63,9 @@ impl Source<'_> {
         self.precopy(events)
     }
 
-    /// Sends memory until what is left is small, or does not become smaller.
+    /// Sends rounds until the rest is small or stops shrinking.
+    ///
+    /// Errors with [`Error::Diverges`] in the latter case if the caller demands convergence.
     pub(super) fn precopy(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let phase = Phase::PreCopy;
         let mut converging = Converging::new(self.options.downtime_target, self.options.round_count_max);
@@ -84,7 +85,7 @@ impl Source<'_> {
             objects::add_open(&mut picture.plan, &open).during(phase, Operation::FindShared)?;
             self.begin_round(&picture, &fresh, phase)?;
             if self.round_count == 1 {
-                // Once, so that what has changed until the cut is all that is left.
+                // Only in the first round: at the cut, just the changes are left.
                 let parts = objects::parts(self.control, &picture.plan, &open, false);
                 let parts = parts.during(phase, Operation::FindShared)?;
                 let sent = self.objects.send(self.control, &parts, &open, &mut self.outputs[0]);

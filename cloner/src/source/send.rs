@@ -1,4 +1,4 @@
-//! Memory into the streams, by one thread a stream.
+//! Sends memory through the streams, with one thread for each.
 
 use crate::image::compress;
 use crate::image::digest::page_hash;
@@ -14,26 +14,26 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Memory is read and sent in pieces of this size, which fit into a core's cache.
+/// Bytes that are read and sent at a time, chosen to fit into a core's cache.
 pub const PIECE_BYTES: u64 = 256 << 10;
 const PAGE: usize = 4096;
 const THREAD_WORTH_BYTES: usize = 4 << 20;
 
-/// A stream that the image goes into.
+/// A stream of the image.
 pub type Output = FrameWriter<Box<dyn Write + Send>>;
 
-/// Memory to be sent.
+/// A piece of memory to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// First address.
+    /// First address; a multiple of the page size.
     pub start: u64,
-    /// Address behind it.
+    /// First address after the piece.
     pub end: u64,
-    /// Zeros must be sent, because a file has something else there.
+    /// True if pages of zeros must be sent as content, because the copy maps a file there.
     pub file_backed: bool,
 }
 
-/// Cuts `ranges` into pieces, none of which reaches beyond an area. `areas` are sorted.
+/// Cuts `ranges` into pieces that do not cross areas. `areas` are sorted: start, end, whether file-backed.
 #[must_use]
 pub fn pieces(ranges: &RangeSet, areas: &[(u64, u64, bool)]) -> Vec<Piece> {
     let mut all = Vec::new();
@@ -45,8 +45,7 @@ pub fn pieces(ranges: &RangeSet, areas: &[(u64, u64, bool)]) -> Vec<Piece> {
     all
 }
 
-/// What one stream sends at a stretch: pieces of one block of 2 MiB. Where the copy gets a huge page, one thread fills
-/// it.
+/// Groups pieces by 2 MiB block. One thread sends a group, because it fills one huge page at the destination.
 fn stretches(pieces: &[Piece]) -> Vec<std::ops::Range<usize>> {
     let mut all: Vec<std::ops::Range<usize>> = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
@@ -59,37 +58,37 @@ fn stretches(pieces: &[Piece]) -> Vec<std::ops::Range<usize>> {
     all
 }
 
-/// The block of 2 MiB that `pieces` are all of, if they are.
+/// Address of the 2 MiB block, if `pieces` cover one completely and none is file-backed.
 fn whole_block(pieces: &[Piece]) -> Option<u64> {
     let bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let anonymous = pieces.iter().all(|piece| !piece.file_backed);
     (bytes == EXPECT_BYTES_MAX && anonymous).then(|| pieces[0].start)
 }
 
-/// Where memory is read from.
+/// Origin of the bytes.
 #[derive(Clone, Copy)]
 pub enum Memory<'a> {
-    /// The process itself.
+    /// `/proc/PID/mem` of the process.
     Live(&'a File),
-    /// What was copied while it was stopped: pieces one behind the other.
+    /// Copies taken at the cut, one piece after the other.
     Snapshot(&'a Snapshot),
 }
 
-/// Copies of pieces, taken while the process was stopped, so that it need not wait for the network.
+/// Copies of pieces taken while the process was stopped, so that it need not wait for the network.
 pub struct Snapshot {
     memory: Mapped,
     offsets: Vec<usize>,
 }
 
 impl Snapshot {
-    /// Memory for a snapshot, touched beforehand: the first touch takes longer than the copy.
+    /// Allocates the buffer and faults it in: page faults take longer than the copying itself.
     pub fn prepare(len: u64) -> io::Result<Mapped> {
         let mut memory = Mapped::new(len.max(1) as usize)?;
         memory.populate();
         Ok(memory)
     }
 
-    /// Flips a bit, modulo their number.
+    /// Fault injection: flips a bit of the copied pages, modulo their number.
     pub fn flip(&mut self, bit: u64) {
         let bytes = self.memory.bytes_mut();
         let copied_bits = 8 * self.offsets.last().map_or(0, |last| *last as u64 + PAGE as u64);
@@ -98,7 +97,7 @@ impl Snapshot {
         }
     }
 
-    /// Copies `pieces` with `thread_count` threads into `memory`, which is replaced if it is too small.
+    /// Copies `pieces` with up to `thread_count` threads into `memory`, which is replaced if it is too small.
     pub fn take(process: &File, pieces: &[Piece], memory: Mapped, thread_count: usize) -> io::Result<Self> {
         let mut offsets = Vec::with_capacity(pieces.len());
         let mut len = 0_usize;
@@ -108,7 +107,7 @@ impl Snapshot {
         }
         let mut memory = if memory.bytes().len() < len { Mapped::new(len)? } else { memory };
         let parts = split(&mut memory.bytes_mut()[..len], pieces);
-        // To start threads takes as long as to copy some megabytes.
+        // Starting a thread takes as long as copying some megabytes.
         let thread_count = thread_count.clamp(1, 1 + len / THREAD_WORTH_BYTES);
         let per_thread = pieces.len().div_ceil(thread_count).max(1);
         std::thread::scope(|scope| {
@@ -139,8 +138,7 @@ fn split<'a>(mut memory: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]> {
     parts
 }
 
-/// Reads memory of the process. What cannot be read reads as zeros: it has gone since, or lies behind the end of a
-/// file.
+/// Reads memory of the process. Unreadable pages become zeros: they were unmapped since, or lie past the end of a file.
 pub fn read(process: &File, address: u64, place: &mut [u8]) {
     let mut done = 0;
     while done < place.len() {
@@ -156,19 +154,18 @@ pub fn read(process: &File, address: u64, place: &mut [u8]) {
     }
 }
 
-/// What sending has cost.
+/// Cost of sending so far. Threads add to it concurrently.
 #[derive(Debug, Default)]
 pub struct Cost {
-    /// Nanoseconds of reading, of all threads.
+    /// Nanoseconds spent reading, summed over threads.
     reading_ns: AtomicU64,
-    /// Bytes read.
     read_bytes: AtomicU64,
-    /// Bytes of memory that are done with.
+    /// Bytes of memory processed in the current round.
     pub done_bytes: AtomicU64,
 }
 
 impl Cost {
-    /// Bytes a second at which one thread reads memory.
+    /// Bytes per second at which one thread reads memory. `None` before anything was read.
     #[must_use]
     pub fn reading_rate(&self) -> Option<f64> {
         let (ns, bytes) = (self.reading_ns.load(Ordering::Relaxed), self.read_bytes.load(Ordering::Relaxed));
@@ -176,19 +173,18 @@ impl Cost {
     }
 }
 
-/// What is sent, and how.
+/// One round's work, shared by the sending threads.
 pub struct Sending<'a> {
-    /// Where from.
     pub memory: Memory<'a>,
-    /// What, by address.
+    /// Pieces to send, by address.
     pub pieces: &'a [Piece],
-    /// Compression.
+    /// Compression of pages on their way.
     pub encoding: Encoding,
-    /// What it costs is added here.
+    /// Accumulates the cost of this work.
     pub cost: &'a Cost,
-    /// Whether a huge page may be made for the copy at an address; asked once for each block of which all is sent.
+    /// Returns true if the copy may have a huge page at an address. Called once for each block that is sent completely.
     pub huge: &'a (dyn Fn(u64) -> bool + Sync),
-    /// What the image below has, and what this one has by now, if others are to be built on it.
+    /// Pages of the image below and of this image so far; `Some` if others are to be built on it.
     pub pages: Option<&'a Mutex<Comparing>>,
 }
 
@@ -198,7 +194,7 @@ impl Sending<'_> {
     }
 }
 
-/// Sends all pieces through all outputs. `tick` is called now and then while that lasts.
+/// Sends all pieces through all outputs. `tick` is called about every 100 ms meanwhile, if there are several threads.
 pub fn send(job: &Sending<'_>, outputs: &mut [Output], tick: &mut dyn FnMut()) -> io::Result<()> {
     const TICK: Duration = Duration::from_millis(100);
     let next = AtomicUsize::new(0);
@@ -213,7 +209,7 @@ pub fn send(job: &Sending<'_>, outputs: &mut [Output], tick: &mut dyn FnMut()) -
             scope.spawn(move || {
                 let result = worker(job, stretches, output, next);
                 if result.is_err() {
-                    // The others need not go on.
+                    // Stops the other threads, whose work is in vain.
                     next.store(usize::MAX / 2, Ordering::Relaxed);
                 }
                 let _ = tell.send(result);
@@ -265,7 +261,7 @@ fn worker(
     }
 }
 
-/// A range that the image below has, which grows until something else is sent.
+/// A run of pages that equal the image below. It grows until something else is sent, so that one digest covers it.
 #[derive(Default)]
 struct Kept {
     start: u64,
@@ -298,7 +294,6 @@ impl Kept {
     }
 }
 
-/// What becomes of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeros,
@@ -306,8 +301,8 @@ enum Content {
     OfImageBelow,
 }
 
-/// Sends runs of pages that hold something; runs of zeros as a mark, unless a file has something there; and runs that
-/// the image below has as their digest.
+/// Sends the pages of a piece, by runs: data as content; zeros as a mark, unless file-backed; pages of the image below
+/// as part of a digest.
 fn send_piece(
     piece: &Piece,
     bytes: &[u8],
@@ -366,11 +361,11 @@ fn send_run(address: u64, run: &[u8], output: &mut Output, encoding: Encoding, p
 }
 
 fn is_zero(page: &[u8]) -> bool {
-    // Most pages that hold something show it at once.
+    // Most pages with data have some in the first 64 bytes.
     page[..64].iter().all(|byte| *byte == 0) && page.iter().all(|byte| *byte == 0)
 }
 
-/// Digest of all populated pages of the stopped process, as the destination makes it over its own.
+/// Digest of all populated pages of the stopped process, comparable with the destination's.
 pub fn hash_memory(process: &File, pieces: &[Piece]) -> u64 {
     let mut buffer = vec![0; PIECE_BYTES as usize];
     let mut sum = 0_u64;
@@ -453,13 +448,14 @@ mod tests {
         }
     }
 
-    /// Collects what is written, beyond the life of the box.
+    /// Collects written bytes beyond the life of the box.
     struct Shared(*mut Vec<u8>);
-    // SAFETY: - the test has one thread.
+    // SAFETY: - the test runs on one thread, so the pointer never crosses threads.
     unsafe impl Send for Shared {}
     impl Write for Shared {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // SAFETY: - the vector outlives the writer, and is not used meanwhile.
+            // SAFETY: - the vector outlives the writer.
+            //         - nothing else accesses the vector while the writer is in use.
             unsafe { (*self.0).extend_from_slice(bytes) };
             Ok(bytes.len())
         }

@@ -1,4 +1,4 @@
-//! Everything besides memory, taken while the threads are stopped.
+//! Records all state besides memory while the threads are stopped.
 
 use super::descriptors::Descriptors;
 use crate::control::Control;
@@ -10,7 +10,7 @@ use std::io::{self, Read};
 
 const LIMIT_COUNT: usize = 16;
 
-/// Takes the state of the process.
+/// Collects the state of the stopped process.
 pub fn gather(
     control: &Control,
     mappings: &[Mapping],
@@ -67,7 +67,7 @@ pub fn gather(
     })
 }
 
-/// From `/proc/PID/stat`: fields count from 1, and the second may contain anything, in parentheses.
+/// Parses `/proc/PID/stat`. Fields count from 1, and the second may contain anything within parentheses.
 fn places(stat: &str, heap_end: u64) -> io::Result<Places> {
     let behind = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let fields: Vec<u64> = behind.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
@@ -92,7 +92,7 @@ fn places(stat: &str, heap_end: u64) -> io::Result<Places> {
     }
 }
 
-/// From `/proc/PID/limits`, whose lines are in the order of their numbers.
+/// Parses `/proc/PID/limits`, whose lines are ordered by the number of the limit.
 fn limits(text: &str) -> Vec<(u64, u64)> {
     let number = |text: &str| if text == "unlimited" { u64::MAX } else { text.parse().unwrap_or(u64::MAX) };
     text.lines()
@@ -105,7 +105,7 @@ fn limits(text: &str) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The POSIX timers in `/proc/PID/timers`.
+/// Parses the POSIX timers in `/proc/PID/timers`.
 pub fn timers(text: &str) -> Vec<Timer> {
     let mut all: Vec<Timer> = Vec::new();
     for line in text.lines() {

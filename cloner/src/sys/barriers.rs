@@ -1,17 +1,17 @@
-//! What a process has told the kernel about barriers (`membarrier(2)`).
+//! Registration of a process for barriers (`membarrier(2)`).
 
-/// `MEMBARRIER_CMD_REGISTER_` of global expedited, private expedited, the same with serialized cores and with restarted
-/// sequences.
+/// `MEMBARRIER_CMD_REGISTER_` commands: global expedited, private expedited, and the latter with core serialization and
+/// with restartable sequences.
 const REGISTRATIONS: [i32; 4] = [1 << 2, 1 << 4, 1 << 6, 1 << 8];
 
-/// Registers this process for all kinds of barriers, as the program may have done: in the copy its barriers would fail
-/// otherwise. What the program has not asked for does not hurt it.
+/// Registers this process for all kinds of barriers.
 ///
-/// To be called while the process has one thread: later the kernel takes 20 ms for it. What a kernel does not know the
-/// program cannot have used.
+/// The program may have registered, and without it barriers would fail in the copy; registrations it did not make are
+/// harmless. Must be called while the process has one thread: later the kernel takes 20 ms. Commands that this kernel
+/// lacks were not available to the program either, so errors are ignored.
 pub fn register() {
     for command in REGISTRATIONS {
-        // SAFETY: - touches no memory.
+        // SAFETY: - `membarrier` takes numbers only and touches no memory of this process.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
     }
 }

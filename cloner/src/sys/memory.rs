@@ -1,4 +1,4 @@
-//! Memory from the kernel, by address.
+//! Memory obtained from the kernel, by address.
 
 use std::io;
 use std::sync::OnceLock;
@@ -8,44 +8,44 @@ use std::time::{Duration, Instant};
 
 const HUGE_BYTES: u64 = 2 << 20;
 const PAGE: usize = 4096;
-/// A huge page that takes longer than this was no bargain: small ones take a millisecond.
+/// Time beyond which a huge page does not pay: the small pages of a block take about a millisecond.
 const HUGE_LIMIT: Duration = Duration::from_micros(1500);
 const PENALTY_MAX: u32 = 256;
-/// One that takes longer than this is the last: the kernel has each processor do something before it collapses memory,
-/// and where all of them are wanted by many that takes seconds.
+/// Time beyond which huge pages are given up for good. Collapsing memory makes the kernel run work on each processor,
+/// which takes seconds if many callers want that on a loaded host.
 const HUGE_GIVEN_UP: Duration = Duration::from_millis(50);
-/// Number of blocks made of small pages before a huge one is tried again.
+/// Blocks still to be made of small pages before a huge page is tried again.
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
-/// What the next disappointment adds to that.
+/// Value that [`SKIPPED`] gets after the next slow huge page.
 static PENALTY: AtomicU32 = AtomicU32::new(1);
 
-/// Advice: these pages must not be touched. The C library's headers do not have it yet.
+/// `madvise` advice that makes guard pages; not yet in the C library's headers.
 pub const MADV_GUARD_INSTALL: i32 = 102;
 
-/// Whether the kernel has guard pages (Linux 6.13).
+/// Returns true if the kernel has guard pages (Linux 6.13).
 pub fn has_guard_pages() -> io::Result<bool> {
     let page = Mapped::new(PAGE)?;
-    // SAFETY: - the mapping is owned, and nothing of it is used.
+    // SAFETY: - `page` is owned by this function, is `PAGE` long, and its content is not used.
     Ok(unsafe { libc::madvise(page.address.cast(), PAGE, MADV_GUARD_INSTALL) } == 0)
 }
 
-/// Makes memory ready of which all is about to be written: with a huge page where that is possible, which takes a fifth
-/// of the time of small ones. Its content does not change. What the kernel does not allow is left to the first touch.
+/// Prepares memory that is about to be written completely, with a huge page if possible: that takes a fifth of the time
+/// of small pages. The content does not change. Memory that the kernel refuses is left to page faults.
 ///
-/// Two traps. Advice for huge pages would stay with the area and split it where it ends, and a program that then moves
-/// or grows its memory across the split fails; collapsing what is there leaves the area as it is. And huge pages are
-/// not always at hand: the kernel may have to move memory around, and the host of a virtual machine may have taken back
-/// large free blocks, which come ten times as slowly as small ones that were in use lately. So one that came late is
-/// followed by small ones for a while. On a host that is busy none is tried.
+/// Two traps. Advice for huge pages would stay with the area and split it at its end, and a program that later moves or
+/// grows its memory across the split fails; collapsing existing pages leaves the area as it is. And huge pages may be
+/// slow: the kernel may have to compact memory, or the host of a virtual machine may have taken back large free blocks,
+/// which return ten times as slowly as recently used small ones. So a slow huge page is followed by small pages for a
+/// while, and on a busy host none is tried.
 pub fn make_ready(address: u64, len: u64) {
     let place = address as *mut libc::c_void;
     let whole = address.is_multiple_of(HUGE_BYTES) && len == HUGE_BYTES && !is_busy();
     if whole && SKIPPED.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
         let begin = Instant::now();
-        // SAFETY: - touches a page, if it is there, without changing what is in it. Any other address is an error of
-        //           the call.
+        // SAFETY: - `MADV_POPULATE_WRITE` faults a page in without changing its content.
+        //         - an unmapped address makes the call fail, without effect.
         unsafe { libc::madvise(place, PAGE, libc::MADV_POPULATE_WRITE) };
-        // SAFETY: - changes which pages are behind the addresses, not what is in them.
+        // SAFETY: - `MADV_COLLAPSE` replaces the pages behind the addresses, and keeps their content.
         let made = unsafe { libc::madvise(place, HUGE_BYTES as usize, libc::MADV_COLLAPSE) } == 0;
         if made && begin.elapsed() < HUGE_LIMIT {
             PENALTY.store(1, Relaxed);
@@ -58,11 +58,11 @@ pub fn make_ready(address: u64, len: u64) {
             return;
         }
     }
-    // SAFETY: - touches pages without changing what is in them.
+    // SAFETY: - `MADV_POPULATE_WRITE` faults pages in without changing their content.
     unsafe { libc::madvise(place, len as usize, libc::MADV_POPULATE_WRITE) };
 }
 
-/// Whether more than twice as many threads wanted to run as there are processors, when this was asked first.
+/// Returns true if more than twice as many threads wanted to run as there are processors, at the first call.
 fn is_busy() -> bool {
     static IS_BUSY: OnceLock<bool> = OnceLock::new();
     *IS_BUSY.get_or_init(|| {
@@ -72,27 +72,27 @@ fn is_busy() -> bool {
     })
 }
 
-/// Of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80 11206`: the threads that want to run.
+/// Parses the number of runnable threads from `/proc/loadavg`, such as 1 in `0.20 0.18 0.12 1/80 11206`.
 fn runnable_count(loads: &str) -> Option<usize> {
     loads.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
-/// Anonymous private memory of this process.
+/// An anonymous private mapping, owned like a boxed slice. Dropping it unmaps it.
 pub struct Mapped {
     address: *mut u8,
     len: usize,
 }
 
-// SAFETY: - it is plain memory, owned like a box of bytes.
+// SAFETY: - the mapping belongs to this value alone, and is usable from any thread.
 unsafe impl Send for Mapped {}
-// SAFETY: - shared references only read it; changing it needs `&mut`.
+// SAFETY: - `&Mapped` only reads the memory; writing needs `&mut Mapped`.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Fresh zeroed memory.
+    /// Maps `len` bytes of zeros, without reserving memory for them.
     pub fn new(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: - a new mapping wherever the kernel likes.
+        // SAFETY: - without an address hint the kernel picks a free range, so no existing memory is touched.
         let address =
             unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if address == libc::MAP_FAILED {
@@ -102,35 +102,37 @@ impl Mapped {
         }
     }
 
-    /// Where it is.
+    /// First address of the mapping.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address as u64
     }
 
-    /// Touches all of it, so that nobody waits for that later. What the kernel does not allow is left untouched.
+    /// Faults in all pages, so that later writes do not wait. Pages that the kernel refuses are left to page faults.
     pub fn populate(&mut self) {
-        // SAFETY: - the mapping is owned; its content does not change.
+        // SAFETY: - `address..address + len` is mapped and owned; the call does not change its content.
         unsafe { libc::madvise(self.address.cast(), self.len, libc::MADV_POPULATE_WRITE) };
     }
 
-    /// Its bytes.
+    /// The mapped bytes, for reading.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: - mapped, initialized by the kernel, owned by self.
+        // SAFETY: - `address..address + len` is mapped and initialized by the kernel.
+        //         - `self` owns it, and is borrowed as long as the slice.
         unsafe { std::slice::from_raw_parts(self.address, self.len) }
     }
 
-    /// Its bytes, to be changed.
+    /// The mapped bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: - mapped, initialized by the kernel, and borrowed alone.
+        // SAFETY: - `address..address + len` is mapped and initialized by the kernel.
+        //         - `self` owns it, and is borrowed mutably as long as the slice.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.len) }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: - the mapping is owned and not used any more.
+        // SAFETY: - `address..address + len` is owned by `self`, of which no borrow is left.
         unsafe { libc::munmap(self.address.cast(), self.len) };
     }
 }

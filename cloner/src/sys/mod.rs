@@ -1,5 +1,4 @@
-//! Everything that speaks to the kernel about memory, and the restorer. All unsafe code of this crate is in here and in
-//! `destination/receive.rs`.
+//! System calls for memory, and the restorer. `docs/unsafe.md` lists the unsafe code outside of this module.
 
 pub mod barriers;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! PAGEMAP_SCAN and userfaultfd registration, which the C library's headers do not have yet.
+//! PAGEMAP_SCAN and userfaultfd registration, which are not yet in the C library's headers.
 
 use nix::errno::Errno;
 use std::fs::File;
@@ -6,37 +6,37 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// What a page is.
+/// `PAGE_IS_` categories of PAGEMAP_SCAN, or-ed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Categories(u64);
 
 impl Categories {
     /// Written since it was last write-protected.
     pub const WRITTEN: Self = Self(1 << 1);
-    /// A page of a file, not a private copy.
+    /// A page of a file, not a private copy of one.
     pub const FILE: Self = Self(1 << 2);
-    /// In memory.
+    /// In memory, as opposed to swap.
     pub const PRESENT: Self = Self(1 << 3);
-    /// In swap.
+    /// In swap, as opposed to memory.
     pub const SWAPPED: Self = Self(1 << 4);
-    /// The page of zeros that all share.
+    /// The zero page, which all processes share.
     pub const ZERO_PAGE: Self = Self(1 << 5);
-    /// Not to be touched: `MADV_GUARD_INSTALL`.
+    /// A guard page (`MADV_GUARD_INSTALL`), which must not be touched.
     pub const GUARD: Self = Self(1 << 8);
 
-    /// None.
+    /// The empty set of categories.
     #[must_use]
     pub const fn empty() -> Self {
         Self(0)
     }
 
-    /// As the kernel shows them.
+    /// Takes bits as the kernel returns them, without a check.
     #[must_use]
     pub const fn from_bits_truncate(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// True when all of `other` are in.
+    /// Returns true if all categories of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -50,19 +50,19 @@ impl std::ops::BitOr for Categories {
     }
 }
 
-/// `struct page_region`: pages in a row of the same categories.
+/// `struct page_region`: consecutive pages of the same categories.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Region {
-    /// First address.
+    /// First address; a multiple of the page size.
     pub start: u64,
-    /// Address behind it.
+    /// First address after the region.
     pub end: u64,
-    /// Those that were asked for.
+    /// Categories of the pages, of those that were asked for.
     pub categories: u64,
 }
 
-/// `struct pm_scan_arg`.
+/// `struct pm_scan_arg`, in the kernel's layout.
 #[repr(C)]
 #[derive(Default)]
 struct ScanArgument {
@@ -88,29 +88,29 @@ const MODE_WRITE_PROTECT: u64 = 2;
 const REGION_COUNT: usize = 4096;
 const _: () = assert!(size_of::<ScanArgument>() == 96 && size_of::<Region>() == 24);
 
-/// Which pages are shown, and what of them.
+/// Selection of pages, and the categories to return.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// They are in all of these categories,
+    /// A page must have all of these,
     pub all: Categories,
-    /// in one of these, unless it is empty,
+    /// at least one of these, unless this is empty,
     pub any: Categories,
-    /// and in none of these.
+    /// and none of these.
     pub none: Categories,
-    /// These are told of each.
+    /// Categories that are returned for each region.
     pub shown: Categories,
 }
 
 impl Wanted {
-    /// Pages in one of these categories, and these of each.
+    /// Selects pages with at least one of these categories, and returns these.
     #[must_use]
     pub const fn any(any: Categories) -> Self {
         Self { all: Categories::empty(), any, none: Categories::empty(), shown: any }
     }
 }
 
-/// Calls `each` for the regions from `start` to `end` whose pages are wanted, in the order of their addresses. With
-/// `protect` they are write-protected in the same step.
+/// Calls `each` for the selected regions from `start` to `end`, by ascending address. With `protect`, the pages are
+/// write-protected in the same step.
 pub fn scan(
     pagemap: &File,
     (start, end): (u64, u64),
@@ -133,20 +133,21 @@ pub fn scan(
             shown: wanted.shown.0,
             ..ScanArgument::default()
         };
-        // SAFETY: - the argument has the size it states; the regions have room for as many as it states.
+        // SAFETY: - `argument` is a local in the kernel's layout, and states its size.
+        //         - `argument.regions` points to `region_count` writable regions.
         let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
         Ok(Errno::result(count)? as usize)
     };
     scan_by(&mut regions, start, end, ask, each)
 }
 
-/// Asks for regions until none are left. `ask` looks from an address to `end`, writes regions until there is no room
-/// for more, and returns their number.
+/// Asks for regions until none are left. `ask` looks from an address to `end`, writes regions until the room is used,
+/// and returns their number.
 ///
-/// The trap: where to go on is not what the kernel says (`walk_end`). It collects 512 regions at a time, and notes the
-/// place only when that buffer is full: a call with room for more regions leaves the place at which the buffer was full
-/// last, and what lies behind would be shown twice. So a call that was given no more regions than there was room for
-/// has seen everything, and another one is made from the end of the last region only when all room is used.
+/// The trap: the kernel's `walk_end` is not where to continue. It collects 512 regions at a time and records the place
+/// only when that buffer is full, so a call with room for more regions returns an older place, and regions would be
+/// reported twice. So a call that did not use all room has seen everything; else the next call starts at the end of the
+/// last region.
 fn scan_by(
     regions: &mut [Region],
     start: u64,
@@ -160,7 +161,7 @@ fn scan_by(
         let is_full = count >= regions.len();
         let begin = from;
         for region in &regions[..count.min(regions.len())] {
-            // No address is shown twice, whatever the kernel says.
+            // Overlaps are cut off, so that no address is reported twice whatever the kernel returns.
             let region = Region { start: region.start.max(from), end: region.end.min(end), ..*region };
             if region.start < region.end {
                 each(&region);
@@ -176,18 +177,18 @@ fn scan_by(
     }
 }
 
-/// True when there is a page at an address, in memory or in swap.
+/// Returns true if there is a page at an address, in memory or in swap.
 pub fn is_there(pagemap: &File, address: u64) -> io::Result<bool> {
     let mut entry = [0; 8];
     pagemap.read_exact_at(&mut entry, address / 4096 * 8)?;
-    // The two highest bits: present, swapped.
+    // The two highest bits: present and swapped.
     Ok(u64::from_ne_bytes(entry) >> 62 != 0)
 }
 
-/// Registers a range for write protection with the process that the userfaultfd belongs to.
+/// Registers a range for write protection, in the process that the userfaultfd belongs to.
 pub fn register(userfaultfd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
     let mut argument = [start, end - start, MODE_WRITE_PROTECT, 0];
-    // SAFETY: - struct uffdio_register is four words.
+    // SAFETY: - `argument` has the four words of `struct uffdio_register`, and outlives the call.
     let result = unsafe { libc::ioctl(userfaultfd.as_raw_fd(), UFFDIO_REGISTER, argument.as_mut_ptr()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -200,7 +201,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Pages in a row that belong together, by number, as the kernel collects them.
+    /// Regions of consecutive present pages, by page number, as the kernel collects them.
     fn regions_of(pages: &[bool], from: u64) -> Vec<Region> {
         let mut all: Vec<Region> = Vec::new();
         for (number, _) in pages.iter().enumerate().filter(|(number, is_there)| **is_there && *number as u64 >= from) {
@@ -214,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        /// Rooms are far smaller and far larger than the number of pieces, or the same.
+        /// Room ranges from far less to far more than the number of regions.
         #[test]
         fn every_piece_is_shown_once_whatever_room_there_is_for_them(
             pages in prop::collection::vec(any::<bool>(), 1..120), room in 1_usize..40, repeats: bool,
@@ -224,7 +225,7 @@ mod tests {
             let ask = |from: u64, regions: &mut [Region]| {
                 asked += 1;
                 let from = from / PAGE;
-                // A kernel that shows pages before the address again changes nothing.
+                // A kernel that repeats the page before the address must not change the result.
                 let all = regions_of(&pages, if repeats { from.saturating_sub(1) } else { from });
                 let count = all.len().min(regions.len());
                 regions[..count].copy_from_slice(&all[..count]);
@@ -237,7 +238,7 @@ mod tests {
                 last = region.end;
                 shown[(region.start / PAGE) as usize..(region.end / PAGE) as usize].fill(true);
             };
-            // One place is lost to the repetition, so a room of one would make no progress, which is an error.
+            // The repetition takes one place, so a room of one would make no progress, which is an error.
             let mut regions = vec![Region::default(); if repeats { room + 1 } else { room }];
             scan_by(&mut regions, 0, end, ask, &mut each).unwrap();
             prop_assert_eq!(&shown, &pages);
@@ -256,7 +257,7 @@ mod tests {
         assert!(result.is_err() && count == 1);
     }
 
-    /// The kernel's own buffer has 512 regions; room here is for [`REGION_COUNT`].
+    /// The kernel's own buffer has 512 regions, while [`REGION_COUNT`] are asked for.
     #[test]
     fn mappings_of_any_number_of_pieces_are_shown_whole() {
         let pagemap = File::open("/proc/self/pagemap").unwrap();
@@ -264,7 +265,7 @@ mod tests {
         for count in [1, 511, 512, 513, 1000, 1024, 1025, 3000, 4095, 4096, 4097, 5000] {
             let mut memory = Mapped::new(2 * count * PAGE as usize).unwrap();
             let (start, len) = (memory.address(), 2 * count as u64 * PAGE);
-            // SAFETY: - the mapping is owned; its content does not change.
+            // SAFETY: - the range is the whole of `memory`, which is owned; advice does not change its content.
             unsafe { libc::madvise(start as *mut _, len as usize, libc::MADV_NOHUGEPAGE) };
             for piece in 0..count {
                 memory.bytes_mut()[2 * piece * PAGE as usize] = 1;

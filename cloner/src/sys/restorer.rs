@@ -1,46 +1,47 @@
-//! The restorer: what is left of the destination while everything else of it is unmapped.
+//! The restorer: the code that remains while everything else of the destination is unmapped.
 //!
-//! A few dozen instructions without a stack or a library, and a list of system calls to be made one after the other.
-//! They lie in one piece of memory that is free in both layouts. The list is made by [`crate::destination`] with
-//! ordinary code; here are only the kinds of steps and the loop that takes them.
+//! It is a few dozen instructions, without stack or library, and a list of system calls to make one after the other.
+//! Both are in one piece of memory that is free in both layouts. Ordinary code in [`crate::destination`] makes the
+//! list; this file has only the kinds of steps and the loop that executes them.
 
 use std::io;
 
-/// Bytes of code that are copied; the list follows.
+/// Bytes reserved for the code; the list of steps follows.
 pub const CODE_BYTES: usize = 4096;
 
-/// What a step expects of its system call.
+/// Required result of a step's system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Expect {
-    /// 0.
+    /// The result must be 0.
     Zero = 0,
-    /// The fifth argument: where `mremap` was told to go.
+    /// The result must equal the fifth argument: the target of `mremap`.
     Fifth = 1,
-    /// Nothing.
+    /// Any result is accepted.
     Anything = 2,
-    /// A new thread, which goes to another place.
+    /// Makes a thread, which jumps to the entry in the step. Retried while the thread id is taken.
     Thread = 3,
-    /// It is no call, but the end: go there.
+    /// No system call: jumps to the entry in the step, and ends the list.
     Leave = 4,
-    /// No error.
+    /// Any result but an error is accepted.
     NoError = 5,
 }
 
-/// One step.
+/// One step, in the layout that the assembly code reads.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What the result must be.
+    /// Required result, an [`Expect`].
     pub expect: u64,
     /// Number of the system call.
     pub number: u64,
-    /// Its arguments. For `Thread` and `Leave` the last four are entry, stack pointer and two arguments of the entry.
+    /// Arguments of the call. For `Thread` and `Leave` the last four are entry, stack pointer and two arguments of the
+    /// entry.
     pub arguments: [u64; 6],
 }
 
 impl Step {
-    /// A system call.
+    /// Makes a step that calls `number`. Missing arguments are 0.
     #[must_use]
     pub fn call(expect: Expect, number: i64, arguments: &[u64]) -> Self {
         let mut all = [0; 6];
@@ -48,7 +49,7 @@ impl Step {
         Self { expect: expect as u64, number: number as u64, arguments: all }
     }
 
-    /// As bytes.
+    /// Encodes the step for the restorer's memory.
     #[must_use]
     pub fn encode(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
@@ -67,7 +68,7 @@ core::arch::global_asm!(
     ".globl cloner_restorer_begin",
     ".hidden cloner_restorer_end",
     ".globl cloner_restorer_end",
-    // r15: the step; r14: descriptor for complaints; r13: patience
+    // Registers: r15 current step; r14 descriptor for complaints; r13 attempts left
     "cloner_restorer_begin:",
     "mov r15, rdi",
     "mov r14, rsi",
@@ -103,7 +104,7 @@ core::arch::global_asm!(
     "cmp rax, -4095",
     "jae 8f",
     "jmp 3b",
-    // a thread: the id may belong to one that is just ending, for a moment
+    // A thread that is just ending may hold the id for a moment
     "4:",
     "mov rax, [r15 + 8]",
     "mov rdi, [r15 + 16]",
@@ -119,14 +120,13 @@ core::arch::global_asm!(
     "mov rax, 24",
     "syscall",
     "jmp 4b",
-    // leave for the entry
     "6:",
     "mov rsp, [r15 + 40]",
     "mov rdi, [r15 + 48]",
     "mov rsi, [r15 + 56]",
     "xor ebp, ebp",
     "jmp [r15 + 32]",
-    // the step goes back as a complaint, with the result in its first word
+    // Writes the failed step to the descriptor, with the result in its first word, and exits with code 71
     "8:",
     "mov [r15], rax",
     "mov rax, 1",
@@ -146,29 +146,30 @@ unsafe extern "C" {
     static cloner_restorer_end: u8;
 }
 
-/// Memory for the restorer, at an address that is free in both layouts.
+/// Memory of the restorer, at an address that is free in both layouts.
 pub struct RestorerMemory {
     address: u64,
     len: usize,
 }
 
 impl RestorerMemory {
-    /// Maps `len` bytes at `address`.
+    /// Maps `len` bytes at `address`. Errors if anything is mapped there.
     pub fn new(address: u64, len: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: - NOREPLACE: nothing that is in use is touched.
+        // SAFETY: - `MAP_FIXED_NOREPLACE` fails rather than replace an existing mapping.
         let mapped = unsafe { libc::mmap(address as *mut _, len, protection, flags, -1, 0) };
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { address, len }) }
     }
 
-    /// Puts code, list and data in. Data begins behind room for `step_count_max` steps.
+    /// Writes code, list and data. Data starts after room for `step_count_max` steps.
     pub fn write(self, steps: &[Step], step_count_max: usize, data: &[u64]) -> io::Result<Self> {
         let begin = &raw const cloner_restorer_begin;
-        // SAFETY: - both are labels of the one block of code above.
+        // SAFETY: - both symbols bound the one block of code above, which is never modified.
         let code =
             unsafe { std::slice::from_raw_parts(begin, (&raw const cloner_restorer_end).offset_from(begin) as usize) };
-        // SAFETY: - mapped by `new`, of this length, and nobody else's.
+        // SAFETY: - `new` has mapped `len` bytes at `address`, readable and writable.
+        //         - `self` owns the mapping, and no other reference to it exists.
         let place = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) };
         let data_at = CODE_BYTES + step_count_max * size_of::<Step>();
         if code.len() > CODE_BYTES || steps.len() > step_count_max || place.len() < data_at + 8 * data.len() {
@@ -184,17 +185,20 @@ impl RestorerMemory {
         Ok(self)
     }
 
-    /// Goes. Complaints are written to `complaints` as one [`Step`].
+    /// Runs the list. A failing step is written to descriptor `complaints` as one [`Step`].
     ///
     /// # Safety
-    /// The list fits the situation and ends with `Leave`. Nothing of this process is used again.
+    /// - The steps leave each step's memory in place until it is executed, and end with `Leave`.
+    /// - The caller has given up all memory, threads and descriptors of this process.
     pub unsafe fn go(self, complaints: i32) -> ! {
         let list = self.address + CODE_BYTES as u64;
         let all = u64::MAX;
-        // SAFETY: - the mask is eight bytes. Handlers of this process are about to vanish, so no signal may come.
+        // SAFETY: - `all` is the eight bytes that the call reads.
+        // Signals are blocked because their handlers are about to be unmapped.
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, 0, 8) };
         unregister_rseq();
-        // SAFETY: - the caller's promise; code and list are in place.
+        // SAFETY: - code and list were written by [`Self::write`].
+        //         - the list fits the process and ends with `Leave`, as this function's contract demands.
         unsafe {
             core::arch::asm!(
                 "jmp {place}",
@@ -205,11 +209,13 @@ impl RestorerMemory {
     }
 }
 
-/// The kernel writes to a thread's rseq area whenever it moves it; this one's is about to be unmapped.
+/// Unregisters this thread's rseq area: the kernel writes to it when it moves the thread, and it is about to be
+/// unmapped.
 fn unregister_rseq() {
     const UNREGISTER: i32 = 1;
     const SIGNATURE: u32 = 0x5305_3053;
-    // SAFETY: - names end with NUL; both symbols, if there, are constants of these types.
+    // SAFETY: - both names end with NUL.
+    //         - glibc defines `__rseq_offset` as ptrdiff_t and `__rseq_size` as unsigned int; missing symbols are null.
     let (offset, size) = unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
@@ -219,16 +225,17 @@ fn unregister_rseq() {
         return;
     }
     let thread: u64;
-    // SAFETY: - the first word behind fs points to itself, by the ABI of thread-local storage.
+    // SAFETY: - by the x86-64 TLS ABI the first word at `fs` is the thread pointer; only that is read.
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly)) };
     let area = thread.wrapping_add_signed(offset as i64);
     for len in [32, size.next_multiple_of(32)] {
-        // SAFETY: - the area that the C library registered for this thread.
+        // SAFETY: - `area` is the one that the C library registered for this thread; a wrong length is an error without
+        //           effect.
         unsafe { libc::syscall(libc::SYS_rseq, area, len, UNREGISTER, SIGNATURE) };
     }
 }
 
-/// A complaint as text.
+/// Describes a failed step as text.
 #[must_use]
 pub fn explain(complaint: &[u8; 64]) -> String {
     let word = |index: usize| u64::from_ne_bytes(complaint[index * 8..index * 8 + 8].try_into().expect("eight bytes"));

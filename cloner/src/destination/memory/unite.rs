@@ -1,9 +1,9 @@
-//! One area, one mapping.
+//! Restores the rule that each area is one mapping.
 //!
-//! What the source has in one mapping, a program may move or grow in one step: `mremap` refuses a range of several
-//! mappings (EFAULT). In the copy an area may have come together from several: areas of earlier layouts that have
-//! merged since, or that were staged at different places. The kernel merges neighbours only while their pages have not
-//! been touched apart, so what it has not merged is made anew and its content moved over.
+//! A program may move or grow one mapping in one step, but `mremap` refuses a range of several mappings (EFAULT). In
+//! the copy an area may consist of several: areas of earlier layouts that have merged since, or that were staged at
+//! different places. The kernel merges neighbours only until their pages are touched separately. So an area that it has
+//! not merged is mapped anew, and its content moved over.
 
 use super::{Memory, Piece, own_mappings, relocate, unmap};
 use crate::dirty::{Watched, look_once};
@@ -11,12 +11,12 @@ use crate::image::state::{Area, Backing};
 use std::fs::File;
 use std::io;
 
-/// Bytes copied before their origin is given back, so that the host never holds much more than the copy.
+/// Bytes copied before the originals are released, so that the host never holds much more than the copy.
 const CHUNK_BYTES: u64 = 2 << 20;
 
 impl Memory {
-    /// Gives every area that has more than one piece, or more than one mapping of the kernel, a single one. `pieces`
-    /// are sorted, and all areas are covered.
+    /// Gives each area a single mapping, if it has more than one piece or kernel mapping. `pieces` are sorted and cover
+    /// all areas.
     pub(super) fn unite(&self, pieces: Vec<Piece>) -> io::Result<Vec<Piece>> {
         let mappings: Vec<(u64, u64)> = own_mappings()?.iter().map(|mapping| (mapping.start, mapping.end)).collect();
         let mut pieces = pieces.into_iter().peekable();
@@ -40,8 +40,8 @@ impl Memory {
         Ok(united)
     }
 
-    /// A single mapping for `area`, with the content of `parts`, which are no more. It lies where the area belongs, if
-    /// that is free: there the kernel merges it with what the next layout may add.
+    /// Makes a single mapping for `area` with the content of `parts`, which are unmapped. It is placed at its final
+    /// address if that is free, where the kernel merges it with later neighbours.
     fn make_anew(&self, area: &Area, mut parts: Vec<Piece>) -> io::Result<Piece> {
         for part in &mut parts {
             let len = part.end - part.start;
@@ -52,7 +52,7 @@ impl Memory {
         let at = self.map(area.start, area.end - area.start, area.backing, area.grows_down)?;
         for part in &parts {
             let to = at + (part.start - area.start);
-            // Contents of objects are not in the mapping.
+            // Contents of shared objects are in their memfds, not in the mapping.
             if !matches!(area.backing, Backing::Shared { .. }) {
                 copy(part, to, matches!(area.backing, Backing::File { .. }))?;
             }
@@ -62,7 +62,7 @@ impl Memory {
     }
 }
 
-/// Copies the pages of `part` that have a content of their own.
+/// Copies the pages of `part` that have content of their own, and releases the originals.
 fn copy(part: &Piece, to: u64, file_backed: bool) -> io::Result<()> {
     let watched = Watched { start: part.at, end: part.at + (part.end - part.start), file_backed };
     let open = |name: &str| File::open(format!("/proc/self/{name}"));
@@ -70,10 +70,10 @@ fn copy(part: &Piece, to: u64, file_backed: bool) -> io::Result<()> {
     for (start, end) in look.populated.iter() {
         for from in (start..end).step_by(CHUNK_BYTES as usize) {
             let len = (end - from).min(CHUNK_BYTES) as usize;
-            // SAFETY: - from lies in a piece, the other in the mapping that was made for it: both are readable and
-            //           writable, they do not overlap, and nothing of this process refers to them.
+            // SAFETY: - `from` is within a piece, and the target within the mapping made for it: readable and writable.
+            //         - both are disjoint mappings, and no reference points into them.
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, (to + (from - part.at)) as *mut u8, len) };
-            // SAFETY: - what has been copied is not needed any more.
+            // SAFETY: - the range is within a piece, its content was just copied, and no reference points into it.
             unsafe { libc::madvise(from as *mut _, len, libc::MADV_DONTNEED) };
         }
     }
@@ -89,7 +89,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Areas in pages, and which of their pages are written afterwards.
+    /// Areas, in pages, and the pages that are written afterwards.
     type Round = (&'static [(u64, u64)], std::ops::Range<u64>);
 
     fn areas(base: u64, pages: &[(u64, u64)]) -> Layout {
@@ -110,7 +110,7 @@ mod tests {
 
     fn write(memory: &Memory, base: u64, pages: std::ops::Range<u64>) {
         for page in pages {
-            // SAFETY: - a page of the layout, which only this test knows.
+            // SAFETY: - the page is mapped and writable in `memory`, and no reference points into it.
             unsafe { byte(memory, base + page * PAGE).write(page as u8 + 1) };
         }
     }
@@ -125,20 +125,20 @@ mod tests {
             assert!(inside, "{from} to {until} at {at:x?} is not one mapping: {mappings:x?}");
             for page in *from..*until {
                 let expected = if written.contains(&page) { page as u8 + 1 } else { 0 };
-                // SAFETY: - a page of the piece that was just found.
+                // SAFETY: - the page is within the piece that was just found, mapped and readable.
                 assert_eq!(unsafe { byte(memory, base + page * PAGE).read() }, expected, "page {page}");
             }
         }
     }
 
-    /// The rounds of a program that makes mappings, writes to them and fills the gaps between them. With `staged`,
-    /// something of this process lies where they belong.
+    /// Rounds of a program that makes mappings, writes to them, and fills the gaps between them. With `staged`, a
+    /// mapping of this process lies at their final addresses.
     fn go_through_rounds(staged: bool) {
         let mut memory = Memory::default();
         let base = memory.hole(0, 64 * PAGE).unwrap();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         if staged {
-            // SAFETY: - a page in a hole.
+            // SAFETY: - `MAP_FIXED_NOREPLACE` in a hole replaces nothing.
             let taken = unsafe { libc::mmap((base + 8 * PAGE) as *mut _, 4096, libc::PROT_NONE, flags, -1, 0) };
             assert_ne!(taken, libc::MAP_FAILED);
         }

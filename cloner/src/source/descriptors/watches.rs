@@ -1,8 +1,8 @@
-//! What an epoll watches.
+//! Watches of epolls.
 //!
-//! The kernel remembers a file and the number under which it was added. The file is watched as long as any descriptor
-//! has it open, and that may have another number by now: the one under which it was added may be closed, or be another
-//! file's. So for each watch a descriptor is looked for that has the file, and the kernel compares.
+//! The kernel keeps the open file and the descriptor number under which it was added. It watches the file as long as
+//! any descriptor has it open, and that descriptor may have another number by now: the original one may be closed or
+//! reused. So each watch is matched to a descriptor of the same file by `kcmp`.
 
 use super::{Descriptors, OfDescriptor, Refusal};
 use crate::control::Control;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Reads the lines of `fdinfo`: `tfd:        5 events:       19 data:        5  pos:0 ino:45 sdev:9`.
+/// Parses the lines of `fdinfo`: `tfd:        5 events:       19 data:        5  pos:0 ino:45 sdev:9`.
 pub fn read(info: &str) -> Vec<Watch> {
     let lines = info.lines().filter(|line| line.starts_with("tfd:")).filter_map(|line| {
         let mut words = line.split_ascii_whitespace().filter(|word| !word.ends_with(':'));
@@ -24,7 +24,8 @@ pub fn read(info: &str) -> Vec<Watch> {
     lines.collect()
 }
 
-/// Finds a descriptor for each watch of a stopped process. A watch without one is refused, or left out.
+/// Finds a descriptor for each watch of a stopped process. A watch without one is refused, or left out if
+/// `close_unsupported`.
 pub fn resolve(control: &Control, all: &mut Descriptors, close_unsupported: bool) -> io::Result<()> {
     let numbers: Vec<i32> = all.list.iter().map(|descriptor| descriptor.fd).collect();
     let mut duplicates: BTreeMap<i32, OwnedFd> = BTreeMap::new();
@@ -34,7 +35,7 @@ pub fn resolve(control: &Control, all: &mut Descriptors, close_unsupported: bool
         let mut counts: BTreeMap<i32, u32> = BTreeMap::new();
         let mut found = Vec::with_capacity(watched.len());
         for watch in watched.iter() {
-            // Files that were added under one number are told apart by their order.
+            // Several files may have been added under one number; their order identifies them.
             let count = counts.entry(watch.number).or_default();
             let place = Place { epoll: &epoll, number: watch.number, order: *count };
             *count += 1;
@@ -63,7 +64,7 @@ pub fn resolve(control: &Control, all: &mut Descriptors, close_unsupported: bool
     Ok(())
 }
 
-/// One of the files that an epoll watches.
+/// A watch, as the kernel addresses it: epoll, number, and order among those of the same number.
 struct Place<'a> {
     epoll: &'a OwnedFd,
     number: i32,
@@ -71,17 +72,17 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether it is the file of this descriptor. Both are open in this process.
+    /// Returns true if the watched file is that of `descriptor`. Both are open in this process.
     fn has(&self, descriptor: &OwnedFd) -> bool {
         const KCMP_EPOLL_TFD: i32 = 7;
         let me = std::process::id();
-        // struct kcmp_epoll_slot: the epoll, the number and the order.
+        // Layout of `struct kcmp_epoll_slot`: epoll, number, order.
         let slot = [self.epoll.as_raw_fd() as u32, self.number as u32, self.order];
         let fd = descriptor.as_raw_fd();
-        // SAFETY: - the slot is three words, which are read; nothing else is touched.
+        // SAFETY: - `slot` has the three words of a `kcmp_epoll_slot` and outlives the call, which only reads it.
         let compared = unsafe { libc::syscall(libc::SYS_kcmp, me, me, KCMP_EPOLL_TFD, fd, slot.as_ptr()) };
         match compared {
-            // A kernel that does not compare: it is what it was added as.
+            // Without `kcmp` the original number is trusted.
             -1 if Errno::last() == Errno::ENOSYS => true,
             compared => compared == 0,
         }
@@ -107,9 +108,9 @@ mod tests {
         let (kept, number) = (first.try_clone().unwrap(), first.as_raw_fd());
         epoll.add(&first, EpollEvent::new(EpollFlags::EPOLLIN, 1)).unwrap();
         drop(first);
-        // SAFETY: - the number is free, and was this test's.
+        // SAFETY: - `number` was this test's own descriptor and is closed, so no other owner loses it.
         assert_eq!(unsafe { libc::dup2(second.as_raw_fd(), number) }, number);
-        // SAFETY: - just made, and nobody else's.
+        // SAFETY: - `dup2` has just made this descriptor, and nothing else owns it.
         let reused = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) };
         let epoll = epoll.0;
         let place = Place { epoll: &epoll, number, order: 0 };
