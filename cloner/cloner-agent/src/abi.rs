@@ -1,106 +1,106 @@
-//! What the agent and the process that copies share: requests, replies, and the block of state in the program's memory.
+//! Interface between the agent and the process that copies: requests, replies, and the block in the program's memory.
 //!
-//! The block is read through `/proc/PID/mem` while the threads are parked, and, since it is part of the image, found
-//! again by the agent of the copy. Both sides are of one version: [`VERSION`] is compared first.
+//! The source reads the block through `/proc/PID/mem` while threads are parked. The block is part of the image, so the
+//! agent of the copy finds it again. Both sides compare [`VERSION`] before anything else.
 
 use crate::settings::{PROCESS_COUNT, THREAD_COUNT};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Grows with each change of anything in this file.
+/// Version of everything in this file. Increased with each change.
 pub const VERSION: u32 = 8;
-/// The first word of a [`Block`].
+/// First word of a [`Block`].
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
-/// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
+/// Real-time signal 33: the C library reserves it and keeps programs from blocking it.
 pub const PARK_SIGNAL: u32 = 33;
-/// Maximum number of POSIX timers carried.
+/// Most POSIX timers that are carried.
 pub const TIMER_COUNT_MAX: usize = 32;
-/// Maximum number of queued signals carried, of each thread and of the process.
+/// Most queued signals that are carried, for each thread and for the process.
 pub const PENDING_COUNT_MAX: usize = 8;
-/// Maximum number of ranges that the embedder can leave out of the image.
+/// Most ranges that the embedder can leave out of the image.
 pub const EXCLUDED_COUNT_MAX: usize = 512;
-/// Nodes of memory that a policy can name.
+/// Number of NUMA nodes that a memory policy can name.
 pub const NODE_COUNT_MAX: usize = 1024;
-/// Descriptors below this can be left out by the embedder.
+/// First descriptor number that the embedder cannot leave out.
 pub const EXCLUDED_DESCRIPTOR_END: i32 = 1 << 16;
 
-/// What a cut is for: a copy that runs beside its source.
+/// Purpose of a cut: a copy that runs beside its source.
 pub const CUT_FOR_COPY: u32 = 0;
-/// What a cut is for: a process that goes on where this one is, when this one has ended.
+/// Purpose of a cut: a checkpoint, from which a process can replace this one after its end.
 pub const CUT_FOR_SUCCESSOR: u32 = 1;
 
-/// [`Slot::state`]: the signal is on its way.
+/// [`Slot::state`]: the signal was sent, and has not arrived.
 pub const SLOT_SIGNALLED: u32 = 1;
-/// [`Slot::state`]: the thread waits in the handler.
+/// [`Slot::state`]: the thread waits in the handler, and its slot is filled.
 pub const SLOT_PARKED: u32 = 2;
-/// [`Slot::state`]: the thread ended before the signal reached it.
+/// [`Slot::state`]: the thread ended before the signal arrived, or parking was given up before.
 pub const SLOT_GONE: u32 = 3;
-/// It has the signal, and is on its way to where it waits.
+/// [`Slot::state`]: the thread is in the handler, and fills its slot.
 pub const SLOT_ENTERED: u32 = 4;
 
-/// Which files standard input, output and error are, by device and inode; zeros for one that is not known.
+/// Device and inode of standard input, output and error; zeros for an unknown one.
 pub type Standard = [[u64; 2]; 3];
 
-/// What one parked thread is, besides its memory. Its registers, signal mask and alternate stack are in the signal
-/// frame on its stack.
+/// State of one parked thread besides its memory. Registers, signal mask and alternate stack are in the signal frame on
+/// the thread's own stack.
 #[repr(C)]
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Slot {
-    /// Thread id, as the program knows it.
+    /// Thread id in the namespace of the process.
     pub tid: u32,
-    /// One of the `SLOT_` constants.
+    /// One of the `SLOT_` constants. Shared by agent and thread, so accessed atomically.
     pub state: u32,
     /// Address of the `ucontext_t` in the signal frame.
     pub frame: u64,
-    /// Base of the segment fs, the thread pointer.
+    /// Base of segment fs: the thread pointer.
     pub fs: u64,
-    /// Base of the segment gs.
+    /// Base of segment gs.
     pub gs: u64,
-    /// Where the kernel clears the thread id when the thread ends.
+    /// Address that the kernel clears when the thread ends (`set_tid_address`).
     pub clear_tid: u64,
-    /// Head of the list of robust mutexes.
+    /// Head of the list of robust mutexes (`set_robust_list`).
     pub robust_head: u64,
-    /// Length of that head.
+    /// Length of that head, in bytes.
     pub robust_len: u64,
-    /// The registered area for restartable sequences, 0 when there is none.
+    /// Address of the registered rseq area; 0 if there is none.
     pub rseq: u64,
-    /// Name of the thread.
+    /// Name of the thread, ended by NUL.
     pub name: [u8; 16],
-    /// How it is scheduled, a `struct sched_attr`: policy, nice value, priority, times, bounds of utilization.
+    /// Scheduling, as `struct sched_attr`: policy, nice value, priority, times, utilization bounds.
     pub scheduling: [u64; SCHEDULING_WORDS],
-    /// Its [`crate::settings::OF_THREAD`].
+    /// Values of [`crate::settings::OF_THREAD`], in that order.
     pub settings: [i64; THREAD_COUNT],
-    /// Its effective, permitted and inheritable capabilities, twice: the lower and the upper ones.
+    /// Capabilities: effective, permitted and inheritable, first the lower 32 bits of each, then the upper ones.
     pub capabilities: [u32; 6],
-    /// Where its memory comes from, see `set_mempolicy(2)`; -1 when the kernel does not say.
+    /// Memory policy (`set_mempolicy(2)`); -1 if the kernel does not report one.
     pub memory_policy: i32,
-    /// Signals in `pending`.
+    /// Number of signals in `pending`.
     pub pending_count: u32,
-    /// Nodes that the policy names.
+    /// Nodes of the memory policy, one bit each.
     pub memory_nodes: [u64; NODE_COUNT_MAX / 64],
-    /// Processors it may run on.
+    /// Processors that the thread may run on, one bit each.
     pub affinity: [u64; 16],
-    /// What `/proc/self/task/TID/syscall` said before the signal: number, six arguments, stack and instruction pointer.
-    /// A number of -1: not in a system call.
+    /// Fields of `/proc/self/task/TID/syscall` before the signal: number, six arguments, stack and instruction pointer.
+    /// A number of -1 means that the thread was not in a system call.
     pub syscall: [i64; 9],
-    /// Blocked signals that wait for this thread, each a `siginfo_t`.
+    /// Blocked signals that are pending for this thread, each a `siginfo_t`.
     pub pending: [[u8; 128]; PENDING_COUNT_MAX],
 }
 
 /// Words of a `struct sched_attr`.
 pub const SCHEDULING_WORDS: usize = 7;
 
-/// [`Block::refused_setting`]: a setting of the process; its place in [`crate::settings::OF_PROCESS`] is added.
+/// [`Block::refused_setting`]: a setting of the process, plus its index in [`crate::settings::OF_PROCESS`].
 pub const REFUSED_OF_PROCESS: u32 = 100;
-/// [`Block::refused_setting`]: a setting of a thread; its place in [`crate::settings::OF_THREAD`] is added.
+/// [`Block::refused_setting`]: a setting of a thread, plus its index in [`crate::settings::OF_THREAD`].
 pub const REFUSED_OF_THREAD: u32 = 200;
-/// [`Block::refused_setting`]: how a thread is scheduled.
+/// [`Block::refused_setting`]: scheduling of a thread.
 pub const REFUSED_SCHEDULING: u32 = 300;
-/// [`Block::refused_setting`]: where a thread's memory comes from.
+/// [`Block::refused_setting`]: memory policy of a thread.
 pub const REFUSED_MEMORY_POLICY: u32 = 301;
 /// [`Block::refused_setting`]: a POSIX timer.
 pub const REFUSED_TIMER: u32 = 302;
 
-/// What a copy cannot have, in words that follow on "its".
+/// Name of something that a copy was denied, worded to follow "its".
 #[must_use]
 pub fn name_of_refused(number: u32) -> &'static str {
     use crate::settings::{OF_PROCESS, OF_THREAD};
@@ -116,124 +116,124 @@ pub fn name_of_refused(number: u32) -> &'static str {
     }
 }
 
-/// A POSIX timer: what is needed to make it anew.
+/// A POSIX timer, with everything needed to make it again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Timer {
-    /// The kernel's number of the timer.
+    /// The kernel's id of the timer.
     pub id: i32,
-    /// Clock.
+    /// Clock, a `CLOCK_` constant.
     pub clock: i32,
-    /// Signal it sends.
+    /// Signal that it sends.
     pub signal: i32,
-    /// `SIGEV_` constant.
+    /// `SIGEV_` constant, with flags.
     pub notify: i32,
-    /// Thread it notifies, with `SIGEV_THREAD_ID`.
+    /// Thread that it notifies; only with `SIGEV_THREAD_ID`.
     pub tid: i32,
-    /// Padding.
+    /// Padding, to a multiple of 8 bytes; always 0.
     pub unused: i32,
-    /// Value delivered with the signal.
+    /// Value that is delivered with the signal.
     pub value: u64,
-    /// Interval and remaining time, a `struct itimerspec`.
+    /// Interval and remaining time, as `struct itimerspec`.
     pub setting: [i64; 4],
 }
 
-/// Kernel's form of a signal's disposition: handler, flags, restorer, mask.
+/// A signal's disposition in the kernel's form: handler, flags, restorer, mask.
 pub type Disposition = [u64; 4];
 
 /// The agent's state, in the program's memory.
 #[repr(C)]
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Block {
-    /// [`MAGIC`].
+    /// [`MAGIC`]; the source refuses a block without it.
     pub magic: u64,
-    /// [`VERSION`].
+    /// [`VERSION`] of the agent that made the block.
     pub version: u32,
-    /// Process id as the program knows it.
+    /// Process id in the namespace of the process.
     pub pid: u32,
     /// Thread id of the agent.
     pub agent_tid: u32,
-    /// 1 when the agent has descriptors of its own, apart from the program's.
+    /// 1 if the agent has a descriptor table of its own, 0 if it shares the program's.
     pub own_files: u32,
-    /// Number of the listening socket among the agent's descriptors.
+    /// Number of the listening socket in the agent's descriptor table.
     pub listener: i32,
-    /// Futex: parked threads leave when it differs from what they saw.
+    /// Futex, counted up: parked threads go on when it changes.
     pub release: u32,
-    /// Futex: how many threads have parked since `park` began.
+    /// Futex: number of threads that have parked since `park` began.
     pub parked: u32,
-    /// Futex: how many threads have left the handler, or arrived in the copy.
+    /// Futex: number of threads that have left the handler, or have arrived in the copy.
     pub left: u32,
-    /// Set by the destination: this is the copy.
+    /// Set by the destination to 1: this is the copy. Cleared by its agent.
     pub is_copy: u32,
-    /// Set by the destination: threads give up their capabilities.
+    /// Set by the destination to 1: all threads give up their capabilities.
     pub drop_capabilities: u32,
-    /// How many copies lie between this process and the one that was started.
+    /// Number of copies between this process and the one that was started.
     pub generation: u32,
-    /// Slots in use.
+    /// Number of slots in use: one for each thread that was signalled since `park` began.
     pub slot_count: u32,
-    /// Room for slots.
+    /// Number of slots for which there is memory.
     pub slot_capacity: u32,
-    /// Timers in use.
+    /// Number of timers in `timers`.
     pub timer_count: u32,
-    /// Address of the slots.
+    /// Address of the first slot.
     pub slots: u64,
-    /// The agent's thread pointer.
+    /// Thread pointer of the agent.
     pub agent_fs: u64,
-    /// The agent's stack: where the copy's agent starts.
+    /// Stack pointer with which the copy's agent begins.
     pub agent_stack: u64,
     /// Entry of the copy's threads: `extern "C" fn(*mut Slot, *mut Block)`.
     pub thread_entry: u64,
     /// Entry of the copy's agent: `extern "C" fn(*mut Block)`.
     pub agent_entry: u64,
-    /// Set by the destination: the restorer, to be unmapped.
+    /// Set by the destination: address of the restorer, which the agent unmaps.
     pub restorer: u64,
-    /// Its length.
+    /// Bytes of the restorer; 0 once it is unmapped.
     pub restorer_len: u64,
-    /// What the copy could not be given, first: one of the `REFUSED_` constants; 0 when it has all.
+    /// First thing that the copy was denied, one of the `REFUSED_` constants; 0 if there was none.
     pub refused_setting: u32,
-    /// What the system said to that, an error number.
+    /// Error number of that denial.
     pub refused_errno: u32,
-    /// The settings of the process, at the cut: [`crate::settings::OF_PROCESS`].
+    /// Values of [`crate::settings::OF_PROCESS`] at the cut.
     pub settings: [i64; PROCESS_COUNT],
-    /// How ready it was to be killed when memory is out, before its program could change that.
+    /// `oom_score_adj` when the agent began, before the program could change it.
     pub oom_score_at_start: i64,
-    /// Set by the destination: how ready it was itself, before memory of the source came.
+    /// Set by the destination: its own `oom_score_adj` before it received memory.
     pub oom_score_there: i64,
-    /// The standard streams that the process was given by what started it, or made it as a copy. A program may have put
-    /// something else in their places, and have them elsewhere.
+    /// Standard streams that the process was started with, or got as a copy. The program may since have moved them to
+    /// other numbers.
     pub standard: Standard,
-    /// Bytes of its table of local segments.
+    /// Bytes of the first entry of its local descriptor table; not 0 if it has one.
     pub local_segment_bytes: u64,
-    /// Offset of the C library's rseq area from the thread pointer; 0 when it registers none.
+    /// Offset of the C library's rseq area from the thread pointer; 0 if it registers none.
     pub rseq_offset: i64,
-    /// The end of the heap, at the cut.
+    /// End of the heap at the cut.
     pub heap_end: u64,
-    /// Handler of [`PARK_SIGNAL`] that was there before parking.
+    /// Disposition of [`PARK_SIGNAL`] before the agent installed its own.
     pub chained: Disposition,
-    /// Dispositions of signals 1 to 64, at the cut.
+    /// Dispositions of signals 1 to 64 at the cut.
     pub dispositions: [Disposition; 64],
-    /// The three interval timers (`struct itimerval`) at the cut.
+    /// The three interval timers at the cut, each a `struct itimerval`.
     pub interval_timers: [[i64; 4]; 3],
-    /// POSIX timers.
+    /// POSIX timers, of which `timer_count` are in use.
     pub timers: [Timer; TIMER_COUNT_MAX],
-    /// Signals that wait for the process as a whole.
+    /// Number of signals in `pending`.
     pub pending_count: u32,
-    /// How many ranges are in `excluded`.
+    /// Number of ranges in `excluded`.
     pub excluded_count: u32,
-    /// Each a `siginfo_t`.
+    /// Signals that are pending for the process as a whole, each a `siginfo_t`.
     pub pending: [[u8; 128]; PENDING_COUNT_MAX],
-    /// Memory that is not to be in the image: address and length.
+    /// Ranges that are left out of the image: address and length.
     pub excluded: [[u64; 2]; EXCLUDED_COUNT_MAX],
-    /// Descriptors that the copy is not to have: a bit for each, from the lowest of the first word on.
+    /// Descriptors that are left out of the image, one bit each, starting at the lowest bit of the first word.
     pub excluded_descriptors: [u64; EXCLUDED_DESCRIPTOR_END as usize / 64],
-    /// Padding.
+    /// Padding, to a multiple of 8 bytes; always 0.
     pub unused: u32,
-    /// The agent's present connection, which is among the program's descriptors unless it has its own.
+    /// The agent's current connection. It is among the program's descriptors if the agent shares its table.
     pub connection: i32,
 }
 
 impl Block {
-    /// Whether the embedder leaves this descriptor out.
+    /// Returns true if the embedder leaves this descriptor out.
     #[must_use]
     pub fn excludes(&self, fd: i32) -> bool {
         let word = usize::try_from(fd).ok().and_then(|fd| self.excluded_descriptors.get(fd / 64));
@@ -241,37 +241,38 @@ impl Block {
     }
 }
 
-/// What a request asks for.
+/// Operation that a request asks for.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Versions, the address of the block; brings descriptors of `/proc/self`, of `mem` and `pagemap` there.
+    /// Returns the version and the address of the block. Sends descriptors of `/proc/self`, its `mem` and its
+    /// `pagemap`.
     Hello = 1,
-    /// A userfaultfd with the given features; `a` is the feature mask.
+    /// Sends a userfaultfd with the features in `a`.
     Userfaultfd = 2,
-    /// Duplicates of the program's descriptor `arg`.
+    /// Sends a duplicate of the program's descriptor `arg`.
     Descriptor = 3,
-    /// Which pages from `a`, `b` bytes, are in memory; written to the address in the reply's `a`, a byte each, and
-    /// freed by the next request.
+    /// Finds the pages in memory among the `b` bytes from address `a` on. The reply's `a` is the address of the result,
+    /// one byte for each page, which the next request frees.
     Resident = 4,
-    /// Notes a POSIX timer; `extra` is a [`Timer`].
+    /// Records a POSIX timer; `extra` is a [`Timer`].
     Timer = 5,
-    /// Stops all threads and collects what is known of them.
+    /// Stops all threads and records their state. `arg` is one of the `CUT_` constants.
     Park = 6,
-    /// Lets them go on. `arg` is 1 when the clone went well so far.
+    /// Lets the threads go on. `arg` is 1 if the clone has succeeded so far.
     Release = 7,
-    /// Ends the process: it has moved.
+    /// Ends the process, because its copy has taken its place.
     Exit = 8,
-    /// Forgets timers noted earlier; a new attempt begins.
+    /// Forgets recorded timers. Begins a new attempt.
     Reset = 9,
-    /// Opens `/proc/self/clear_refs` for writing.
+    /// Sends a descriptor of `/proc/self/clear_refs`, open for writing.
     ClearRefs = 10,
-    /// Collects what is known of the stopped process once more, with what is left of timers that were noted since.
+    /// Records the state of the stopped process again, with the remaining time of timers recorded since.
     Collect = 11,
 }
 
 impl Ask {
-    /// The request of this number.
+    /// The operation with this number, if there is one.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         use Ask::*;
@@ -281,37 +282,37 @@ impl Ask {
     }
 }
 
-/// A request on the control socket.
+/// A request on the control socket. Fields that an operation does not use are 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Request {
-    /// An [`Ask`].
+    /// Number of an [`Ask`].
     pub ask: u32,
-    /// Its small argument.
+    /// First small argument, as the operation defines it.
     pub arg: u32,
-    /// First argument.
+    /// First 64-bit argument, as the operation defines it.
     pub a: u64,
-    /// Second argument.
+    /// Second 64-bit argument, as the operation defines it.
     pub b: u64,
-    /// More, as the request needs.
+    /// Further arguments, such as a [`Timer`].
     pub extra: [u64; 8],
 }
 
-/// The answer. A negative status is an error number; what was asked for has not happened then.
+/// The reply. If the status is negative, the operation has not been carried out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Reply {
-    /// 0 or a negative error number.
+    /// 0, or a negative error number.
     pub status: i32,
-    /// The thread that made trouble.
+    /// Thread that caused the failure; 0 if none did.
     pub tid: u32,
-    /// First result.
+    /// First result, as the operation defines it.
     pub a: u64,
-    /// Second result.
+    /// Second result, as the operation defines it.
     pub b: u64,
     /// [`VERSION`] of the agent.
     pub version: u32,
-    /// Padding.
+    /// Padding, to a multiple of 8 bytes; always 0.
     pub unused: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel knows of a thread or of the process: asked by the thread itself, or by the agent.
+//! Records kernel state of a thread or of the process. A thread does it for itself, the agent for the process.
 
 use crate::abi::{Block, NODE_COUNT_MAX, PENDING_COUNT_MAX, SCHEDULING_WORDS, SLOT_PARKED, Slot, Timer};
 use crate::settings;
@@ -8,22 +8,24 @@ const PR_GET_TID_ADDRESS: u64 = 40;
 const PR_GET_NAME: u64 = 16;
 const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
-/// Of the structures of `capget(2)`: 64 capabilities.
+/// Version 2 of the structures of `capget(2)`: 64 capabilities.
 pub const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-/// The slots in use.
 pub fn slots(block: &mut Block) -> &mut [Slot] {
-    // SAFETY: - slots has room for slot_capacity, and slot_count never exceeds that.
+    // SAFETY: - `block.slots` points to memory for `slot_capacity` slots, mapped by `Agent::new` for the life of the
+    //           process.
+    //         - `slot_count` never exceeds `slot_capacity`.
     unsafe { core::slice::from_raw_parts_mut(block.slots as *mut Slot, block.slot_count as usize) }
 }
 
-/// Fills `slot` with what the calling thread is. Leaves `tid`, `state`, `frame` and `syscall` alone.
+/// Fills `slot` with the state of the calling thread, except for `tid`, `state`, `frame` and `syscall`.
 ///
 /// # Safety
-/// `rseq_offset` is the C library's, or 0.
+/// `rseq_offset` is the C library's `__rseq_offset`, or 0.
 pub unsafe fn thread(slot: &mut Slot, rseq_offset: i64) {
     let at = |place: &mut u64| core::ptr::from_mut(place) as u64;
-    // SAFETY: - each call writes one word, or the 16 bytes of a name, to a field of the slot that has that size.
+    // SAFETY: - each call writes to a field of `slot` that has the size that the call writes or is given: a word, 16
+    //           bytes for the name, or the array's own size.
     unsafe {
         syscall(libc::SYS_arch_prctl, ARCH_GET_FS, at(&mut slot.fs), 0, 0);
         syscall(libc::SYS_arch_prctl, ARCH_GET_GS, at(&mut slot.gs), 0, 0);
@@ -53,7 +55,8 @@ pub unsafe fn thread(slot: &mut Slot, rseq_offset: i64) {
     slot.rseq = 0;
     if rseq_offset != 0 && slot.fs != 0 {
         let area = slot.fs.wrapping_add_signed(rseq_offset);
-        // SAFETY: - a thread of the C library has its rseq area at this offset, 32 bytes, aligned.
+        // SAFETY: - every thread of the C library has its rseq area at this offset from its thread pointer: 32 bytes,
+        //           aligned.
         let cpu = unsafe { core::ptr::read_volatile((area + 4) as *const i32) };
         if cpu >= 0 {
             slot.rseq = area;
@@ -61,22 +64,22 @@ pub unsafe fn thread(slot: &mut Slot, rseq_offset: i64) {
     }
 }
 
-/// Makes what the kernel shows of scheduling what it is to be told: bounds of utilization only count with flags.
+/// Sets the flags that `sched_setattr` needs: it ignores utilization bounds without them.
 fn complete_scheduling(attributes: &mut [u64; SCHEDULING_WORDS]) {
     const SCHED_FLAG_UTIL_CLAMP: u64 = 0x60;
-    /// From nothing to all of a processor.
+    /// Bounds that allow everything from none to all of a processor.
     const NO_BOUNDS: u64 = 1024 << 32;
     if attributes[6] != 0 && attributes[6] != NO_BOUNDS {
         attributes[1] |= SCHED_FLAG_UTIL_CLAMP;
     }
 }
 
-/// Slices are shown also where the kernel has chosen them, by the number of its processors. Only a slice that is not
-/// this thread's, which wants none, is one that the program has chosen.
+/// Clears slices that the kernel has chosen. It reports one for each thread, depending on the number of processors. A
+/// slice is the program's choice only if it differs from that of this thread, which never asks for one.
 fn forget_usual_slices(block: &mut Block) {
     let mut own = [0_u64; SCHEDULING_WORDS];
     let place = own.as_mut_ptr() as u64;
-    // SAFETY: - own has room for as many bytes as are stated.
+    // SAFETY: - `own` is a local with as many bytes as the call is given.
     unsafe { syscall(libc::SYS_sched_getattr, 0, place, size_of_val(&own) as u64, 0) };
     for slot in slots(block) {
         let policy = (slot.scheduling[0] >> 32) as i32;
@@ -87,15 +90,15 @@ fn forget_usual_slices(block: &mut Block) {
     }
 }
 
-/// Takes the signals in `mask` that are pending out of the queue, notes them, and puts them back.
-///
-/// With `process` they go back to the process, else to the calling thread.
+/// Dequeues the pending signals of `mask`, records them, and queues them again: for the process if `process`, else for
+/// the calling thread. Returns their number.
 pub fn pending(mask: u64, process: bool, into: &mut [[u8; 128]; PENDING_COUNT_MAX]) -> u32 {
     let mut count = 0;
     let now = [0_u64; 2];
     while mask != 0 && (count as usize) < PENDING_COUNT_MAX {
         let info = &mut into[count as usize];
-        // SAFETY: - mask and timeout are read, info has the size of a siginfo_t.
+        // SAFETY: - `mask` and `now` are locals that the call reads.
+        //         - `info` has the 128 bytes of a `siginfo_t`.
         let signal = unsafe {
             syscall(
                 libc::SYS_rt_sigtimedwait,
@@ -116,12 +119,12 @@ pub fn pending(mask: u64, process: bool, into: &mut [[u8; 128]; PENDING_COUNT_MA
     count
 }
 
-/// Queues the signal that `info` describes for the calling thread, or for its process.
+/// Queues the signal that `info` describes, for the process or for the calling thread.
 pub fn requeue(info: &[u8; 128], process: bool) {
     let signal = u64::from(u32::from_ne_bytes([info[0], info[1], info[2], info[3]]));
     let pid = u64::from(sys::getpid());
     let at = info.as_ptr() as u64;
-    // SAFETY: - info is a whole siginfo_t, which the kernel reads.
+    // SAFETY: - `info` has the 128 bytes of a `siginfo_t`, which the calls only read.
     unsafe {
         if process {
             syscall(libc::SYS_rt_sigqueueinfo, pid, signal, at, 0);
@@ -131,29 +134,30 @@ pub fn requeue(info: &[u8; 128], process: bool) {
     }
 }
 
-/// Notes what belongs to the process as a whole. All threads are parked.
+/// Records the state of the process as a whole. All threads must be parked.
 pub fn process(block: &mut Block) {
     forget_usual_slices(block);
     silence_orphaned_timers(block);
     for signal in 1..=64_u64 {
         let place = block.dispositions[signal as usize - 1].as_mut_ptr() as u64;
-        // SAFETY: - reads a disposition into a field of its size.
+        // SAFETY: - `place` is a field with the four words of a disposition, to which the call writes the old one.
         unsafe { syscall(libc::SYS_rt_sigaction, signal, 0, place, 8) };
     }
-    // SAFETY: - asks only: 0 is never a valid end.
+    // SAFETY: - `brk(0)` changes nothing, because 0 is never a valid end, and returns the current one.
     block.heap_end = unsafe { syscall(libc::SYS_brk, 0, 0, 0, 0) } as u64;
     for (value, setting) in block.settings.iter_mut().zip(&settings::OF_PROCESS) {
         *value = setting.get();
     }
     let mut segment = [0_u8; 8];
-    // SAFETY: - reads the first entry, of eight bytes, to a place for it.
+    // SAFETY: - `segment` is a local with the eight bytes that the call may write.
     let bytes = unsafe { syscall(libc::SYS_modify_ldt, 0, segment.as_mut_ptr() as u64, segment.len() as u64, 0) };
     block.local_segment_bytes = bytes.max(0) as u64;
-    // A timer may expire between the two looks; then both are taken again, a few times, however busy the machine is.
+    // A timer may expire while this looks. Then everything is recorded again, a limited number of times, however busy
+    // the host is.
     const ATTEMPT_COUNT_MAX: usize = 16;
     for _ in 0..ATTEMPT_COUNT_MAX {
         let before = pending_mask(b"/proc/self/status\0", b"ShdPnd:");
-        // The agent blocks all signals, so those that wait for the process can be taken by it.
+        // The agent blocks all signals, so it can dequeue those of the process.
         block.pending_count = pending(before, true, &mut block.pending);
         timers(block);
         if pending_mask(b"/proc/self/status\0", b"ShdPnd:") & !before == 0 {
@@ -162,8 +166,8 @@ pub fn process(block: &mut Block) {
     }
 }
 
-/// A timer that notifies a thread which has ended goes on, and notifies nobody. Such a one can be made again only as
-/// one that notifies nobody.
+/// Makes timers silent whose thread has ended: they run on without notifying anybody. The kernel refuses to make one
+/// for a thread that does not exist.
 fn silence_orphaned_timers(block: &mut Block) {
     for index in 0..block.timer_count as usize {
         let Timer { notify, tid, .. } = block.timers[index];
@@ -174,13 +178,13 @@ fn silence_orphaned_timers(block: &mut Block) {
     }
 }
 
-/// Notes what is left of each timer.
+/// Records the remaining time of each timer.
 fn timers(block: &mut Block) {
     for (which, timer) in block.interval_timers.iter_mut().enumerate() {
-        // SAFETY: - an itimerval is four words.
+        // SAFETY: - `timer` has the four words of `struct itimerval`.
         unsafe { syscall(libc::SYS_getitimer, which as u64, timer.as_mut_ptr() as u64, 0, 0) };
-        // The trap: an interval timer whose signal waits is only wound up when the signal is taken, and shows no time
-        // left until then.
+        // The trap: an interval timer whose signal is pending is restarted only when the signal is delivered, and shows
+        // no remaining time until then.
         let [every_s, every_us, left_s, left_us] = *timer;
         if (left_s, left_us) == (0, 0) {
             *timer = [every_s, every_us, every_s, every_us];
@@ -188,12 +192,12 @@ fn timers(block: &mut Block) {
     }
     let count = block.timer_count as usize;
     for timer in &mut block.timers[..count] {
-        // SAFETY: - an itimerspec is four words.
+        // SAFETY: - `timer.setting` has the four words of `struct itimerspec`.
         unsafe { syscall(libc::SYS_timer_gettime, timer.id as u64, timer.setting.as_mut_ptr() as u64, 0, 0) };
     }
 }
 
-/// Reads a mask such as `SigPnd` from a status file; 0 when it cannot be read.
+/// Reads a signal mask such as `SigPnd` from a status file; 0 if the file cannot be read.
 pub fn pending_mask(path: &[u8], name: &[u8]) -> u64 {
     let mut buffer = [0_u8; 2048];
     let fd = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC);
@@ -208,7 +212,7 @@ pub fn pending_mask(path: &[u8], name: &[u8]) -> u64 {
     digits.map_while(|byte| (*byte as char).to_digit(16)).fold(0, |mask, digit| mask << 4 | u64::from(digit))
 }
 
-/// What `/proc/self/task/TID/syscall` says: number, arguments, stack and instruction pointer; a number of -1 when the
+/// Reads `/proc/self/task/TID/syscall`: number, arguments, stack and instruction pointer. The number is -1 if the
 /// thread is running, or the file cannot be read.
 pub fn blocked_call(tid: u32) -> [i64; 9] {
     let mut path = *b"/proc/self/task/0000000000/syscall\0";
@@ -230,7 +234,7 @@ pub fn blocked_call(tid: u32) -> [i64; 9] {
         call[found] = value;
         found += 1;
     }
-    // "-1 SP PC" is a thread that is blocked, but not in a system call.
+    // Fewer words mean that the thread is blocked outside of a system call: "-1 SP PC".
     if found == call.len() { call } else { [-1; 9] }
 }
 
@@ -245,9 +249,9 @@ fn number(word: &[u8]) -> Option<i64> {
     })
 }
 
-/// Writes `tid` in decimal over `place`, with leading zeros.
+/// Writes `tid` in decimal over `place`.
 ///
-/// `/proc/self/task` does not take leading zeros, so they become slashes, of which paths may have any number.
+/// `/proc/self/task` does not accept leading zeros, so they become slashes, any number of which a path may have.
 pub fn write_tid(place: &mut [u8], mut tid: u32) {
     for byte in place.iter_mut().rev() {
         *byte = if tid == 0 { b'/' } else { b'0' + (tid % 10) as u8 };
@@ -255,9 +259,9 @@ pub fn write_tid(place: &mut [u8], mut tid: u32) {
     }
 }
 
-/// Asks which pages of the program's memory are in memory; see `mincore(2)`.
+/// Finds out which pages are in memory, as `mincore(2)` does. Returns 0 or a negative error number.
 pub fn resident(address: u64, len: u64, into: u64) -> i64 {
-    // SAFETY: - into has a byte for each page, as the caller has made sure.
+    // SAFETY: - the caller has mapped a byte at `into` for each page of the range.
     unsafe { syscall6(libc::SYS_mincore, address, len, into, 0, 0, 0) }
 }
 
@@ -295,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_pending_signal_is_noted_and_stays_pending() {
-        // SAFETY: - blocks a signal in this thread alone, and takes it away again.
+        // SAFETY: - `set` is a local signal set; the mask is changed for this thread alone, and restored below.
         unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);

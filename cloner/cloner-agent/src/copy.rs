@@ -1,8 +1,8 @@
-//! The other side of the cut: how agent and threads of the copy begin.
+//! The other side of the cut: how the agent and the threads of the copy begin.
 //!
-//! The restorer has put memory in its place and made the threads, each with its old id and thread pointer. They enter
-//! here, below their signal frame, set what belongs to the thread, wait until the agent lets all go, and return into
-//! the frame.
+//! The restorer has put memory in place and made the threads, with their old ids and thread pointers. They enter here,
+//! on the stack below their signal frame. Each restores its own kernel state, waits until the agent lets all go, and
+//! returns into the frame.
 
 use crate::abi::{
     Block, NODE_COUNT_MAX, REFUSED_MEMORY_POLICY, REFUSED_OF_PROCESS, REFUSED_OF_THREAD, REFUSED_SCHEDULING,
@@ -22,43 +22,48 @@ const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
 const ARCH_SET_GS: u64 = 0x1001;
 const FEATURE_TILES: u64 = 1 << 18;
 
-/// A thread of the copy begins.
+/// First code of a thread of the copy.
 ///
 /// # Safety
-/// Only for the restorer: on the thread's own stack below its frame, with slot and block in place.
+/// - Called by the restorer only, on the thread's own stack below its signal frame.
+/// - `slot` and `block` are in place, at their addresses in the source.
 pub unsafe extern "C" fn thread_entry(slot: *mut Slot, block: *mut Block) -> ! {
-    // SAFETY: - the image has both where they were; the slot is this thread's alone.
+    // SAFETY: - `slot` is in place, as this function's contract demands, and only this thread uses it now.
     let slot = unsafe { &mut *slot };
-    // SAFETY: - words of the block, which is never unmapped; while threads run they are only used through atomics.
+    // SAFETY: - the words are in the block, which is never unmapped.
+    //         - while threads run, these words are accessed by atomics only.
     let [release, left, drop] = unsafe {
         [&raw mut (*block).release, &raw mut (*block).left, &raw mut (*block).drop_capabilities]
             .map(|at| AtomicU32::from_ptr(at))
     };
-    // SAFETY: - see there; the frame is the one that this thread's slot names.
+    // SAFETY: - `block` is live, and its words are accessed by atomics only.
+    //         - `slot.frame` is this thread's own signal frame.
     unsafe {
         restore(slot, block);
         grow_registers(slot.frame);
     }
-    // Last: what was restored may need some of them.
+    // Capabilities come last, because restoring other state may need some of them.
     limit_capabilities(if drop.load(Ordering::SeqCst) != 0 { &NO_CAPABILITIES } else { &slot.capabilities });
     for info in &slot.pending[..slot.pending_count as usize] {
         collect::requeue(info, false);
     }
     let seen = release.load(Ordering::SeqCst);
     left.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: - words of the block.
+    // SAFETY: - `release` and `left` are aligned words of the block, which is never unmapped.
+    //         - `slot.frame` is this thread's own signal frame, which the jump to `rt_sigreturn` consumes.
     unsafe {
         sys::futex_wake(left.as_ptr());
         while release.load(Ordering::SeqCst) == seen {
             sys::futex_wait(release.as_ptr(), seen, 0);
         }
-        // The kernel takes mask, alternate stack and all registers from the frame.
+        // The kernel restores mask, alternate stack and all registers from the frame.
         asm!("mov rsp, {frame}", "mov eax, 15", "syscall", "ud2", frame = in(reg) slot.frame, options(noreturn))
     }
 }
 
 unsafe fn restore(slot: &Slot, block: *mut Block) {
-    // SAFETY: - addresses are the ones that the same calls had in the source, and their memory is in place.
+    // SAFETY: - the addresses were valid for the same calls in the source, and their memory is in place.
+    //         - arrays are passed with their own sizes.
     unsafe {
         syscall(libc::SYS_set_robust_list, slot.robust_head, slot.robust_len, 0, 0);
         syscall(libc::SYS_prctl, PR_SET_NAME, slot.name.as_ptr() as u64, 0, 0);
@@ -78,30 +83,30 @@ unsafe fn restore(slot: &Slot, block: *mut Block) {
             let set = syscall(libc::SYS_set_mempolicy, slot.memory_policy as u64, nodes, bits, 0);
             note(block, REFUSED_MEMORY_POLICY, set);
         }
-        // Processors that are not there are left out by the kernel; if none is left, the thread may run anywhere.
+        // The kernel drops processors that this host lacks. If none is left, the thread may run anywhere.
         let affinity = slot.affinity.as_ptr() as u64;
         syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&slot.affinity) as u64, affinity, 0);
         if slot.rseq != 0 {
-            // A critical section cannot be open: the thread was in a signal handler, which ends it.
+            // No critical section is open: the thread was in a signal handler, which aborts it.
             core::ptr::write_volatile((slot.rseq + 8) as *mut u64, 0);
             syscall6(libc::SYS_rseq, slot.rseq, 32, 0, RSEQ_SIGNATURE, 0, 0);
         }
     }
     for (number, (setting, value)) in OF_THREAD.iter().zip(slot.settings).enumerate() {
-        // SAFETY: - the caller's block.
+        // SAFETY: - `block` is live, and its words are accessed by atomics only, as this function's callers guarantee.
         unsafe { note(block, REFUSED_OF_THREAD + number as u32, setting.set(value)) };
     }
 }
 
-/// Notes that the copy could not be given something, if `result` is an error and it is the first.
+/// Records that the copy was denied something, if `result` is an error and the first one.
 ///
 /// # Safety
-/// The block is live; its words are only used through atomics meanwhile.
+/// `block` is live, and meanwhile its words are accessed by atomics only.
 unsafe fn note(block: *mut Block, number: u32, result: i64) {
     if result >= 0 {
         return;
     }
-    // SAFETY: - words of the block, by the contract.
+    // SAFETY: - both are words of a live block and accessed by atomics only, as this function's contract demands.
     let [refused, errno] = unsafe {
         [&raw mut (*block).refused_setting, &raw mut (*block).refused_errno].map(|at| AtomicU32::from_ptr(at))
     };
@@ -110,29 +115,30 @@ unsafe fn note(block: *mut Block, number: u32, result: i64) {
     }
 }
 
-/// Makes room for AMX registers when the frame has them.
+/// Makes room for AMX registers if the frame has them.
 ///
-/// The trap: a new thread's register area has no room for tiles, and returning into a frame that has them then restores
-/// x87 and SSE only, silently. Using a tile once makes the kernel grow it. If that is not to be had, the thread dies
-/// here.
+/// The trap: the register area of a new thread has no room for tiles. Returning into a frame with tiles then restores
+/// x87 and SSE only, silently. Using a tile once makes the kernel enlarge the area. If it cannot, the thread dies here.
 unsafe fn grow_registers(frame: u64) {
-    // SAFETY: - the frame is a whole ucontext_t; its floating-point state is in the frame too, or null.
+    // SAFETY: - `frame` is the thread's own `ucontext_t`; `fpregs` is null or points into the same signal frame.
     let state = unsafe { (*(frame as *const libc::ucontext_t)).uc_mcontext.fpregs };
     if state.is_null() {
         return;
     }
-    // SAFETY: - struct _fpx_sw_bytes is at byte 464 of the legacy area: magic, size, features (8 bytes).
+    // SAFETY: - `struct _fpx_sw_bytes` is at byte 464 of the FXSAVE area that `state` points to: magic, size, features
+    //           (8 bytes).
     let features = unsafe { core::ptr::read_unaligned(state.cast::<u8>().add(464 + 8).cast::<u64>()) };
     if features & FEATURE_TILES == 0 {
         return;
     }
-    // Palette 1, one tile of one row of 64 bytes.
+    // Palette 1, and one tile with one row of 64 bytes.
     let mut configuration = [0_u8; 64];
     configuration[0] = 1;
     configuration[16] = 64;
     configuration[48] = 1;
-    // SAFETY: - the processor has tiles, or the frame would not; permission was asked for by the destination. The tile
-    //           configuration is given back before anything else runs.
+    // SAFETY: - a frame with tiles shows that the processor has them, and the destination has requested permission.
+    //         - the instruction reads the 64 bytes of `configuration`.
+    //         - the tile state is released before other code runs.
     unsafe {
         asm!(
             ".byte 0xc4, 0xe2, 0x78, 0x49, 0x00", // ldtilecfg [rax]
@@ -146,29 +152,31 @@ unsafe fn grow_registers(frame: u64) {
 
 const NO_CAPABILITIES: [u32; 6] = [0; 6];
 
-/// Gives up all capabilities but these: what the user namespace granted, and what the program had given up itself.
+/// Gives up all capabilities outside `to`: those that the user namespace granted, and those that the program had
+/// dropped.
 fn limit_capabilities(to: &[u32; 6]) {
     let header = [collect::CAPABILITY_VERSION, 0];
     let mut own = NO_CAPABILITIES;
-    // SAFETY: - header and data of this version, as many as it has.
+    // SAFETY: - `header` states the version whose data has the six words of `own`.
     unsafe { syscall(libc::SYS_capget, header.as_ptr() as u64, own.as_mut_ptr() as u64, 0, 0) };
-    // Of each three: effective, permitted, inheritable. None is to be had that this host does not give.
+    // Order of each half: effective, permitted, inheritable. Capabilities that this host does not grant stay missing.
     let mut wanted = [0; 6];
     for (wanted, (own, to)) in wanted.iter_mut().zip(own.iter().zip(to)) {
         *wanted = own & to;
     }
     if wanted != own {
-        // SAFETY: - header and data of this version are read.
+        // SAFETY: - `header` and `wanted` have the sizes of this version, and are only read.
         unsafe { syscall(libc::SYS_capset, header.as_ptr() as u64, wanted.as_ptr() as u64, 0, 0) };
     }
 }
 
-/// The agent of the copy begins, on its old stack.
+/// First code of the copy's agent, on its old stack.
 ///
 /// # Safety
-/// Only for the restorer.
+/// Called by the restorer only, with `block` in place at its address in the source.
 pub unsafe extern "C" fn agent_entry(block: *mut Block) -> ! {
-    // SAFETY: - the image has the block where it was; the threads use only its words, through atomics.
+    // SAFETY: - `block` is in place, as this function's contract demands.
+    //         - threads access only single words of it, by atomics.
     let shared = unsafe { &mut *block };
     if shared.own_files != 0 {
         close_all_but(shared.listener);
@@ -180,11 +188,11 @@ pub unsafe extern "C" fn agent_entry(block: *mut Block) -> ! {
         if arrived == threads {
             break;
         }
-        // SAFETY: - a word of the block.
+        // SAFETY: - `left` is an aligned word of the block, which is never unmapped.
         unsafe { sys::futex_wait(left.as_ptr(), arrived, 0) };
     }
     if shared.restorer_len != 0 {
-        // SAFETY: - all threads have left the restorer: each has counted itself, and this one is here.
+        // SAFETY: - no thread executes the restorer any more: each has counted itself in `left`, and this one is here.
         unsafe { syscall(libc::SYS_munmap, shared.restorer, shared.restorer_len, 0, 0) };
         shared.restorer_len = 0;
     }
@@ -197,7 +205,7 @@ pub unsafe extern "C" fn agent_entry(block: *mut Block) -> ! {
     let chained = shared.chained;
     set_disposition(crate::abi::PARK_SIGNAL, &chained);
     if let Some(errno) = restore_timers(shared) {
-        // SAFETY: - threads of the copy only use words of the block, through atomics.
+        // SAFETY: - `block` is live, and threads of the copy access its words by atomics only.
         unsafe { note(block, REFUSED_TIMER, errno) };
     }
     restore_settings(shared);
@@ -215,7 +223,7 @@ pub unsafe extern "C" fn agent_entry(block: *mut Block) -> ! {
 fn close_all_but(listener: i32) {
     const ALL: u64 = u32::MAX as u64;
     let listener = listener as u64;
-    // SAFETY: - descriptors of the agent's own table.
+    // SAFETY: - the agent has a descriptor table of its own, of which it uses only `listener`.
     unsafe {
         if listener > 0 {
             syscall(libc::SYS_close_range, 0, listener - 1, 0, 0);
@@ -224,36 +232,37 @@ fn close_all_but(listener: i32) {
     }
 }
 
-/// The settings of the process, but for the last one.
+/// Restores the settings of the process, except for the OOM score, which is set when the copy begins.
 fn restore_settings(block: &mut Block) {
     let wanted = block.settings;
     for (number, (setting, value)) in OF_PROCESS.iter().zip(wanted).enumerate().take(OOM_SCORE) {
         let result = setting.set(value);
-        // SAFETY: - as for all words of the block.
+        // SAFETY: - `block` is live, and threads of the copy access its words by atomics only.
         unsafe { note(block, REFUSED_OF_PROCESS + number as u32, result) };
     }
 }
 
-/// What the system said to the first timer that could not be made.
+/// Makes all timers again. Returns the error number of the first POSIX timer that could not be made.
 fn restore_timers(block: &Block) -> Option<i64> {
     for (which, timer) in block.interval_timers.iter().enumerate() {
         if timer[2] != 0 || timer[3] != 0 {
-            // SAFETY: - an itimerval is four words.
+            // SAFETY: - `timer` has the four words of `struct itimerval`, which the call reads.
             unsafe { syscall(libc::SYS_setitimer, which as u64, timer.as_ptr() as u64, 0, 0) };
         }
     }
-    // SAFETY: - touches no memory. Where the kernel does not know it, numbers are counted up below.
+    // SAFETY: - `prctl` takes numbers here and touches no memory.
+    // A kernel without exact ids counts them up, below.
     let exact = unsafe { syscall(libc::SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0) } == 0;
     let timers = &block.timers[..block.timer_count as usize];
     let failed = timers.iter().map(|timer| restore_timer(timer, exact)).find(|result| *result < 0);
-    // SAFETY: - touches no memory.
+    // SAFETY: - `prctl` takes numbers here and touches no memory.
     unsafe { syscall(libc::SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0) };
     failed
 }
 
-/// 0, or a negative error number.
+/// Makes a timer with its old id. Returns 0, or a negative error number.
 fn restore_timer(timer: &Timer, exact: bool) -> i64 {
-    // struct sigevent: value, signal, notification, thread.
+    // `struct sigevent`: value, signal, notification, thread.
     let mut event = [0_u64; 8];
     event[0] = timer.value;
     event[1] = u64::from(timer.signal as u32) | u64::from(timer.notify as u32) << 32;
@@ -261,7 +270,7 @@ fn restore_timer(timer: &Timer, exact: bool) -> i64 {
     loop {
         let mut id = if exact { timer.id } else { 0 };
         let place = core::ptr::from_mut(&mut id) as u64;
-        // SAFETY: - event has the size of a sigevent, id is written.
+        // SAFETY: - `event` has the size of `struct sigevent`, and `id` that of a timer id; both outlive the call.
         let made = unsafe { syscall(libc::SYS_timer_create, timer.clock as u64, event.as_ptr() as u64, place, 0) };
         if made < 0 {
             return made;
@@ -269,12 +278,12 @@ fn restore_timer(timer: &Timer, exact: bool) -> i64 {
         if id == timer.id {
             break;
         }
-        // SAFETY: - the timer just made; numbers count up from 0.
+        // SAFETY: - `id` was just made here, and nothing else uses it. The kernel counts ids up from 0.
         unsafe { syscall(libc::SYS_timer_delete, id as u64, 0, 0, 0) };
         if id > timer.id {
             return -i64::from(libc::EEXIST);
         }
     }
-    // SAFETY: - an itimerspec is four words.
+    // SAFETY: - `timer.setting` has the four words of `struct itimerspec`, which the call reads.
     unsafe { syscall(libc::SYS_timer_settime, timer.id as u64, 0, timer.setting.as_ptr() as u64, 0) }
 }

@@ -1,15 +1,15 @@
 //! The agent: the part of the cloner that is inside the process to be copied.
 //!
-//! It owns a listening socket, sleeps in `accept` until somebody wants to clone the process, and then does what only a
-//! thread of the process can do: stop all other threads (`park`), say what the kernel knows of them (`collect`), hand
-//! out descriptors, and let the threads go on. In the copy the same code brings the threads back (`copy`). It sends no
-//! memory: the process that asked reads that through `/proc/PID/mem`.
+//! The agent owns a listening socket and sleeps in `accept` until a client wants to clone the process. Then it does
+//! what only a thread of the process can do: it stops all other threads (`park`), records their kernel state
+//! (`collect`), hands out descriptors, and lets the threads go on. In the copy the same code restores the threads
+//! (`copy`). The agent sends no memory: the client reads that through `/proc/PID/mem`.
 //!
 //! ```text
-//!  one that clones ──unix socket── agent ──signal 33──▶ thread: handler, fills its slot, waits ──▶ goes on
+//!  client ──unix socket── agent ──signal 33──▶ thread: handler, fills its slot, waits ──▶ goes on
 //! ```
-//! Duties of code in here: threads are parked at any instruction, perhaps inside `malloc` or the dynamic linker, so
-//! while they are, nothing here may allocate, take a lock, use thread-local storage or call the C library.
+//! Rules for code in this crate: threads may be parked at any instruction, such as inside `malloc` or the dynamic
+//! linker. So while they are, nothing here may allocate, take a lock, use thread-local storage or call the C library.
 
 pub mod abi;
 mod collect;
@@ -23,11 +23,13 @@ pub mod sys;
 pub use serve::Hooks;
 pub use start::{Agent, Exclusions, Setup, name_for, standard, standard_of};
 
-/// Where the C library keeps a thread's rseq area, from its thread pointer; 0 when it registers none. For [`Setup`]: it
-/// asks the dynamic linker, so not when threads are stopped.
+/// Offset of the C library's rseq area from the thread pointer, for [`Setup`]; 0 if it registers none.
+///
+/// Asks the dynamic linker, so it must not be called while threads are stopped.
 #[must_use]
 pub fn rseq_offset() -> i64 {
-    // SAFETY: - names end with NUL; both symbols, if there, are constants of these types.
+    // SAFETY: - both names end with NUL.
+    //         - glibc defines `__rseq_offset` as ptrdiff_t and `__rseq_size` as unsigned int; missing symbols are null.
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();

@@ -1,16 +1,15 @@
-//! Stopping all threads but the agent, and letting them go on.
+//! Stops all threads but the agent, and lets them go on.
 //!
-//! Each thread is sent signal 33 with its slot as value. In the handler it fills the slot and sleeps on a futex; its
-//! registers are in the signal frame on its own stack. A thread that creates another while threads are being stopped is
-//! why `/proc/self/task` is read until it shows nobody new.
+//! Each thread is sent signal 33 with the address of its slot as value. In the handler it fills the slot and sleeps on
+//! a futex; its registers are in the signal frame on its own stack. A thread may create another while threads are being
+//! stopped, so `/proc/self/task` is read until it shows no new one.
 
 use crate::abi::{Block, Disposition, PARK_SIGNAL, SLOT_ENTERED, SLOT_GONE, SLOT_PARKED, SLOT_SIGNALLED, Slot};
 use crate::collect::{self, slots};
 use crate::sys::{self, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// A thread has this long to reach the handler. Only one that blocks the signal, or is in the kernel for so long, does
-/// not.
+/// Time for a thread to reach the handler. It is exceeded only by threads that block the signal, or stay in the kernel.
 const PARK_LIMIT_MS: u64 = 5_000;
 const WAIT_STEP_MS: u64 = 20;
 const SA_RESTORER: u64 = 0x0400_0000;
@@ -29,30 +28,30 @@ core::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    /// Returns from a signal handler.
     fn redclone_sigreturn();
 }
 
-/// A word of the block that threads share.
+/// Atomic view of a word of the block.
 pub fn word(place: &mut u32) -> &AtomicU32 {
-    // SAFETY: - a u32 in a live block, aligned; while shared it is only used through atomics.
+    // SAFETY: - `place` is an aligned word of a live block or slot.
+    //         - while threads share it, it is accessed by atomics only.
     unsafe { AtomicU32::from_ptr(place) }
 }
 
-/// Takes a slot from one state to another, unless it is in a third.
+/// Changes a slot's state from `from` to `to`. Returns false if the state was another one.
 fn changes(slot: &mut Slot, from: u32, to: u32) -> bool {
     word(&mut slot.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// Why threads could not be stopped.
+/// Failure to stop threads.
 pub struct Unparked {
-    /// The one that made trouble.
+    /// Thread that caused the failure; 0 if none did.
     pub tid: u32,
-    /// An error number.
+    /// Error number; ETIMEDOUT if the thread did not reach the handler.
     pub errno: i32,
 }
 
-/// Stops all threads but the calling one. On `Err` they have been let go again.
+/// Stops all threads but the calling one. On `Err`, all threads run again.
 pub fn park(block: &mut Block) -> Result<(), Unparked> {
     BLOCK.store(block, Ordering::SeqCst);
     block.slot_count = 0;
@@ -66,11 +65,11 @@ pub fn park(block: &mut Block) -> Result<(), Unparked> {
     result
 }
 
-/// Lets all parked threads go on, and waits until each has left the handler's waiting place.
+/// Lets all parked threads go on, and waits until each has left the wait loop of the handler.
 pub fn release(block: &mut Block) {
     let chained = block.chained;
-    // A straggler whose signal is still on the way finds its slot given up, and goes on at once. One that has entered
-    // comes to where the others wait, and leaves with them.
+    // A thread whose signal is still on its way finds its slot given up, and goes on at once. A thread that has entered
+    // the handler still comes to the wait loop, and leaves with the others.
     let mut parked = 0;
     for slot in slots(block) {
         if !changes(slot, SLOT_SIGNALLED, SLOT_GONE) && slot.state != SLOT_GONE {
@@ -84,7 +83,7 @@ pub fn release(block: &mut Block) {
         if now >= parked {
             break;
         }
-        // SAFETY: - a word of the block.
+        // SAFETY: - `left` is an aligned word of the block, which is never unmapped.
         unsafe { sys::futex_wait(left.as_ptr(), now, WAIT_STEP_MS) };
     }
     if chained[0] != 0 {
@@ -96,7 +95,7 @@ pub fn release(block: &mut Block) {
 pub fn let_go(block: &mut Block) {
     let release = word(&mut block.release);
     release.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: - a word of the block.
+    // SAFETY: - `release` is an aligned word of the block, which is never unmapped.
     unsafe { sys::futex_wake(release.as_ptr()) };
 }
 
@@ -106,7 +105,8 @@ fn install(block: &mut Block) {
     let restorer: unsafe extern "C" fn() = redclone_sigreturn;
     let ours: Disposition = [handler as usize as u64, flags, restorer as usize as u64, u64::MAX];
     let mut before: Disposition = [0; 4];
-    // SAFETY: - both are whole dispositions. The handler stays loaded for as long as the process lives.
+    // SAFETY: - `ours` and `before` have the four words of a disposition.
+    //         - the handler's code stays loaded for the life of the process.
     unsafe {
         syscall(libc::SYS_rt_sigaction, u64::from(PARK_SIGNAL), ours.as_ptr() as u64, before.as_mut_ptr() as u64, 8)
     };
@@ -115,9 +115,9 @@ fn install(block: &mut Block) {
     }
 }
 
-/// Sets a signal's disposition.
+/// Sets the disposition of a signal.
 pub fn set_disposition(signal: u32, disposition: &Disposition) {
-    // SAFETY: - a whole disposition, one that the kernel gave before.
+    // SAFETY: - `disposition` has four words, and was returned by the kernel for this signal, so its handler is valid.
     unsafe { syscall(libc::SYS_rt_sigaction, u64::from(signal), disposition.as_ptr() as u64, 0, 8) };
 }
 
@@ -132,7 +132,7 @@ fn park_all(block: &mut Block) -> Result<(), Unparked> {
     }
 }
 
-/// Signals every thread of the process that has no slot yet.
+/// Signals each thread of the process that has no slot yet.
 fn signal_new_threads(block: &mut Block) -> Result<(), Unparked> {
     let fd = sys::openat(libc::AT_FDCWD, b"/proc/self/task\0", libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
     if fd < 0 {
@@ -140,7 +140,7 @@ fn signal_new_threads(block: &mut Block) -> Result<(), Unparked> {
     }
     let mut buffer = Entries([0; 8192]);
     let result = loop {
-        // SAFETY: - the buffer is valid for its length.
+        // SAFETY: - `buffer` is a local, passed with its own length.
         let count =
             unsafe { syscall(libc::SYS_getdents64, fd as u64, buffer.0.as_mut_ptr() as u64, buffer.0.len() as u64, 0) };
         if count <= 0 {
@@ -157,9 +157,9 @@ fn signal_new_threads(block: &mut Block) -> Result<(), Unparked> {
 #[repr(align(8))]
 struct Entries([u8; 8192]);
 
-/// Calls `f` with each number that is a name in what `getdents64` wrote.
+/// Calls `f` with each numeric name in the entries that `getdents64` wrote.
 fn each_thread(mut entries: &[u8], mut f: impl FnMut(u32) -> Result<(), Unparked>) -> Result<(), Unparked> {
-    // linux_dirent64: inode (8), offset (8), length (2), type (1), name.
+    // `struct linux_dirent64`: inode (8), offset (8), length (2), type (1), name.
     while entries.len() > 19 {
         let len = usize::from(u16::from_ne_bytes([entries[16], entries[17]]));
         let name = entries[19..len].iter().take_while(|byte| **byte != 0);
@@ -186,13 +186,13 @@ fn signal(block: &mut Block, tid: u32) -> Result<(), Unparked> {
     slot.pending_count = 0;
     slot.syscall = collect::blocked_call(tid);
     word(&mut slot.state).store(SLOT_SIGNALLED, Ordering::SeqCst);
-    // siginfo_t: signal, error, code, padding, pid, uid, value.
+    // Words of `siginfo_t`: signal and error, code and padding, pid and uid, value.
     let mut info = [0_u64; 16];
     info[0] = u64::from(PARK_SIGNAL);
     info[1] = u64::from(libc::SI_QUEUE as u32);
     info[2] = pid;
     info[3] = core::ptr::from_mut(slot) as u64;
-    // SAFETY: - info has the size of a siginfo_t.
+    // SAFETY: - `info` has the 128 bytes of a `siginfo_t`, which the call reads.
     let sent = unsafe {
         syscall(libc::SYS_rt_tgsigqueueinfo, pid, u64::from(tid), u64::from(PARK_SIGNAL), info.as_ptr() as u64)
     };
@@ -226,38 +226,40 @@ fn wait_for_all(block: &mut Block) -> Result<(), Unparked> {
         if waited_ms >= PARK_LIMIT_MS {
             return Err(Unparked { tid: slot.tid, errno: libc::ETIMEDOUT });
         }
-        // SAFETY: - signal 0 only asks whether the thread is there.
+        // SAFETY: - signal 0 delivers nothing, and only checks that the thread exists.
         if unsafe { syscall(libc::SYS_tgkill, u64::from(pid), u64::from(slot.tid), 0, 0) } == -i64::from(libc::ESRCH) {
             slot.state = SLOT_GONE;
             continue;
         }
-        // SAFETY: - a word of the block.
+        // SAFETY: - `place` is an aligned word of the block, which is never unmapped.
         unsafe { sys::futex_wait(place, seen, WAIT_STEP_MS) };
-        // A wake-up in time costs nothing of the limit.
-        // SAFETY: - a word of the block.
+        // Only waits without any wake-up count toward the limit.
+        // SAFETY: - `place` is an aligned word of the block, accessed by atomics only while threads share it.
         if unsafe { AtomicU32::from_ptr(place) }.load(Ordering::SeqCst) == seen {
             waited_ms += WAIT_STEP_MS;
         }
     }
 }
 
-/// The signal handler. Runs with all signals blocked, on a stack of the program, at any instruction of it.
+/// The signal handler. Runs with all signals blocked, on a stack of the program, at any of its instructions.
 extern "C" fn handle(signal: i32, info: *const libc::siginfo_t, context: *mut libc::ucontext_t) {
     let block = BLOCK.load(Ordering::SeqCst);
-    // SAFETY: - the kernel passes a whole siginfo_t; with SI_QUEUE the value is at word 3.
+    // SAFETY: - the kernel passes a complete `siginfo_t`, whose word 3 is the value if the code is SI_QUEUE.
     let (code, value) = unsafe { ((*info).si_code, *info.cast::<u64>().add(3)) };
-    // SAFETY: - block was set before the handler was installed, and is never unmapped.
+    // SAFETY: - `BLOCK` was set before the handler was installed, and the block is never unmapped.
     let (slots, count, chained) = unsafe { ((*block).slots, (*block).slot_count, (*block).chained) };
     let ours = code == libc::SI_QUEUE
         && value >= slots
         && value < slots + u64::from(count) * size_of::<Slot>() as u64
         && (value - slots).is_multiple_of(size_of::<Slot>() as u64);
     if ours {
-        // SAFETY: - value is the address of a slot, checked above; this thread is the only one to use it if it is its
-        //           own.
+        // SAFETY: - `value` is the address of a slot in use, checked above.
+        //         - `wait_here` uses the slot only if it names this thread.
+        //         - `context` is this handler's own.
         unsafe { wait_here(block, value as *mut Slot, context) };
     } else if chained[0] > 1 {
-        // SAFETY: - the C library's handler for this signal, which it installed with SA_SIGINFO.
+        // SAFETY: - `chained` is the C library's handler for this signal, installed with SA_SIGINFO, hence of this
+        //           type.
         unsafe {
             let next: extern "C" fn(i32, *const libc::siginfo_t, *mut libc::ucontext_t) =
                 core::mem::transmute(chained[0] as usize);
@@ -267,19 +269,22 @@ extern "C" fn handle(signal: i32, info: *const libc::siginfo_t, context: *mut li
 }
 
 unsafe fn wait_here(block: *mut Block, slot: *mut Slot, context: *mut libc::ucontext_t) {
-    // SAFETY: - the slot belongs to the thread that it names; the agent leaves it alone until the thread has parked.
+    // SAFETY: - `slot` is a slot in use, checked by the caller; the agent changes only its `state` until the thread has
+    //           parked.
     let slot = unsafe { &mut *slot };
-    // SAFETY: - words of the block, which is never unmapped; while threads run they are only used through atomics.
+    // SAFETY: - the words are in the block, which is never unmapped.
+    //         - while threads run, these words are accessed by atomics only.
     let [release, parked, left] = unsafe {
         [&raw mut (*block).release, &raw mut (*block).parked, &raw mut (*block).left].map(|at| AtomicU32::from_ptr(at))
     };
-    // Read first: who has entered is let go by the next change.
+    // Read before entering: a thread that has entered is released by the next change.
     let seen = release.load(Ordering::SeqCst);
-    // The signal of a stop that was given up may come during the next one, and to a slot that is another's by then.
+    // The signal of a stop that was given up may arrive during the next one, when the slot may be another thread's.
     if slot.tid != sys::gettid() || !changes(slot, SLOT_SIGNALLED, SLOT_ENTERED) {
         return;
     }
-    // SAFETY: - the context is that of this thread's signal frame.
+    // SAFETY: - `context` is that of this thread's signal frame.
+    //         - `rseq_offset` is the C library's, set by `Agent::new`.
     unsafe {
         restart(slot, context);
         slot.frame = context as u64;
@@ -289,7 +294,7 @@ unsafe fn wait_here(block: *mut Block, slot: *mut Slot, context: *mut libc::ucon
     slot.pending_count = collect::pending(pending, false, &mut slot.pending);
     word(&mut slot.state).store(SLOT_PARKED, Ordering::SeqCst);
     parked.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: - words of the block.
+    // SAFETY: - `parked`, `release` and `left` are aligned words of the block, which is never unmapped.
     unsafe {
         sys::futex_wake(parked.as_ptr());
         while release.load(Ordering::SeqCst) == seen {
@@ -300,7 +305,7 @@ unsafe fn wait_here(block: *mut Block, slot: *mut Slot, context: *mut libc::ucon
     }
 }
 
-/// System calls that a signal ends with EINTR even with SA_RESTART, and that can be made again with the same arguments.
+/// System calls that a signal ends with EINTR even with SA_RESTART, and that can be repeated with the same arguments.
 const RESTARTED: [i64; 17] = [
     libc::SYS_poll,
     libc::SYS_ppoll,
@@ -321,21 +326,21 @@ const RESTARTED: [i64; 17] = [
     libc::SYS_io_getevents,
 ];
 
-/// Makes a call that parking ended with EINTR happen again, in the source as in the copy.
+/// Repeats a system call that parking ended with EINTR, in the source as in the copy.
 ///
-/// The trap: with a handler, the kernel ends `poll`, `nanosleep` and others with EINTR in spite of SA_RESTART, and the
-/// frame does not say which call it was. That is known from `/proc` if the thread was blocked before the signal, else
-/// from the instruction before the system call, which in the C library loads its number.
+/// The trap: if there is a handler, the kernel ends `poll`, `nanosleep` and others with EINTR in spite of SA_RESTART,
+/// and the frame does not show which call it was. `/proc` tells it if the thread was blocked before the signal. Else
+/// the instruction before the system call tells it, which in the C library loads the number.
 unsafe fn restart(slot: &Slot, context: *mut libc::ucontext_t) {
-    // SAFETY: - the context is that of a signal frame, which this thread may change.
+    // SAFETY: - `context` is that of this thread's signal frame, which nothing else accesses.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     let instruction = registers[libc::REG_RIP as usize];
     if registers[libc::REG_RAX as usize] != -i64::from(libc::EINTR) {
         return;
     }
-    // SAFETY: - the instruction pointer is behind an instruction that was just executed, of two bytes or more; code
-    //           pages are readable on x86-64 unless the program has hidden them, and EINTR with such a page is not ours
-    //           to mend.
+    // SAFETY: - `instruction` follows an instruction of at least two bytes that was just executed, so the bytes are
+    //           mapped.
+    //         - code pages are readable on x86-64, unless the program has made them execute-only.
     let code = unsafe { core::ptr::read_unaligned((instruction - 2) as *const [u8; 2]) };
     if code != [0x0f, 0x05] {
         return;
@@ -345,14 +350,14 @@ unsafe fn restart(slot: &Slot, context: *mut libc::ucontext_t) {
     let number = if known {
         slot.syscall[0]
     } else {
-        // SAFETY: - seven bytes up to the instruction pointer lie in one function, in one mapping.
+        // SAFETY: - the seven bytes before `instruction` are within one function, hence in one readable mapping.
         let before = unsafe { core::ptr::read_unaligned((instruction - 7) as *const [u8; 5]) };
         if before[0] != 0xb8 {
             return;
         }
         i64::from(i32::from_le_bytes([before[1], before[2], before[3], before[4]]))
     };
-    // The kernel has written what is left of the time where the caller wanted it; the call goes on with that.
+    // The kernel has written the remaining time to the place that the caller passed; the repeated call uses it.
     if number == libc::SYS_nanosleep {
         let left = registers[libc::REG_RSI as usize];
         if left != 0 {

@@ -1,4 +1,4 @@
-//! What the agent does for the one that asks.
+//! Serves the requests of a client on the control socket.
 
 use crate::abi::{Ask, Block, REFUSED_OF_PROCESS, Reply, Request, SLOT_PARKED, TIMER_COUNT_MAX, Timer, VERSION};
 use crate::settings::{OF_PROCESS, OOM_SCORE};
@@ -11,25 +11,26 @@ const PROC: [&[u8]; 3] = [b"/proc/self\0", b"/proc/self/mem\0", b"/proc/self/pag
 const DESCRIPTOR_COUNT_MAX: usize = 3;
 const KILLED: u64 = 137;
 
-/// What the embedder wants to do around a cut. All run on the agent's thread.
+/// Actions of the embedder around a cut. All run on the agent's thread.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    /// Passed to each.
+    /// Passed to each hook as its first argument.
     pub context: *mut c_void,
-    /// Before threads are stopped: take your locks. The second argument is one of the `CUT_` constants of
-    /// [`crate::abi`]. The third is the connection of the one that asks: it can be read from when that one has gone,
-    /// and nothing is to be waited for any more. Anything but 0 refuses the cut with this error number.
+    /// Called before threads are stopped: take your locks. The second argument is one of the `CUT_` constants of
+    /// [`crate::abi`]. The third is the client's connection: it becomes readable when the client is gone, and then the
+    /// hook must not wait any longer. A result other than 0 refuses the cut with that error number.
     pub before_cut: Option<unsafe extern "C" fn(*mut c_void, u32, i32) -> i32>,
-    /// All threads are stopped, the image is about to be taken.
+    /// Called when all threads are stopped, before the image is taken.
     pub at_cut: Option<unsafe extern "C" fn(*mut c_void)>,
-    /// In the source, threads still stopped: give your locks back. The argument is 1 when the clone went well so far.
+    /// Called in the source, threads still stopped: release your locks. The argument is 1 if the clone has succeeded so
+    /// far.
     pub in_source_after: Option<unsafe extern "C" fn(*mut c_void, i32)>,
-    /// In the copy, threads still stopped: make your sockets anew, give your locks back.
+    /// Called in the copy, threads still stopped: make your sockets anew, and release your locks.
     pub in_copy_after: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
 impl Hooks {
-    /// No hooks.
+    /// No hooks: for a program that does not know of the agent.
     #[must_use]
     pub const fn none() -> Self {
         let context = core::ptr::null_mut();
@@ -37,47 +38,49 @@ impl Hooks {
     }
 }
 
-/// The block that others see, and behind it what only the agent uses.
+/// The block that clients read, followed by fields that only the agent uses.
 #[repr(C)]
 pub struct HookedBlock {
     pub block: Block,
     pub hooks: Hooks,
 }
 
-/// Answers those that connect, one after the other, for ever.
+/// Serves clients one after the other, for ever.
 pub fn run(block: *mut Block) -> ! {
-    // SAFETY: - the block belongs to the agent; while threads are not being parked nobody else touches it.
+    // SAFETY: - `block` is never unmapped, and only the agent uses it as a whole.
+    //         - other threads access single words of it, by atomics, while they are being parked.
     let block = unsafe { &mut *block };
     loop {
         serve_one(block, false);
     }
 }
 
-/// The same in a copy, whose threads wait until the destination, which knows then that all went well, lets them go.
+/// Like [`run`], for a copy: its threads wait until the destination, once it knows that all is well, releases them.
 pub fn run_copy(block: *mut Block) -> ! {
-    // SAFETY: - every block is the first member of a HookedBlock.
+    // SAFETY: - each block is the first field of a `HookedBlock`, so both have the same address.
     let hooks = unsafe { (*block.cast::<HookedBlock>()).hooks };
     if let Some(hook) = hooks.in_copy_after {
-        // SAFETY: - the embedder's promise.
+        // SAFETY: - the embedder supplied `hook` together with `context`, for a call on this thread.
         unsafe { hook(hooks.context) };
     }
-    // SAFETY: - the image has the block where it was; the threads use only its words, through atomics.
+    // SAFETY: - `block` is in place in the copy, as in the source.
+    //         - threads access single words of it, by atomics.
     while !serve_one(unsafe { &mut *block }, true) {}
     run(block)
 }
 
-/// Serves one connection. `waiting`: this is a copy that has not begun; true when it has.
+/// Serves one connection. `waiting` is true for a copy whose threads have not begun; returns true once they have.
 fn serve_one(block: &mut Block, waiting: bool) -> bool {
     let flags = libc::SOCK_CLOEXEC as u64;
-    // SAFETY: - no address is asked for.
+    // SAFETY: - null pointers are allowed: no address is asked for.
     let connection = unsafe { syscall(libc::SYS_accept4, block.listener as u64, 0, 0, flags) } as i32;
     if connection == -libc::EINTR || connection == -libc::ECONNABORTED {
         return false;
     }
     if connection < 0 {
-        // The socket is gone; nobody can ask any more. Sleep for good, the program does not need this thread.
+        // The socket is gone, so no client can come. The thread sleeps for good, because the program does not need it.
         loop {
-            // SAFETY: - no arguments; all signals are blocked.
+            // SAFETY: - `pause` takes no arguments, and all signals are blocked.
             unsafe { syscall(libc::SYS_pause, 0, 0, 0, 0) };
         }
     }
@@ -91,11 +94,11 @@ fn serve_one(block: &mut Block, waiting: bool) -> bool {
     begun
 }
 
-/// How ready it is to be killed when memory is out. Until its program begins a copy is the first that is, and never its
-/// source, of which another one can be made. What the system said, if that is refused.
+/// Gives the copy its OOM score. Until now it was the first choice of the OOM killer, since it can be made again but
+/// its source cannot. Errors with a negative error number if the score is refused.
 fn settle_oom_score(block: &mut Block) -> Result<(), i64> {
     let wanted = block.settings[OOM_SCORE];
-    // What comes from the surroundings of the source is the destination's here.
+    // A score that the program has not changed came from its environment, so the destination's takes its place.
     if wanted == block.oom_score_at_start {
         block.oom_score_at_start = block.oom_score_there;
         OF_PROCESS[OOM_SCORE].set(block.oom_score_there);
@@ -107,25 +110,25 @@ fn settle_oom_score(block: &mut Block) -> Result<(), i64> {
     }
 }
 
-/// One connection. When it ends, for whatever reason, parked threads go on.
+/// One connection. Parked threads go on when it ends, for whatever reason.
 struct Session<'a> {
     block: &'a mut Block,
     connection: i32,
     parked: bool,
-    /// A copy that has not begun.
+    /// True for a copy whose threads have not begun.
     waiting: bool,
-    /// Where the last answer about resident pages is. Never memory that is in the image: that must not change during a
-    /// cut.
+    /// Result of the last request about resident pages, with its length. It is mapped outside of the image, which must
+    /// not change during a cut.
     scratch: Option<(*mut u8, u64)>,
 }
 
 impl Session<'_> {
     fn hooks(&mut self) -> Hooks {
-        // SAFETY: - every block is the first member of a HookedBlock.
+        // SAFETY: - each block is the first field of a `HookedBlock`, so both have the same address.
         unsafe { (*core::ptr::from_mut(self.block).cast::<HookedBlock>()).hooks }
     }
 
-    /// Takes one request. False when the other side is gone or talks nonsense.
+    /// Serves one request. Returns false if the client is gone, or sends nonsense.
     fn step(&mut self) -> bool {
         let mut bytes = [0_u8; size_of::<Request>()];
         let mut filled = 0;
@@ -158,7 +161,8 @@ impl Session<'_> {
             Ask::Hello => {
                 const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
                 reply.a = core::ptr::from_ref(self.block) as u64;
-                // SAFETY: - writes one word. A kernel that does not know it leaves it alone.
+                // SAFETY: - the call writes at most one word, to `reply.b`; a kernel that lacks the request writes
+                //           nothing.
                 unsafe { syscall(libc::SYS_arch_prctl, ARCH_GET_XCOMP_PERM, (&raw mut reply.b) as u64, 0, 0) };
                 for (path, fd) in PROC.iter().zip(descriptors.iter_mut()) {
                     *fd = sys::openat(libc::AT_FDCWD, path, flags);
@@ -175,7 +179,7 @@ impl Session<'_> {
                 descriptors[0] = self.duplicate(request.arg);
                 reply.status = descriptors[0].min(0);
             }
-            // Only frees the last answer.
+            // A length of 0 only frees the last result.
             Ask::Resident if request.b == 0 => {}
             Ask::Resident => match sys::map_guarded(request.b.div_ceil(4096).next_multiple_of(4096) as usize) {
                 Some(scratch) => {
@@ -206,10 +210,10 @@ impl Session<'_> {
             },
             Ask::Release => self.release(request.arg == 1),
             Ask::Exit => {
-                // SAFETY: - the program has moved; its threads are parked and do not see their end.
+                // SAFETY: - `kill` touches no memory. The program has moved, and its threads are parked.
                 unsafe { syscall(libc::SYS_kill, u64::from(self.block.pid), libc::SIGKILL as u64, 0, 0) };
-                // SAFETY: - for the case that this is the first process of a namespace, which signals from within do
-                //           not end.
+                // SAFETY: - `exit_group` does not return. It ends a first process of a namespace, which signals from
+                //           within cannot.
                 unsafe { syscall(libc::SYS_exit_group, KILLED, 0, 0, 0) };
             }
         }
@@ -230,15 +234,15 @@ impl Session<'_> {
         }
     }
 
-    /// A duplicate of the program's descriptor, which the agent may not have in its own table.
+    /// Duplicates a descriptor of the program, which the agent may not have in its own table.
     fn duplicate(&self, fd: u32) -> i32 {
         let pid = u64::from(self.block.pid);
-        // SAFETY: - touches no memory.
+        // SAFETY: - `pidfd_open` takes numbers and touches no memory.
         let process = unsafe { syscall(libc::SYS_pidfd_open, pid, 0, 0, 0) };
         if process < 0 {
             return process as i32;
         }
-        // SAFETY: - touches no memory.
+        // SAFETY: - `pidfd_getfd` takes numbers and touches no memory.
         let copy = unsafe { syscall(libc::SYS_pidfd_getfd, process as u64, u64::from(fd), 0, 0) };
         sys::close(process as i32);
         copy as i32
@@ -251,21 +255,21 @@ impl Session<'_> {
         }
         let hooks = self.hooks();
         if let Some(hook) = hooks.before_cut {
-            // SAFETY: - the embedder's promise.
+            // SAFETY: - the embedder supplied `hook` together with `context`, for a call on this thread.
             let refused = unsafe { hook(hooks.context, purpose, self.connection) };
             if refused != 0 {
                 reply.status = -refused.abs();
                 return;
             }
         }
-        // The caller's own thread pointer may have moved since, in a copy of a copy.
+        // Ids are read again: in a copy of a copy this may be another process than the one that set them.
         self.block.pid = sys::getpid();
         self.block.agent_tid = sys::gettid();
         if let Err(unparked) = park::park(self.block) {
             reply.status = -unparked.errno.abs();
             reply.tid = unparked.tid;
             if let Some(hook) = hooks.in_source_after {
-                // SAFETY: - the embedder's promise.
+                // SAFETY: - the embedder supplied `hook` together with `context`, for a call on this thread.
                 unsafe { hook(hooks.context, 0) };
             }
             return;
@@ -273,7 +277,7 @@ impl Session<'_> {
         self.parked = true;
         collect::process(self.block);
         if let Some(hook) = hooks.at_cut {
-            // SAFETY: - the embedder's promise.
+            // SAFETY: - the embedder supplied `hook` together with `context`, for a call on this thread.
             unsafe { hook(hooks.context) };
         }
         reply.a = collect::slots(self.block).iter().filter(|slot| slot.state == SLOT_PARKED).count() as u64;
@@ -285,7 +289,7 @@ impl Session<'_> {
         }
         let hooks = self.hooks();
         if let Some(hook) = hooks.in_source_after {
-            // SAFETY: - the embedder's promise.
+            // SAFETY: - the embedder supplied `hook` together with `context`, for a call on this thread.
             unsafe { hook(hooks.context, i32::from(well)) };
         }
         park::release(self.block);
@@ -293,18 +297,18 @@ impl Session<'_> {
     }
 }
 
-/// A userfaultfd of this process: status and descriptor.
+/// Makes a userfaultfd of this process. Returns status and descriptor.
 fn userfaultfd(features: u64) -> (i32, i32) {
     const UFFD_USER_MODE_ONLY: u64 = 1;
     const UFFDIO_API: u64 = 0xc018_aa3f;
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64 | UFFD_USER_MODE_ONLY;
-    // SAFETY: - touches no memory.
+    // SAFETY: - `userfaultfd` takes flags and touches no memory.
     let fd = unsafe { syscall(libc::SYS_userfaultfd, flags, 0, 0, 0) } as i32;
     if fd < 0 {
         return (fd, -1);
     }
     let mut api = [0xaa_u64, features, 0];
-    // SAFETY: - struct uffdio_api is three words, read and written.
+    // SAFETY: - `api` has the three words of `struct uffdio_api`, and outlives the call.
     let status = unsafe { syscall(libc::SYS_ioctl, fd as u64, UFFDIO_API, api.as_mut_ptr() as u64, 0) } as i32;
     if status < 0 {
         sys::close(fd);
@@ -313,9 +317,11 @@ fn userfaultfd(features: u64) -> (i32, i32) {
     (0, fd)
 }
 
-/// Sends the reply, and gives away up to three descriptors with it.
+/// Sends the reply and up to three descriptors, which are closed here.
 ///
-/// The trap: the agent may share its descriptors with the program. The other end lists those as soon as it has the
+/// The trap: the agent may share its descriptor table with the program. The client lists the program's descriptors as
+/// soon as it has the whole reply, and must not find those that were sent to it. So the rest of the reply leaves after
+/// they are closed.
 /// whole reply, and must not find what was meant for it. So the last byte leaves when they are closed.
 fn answer(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
     let (first, rest) = reply.as_bytes().split_at(if descriptors.is_empty() { size_of::<Reply>() } else { 1 });
@@ -326,7 +332,7 @@ fn answer(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
     sent && (rest.is_empty() || send(connection, rest, &[]))
 }
 
-/// Sends bytes and up to three descriptors.
+/// Sends bytes and up to three descriptors in one message.
 fn send(connection: i32, bytes: &[u8], descriptors: &[i32]) -> bool {
     #[repr(C, align(8))]
     struct Control {
@@ -339,7 +345,7 @@ fn send(connection: i32, bytes: &[u8], descriptors: &[i32]) -> bool {
     control.len = 16 + 4 * descriptors.len() as u64;
     control.fds[..descriptors.len()].copy_from_slice(descriptors);
     let part = [bytes.as_ptr() as u64, bytes.len() as u64];
-    // struct msghdr: name, its length, parts, their number, control, its length, flags.
+    // `struct msghdr`: name, its length, parts, their number, control, its length, flags.
     let mut message = [0_u64; 7];
     message[2] = part.as_ptr() as u64;
     message[3] = 1;
@@ -348,7 +354,7 @@ fn send(connection: i32, bytes: &[u8], descriptors: &[i32]) -> bool {
         message[5] = control.len.next_multiple_of(8);
     }
     let flags = libc::MSG_NOSIGNAL as u64;
-    // SAFETY: - message, part, bytes and control live through the call, with the lengths that they state.
+    // SAFETY: - `message`, `part`, `bytes` and `control` outlive the call, and have the lengths that they state.
     let sent = unsafe { syscall6(libc::SYS_sendmsg, connection as u64, message.as_ptr() as u64, flags, 0, 0, 0) };
     sent == bytes.len() as i64
 }
@@ -362,21 +368,21 @@ mod tests {
 
     #[test]
     fn when_a_reply_is_there_its_descriptors_are_closed_here() {
-        // Numbers that no other test of this process gets.
+        // Numbers that no other test of this process uses.
         const NUMBER_MIN: i32 = 900;
         for _ in 0..1000 {
             let (agents, mut asks) = UnixStream::pair().unwrap();
             let copies = [0; 2].map(|_| {
-                // SAFETY: - touches no memory.
+                // SAFETY: - `F_DUPFD_CLOEXEC` takes a number and touches no memory.
                 unsafe { libc::fcntl(agents.as_raw_fd(), libc::F_DUPFD_CLOEXEC, NUMBER_MIN) }
             });
             assert!(copies.iter().all(|fd| *fd >= NUMBER_MIN));
             let answering = std::thread::spawn(move || answer(agents.as_raw_fd(), &Reply::default(), &copies));
             let mut reply = [0; size_of::<Reply>()];
-            // What is given away with the first byte is dropped by the kernel.
+            // The kernel drops the descriptors that came with the first byte.
             asks.read_exact(&mut reply).unwrap();
             for fd in copies {
-                // SAFETY: - touches no memory.
+                // SAFETY: - `F_GETFD` takes no argument and touches no memory.
                 assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
             }
             assert!(answering.join().unwrap());

@@ -1,44 +1,44 @@
-//! Settings that the kernel keeps for a thread or for a process, and that no memory shows: how they are read, and how a
-//! copy gets them.
+//! Settings that the kernel keeps for a thread or a process outside of its memory: how they are read, and how a copy
+//! gets them.
 //!
-//! A setting is a number. Where the kernel does not have it, or does not tell, it is [`UNKNOWN`] and is left alone in
-//! the copy. What the copy cannot be given is noted in its block, and the copy does not begin: see
+//! A setting is a number. If the kernel lacks it, or does not report it, it is [`UNKNOWN`] and is left alone in the
+//! copy. A setting that the copy is denied is recorded in its block, and the copy does not begin: see
 //! [`Block::refused_setting`](crate::abi::Block).
 
 use crate::sys::{self, syscall};
 
-/// There is no such setting here.
+/// Value of a setting that this kernel lacks or does not report.
 pub const UNKNOWN: i64 = i64::MIN;
-/// Number of settings of a thread.
+/// Number of settings of each thread.
 pub const THREAD_COUNT: usize = 12;
-/// Number of settings of a process.
+/// Number of settings of the process.
 pub const PROCESS_COUNT: usize = 7;
 
-/// One setting.
+/// One setting of a thread or of the process.
 pub struct Setting {
-    /// In words that follow on "its".
+    /// Name for messages, worded to follow "its".
     pub name: &'static str,
     access: Access,
 }
 
-/// How the kernel is asked for it, and told.
+/// System call that reads or changes a setting.
 #[derive(Clone, Copy)]
 enum Access {
-    /// `prctl` returns it.
+    /// `prctl` returns the value.
     Returned { get: i64, set: i64 },
-    /// `prctl` writes it to an integer.
+    /// `prctl` writes the value to an integer.
     Stored { get: i64, set: i64 },
-    /// Of one kind of speculation.
+    /// Control of one kind of speculation (`PR_SET_SPECULATION_CTRL`).
     Speculation { which: u64 },
-    /// When the thread is told of broken memory.
+    /// When the thread is notified of broken memory (`PR_MCE_KILL`).
     BrokenMemory,
-    /// Huge pages: the lowest bit, and flags.
+    /// `PR_SET_THP_DISABLE`: the lowest bit disables huge pages, the others are flags.
     HugePages,
-    /// Whether the processor says what it is.
+    /// Permission to execute CPUID.
     ProcessorId,
-    /// What its reads and writes come before.
+    /// `ioprio_get` and `ioprio_set` for one thread.
     IoPriority,
-    /// A file of `/proc/self` with a number.
+    /// A file of `/proc/self` that holds a number.
     File { path: &'static [u8], is_hexadecimal: bool },
 }
 
@@ -54,7 +54,7 @@ const fn speculation(name: &'static str, which: u64) -> Setting {
     Setting { name, access: Access::Speculation { which } }
 }
 
-/// What each thread has for itself.
+/// Settings of each thread, in the order of [`Slot::settings`](crate::abi::Slot::settings).
 pub const OF_THREAD: [Setting; THREAD_COUNT] = [
     returned("timer slack (PR_SET_TIMERSLACK)", 30, 29),
     returned("no_new_privs (PR_SET_NO_NEW_PRIVS)", 39, 38),
@@ -70,11 +70,11 @@ pub const OF_THREAD: [Setting; THREAD_COUNT] = [
     Setting { name: "I/O priority (ioprio_set)", access: Access::IoPriority },
 ];
 
-/// The place of that in [`OF_PROCESS`] which also comes from what has started the process, and cannot be lowered by a
-/// user where it comes from there.
+/// Index of the OOM score in [`OF_PROCESS`]. It may come from the environment that started the process, and an
+/// unprivileged user cannot lower it below that.
 pub const OOM_SCORE: usize = PROCESS_COUNT - 1;
 
-/// What all threads of a process share.
+/// Settings of the process, in the order of [`Block::settings`](crate::abi::Block::settings).
 pub const OF_PROCESS: [Setting; PROCESS_COUNT] = [
     returned("right to be traced and dumped (PR_SET_DUMPABLE)", 3, 4),
     stored("duty to reap descendants (PR_SET_CHILD_SUBREAPER)", 37, 36),
@@ -93,7 +93,7 @@ pub const OF_PROCESS: [Setting; PROCESS_COUNT] = [
 
 const PR_GET_SPECULATION_CTRL: i64 = 52;
 const PR_SET_SPECULATION_CTRL: i64 = 53;
-/// The kernel lets a thread choose; without it the other bits say what holds for all.
+/// Set if threads may choose; else the other bits hold for all threads.
 const PR_SPEC_PRCTL: i64 = 1;
 const PR_MCE_KILL: i64 = 33;
 const PR_MCE_KILL_GET: i64 = 34;
@@ -105,12 +105,12 @@ const ARCH_SET_CPUID: u64 = 0x1012;
 const IOPRIO_WHO_PROCESS: u64 = 1;
 
 fn prctl(option: i64, a: i64, b: i64) -> i64 {
-    // SAFETY: - callers pass numbers, or the address of an integer that lives through the call.
+    // SAFETY: - callers pass numbers, or the address of an integer that outlives the call.
     unsafe { sys::syscall6(libc::SYS_prctl, option as u64, a as u64, b as u64, 0, 0, 0) }
 }
 
 impl Setting {
-    /// What it is for the calling thread, or its process; [`UNKNOWN`] when the kernel does not say.
+    /// Value for the calling thread or its process; [`UNKNOWN`] if the kernel does not report it.
     #[must_use]
     pub fn get(&self) -> i64 {
         let value = match self.access {
@@ -126,16 +126,17 @@ impl Setting {
             },
             Access::BrokenMemory => prctl(PR_MCE_KILL_GET, 0, 0),
             Access::HugePages => prctl(PR_GET_THP_DISABLE, 0, 0),
-            // SAFETY: - touches no memory.
+            // SAFETY: - `ARCH_GET_CPUID` returns the value and touches no memory.
             Access::ProcessorId => unsafe { syscall(libc::SYS_arch_prctl, ARCH_GET_CPUID, 0, 0, 0) },
-            // SAFETY: - touches no memory.
+            // SAFETY: - `ioprio_get` takes numbers and touches no memory.
             Access::IoPriority => unsafe { syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0, 0, 0) },
             Access::File { path, is_hexadecimal } => return read_number(path, is_hexadecimal),
         };
         if value < 0 { UNKNOWN } else { value }
     }
 
-    /// Gives the calling thread, or its process, this value, unless it has it. 0, or a negative error number.
+    /// Sets the value for the calling thread or its process, unless it is set already. Returns 0, or a negative error
+    /// number.
     pub fn set(&self, value: i64) -> i64 {
         if value == UNKNOWN || value == self.get() {
             return 0;
@@ -145,16 +146,16 @@ impl Setting {
             Access::Speculation { which } => prctl(PR_SET_SPECULATION_CTRL, which as i64, value),
             Access::BrokenMemory => prctl(PR_MCE_KILL, PR_MCE_KILL_SET, value),
             Access::HugePages => prctl(PR_SET_THP_DISABLE, value & 1, value & !1),
-            // SAFETY: - touches no memory.
+            // SAFETY: - `ARCH_SET_CPUID` takes a number and touches no memory.
             Access::ProcessorId => unsafe { syscall(libc::SYS_arch_prctl, ARCH_SET_CPUID, value as u64, 0, 0) },
-            // SAFETY: - touches no memory.
+            // SAFETY: - `ioprio_set` takes numbers and touches no memory.
             Access::IoPriority => unsafe { syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, value as u64, 0) },
             Access::File { path, .. } => write_number(path, value),
         }
     }
 }
 
-/// The number in a file, in decimal with a sign or hexadecimal without.
+/// Reads the number in a file: decimal with a sign, or hexadecimal without.
 fn read_number(path: &[u8], is_hexadecimal: bool) -> i64 {
     let fd = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC);
     if fd < 0 {
@@ -173,7 +174,7 @@ fn read_number(path: &[u8], is_hexadecimal: bool) -> i64 {
     if is_negative { -value } else { value }
 }
 
-/// Writes a number, which the kernel takes in decimal, whatever it shows.
+/// Writes a number in decimal, which the kernel accepts even for files that it shows in hexadecimal.
 fn write_number(path: &[u8], value: i64) -> i64 {
     let fd = sys::openat(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CLOEXEC);
     if fd < 0 {
@@ -192,7 +193,7 @@ fn write_number(path: &[u8], value: i64) -> i64 {
         text[from] = b'-';
     }
     let digits = &text[from..];
-    // SAFETY: - the bytes are valid for their length, and only read.
+    // SAFETY: - `digits` is a slice, passed with its own length, and only read.
     let written = unsafe { syscall(libc::SYS_write, fd as u64, digits.as_ptr() as u64, digits.len() as u64, 0) };
     sys::close(fd);
     written.min(0)
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn settings_that_are_set_are_found_and_what_is_as_it_was_is_not_set() {
         let of = |all: &'static [Setting], name: &str| all.iter().find(|one| one.name.contains(name)).unwrap();
-        // In a thread of its own: these go with it.
+        // A thread of its own, because its settings vanish with it.
         std::thread::spawn(move || {
             for (name, value) in [("TIMERSLACK", 777), ("PDEATHSIG", 10), ("ioprio_set", 2 << 13 | 6), ("PR_MCE", 1)] {
                 let setting = of(&OF_THREAD, name);

@@ -1,4 +1,4 @@
-//! How an agent begins: its memory, its thread, and what it leaves out of images.
+//! Start of an agent: its memory, its thread, and what it leaves out of images.
 
 use crate::abi::{Block, EXCLUDED_DESCRIPTOR_END, MAGIC, Slot, Standard, VERSION};
 use crate::serve::{HookedBlock, Hooks, run};
@@ -10,34 +10,35 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 const SLOT_CAPACITY: u32 = 16_384;
 const STACK_BYTES: usize = 256 << 10;
-/// What lies below and above the agent's thread pointer. Nothing here uses thread-local storage; should a library that
-/// the embedder's hooks call write `errno`, it lands here.
+/// Bytes around the agent's thread pointer. Nothing here uses thread-local storage; if a library called by the
+/// embedder's hooks writes `errno`, it lands here.
 const TLS_BYTES: usize = 64 << 10;
 
-/// What an agent needs.
+/// Everything that an agent needs to start.
 pub struct Setup {
-    /// A listening unix socket. It belongs to the agent from now on.
+    /// A listening unix socket, which the agent owns from now on.
     pub listener: i32,
-    /// `__rseq_offset` of the C library, 0 if it has none.
+    /// `__rseq_offset` of the C library; 0 if it has none. See [`rseq_offset`](crate::rseq_offset).
     pub rseq_offset: i64,
-    /// The standard streams that the process was given, see [`standard_of`].
+    /// Standard streams that the process was started with; see [`standard_of`].
     pub standard: Standard,
-    /// The embedder's hooks.
+    /// The embedder's hooks; [`Hooks::none`] for a plain program.
     pub hooks: Hooks,
 }
 
-/// Begins the name of an agent's socket, before the streams and a hyphen.
+/// Prefix of the name of an agent's socket. The streams and a hyphen follow.
 const NAME_BEGIN: &str = "new-";
 
-/// The standard streams that the process was given by what has made the agent's socket: the socket's name says it. A
-/// program may have put something else in their places since, and may have been executed by another that had. Where
-/// nothing is said, they are what they are now.
+/// Standard streams that the process was started with, which the name of the agent's socket records.
+///
+/// The program may have replaced them since, and so may one that executed it. If the name records nothing, the current
+/// streams count.
 #[must_use]
 pub fn standard_of(listener: i32) -> Standard {
-    // SAFETY: - zeros are valid for it.
+    // SAFETY: - `sockaddr_un` consists of integers, for which zeros are valid.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     let mut len = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: - address is valid for writes of len bytes.
+    // SAFETY: - `address` is a local with the `len` bytes that the call may write.
     let known = unsafe { libc::getsockname(listener, (&raw mut address).cast(), &raw mut len) } == 0;
     let path = address.sun_path.map(|byte| byte as u8);
     let path = path.split(|byte| *byte == 0).next().filter(|_| known).unwrap_or_default();
@@ -45,7 +46,7 @@ pub fn standard_of(listener: i32) -> Standard {
     name.and_then(streams_in).unwrap_or_else(standard)
 }
 
-/// The begin of the name of an agent's socket for a process that is given these streams.
+/// Beginning of the name of the agent's socket for a process that is started with these streams.
 #[must_use]
 pub fn name_for(standard: &Standard) -> String {
     let [input, output, error] = standard.map(|[device, inode]| format!("{device:x}.{inode:x}"));
@@ -62,13 +63,13 @@ fn streams_in(name: &str) -> Option<Standard> {
     numbers.next().is_none().then_some(standard)
 }
 
-/// Which files the standard streams of this process are now.
+/// Device and inode of this process's current standard streams.
 #[must_use]
 pub fn standard() -> Standard {
     [0, 1, 2].map(|fd| {
-        // SAFETY: - zeros are valid for it.
+        // SAFETY: - `stat` consists of integers, for which zeros are valid.
         let mut facts: libc::stat = unsafe { core::mem::zeroed() };
-        // SAFETY: - facts is valid for writes.
+        // SAFETY: - `facts` is a local of the size that the call writes.
         match unsafe { libc::fstat(fd, &raw mut facts) } {
             0 => [facts.st_dev, facts.st_ino],
             _ => [0, 0],
@@ -76,20 +77,22 @@ pub fn standard() -> Standard {
     })
 }
 
-/// An agent that has its memory, and no thread yet.
+/// An agent that has its memory, but no thread yet.
 pub struct Agent {
     block: *mut Block,
 }
 
 impl Agent {
-    /// Maps the agent's memory. `None` when there is none.
+    /// Maps the agent's memory. `None` if the kernel denies it.
     #[must_use]
     pub fn new(setup: &Setup) -> Option<Self> {
         let block = sys::map_guarded(size_of::<HookedBlock>().next_multiple_of(4096))?.cast::<Block>();
         let slots = sys::map_guarded((SLOT_CAPACITY as usize * size_of::<Slot>()).next_multiple_of(4096))?;
         let thread: unsafe extern "C" fn(*mut Slot, *mut Block) -> ! = copy::thread_entry;
         let agent: unsafe extern "C" fn(*mut Block) -> ! = copy::agent_entry;
-        // SAFETY: - fresh zeroed memory of the right size and alignment, for which zeros are valid.
+        // SAFETY: - the memory was just mapped, has the size and alignment of a `HookedBlock`, and nothing else uses
+        //           it.
+        //         - its zeros are valid: fields are integers, or optional function pointers.
         unsafe {
             let hooked = &mut *block.cast::<HookedBlock>();
             hooked.hooks = setup.hooks;
@@ -109,19 +112,21 @@ impl Agent {
         Some(Self { block })
     }
 
-    /// What is to be left out of images. It can change as long as the process lives.
+    /// Handle for what is left out of images. It may change that for the life of the process.
     #[must_use]
     pub fn exclusions(&self) -> Exclusions {
         Exclusions { block: self.block }
     }
 
-    /// Starts a thread of its own, with descriptors of its own, of which the C library knows nothing: the program sees
-    /// neither a thread nor a descriptor more. Returns its thread id, or a negative error number.
+    /// Starts a thread with a descriptor table of its own, both unknown to the C library: the program sees neither an
+    /// additional thread nor descriptor. Returns its thread id, or a negative error number.
     pub fn start(self) -> i64 {
         let (Some(stack), Some(tls)) = (sys::map_guarded(STACK_BYTES), sys::map_guarded(TLS_BYTES)) else {
             return -i64::from(libc::ENOMEM);
         };
-        // SAFETY: - within the mappings just made; the thread pointer points to itself, as the ABI wants.
+        // SAFETY: - all addresses are within the mappings just made, which are never unmapped.
+        //         - no other thread uses the block yet.
+        // The thread pointer points to itself, as the TLS ABI demands.
         unsafe {
             let thread_pointer = tls.add(TLS_BYTES / 2);
             thread_pointer.cast::<u64>().write(thread_pointer as u64);
@@ -132,12 +137,12 @@ impl Agent {
         }
     }
 
-    /// Makes the calling thread the agent; it never returns. Descriptors stay shared with the program. Hooks may then
-    /// use whatever this thread may, because it is a thread of the C library.
+    /// Makes the calling thread the agent; never returns. It shares its descriptors with the program. Hooks may use
+    /// whatever this thread may, because it is a thread of the C library.
     pub fn run_here(self) -> ! {
         let marker = 0_u8;
-        // SAFETY: - the block is this thread's alone so far. The copy's agent begins on this stack, well below what is
-        //           in use.
+        // SAFETY: - no other thread uses the block yet; zeros are valid for a `Slot`, which consists of integers.
+        // The copy's agent begins on this stack, well below the part in use.
         unsafe {
             let mut slot: Slot = core::mem::zeroed();
             collect::thread(&mut slot, 0);
@@ -150,24 +155,27 @@ impl Agent {
 
 /// Memory and descriptors that are left out of every image: the embedder's transports.
 ///
-/// There is nothing in the copy at such addresses, and no such descriptors, until its hook makes new ones.
+/// The copy has neither such memory nor such descriptors until its hook makes new ones.
 pub struct Exclusions {
     block: *mut Block,
 }
 
-// SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes of
-//           the list of memory need `&mut`, those of descriptors are atomic.
+// SAFETY: - the block is never unmapped.
+//         - the agent reads these lists only while all other threads are stopped.
+//         - changing the list of memory needs `&mut`; descriptors are changed by atomics.
 unsafe impl Send for Exclusions {}
-// SAFETY: - through a shared reference only the list of descriptors is changed, which is atomic.
+// SAFETY: - a shared reference can change the list of descriptors only, by atomics.
 unsafe impl Sync for Exclusions {}
 
 impl Exclusions {
     fn block(&mut self) -> &mut Block {
-        // SAFETY: - only the lists of exclusions are used through this, which nobody else changes.
+        // SAFETY: - the block is never unmapped.
+        //         - only the exclusions are used through this reference, and `&mut self` excludes other changes to
+        //           them.
         unsafe { &mut *self.block }
     }
 
-    /// Leaves out `len` bytes from `address`, both multiples of a page. False when there is no room for another range.
+    /// Leaves out `len` bytes from `address` on, both multiples of a page. Returns false if the list is full.
     pub fn add_memory(&mut self, address: u64, len: u64) -> bool {
         let block = self.block();
         let count = block.excluded_count as usize;
@@ -177,7 +185,7 @@ impl Exclusions {
         true
     }
 
-    /// Carries the range from `address` on again.
+    /// Carries the range that begins at `address` again.
     pub fn remove_memory(&mut self, address: u64) {
         let block = self.block();
         let count = block.excluded_count as usize;
@@ -187,7 +195,7 @@ impl Exclusions {
         }
     }
 
-    /// Leaves out a descriptor. False when its number is too large for that. Any thread may do this at any time.
+    /// Leaves out a descriptor. Returns false if its number is too high. Any thread may call this at any time.
     pub fn add_descriptor(&self, fd: i32) -> bool {
         self.descriptor_word(fd).is_some_and(|(word, bit)| {
             word.fetch_or(bit, Ordering::Relaxed);
@@ -195,7 +203,7 @@ impl Exclusions {
         })
     }
 
-    /// Carries a descriptor again. Any thread may do this at any time.
+    /// Carries a descriptor again. Any thread may call this at any time.
     pub fn remove_descriptor(&self, fd: i32) {
         if let Some((word, bit)) = self.descriptor_word(fd) {
             word.fetch_and(!bit, Ordering::Relaxed);
@@ -204,8 +212,8 @@ impl Exclusions {
 
     fn descriptor_word(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
         let at = usize::try_from(fd).ok().filter(|_| fd < EXCLUDED_DESCRIPTOR_END)?;
-        // SAFETY: - within the array of a block that is never unmapped; all that the process does with its words is
-        //           atomic.
+        // SAFETY: - the word is within an array of the block, which is never unmapped, and is aligned.
+        //         - all accesses of the process to it are atomic.
         let word = unsafe { AtomicU64::from_ptr((&raw mut (*self.block).excluded_descriptors[at / 64]).cast()) };
         Some((word, 1 << (at % 64)))
     }
@@ -218,15 +226,16 @@ unsafe fn spawn(block: *mut Block) -> i64 {
     let mut before = 0_u64;
     let entry: unsafe extern "C" fn(*mut Block) -> ! = begin;
     let (stack, thread_pointer);
-    // SAFETY: - masks are 8 bytes; the block is a live one.
+    // SAFETY: - `all` and `before` are the eight bytes of a signal mask each.
+    //         - `block` is live, and no other thread uses it yet.
     unsafe {
         let saved = (&raw mut before) as u64;
         syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK as u64, (&raw const all) as u64, saved, 8);
         (stack, thread_pointer) = ((*block).agent_stack - 64, (*block).agent_fs);
     }
     let result: i64;
-    // SAFETY: - the child has a stack of its own and never returns from the entry; the parent goes on behind the call.
-    //         - the child's signals stay blocked, the parent's mask is put back below.
+    // SAFETY: - the child has a stack of its own and never returns from `entry`; the parent continues after the call.
+    //         - the child keeps all signals blocked; the parent's mask is restored below.
     unsafe {
         asm!(
             "syscall",
@@ -248,12 +257,14 @@ unsafe fn spawn(block: *mut Block) -> i64 {
 }
 
 unsafe extern "C" fn begin(block: *mut Block) -> ! {
-    // SAFETY: - the block belongs to the agent; while threads are not being parked nobody else touches it.
+    // SAFETY: - `block` is never unmapped, and only the agent uses it as a whole.
+    //         - other threads access single words of it, by atomics, while they are being parked.
     let shared = unsafe { &mut *block };
     shared.agent_tid = sys::gettid();
     if shared.own_files != 0 {
         let listener = shared.listener as u64;
-        // SAFETY: - a name that ends with NUL; descriptors of the agent's own table, which is a copy of the program's.
+        // SAFETY: - the name ends with NUL.
+        //         - the descriptor table is the agent's own copy of the program's, and it uses only `listener`.
         unsafe {
             syscall(libc::SYS_prctl, libc::PR_SET_NAME as u64, c"redclone".as_ptr() as u64, 0, 0);
             if listener > 0 {

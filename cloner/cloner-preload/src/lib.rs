@@ -1,15 +1,16 @@
-//! `libredclone.so`: puts the cloner's agent into an ordinary program.
+//! `libredclone.so`: starts the cloner's agent in an ordinary program.
 //!
-//! `redclone run` loads it by `LD_PRELOAD` and hands over a listening socket, whose number is in the environment with
-//! the id of the process. Before the program's own code runs, the agent's thread is started. What the program may
-//! execute in its own place, as a wrapper script does, is to have an agent too: so variables and socket stay. A program
-//! that this one starts has another process id: there the traces are removed, and it knows nothing of them. Without
-//! that variable the library does nothing.
+//! `redclone run` loads it by `LD_PRELOAD` and passes a listening socket. An environment variable has the socket's
+//! number and the process id; without it the library does nothing. The agent's thread is started before the program's
+//! own code runs.
+//!
+//! A program that this one executes in its place, as a wrapper script does, needs an agent too, so variables and socket
+//! are kept. A child of the program has another process id: there all traces are removed, so it does not notice them.
 
 use cloner_agent::{Agent, Hooks, Setup};
 use std::ffi::{CStr, c_char, c_int};
 
-/// Number of the socket and id of the process, with a colon between.
+/// Variable with the number of the socket and the process id, separated by a colon.
 const LISTENER: &CStr = c"REDCLONE_AGENT";
 const PRELOAD_BEFORE: &CStr = c"REDCLONE_PRELOAD_BEFORE";
 const PRELOAD: &CStr = c"LD_PRELOAD";
@@ -19,22 +20,23 @@ const PRELOAD: &CStr = c"LD_PRELOAD";
 static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
 extern "C" fn start(_: c_int, _: *const *const c_char, _: *const *const c_char) {
-    // SAFETY: - the program has one thread and the environment is nobody else's yet.
+    // SAFETY: - the name ends with NUL.
+    //         - the process has one thread here, so nothing changes the environment meanwhile.
     let listener = unsafe { libc::getenv(LISTENER.as_ptr()) };
     if listener.is_null() {
         return;
     }
-    // SAFETY: - getenv gives strings that end with NUL, valid until the variable is changed.
+    // SAFETY: - `getenv` returned a string that ends with NUL, and the variable is not changed while it is in use.
     let handed_over = unsafe { CStr::from_ptr(listener) }.to_str().ok().and_then(|text| text.split_once(':'));
     let numbers = handed_over.and_then(|(fd, pid)| Some((fd.parse::<c_int>().ok()?, pid.parse::<u32>().ok()?)));
     let Some((listener, pid)) = numbers else { return clean_environment() };
     if pid != std::process::id() {
-        // SAFETY: - the number that redclone handed over, which came here with the variable.
+        // SAFETY: - `listener` is the socket that redclone passed along with the variable, and nothing here owns it.
         unsafe { libc::close(listener) };
         return clean_environment();
     }
     if !is_listening(listener) {
-        // Whatever was executed before has closed it.
+        // A program executed earlier in this process has closed it.
         return clean_environment();
     }
     let standard = cloner_agent::standard_of(listener);
@@ -42,7 +44,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, _: *const *const c_char) 
     let tid = Agent::new(&setup).map_or(-1, Agent::start);
     if tid < 0 {
         let text = b"redclone: the agent's thread could not be started; this process cannot be cloned\n";
-        // SAFETY: - text is valid for its length.
+        // SAFETY: - `text` is a slice, passed with its own length.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
     }
 }
@@ -50,13 +52,14 @@ extern "C" fn start(_: c_int, _: *const *const c_char, _: *const *const c_char) 
 fn is_listening(fd: c_int) -> bool {
     let (mut listens, mut length): (c_int, libc::socklen_t) = (0, size_of::<c_int>() as libc::socklen_t);
     let place = (&raw mut listens).cast();
-    // SAFETY: - place is valid for writes of length bytes.
+    // SAFETY: - `listens` is a local with the `length` bytes that the call may write.
     let code = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, place, &raw mut length) };
     code == 0 && listens == 1
 }
 
 fn clean_environment() {
-    // SAFETY: - names end with NUL; a value from getenv is used before the variable changes.
+    // SAFETY: - all names end with NUL.
+    //         - the process has one thread here, and `before` is used before its variable changes.
     unsafe {
         libc::unsetenv(LISTENER.as_ptr());
         let before = libc::getenv(PRELOAD_BEFORE.as_ptr());
