@@ -1,5 +1,5 @@
-//! Whatever fails, and whenever: the source runs on to its right end, nothing is left on the destination, and the next
-//! attempt works.
+//! Failures of any kind, at any moment: the source runs on to its correct end, nothing stays on the destination, and
+//! the next attempt works.
 
 use cloner::image::frame::Kind;
 use cloner::image::state::{Prologue, Reply};
@@ -18,7 +18,7 @@ fn torture() -> std::path::PathBuf {
     compile("torture.c", &["-lrt"])
 }
 
-/// How many bytes one clone of it sends, about.
+/// Approximate number of bytes that one clone sends.
 fn usual_bytes(pid: u32, host: &Host) -> u64 {
     let link = Link::to(&host.address, Fault::None);
     let push = Push::run(pid, &link.address.to_string(), &[]);
@@ -34,13 +34,13 @@ fn a_link_that_is_cut_at_any_byte_leaves_the_source_unharmed() {
     let bytes = usual_bytes(source.pid, &host);
     assert_eq!(host.output_of_copy(), undisturbed.lines);
     let mut random = Random::new("cut");
-    // Authentication, greeting, prologue, then anywhere, with the end of the image among it.
+    // During authentication, greeting and prologue, then anywhere, including the end of the image.
     let mut moments = vec![0, 20, 70, 100, 130, 200, 5_000];
     moments.extend((0..10).map(|_| random.below(bytes)));
     for at in moments {
         let link = Link::to(&host.address, Fault::Cut(at));
         let push = Push::run(source.pid, &link.address.to_string(), &[]);
-        // The image may have become smaller than the place of the fault.
+        // The image may be shorter than the position of the fault.
         if push.code == 0 {
             assert!(!link.struck(), "cut at {at}, and still a copy");
             assert_eq!(host.output_of_copy(), undisturbed.lines);
@@ -165,7 +165,7 @@ fn a_damaged_file_does_not_become_a_process() {
     }
 }
 
-/// More memory than the connection holds on its way.
+/// A source with more memory than the connection buffers.
 fn heavy() -> Source {
     let source = Source::start(&compile("stubborn.c", &[]), &["heavy"]);
     assert!(source.pid > 0);
@@ -189,7 +189,7 @@ fn each_phase_can_fail_and_is_named() {
     expect(PREPARE, Fault::CutBack(70), &[]);
     expect(PRECOPY, Fault::Cut(2 << 20), &["--streams", "1"]);
     expect(TRANSFER, Fault::Cut(2 << 20), &["--streams", "1", "--tracking", "none"]);
-    // The last answer is that the copy runs, the one before that all has arrived. Either may be lost.
+    // The last reply says that the copy runs, the one before that all has arrived. Either may be lost.
     let (running, staged) = (answer_bytes(&Reply::Running { pid: source.pid }), answer_bytes(&Reply::Staged));
     let end = undisturbed.returned();
     expect(RESTORE, Fault::CutBack(end - running - staged), &["--streams", "1"]);
@@ -232,7 +232,7 @@ fn memory_that_changes_too_fast_is_a_failure_where_that_is_wanted() {
     assert_eq!(push.code, PRECOPY, "{}", push.message);
     assert!(push.message.contains("memory changes faster than it can be sent"), "{}", push.message);
     host.wait_until_empty();
-    // The attempt has looked at pages, and nobody has them: the next one begins with everything.
+    // The failed attempt has cleared dirty bits of pages that nobody received, so the next one begins with everything.
     let push = Push::run(source.pid, &host.address, &["--downtime-target", "0", "--rounds", "2", "--verify-memory"]);
     assert_eq!(push.code, 0, "{}", push.message);
     assert_eq!(host.output_of_copy(), undisturbed.lines);
@@ -257,7 +257,7 @@ fn a_destination_without_memory_says_so() {
 
 #[test]
 fn a_destination_that_may_not_open_the_programs_files_fails_to_restore() {
-    // SAFETY: - asks only.
+    // SAFETY: - `geteuid` takes no arguments and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("skipped: another user is needed, and so root");
     }
@@ -278,7 +278,7 @@ fn a_destination_that_may_not_open_the_programs_files_fails_to_restore() {
 
 #[test]
 fn a_disk_that_fills_up_leaves_no_image_and_the_source_unharmed() {
-    // SAFETY: - asks only.
+    // SAFETY: - `geteuid` takes no arguments and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("skipped: a disk of a given size is mounted by root only");
     }

@@ -5,14 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Two namespaces, joined. They go away with this.
+/// Two connected network namespaces, which are deleted on drop.
 struct Network {
     names: [String; 2],
 }
 
 impl Network {
     fn new() -> Option<Self> {
-        // SAFETY: - asks only.
+        // SAFETY: - `geteuid` takes no arguments and touches no memory.
         if unsafe { libc::geteuid() } != 0 {
             eprintln!("skipped: making network namespaces needs root");
             return None;
@@ -46,12 +46,12 @@ fn ip(words: &[&str]) {
     assert!(ended.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&ended.stderr));
 }
 
-/// A clone from host to host, the first attempt of which finds the link down.
+/// Clones from host to host. The link is down at the first attempt.
 fn copied_from_host_to_host(user: Option<u32>, seed: &str) {
     let Some(network) = Network::new() else { return };
     let [a, b] = &network.names;
     let program = compile("torture.c", &["-lrt"]);
-    // Programs and the installation must be where everybody can read them.
+    // Programs and the installation must be readable by other users.
     std::fs::set_permissions(workshop(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let host = Host::start_in(b, "10.99.7.2:7777", user);
     let undisturbed = Source::start(&program, &[seed, "100"]).finish();

@@ -56,7 +56,7 @@ fn python_with_threads() {
     copied_once(&python, &[program.to_str().expect("text"), "1000"], &["--verify-memory"]);
 }
 
-/// A script in the workshop.
+/// Writes a script into the workshop.
 fn script(name: &str, interpreter: &str, text: &str) -> PathBuf {
     let path = workshop().join(name);
     script_file::write(&path, &format!("#!{interpreter}\n{text}\n"));
@@ -92,7 +92,7 @@ fn a_copy_of_a_script_that_has_yet_to_execute_its_program_can_be_copied_then() {
     let expected = [vec!["running".to_owned()], expected].concat();
     assert_eq!(source.finish().lines, expected, "the source");
     assert_eq!(first.output_of_copy(), expected, "its copy");
-    // It may have been copied before the program said that it runs, or after.
+    // The copy may have been made before or after the program printed "running".
     let without_begin = |lines: Vec<String>| lines.into_iter().filter(|line| line != "running").collect::<Vec<_>>();
     assert_eq!(without_begin(second.output_of_copy()), without_begin(expected), "the copy of the copy");
 }
@@ -150,7 +150,7 @@ fn a_program_whose_file_is_replaced_while_it_is_copied_is_copied_whole() {
     }
     let host = Host::start();
     let source = Source::start(&program, &arguments);
-    // The first round is on its way, and what comes after it is far from being in any buffer.
+    // The first round is being sent, and later frames are far from any buffer.
     let link = Link::doing(&host.address, 1 << 20, move || std::fs::rename(newer, program).expect("it is there"));
     let push = Push::run(source.pid, &link.address.to_string(), &["--verify-memory"]);
     assert!(link.struck(), "the file was not replaced");
@@ -168,7 +168,7 @@ fn what_belongs_to_the_process_is_carried() {
     let source = Source::start(&program, &arguments);
     let push = Push::run(source.pid, &host.address, &["--verify-memory"]);
     assert_eq!(push.code, 0, "{}", push.message);
-    // It has reserved 100 GiB.
+    // The program has reserved 100 GiB.
     let sent = push.report.and_then(|report| report["sent_bytes"].as_u64());
     assert!(sent.is_some_and(|sent| sent < 8 << 20), "{sent:?}");
     assert_eq!(host.output_of_copy(), ["running", "done"]);
@@ -188,7 +188,7 @@ fn what_the_kernel_keeps_for_a_process_is_carried() {
     assert_eq!(source.finish().lines, ["running", "done"]);
 }
 
-/// Names are bytes: those of threads are cut in the midst of a letter, those of files are of another encoding.
+/// Names are bytes: a thread's name may be cut within a character, and a file's may have another encoding.
 #[test]
 fn names_that_are_no_text_are_carried() {
     use std::ffi::OsStr;
@@ -196,7 +196,7 @@ fn names_that_are_no_text_are_carried() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path().join(OsStr::from_bytes(b"d\xfcr"));
     std::fs::create_dir(&directory).expect("a directory");
-    // 15 bytes end in the midst of the last letter.
+    // 15 bytes end within the last character.
     let program = directory.join("gasturbine-str\u{f6}mung");
     std::fs::copy(compile("names.c", &[]), &program).expect("the disk has room");
     let host = Host::start();
@@ -207,7 +207,7 @@ fn names_that_are_no_text_are_carried() {
     assert_eq!(source.finish().lines, ["running", "done"]);
 }
 
-/// What is in the place of a standard stream by now is carried as what it is, and a stream elsewhere is a stream.
+/// A file in the place of a standard stream is carried as a file, and a stream under another number is a stream.
 #[test]
 fn standard_streams_are_known_wherever_they_are() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -231,14 +231,14 @@ fn standard_streams_are_known_wherever_they_are() {
 
 #[test]
 fn a_user_without_privileges_can_do_all_of_it() {
-    // SAFETY: - asks only.
+    // SAFETY: - `geteuid` takes no arguments and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
-        // Every other test is this one.
+        // All other tests have run without privileges already.
         return;
     }
     const NOBODY: u32 = 65534;
     let program = compile("torture.c", &["-lrt"]);
-    // Programs and the installation must be where everybody can read them.
+    // Programs and the installation must be readable by other users.
     std::fs::set_permissions(workshop(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let expected = undisturbed(&program, &["11", "60"]);
     let host = Host::start_as(Some(NOBODY));
@@ -264,7 +264,7 @@ fn the_agent_does_nothing_while_nobody_asks() {
     let source = Source::start(&compile("torture.c", &["-lrt"]), &["13", "40"]);
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let waits = format!("{} ", libc::SYS_accept4);
-    // It gives itself its name, and waits soon after that, or the program has ended before.
+    // The agent names itself and waits soon afterwards, unless the program has ended before.
     let agent = loop {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", source.pid)).expect("it runs");
         let mut tasks = tasks.filter_map(Result::ok).map(|task| task.path());

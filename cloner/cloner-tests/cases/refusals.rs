@@ -1,4 +1,4 @@
-//! What cannot be copied is refused before anything is touched, by name.
+//! Processes that cannot be copied are refused by name, before anything is touched.
 
 use cloner_tests::{Host, Push, Source, compile, workshop};
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ const CUT: i32 = 12;
 
 #[test]
 fn what_cannot_be_carried_is_named() {
-    // SAFETY: - asks only.
+    // SAFETY: - `geteuid` takes no arguments and touches no memory.
     let is_root = unsafe { libc::geteuid() } == 0;
     let program = compile("stubborn.c", &[]);
     let host = Host::start();
@@ -59,7 +59,7 @@ fn more_timers_than_are_carried_are_a_failed_cut() {
     assert_eq!(source.finish().lines, ["running", "done"]);
 }
 
-/// What only shows when nothing changes any more.
+/// Reasons that are visible only in a stopped process.
 #[test]
 fn what_cannot_be_carried_is_named_at_the_cut() {
     let program = compile("stubborn.c", &[]);
@@ -102,7 +102,7 @@ fn programs_that_cannot_be_cloned_are_not_started() {
     std::fs::set_permissions(&privileged, std::fs::Permissions::from_mode(0o4755)).expect("it is ours");
     let foreign = others.path().join("foreign");
     let mut bytes = std::fs::read(&program).expect("it was compiled");
-    // The machine in the header of the file: 183 is ARM.
+    // The machine field of the ELF header: 183 is AArch64.
     bytes[18] = 183;
     std::fs::write(&foreign, bytes).expect("the disk has room");
     for (program, named) in [(&privileged, "setuid"), (&foreign, "not a program for x86-64")] {
@@ -114,7 +114,7 @@ fn programs_that_cannot_be_cloned_are_not_started() {
     assert_eq!(run.code, 127);
 }
 
-/// A program may be over before anybody has looked at it.
+/// A program may have ended before anything has looked at it.
 #[test]
 fn programs_that_end_at_once_have_run() {
     std::thread::scope(|scope| {

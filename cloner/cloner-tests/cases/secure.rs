@@ -1,9 +1,9 @@
-//! Encrypted connections.
+//! Encryption hides the image on its way, and detects changes to it.
 
 use cloner_tests::{Fault, Host, Link, Push, Random, Source, compile};
 
 const PREPARE: i32 = 10;
-/// The name of the program's file is in every image, more than once.
+/// The name of the program's file, which is in each image more than once.
 const NAME: &str = "torture";
 
 #[test]
@@ -17,7 +17,7 @@ fn nothing_of_an_image_is_to_be_seen_on_the_way() {
     assert_eq!(push.code, 0, "{}", push.message);
     assert_eq!(host.output_of_copy(), undisturbed.lines);
     assert!(link.forwarded() > 1 << 20, "the image went another way");
-    // The same image in a file shows what there was to be seen.
+    // The same image in a file contains the name in plain text.
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("image");
     assert_eq!(Push::save(source.pid, &file, &[]).code, 0);
@@ -33,7 +33,7 @@ fn an_encrypted_stream_that_is_cut_or_changed_never_becomes_a_copy() {
     let undisturbed = Source::start(&program, &["43", "60"]).finish();
     let source = Source::start(&program, &["43", "60"]);
     let mut random = Random::new("secure");
-    // In the greetings and proofs, in the handshakes that follow them, and somewhere behind those.
+    // In greetings and proofs, in the handshakes after them, and somewhere later.
     let mut moments = vec![20, 90, 150, 250, 300, 350];
     moments.extend((0..4).map(|_| random.below(1_000_000)));
     for at in moments {

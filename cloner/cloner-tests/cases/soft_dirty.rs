@@ -1,11 +1,11 @@
-//! Soft-dirty bits: a kernel that has them, and nothing better, in a virtual machine. It boots, clones a program and
-//! powers off.
+//! Soft-dirty bits on a kernel that has nothing better, in a virtual machine that boots, clones a program and powers
+//! off.
 
 use cloner_tests::{compile, redclone, root, workshop};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The first program of the machine: results are lines on the console that begin with "result".
+/// First program of the machine. It prints results to the console, on lines that begin with "result".
 const INIT: &str = r#"#!/bin/busybox sh
 busybox mount -t proc proc /proc
 busybox mount -t sysfs sys /sys
@@ -48,7 +48,7 @@ show
 busybox poweroff -f
 "#;
 
-/// What is needed, or what is missing.
+/// Files that the virtual machine is built from.
 struct Machine {
     kernel: PathBuf,
     busybox: PathBuf,
@@ -76,7 +76,7 @@ impl Machine {
     }
 }
 
-/// Copies a program, and the libraries that it is linked with, to where the machine finds them.
+/// Installs a program and its libraries in the machine's root directory.
 fn install(file: &Path, name: &str, directory: &Path) {
     let copy = |from: &Path, to: PathBuf| {
         std::fs::create_dir_all(to.parent().expect("a directory")).expect("the disk has room");
@@ -131,7 +131,7 @@ fn soft_dirty_bits_find_what_was_written_where_nothing_better_does() {
         let line = console.lines().find_map(|line| line.split_once("result ")?.1.strip_prefix(what));
         line.unwrap_or_else(|| panic!("no result {what:?}; the console shows: {console}")).trim().to_owned()
     };
-    // The kernel is too old for the better way, and says so when it is asked for.
+    // The kernel is too old for write protection, and reports so when asked for it.
     assert!(result("write-protect").starts_with("10 "), "{console}");
     for (how, port) in [("auto", 7777), ("soft-dirty", 7778)] {
         let line = result(how);

@@ -1,8 +1,8 @@
-//! A program that checks itself all the time, copied again and again.
+//! A program that checks itself all the time is copied again and again.
 
 use cloner_tests::{Host, Push, Random, Source, compile, workshop};
 
-/// `REDRT_CLONES` makes more.
+/// Number of clones; `REDRT_CLONES` overrides it.
 fn clone_count() -> u64 {
     std::env::var("REDRT_CLONES").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
 }
@@ -16,7 +16,7 @@ fn copies_at_random_moments_end_as_their_sources_do() {
         let seed = random.below(1 << 40).to_string();
         let source = Source::start(&program, &[&seed, "100"]);
         random.moment(1000);
-        // Equality of all memory at the cut is checked in every second one; it changes the timing.
+        // Every second round also compares all memory, which changes the timing.
         let options: &[&str] = if round % 2 == 0 { &["--verify-memory"] } else { &[] };
         let push = Push::run(source.pid, &host.address, options);
         assert_eq!(push.code, 0, "round {round}, seed {seed}: {}", push.message);
@@ -32,7 +32,7 @@ fn a_copy_of_a_copy_ten_times_over_ends_as_the_first_would_have() {
     let program = compile("torture.c", &["-lrt"]);
     let undisturbed = Source::start(&program, &["12", "100"]).finish();
     let host = Host::start();
-    // No generation ends before all have been.
+    // No generation ends before all of them exist.
     let until = workshop().join("generations");
     std::fs::write(&until, "").expect("the disk has room");
     let source = Source::start(&program, &["12", "100", until.to_str().expect("text")]);

@@ -1,7 +1,7 @@
-//! Processes that are cloned, on this machine: sources under `redclone run`, destinations under `redclone serve`, links
+//! Processes to clone on this machine: sources under `redclone run`, destinations under `redclone serve`, and links
 //! between them that fail.
 //!
-//! `REDRT_PREFIX` names the installation that is tested; otherwise one is built.
+//! `REDRT_PREFIX` names the installation under test; without it one is built.
 
 mod link;
 mod processes;
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The project.
+/// Root directory of the project.
 #[must_use]
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The `redclone` that is tested.
+/// Path of the `redclone` under test. Built at the first call unless `REDRT_PREFIX` is set.
 #[must_use]
 pub fn redclone() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
@@ -40,7 +40,7 @@ pub fn redclone() -> &'static Path {
     })
 }
 
-/// A directory for programs and files of this run of the tests.
+/// Directory for programs and files of this test run, which is deleted at its end.
 #[must_use]
 pub fn workshop() -> &'static Path {
     static PATH: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -48,7 +48,8 @@ pub fn workshop() -> &'static Path {
         .path()
 }
 
-/// Compiles a program of `cloner/cloner-tests/programs` with its usual compiler, once.
+/// Compiles a program of `cloner/cloner-tests/programs` with the compiler for its language, unless that is done
+/// already.
 #[must_use]
 pub fn compile(source: &str, options: &[&str]) -> PathBuf {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -74,11 +75,11 @@ pub fn compile(source: &str, options: &[&str]) -> PathBuf {
     to
 }
 
-/// Numbers that follow from a seed. `REDRT_SEED` chooses others.
+/// Reproducible random numbers. `REDRT_SEED` selects another sequence.
 pub struct Random(u64);
 
 impl Random {
-    /// For a test of this name.
+    /// The sequence for the test of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let seed = std::env::var("REDRT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
@@ -94,7 +95,7 @@ impl Random {
         (x ^ x >> 31) % end
     }
 
-    /// Lets a random moment pass: when a clone happens is chosen so, never whether it works.
+    /// Sleeps for a random time below `milliseconds`. Randomness chooses when a clone happens, never whether it works.
     pub fn moment(&mut self, milliseconds: u64) {
         std::thread::sleep(std::time::Duration::from_millis(self.below(milliseconds)));
     }

@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What goes wrong after a number of bytes from the source to the destination.
+/// Failure of a link at a number of bytes from the source to the destination.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// Nothing.
+    /// The link never fails.
     None,
-    /// Nothing, but all that goes by is kept.
+    /// The link never fails, and records all bytes.
     Record,
-    /// All connections end.
+    /// All connections end at this byte.
     Cut(u64),
-    /// One bit of this byte is another one.
+    /// One bit of this byte is flipped.
     Flip(u64, u8),
-    /// Nothing moves any more, in either direction.
+    /// From this byte on nothing moves, in either direction.
     Hold(u64),
-    /// All connections end when this many bytes have come back from the destination.
+    /// All connections end at this byte in the direction from the destination back to the source.
     CutBack(u64),
 }
 
-/// A relay in front of a host.
+/// A relay in front of a host, which fails as told.
 pub struct Link {
-    /// Where to connect.
+    /// Address at which the source connects.
     pub address: SocketAddr,
     state: Arc<State>,
 }
@@ -36,20 +36,20 @@ struct State {
     returned: AtomicU64,
     struck: AtomicBool,
     kept: Mutex<Vec<u8>>,
-    /// To be done when this many bytes are about to go to the destination.
+    /// Action that runs before this byte goes to the destination.
     action: Mutex<Option<(u64, Action)>>,
 }
 
 type Action = Box<dyn FnOnce() + Send>;
 
 impl Link {
-    /// A link to `host`.
+    /// Makes a link to `host`, an address and port.
     #[must_use]
     pub fn to(host: &str, fault: Fault) -> Self {
         Self::with(host, fault, None)
     }
 
-    /// A link to `host` that does something when this many bytes have gone there, before any more go.
+    /// Makes a link to `host` that runs `action` before byte `at` goes there.
     #[must_use]
     pub fn doing(host: &str, at: u64, action: impl FnOnce() + Send + 'static) -> Self {
         Self::with(host, Fault::None, Some((at, Box::new(action))))
@@ -80,25 +80,25 @@ impl Link {
         Self { address, state }
     }
 
-    /// Bytes that have gone to the destination.
+    /// Number of bytes that went to the destination.
     #[must_use]
     pub fn forwarded(&self) -> u64 {
         self.state.forwarded.load(Ordering::SeqCst)
     }
 
-    /// Bytes that have come back from it.
+    /// Number of bytes that came back from the destination.
     #[must_use]
     pub fn returned(&self) -> u64 {
         self.state.returned.load(Ordering::SeqCst)
     }
 
-    /// True when `text` went by, in either direction.
+    /// Returns true if `text` went by in either direction, with [`Fault::Record`].
     #[must_use]
     pub fn has_seen(&self, text: &str) -> bool {
         self.state.kept.lock().expect("no panic").windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// True once the fault has happened.
+    /// Returns true once the fault has happened, or the action has run.
     #[must_use]
     pub fn struck(&self) -> bool {
         self.state.struck.load(Ordering::SeqCst)
@@ -150,13 +150,13 @@ fn relay(mut from: TcpStream, mut to: TcpStream, state: &State, there: bool) {
         if state.struck.load(Ordering::SeqCst) {
             match state.fault {
                 Fault::Cut(_) | Fault::CutBack(_) => break,
-                // The source gives up by itself, or is ended by the test.
+                // Either the source gives up by itself, or the test ends it.
                 Fault::Hold(_) => while from.read(&mut buffer).is_ok_and(|count| count > 0) {},
                 _ => {}
             }
         }
     }
-    // Both directions end together, as when a host vanishes.
+    // Both directions end together, as if a host had vanished.
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
 }

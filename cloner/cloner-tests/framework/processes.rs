@@ -1,4 +1,4 @@
-//! Sources, hosts and pushes, as child processes whose output is read line by line.
+//! Sources, hosts and pushes: child processes whose output is read line by line.
 
 use super::{redclone, workshop};
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Nothing takes as long as this, however busy the machine is.
+/// Time limit of a wait, longer than anything takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Where sockets are.
+/// Directory of control sockets.
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();
     DIRECTORY
@@ -25,7 +25,7 @@ fn directory() -> &'static Path {
         .path()
 }
 
-/// What a test's commands have in common: their directory of sockets, their secret, and the user.
+/// A `redclone` command with the tests' directory of sockets, secret and user.
 fn command(user: Option<u32>) -> Command {
     command_for(redclone(), user)
 }
@@ -37,7 +37,8 @@ fn command_for(program: &Path, user: Option<u32>) -> Command {
         None => command.env("REDCLONE_DIR", directory()),
         Some(user) => command.env("REDCLONE_DIR", format!("/tmp/redclone-tests-{user}")).uid(user).gid(user),
     };
-    // SAFETY: - only system calls between fork and exec. The test's own descriptors are none of the program's.
+    // SAFETY: - only async-signal-safe system calls run between fork and exec.
+    // The test's descriptors are kept from the program.
     unsafe {
         command.pre_exec(|| {
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
@@ -48,7 +49,7 @@ fn command_for(program: &Path, user: Option<u32>) -> Command {
     command
 }
 
-/// Makes `command` run in a network namespace that `ip netns` made, as another user if one is given.
+/// Makes `command` run in a network namespace of `ip netns`, as another user if one is given.
 fn enter(command: &mut Command, namespace: &str, user: Option<u32>) {
     use std::os::fd::AsRawFd;
     if let Some(user) = user {
@@ -56,10 +57,11 @@ fn enter(command: &mut Command, namespace: &str, user: Option<u32>) {
     }
     let path = format!("/run/netns/{namespace}");
     let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    // SAFETY: - a system call between fork and exec; the closure owns the descriptor.
+    // SAFETY: - only async-signal-safe system calls run between fork and exec, on a descriptor that the closure owns.
     unsafe {
         command.pre_exec(move || {
-            // Entering needs root, so the user changes afterwards; that forgets the signal at the parent's end.
+            // Entering needs root, so the user changes afterwards. That clears the signal at the parent's end, which is
+            // set again.
             let entered = libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) == 0
                 && user.is_none_or(|user| {
                     libc::setgid(user) == 0
@@ -71,7 +73,7 @@ fn enter(command: &mut Command, namespace: &str, user: Option<u32>) {
     }
 }
 
-/// A child whose lines are read.
+/// A child process whose output is read by threads.
 struct Lines {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -112,7 +114,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     receive
 }
 
-/// The same, and shows them: what a copy complains of appears nowhere else.
+/// Like `lines`, but also prints them: complaints of a copy appear nowhere else.
 fn lines_shown(from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = channel();
     let inner = lines(from);
@@ -125,7 +127,7 @@ fn lines_shown(from: impl Read + Send + 'static) -> Receiver<String> {
     receive
 }
 
-/// Takes lines until one contains `text`; all that were taken.
+/// Receives lines until one contains `text`. Returns all received lines.
 fn until(from: &Receiver<String>, text: &str) -> Vec<String> {
     let mut all = Vec::new();
     loop {
@@ -146,31 +148,31 @@ fn pid_in(line: &str) -> u32 {
     line.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no process id in {line:?}"))
 }
 
-/// What a process printed and how it ended.
+/// Output and exit code of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Lines of standard output.
+    /// Lines of standard output, in order.
     pub lines: Vec<String>,
-    /// Exit code.
+    /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
 }
 
-/// A program under `redclone run`.
+/// A program under `redclone run`, or one that embeds the agent.
 pub struct Source {
     lines: Lines,
     seen: Vec<String>,
-    /// Its process id.
+    /// Process id, as seen by the test.
     pub pid: u32,
 }
 
 impl Source {
-    /// Starts it, and waits until it prints "running".
+    /// Starts the program, and waits until it prints "running".
     #[must_use]
     pub fn start(program: &Path, arguments: &[&str]) -> Self {
         Self::start_as(None, program, arguments)
     }
 
-    /// The same as another user.
+    /// Like [`Source::start`], as another user.
     #[must_use]
     pub fn start_as(user: Option<u32>, program: &Path, arguments: &[&str]) -> Self {
         let mut command = command(user);
@@ -178,7 +180,7 @@ impl Source {
         Self::from_command(command)
     }
 
-    /// Starts a program that makes itself clonable, and refuses this many cuts first.
+    /// Starts a program that embeds the agent, and refuses this many cuts first.
     #[must_use]
     pub fn start_embedder(program: &Path, refusals: u32) -> Self {
         let mut command = command_for(program, None);
@@ -186,7 +188,7 @@ impl Source {
         Self::from_command(command)
     }
 
-    /// The copy in a file.
+    /// Starts the copy from an image in a file.
     #[must_use]
     pub fn load(file: &Path) -> Self {
         let mut command = command(None);
@@ -203,14 +205,14 @@ impl Source {
         Self { lines, seen, pid }
     }
 
-    /// Kills it.
+    /// Kills the program and waits for its end.
     pub fn kill(mut self) {
-        // SAFETY: - a process of this test.
+        // SAFETY: - `kill` takes numbers, and the process belongs to this test.
         unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
         self.lines.end();
     }
 
-    /// Lets it come to its end; what it printed.
+    /// Closes the program's input and waits for its end. Returns its output and exit code.
     #[must_use]
     pub fn finish(mut self) -> Outcome {
         drop(self.lines.stdin.take());
@@ -226,21 +228,21 @@ impl Source {
     }
 }
 
-/// `redclone serve`.
+/// A destination: a `redclone serve` process.
 pub struct Host {
     lines: Lines,
-    /// Where it listens.
+    /// Address and port on which it listens.
     pub address: String,
 }
 
 impl Host {
-    /// Starts it.
+    /// Starts a destination on a free port of the loopback interface.
     #[must_use]
     pub fn start() -> Self {
         Self::start_as(None)
     }
 
-    /// The same as another user.
+    /// Like [`Host::start`], as another user.
     #[must_use]
     pub fn start_as(user: Option<u32>) -> Self {
         let mut command = command(user);
@@ -248,13 +250,14 @@ impl Host {
         Self::from_command(command)
     }
 
-    /// Starts it with a limit to its addresses, in bytes: a host that is short of memory.
+    /// Starts a destination with a limit on its address space, in bytes: a host that is short of memory.
     #[must_use]
     pub fn start_with_limit(bytes: u64) -> Self {
         let mut command = command(None);
         command.args(["serve", "--listen", "127.0.0.1:0"]);
         let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-        // SAFETY: - a system call between fork and exec; limit is read.
+        // SAFETY: - only an async-signal-safe system call runs between fork and exec; it reads `limit`, which the
+        //           closure owns.
         unsafe {
             command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &raw const limit) {
                 0 => Ok(()),
@@ -264,7 +267,7 @@ impl Host {
         Self::from_command(command)
     }
 
-    /// Starts it in another network namespace, listening at an address that it has there.
+    /// Starts a destination in another network namespace, at an address of that namespace.
     #[must_use]
     pub fn start_in(namespace: &str, address: &str, user: Option<u32>) -> Self {
         let mut command = command(None);
@@ -279,7 +282,7 @@ impl Host {
         Self { lines, address: line.rsplit(' ').next().expect("a word").to_owned() }
     }
 
-    /// What a copy prints, up to its last line. "running" was printed before it was a copy.
+    /// Output of a copy up to its last line, "done". "running" was printed before the copy existed, and is prepended.
     #[must_use]
     pub fn output_of_copy(&self) -> Vec<String> {
         let mut lines = vec!["running".to_owned()];
@@ -287,13 +290,13 @@ impl Host {
         lines
     }
 
-    /// Waits for a message; all messages up to it.
+    /// Waits for a message with this text. Returns all messages up to it.
     #[must_use]
     pub fn message(&self, text: &str) -> Vec<String> {
         until(&self.lines.messages, text)
     }
 
-    /// Waits until no process of it is left, besides itself.
+    /// Waits until the destination has no child process.
     pub fn wait_until_empty(&self) {
         let pid = self.lines.child.id();
         for _ in 0..LIMIT.as_millis() / 10 {
@@ -310,20 +313,20 @@ impl Host {
         panic!("processes are left over on the destination");
     }
 
-    /// Kills it.
+    /// Kills the destination and waits for its end.
     pub fn kill(mut self) {
         let _ = self.lines.child.kill();
         self.lines.end();
     }
 }
 
-/// `redclone push` or `save`.
+/// A finished `redclone` command, such as `push` or `save`.
 pub struct Push {
-    /// Exit code.
+    /// Exit code; -1 if a signal ended it.
     pub code: i32,
-    /// What it said on standard error.
+    /// Everything that it wrote to standard error.
     pub message: String,
-    /// The event "done", if it came that far.
+    /// The event "done", if the command came that far.
     pub report: Option<serde_json::Value>,
 }
 
@@ -334,7 +337,7 @@ impl Push {
         Self::run_as(None, pid, destination, options)
     }
 
-    /// The same as another user.
+    /// Like [`Push::run`], as another user.
     #[must_use]
     pub fn run_as(user: Option<u32>, pid: u32, destination: &str, options: &[&str]) -> Self {
         let mut command = command(user);
@@ -342,7 +345,7 @@ impl Push {
         Self::ended(command)
     }
 
-    /// The same in another network namespace.
+    /// Like [`Push::run_as`], in another network namespace.
     #[must_use]
     pub fn run_in(namespace: &str, user: Option<u32>, pid: u32, destination: &str, options: &[&str]) -> Self {
         let mut command = command(None);
@@ -351,7 +354,7 @@ impl Push {
         Self::ended(command)
     }
 
-    /// With another secret.
+    /// Like [`Push::run`], with another secret.
     #[must_use]
     pub fn run_with_secret(pid: u32, destination: &str, secret: &str) -> Self {
         let mut command = command(None);
@@ -369,7 +372,7 @@ impl Push {
         Self::ended(command)
     }
 
-    /// Runs `redclone` with any words.
+    /// Runs `redclone` with arbitrary arguments.
     #[must_use]
     pub fn redclone(words: &[&OsStr]) -> Self {
         let mut command = command(None);
@@ -390,7 +393,7 @@ impl Push {
         }
     }
 
-    /// The copy's process id.
+    /// Process id of the copy. Panics if the command failed.
     #[must_use]
     pub fn copy_pid(&self) -> u32 {
         assert_eq!(self.code, 0, "{}", self.message);

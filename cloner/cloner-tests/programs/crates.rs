@@ -1,4 +1,4 @@
-//! Rust: threads, channels, locks, thread-locals with destructors, panics that are caught.
+//! Rust features: threads, channels, locks, thread-locals with destructors, caught panics.
 //!
 //!   cloner-test-crates STEPS
 
@@ -67,7 +67,7 @@ fn main() {
     adder.join().unwrap();
     players.into_iter().for_each(|player| player.join().unwrap());
     let counted: Vec<u64> = counters.into_iter().map(|counter| counter.join().unwrap()).collect();
-    // The source ends when it is told to; a copy is told at once.
+    // The source waits for its input to end; the copy's input is empty.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     let (sum, turn) = (*sum.read().unwrap(), *turn.0.lock().unwrap());
     println!("{counted:x?} {sum:x} {caught} {turn}\ndone");

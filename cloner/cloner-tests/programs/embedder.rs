@@ -1,5 +1,5 @@
-//! A program that has the agent inside as a library, on a thread of its own, with hooks, and a socket that is left out
-//! of images and made anew in the copy.
+//! A program that embeds the agent on a thread of its own, with hooks. Its socket is left out of images and made anew
+//! in the copy.
 
 use cloner::launch;
 use cloner_agent::{Agent, Hooks, Setup};
@@ -11,9 +11,9 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// What the hooks did, in order, and the socket of this process.
+/// Events of the hooks, in order, and the socket of this process.
 struct Runtime {
-    /// The engine's lock: no thread may be inside at the cut.
+    /// The engine's lock: no thread may hold it at the cut.
     engine: Mutex<u64>,
     events: Mutex<Vec<&'static str>>,
     transport: Mutex<Option<TcpListener>>,
@@ -23,7 +23,7 @@ static RUNTIME: Runtime =
     Runtime { engine: Mutex::new(0), events: Mutex::new(Vec::new()), transport: Mutex::new(None) };
 
 thread_local! {
-    // All hooks run on the agent's thread.
+    // Thread-local because all hooks run on the agent's thread.
     static HELD: RefCell<Option<MutexGuard<'static, u64>>> = const { RefCell::new(None) };
 }
 
@@ -31,7 +31,7 @@ fn note(event: &'static str) {
     RUNTIME.events.lock().unwrap().push(event);
 }
 
-/// How many cuts are refused before one is allowed: $EMBEDDER_REFUSALS.
+/// Number of cuts still to be refused before one is allowed; initially $EMBEDDER_REFUSALS.
 static REFUSALS: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" fn before_cut(_: *mut c_void, _: u32, _: i32) -> i32 {
@@ -45,14 +45,15 @@ unsafe extern "C" fn before_cut(_: *mut c_void, _: u32, _: i32) -> i32 {
     0
 }
 
-/// The kernel's number of a timer that is made a moment before the threads are stopped.
+/// The kernel's id of a timer that is made just before threads are stopped.
 static TIMER: AtomicI32 = AtomicI32::new(-1);
 
 fn make_timer() {
     let (mut number, far) = (-1_i32, [0_i64, 0, 1_000_000, 0]);
-    // struct sigevent: nobody is notified.
+    // `struct sigevent` with SIGEV_NONE: the timer notifies nobody.
     let event = [0_u64, (libc::SIGEV_NONE as u64) << 32, 0, 0, 0, 0, 0, 0];
-    // SAFETY: - the event and the setting have the sizes that the kernel reads, the number is written.
+    // SAFETY: - `event` and `far` have the sizes that the calls read, and `number` is a local that the first one
+    //           writes.
     let made = unsafe {
         libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, event.as_ptr(), &raw mut number) == 0
             && libc::syscall(libc::SYS_timer_settime, number, 0, far.as_ptr(), 0) == 0
@@ -63,7 +64,7 @@ fn make_timer() {
 
 fn has_timer() -> bool {
     let mut left = [0_i64; 4];
-    // SAFETY: - left has room for what the kernel writes.
+    // SAFETY: - `left` has the four words of `struct itimerspec` that the call writes.
     let found = unsafe { libc::syscall(libc::SYS_timer_gettime, TIMER.load(Ordering::SeqCst), left.as_mut_ptr()) } == 0;
     found && left[2] > 900_000
 }
@@ -78,7 +79,7 @@ unsafe extern "C" fn in_source_after(_: *mut c_void, well: i32) {
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     note("in copy after");
     let old = RUNTIME.transport.lock().unwrap().replace(TcpListener::bind("127.0.0.1:0").unwrap());
-    // Its descriptor does not exist here.
+    // The descriptor does not exist in the copy, so the old value must not close it.
     let _ = old.map(IntoRawFd::into_raw_fd);
     drop(HELD.take());
 }
@@ -99,7 +100,7 @@ fn program(listener: i32) -> ! {
     assert!(agent.exclusions().add_descriptor(transport.as_raw_fd()));
     *RUNTIME.transport.lock().unwrap() = Some(transport);
     struct Handed(Agent);
-    // SAFETY: - the agent is used by that thread alone from now on.
+    // SAFETY: - only the thread that receives the agent uses it from now on.
     unsafe impl Send for Handed {}
     let handed = Handed(agent);
     std::thread::spawn(move || {
@@ -118,7 +119,7 @@ fn program(listener: i32) -> ! {
     }
     println!("running");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    // The engine works, and so does the socket.
+    // Shows that the engine works, and the socket too.
     let before = *RUNTIME.engine.lock().unwrap();
     while *RUNTIME.engine.lock().unwrap() < before + 100 {
         std::thread::yield_now();
