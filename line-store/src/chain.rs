@@ -1,40 +1,42 @@
-//! Lines that are built on older ones: which may be, and what stays for those that are.
+//! Checkpoints built on older ones: when that is allowed, and which must be kept for it. A checkpoint is a *line* in
+//! names.
 //!
 //! ```text
-//!  1 ◀─ 2 ◀─ 3 … 8     9 ◀─ 10       what was as in the line before is left out, up to a bound on the chain
+//!  1 ◀─ 2 ◀─ 3 … 8     9 ◀─ 10       unchanged pages are left out; the length of a chain is bounded
 //! ```
-//! A line of a chain is whole only with all that it is built on. So two things follow for what is kept: all links of a
-//! line that is kept stay, and one line stays that has no link in common with the newest, since one damaged file makes
-//! all lines useless that are built on it. Nothing here looks at a disk.
+//! A checkpoint can only be restored with its whole chain, so all links of a kept one are kept too. One damaged file
+//! makes every checkpoint built on it useless, so one is also kept that shares no link with the newest. This module
+//! does no I/O.
 
 use redrt_wire::line::Generation;
 use std::collections::BTreeSet;
 
-/// How many whole lines are kept at least: the newest, and the one before, in case a piece of the newest cannot be
-/// read.
+/// Fewest checkpoints that are kept: the newest, and the one before in case the newest turns out to be unreadable.
 pub const KEPT: usize = 2;
-/// How many lines are built on each other at most, unless the user says otherwise.
+/// Longest chain of checkpoints built on each other, unless the user chooses another length.
 pub const LENGTH_USUAL: u32 = 8;
 
-/// A line of a chain.
+/// A checkpoint of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Its number.
+    /// Number of the checkpoint.
     pub generation: Generation,
     /// Bytes of its images.
     pub bytes: u64,
 }
 
-/// Whether a new line may be built on a chain, whose newest link comes first: there is room for another one, and those
-/// behind the first do not have more bytes than that: who loads the chain reads all of it.
+/// Returns true if a new checkpoint may be built on `chain`, given newest first.
+///
+/// The chain must have room, and its incremental links must not exceed the bytes of its first, full one: a restore
+/// reads all of them.
 #[must_use]
 pub fn takes_another(chain: &[Link], length_max: u32) -> bool {
     let Some((first, behind)) = chain.split_last() else { return false };
     chain.len() < length_max as usize && behind.iter().map(|link| link.bytes).sum::<u64>() <= first.bytes
 }
 
-/// Which of these whole lines stay. `chain_of` says what a line is built on; `None` where that cannot be read: then
-/// everything older stays.
+/// Selects the complete checkpoints that are kept. `chain_of` returns the links of a checkpoint's chain. If it returns
+/// `None`, because the manifest is unreadable, all older checkpoints are kept.
 #[must_use]
 pub fn kept(whole: &[Generation], chain_of: &dyn Fn(Generation) -> Option<Vec<Generation>>) -> BTreeSet<Generation> {
     let mut newest_first = whole.to_vec();
@@ -67,7 +69,8 @@ mod tests {
         assert!(takes_another(&links(&[50, 50, 100]), 8) && !takes_another(&links(&[51, 50, 100]), 8));
     }
 
-    /// Lines as they come to be: each on the one before, or anew. Some were deleted since, of some nothing can be read.
+    /// Checkpoints in order of creation, each built on the one before or full. Some were deleted since, some are
+    /// unreadable.
     fn lines() -> impl Strategy<Value = Vec<(Generation, Option<Vec<Generation>>)>> {
         prop::collection::vec((any::<bool>(), 0..10_u8), 0..20).prop_map(|lines| {
             let mut chain: Vec<Generation> = Vec::new();
@@ -94,7 +97,7 @@ mod tests {
             };
             let kept = kept(&whole, &chain_of);
             let stays = |generation: &Generation| kept.contains(generation) || !whole.contains(generation);
-            // The newest are there, with all links; and what is not there cannot be needed by what is.
+            // The newest are kept with all their links. A missing checkpoint cannot be required by a kept one.
             prop_assert!(whole.iter().rev().take(KEPT).all(|newest| kept.contains(newest)));
             for (generation, chain) in lines.iter().filter(|(generation, _)| kept.contains(generation)) {
                 match chain {
@@ -105,7 +108,7 @@ mod tests {
                     None => {}
                 }
             }
-            // One damaged file does not take all lines along, if any line is apart from the newest.
+            // A checkpoint is kept that shares no link with the newest, if there is one.
             let of = |generation: Generation| {
                 let mut links = chain_of(generation).unwrap_or_default();
                 links.push(generation);
@@ -114,10 +117,10 @@ mod tests {
             if let Some(newest) = whole.last().filter(|_| lines.iter().all(|(_, chain)| chain.is_some())) {
                 let is_apart = |other: &&Generation| of(**other).iter().all(|link| !of(*newest).contains(link));
                 prop_assert!(!whole.iter().any(|other| is_apart(&other)) || kept.iter().any(|other| is_apart(&other)));
-                // And no more than that: two chains, and a line.
+                // At most two chains and one checkpoint are kept.
                 prop_assert!(kept.len() <= 2 * 4 + 4, "{kept:?}");
             }
-            // What goes does not come to be needed later: nothing that stays changes when it has gone.
+            // Deleting the others does not change the selection.
             let left: Vec<_> = whole.iter().copied().filter(|generation| kept.contains(generation)).collect();
             prop_assert_eq!(super::kept(&left, &chain_of), kept);
         }

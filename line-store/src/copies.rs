@@ -1,35 +1,36 @@
-//! Who keeps a copy of whose part of a line, and how far that has come, before the line counts.
+//! Copies of checkpoint parts on partner hosts: which host keeps which copy, and its progress until the checkpoint
+//! counts.
 //!
 //! ```text
-//!  Waiting ──the partner listens──▶ Sending ──all is there as it was──▶ Kept
+//!  Waiting ──the partner listens──▶ Sending ──received and checked──▶ Kept
 //!     │                                │
-//!     └── either end fails, or is lost ┴─▶ Failed: the line has no copy of this part
+//!     └─── either end fails or is lost ┴─▶ Failed: the checkpoint has no copy of this part
 //! ```
-//! One attempt is made. A line without some of its copies counts as well: it is worth more than an older one as long as
-//! no host is lost that has the only copy of a part.
+//! There is one attempt for each copy. A checkpoint counts even if some copies failed: it is worth more than an older
+//! one as long as no host is lost that has the only copy of a part.
 
 use std::collections::BTreeMap;
 
-/// A host that may keep a copy.
+/// A host that may keep copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The machine; several hosts of a job may be on one.
+    /// Name of the machine. Several hosts of a job may be on one.
     pub machine: String,
-    /// Its rack, if that is known.
+    /// Rack of the machine, if known.
     pub rack: Option<u32>,
-    /// Whether it can be had.
+    /// True if the host is alive and reachable.
     pub is_there: bool,
 }
 
-/// The partner of each of `sources`: on another machine, in another rack where there is one, and with as few copies as
-/// its like. None where no other machine is left.
+/// Chooses a partner for each of `sources`: on another machine, in another rack if possible, and with the fewest copies
+/// among those. `None` if no other machine is available.
 #[must_use]
 pub fn partners(sources: &[u32], places: &[Place]) -> BTreeMap<u32, Option<u32>> {
     let mut copy_counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut partners = BTreeMap::new();
     for source in sources {
         let own = &places[*source as usize];
-        // From the next one on, so that neighbours do not all choose the same.
+        // Candidates start with the next host, so that neighbours choose different ones.
         let others = (1..places.len() as u32).map(|step| (*source + step) % places.len() as u32);
         let fitting = others.filter(|other| {
             let other = &places[*other as usize];
@@ -48,8 +49,8 @@ pub fn partners(sources: &[u32], places: &[Place]) -> BTreeMap<u32, Option<u32>>
     partners
 }
 
-/// A line is built on another: a copy of its part is of use where the older one has a copy, and nowhere else. None
-/// where that host is gone.
+/// Adapts partners to a checkpoint that is built on another: a copy is only usable on the host that has a copy of the
+/// older one. `None` if that host is gone.
 pub fn stay_with(partners: &mut BTreeMap<u32, Option<u32>>, keepers: &BTreeMap<u32, Option<u32>>, places: &[Place]) {
     for (source, partner) in partners {
         if let Some(keeper) = keepers.get(source) {
@@ -58,7 +59,6 @@ pub fn stay_with(partners: &mut BTreeMap<u32, Option<u32>>, keepers: &BTreeMap<u
     }
 }
 
-/// How far a copy has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Waiting,
@@ -66,36 +66,36 @@ enum Stage {
     Kept,
 }
 
-/// See the module.
+/// State of all copies of one checkpoint.
 #[derive(Clone, Debug)]
 pub struct Copies {
-    /// By whose part it is: who keeps it.
+    /// Partner and stage, by source.
     under_way: BTreeMap<u32, (u32, Stage)>,
 }
 
-/// A part without a copy.
+/// A part that has no copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Uncopied {
-    /// Whose part.
+    /// Host that has the part.
     pub source: u32,
-    /// Who was to keep it.
+    /// Host that was to keep the copy.
     pub partner: u32,
 }
 
 impl Copies {
-    /// Nothing was said to anybody yet. Sources without a partner have no copy.
+    /// All copies start in the waiting stage. Sources without a partner have none.
     #[must_use]
     pub fn new(partners: &BTreeMap<u32, Option<u32>>) -> Self {
         let pairs = partners.iter().filter_map(|(source, partner)| Some((*source, ((*partner)?, Stage::Waiting))));
         Self { under_way: pairs.collect() }
     }
 
-    /// Sources with their partners.
+    /// Sources that have a partner, each with it.
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.under_way.iter().map(|(source, (partner, _))| (*source, *partner))
     }
 
-    /// The partner of a source listens. Whether the source is to be told.
+    /// Records that the partner of a source listens. Returns true if the source must be told to send.
     pub fn listens(&mut self, source: u32, partner: u32) -> bool {
         match self.under_way.get_mut(&source) {
             Some((of_source, stage @ Stage::Waiting)) if *of_source == partner => {
@@ -106,7 +106,7 @@ impl Copies {
         }
     }
 
-    /// The partner of a source has all of it.
+    /// Records that the partner has received and checked everything.
     pub fn kept(&mut self, source: u32, partner: u32) {
         if let Some((of_source, stage @ Stage::Sending)) = self.under_way.get_mut(&source)
             && *of_source == partner
@@ -115,7 +115,8 @@ impl Copies {
         }
     }
 
-    /// One of the two says that there will be no copy; `None` when that is known, or was not to be.
+    /// Records that `teller`, one of the two hosts, gave the copy up. Returns the part if that is new; `None` if the
+    /// copy is complete, unknown or given up already.
     pub fn failed(&mut self, source: u32, teller: u32) -> Option<Uncopied> {
         let (partner, stage) = *self.under_way.get(&source)?;
         if stage == Stage::Kept || (teller != source && teller != partner) {
@@ -125,7 +126,8 @@ impl Copies {
         Some(Uncopied { source, partner })
     }
 
-    /// A host is lost, with what it has kept. What has no copy now; a source that is lost has one if it was kept.
+    /// Records that a host is lost with all that it has kept. Returns the parts that have no copy now. A lost source
+    /// that was copied completely is not among them.
     pub fn host_lost(&mut self, host: u32) -> Vec<Uncopied> {
         let is_void =
             |source: u32, (partner, stage): (u32, Stage)| partner == host || (source == host && stage != Stage::Kept);
@@ -135,13 +137,13 @@ impl Copies {
         void
     }
 
-    /// Whether nothing is under way any more.
+    /// Returns true if no copy is in progress.
     #[must_use]
     pub fn are_done(&self) -> bool {
         self.under_way.values().all(|(_, stage)| *stage == Stage::Kept)
     }
 
-    /// Who keeps a copy of the part of each of this number of hosts.
+    /// Partner that keeps a complete copy of each host's part, for host numbers below `host_count`.
     #[must_use]
     pub fn keepers(&self, host_count: u32) -> Vec<Option<u32>> {
         let keeper = |host| self.under_way.get(&host).filter(|(_, stage)| *stage == Stage::Kept);
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(chosen(&[0, 1, 2, 3], &racks), [2, 3, 0, 1].map(Some));
         let one_rack = ["a", "b"].map(|machine| place(machine, Some(0)));
         assert_eq!(chosen(&[0, 1], &one_rack), [1, 0].map(Some));
-        // What ran on a host that was lost runs beside others.
+        // After a loss, processes of the lost host run on the same machine as others.
         let shared = [place("a", None), place("a", None), place("b", None)];
         assert_eq!(chosen(&[0, 1, 2], &shared), [2, 2, 0].map(Some));
         let mut lost = plain.clone();
@@ -189,7 +191,7 @@ mod tests {
             stay_with(&mut chosen, &keepers, places);
             chosen.into_values().collect::<Vec<_>>()
         };
-        // What ran elsewhere then has all of its pages now.
+        // A source without a copy of its older part stores all pages in its new one.
         assert_eq!(chosen(&places), [Some(2), None, Some(0)]);
         let mut lost = places;
         lost[2].is_there = false;
@@ -210,7 +212,7 @@ mod tests {
         copies.kept(1, 2);
         assert!(copies.are_done());
         assert_eq!(copies.keepers(3), [Some(1), Some(2), None]);
-        // What is said of it later changes nothing.
+        // Later reports about a complete copy change nothing.
         assert_eq!(copies.failed(0, 0), None);
     }
 

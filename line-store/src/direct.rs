@@ -1,8 +1,8 @@
-//! Writing past the cache of the file system.
+//! Writing files without the page cache.
 //!
-//! What is written to a file is copied to the cache first, and from there to the disk. For images of many GiB, which
-//! nobody reads soon, that costs the program a third of its processors while they are written, and all that it had in
-//! the cache itself. With `O_DIRECT` the disk takes them from here, in whole blocks.
+//! A buffered write is copied to the cache first, and from there to the disk. For images of many GiB that nobody reads
+//! soon, that costs the program a third of its processors during the write, and everything it had in the cache. With
+//! `O_DIRECT` the disk takes whole blocks from our memory.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, fstatfs};
@@ -10,20 +10,20 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
-/// What is written at once.
+/// Bytes written at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// At a multiple of this, in memory and in the file. That of disks is 512 or 4096.
+/// Alignment of direct writes, in memory and in the file. Disks require 512 or 4096.
 const ALIGNMENT_BYTES: usize = 4096;
 
-/// A file that is written from its beginning to its end. All of it is with the system after a flush, and on the disk
-/// after `sync_all` of the file.
+/// A file that is written sequentially from its beginning. After a flush the kernel has all data; after `sync_all` of
+/// the file, the disk has.
 ///
-/// Local disks are written directly. Other file systems get the same writes through the cache: some know no other way,
-/// and those that are reached by a network are faster if they may collect them.
+/// Only local disks are written directly. Other file systems get the same writes through the cache: some do not support
+/// direct ones, and network file systems are faster if they may collect writes.
 pub struct Direct {
     file: File,
     is_direct: bool,
-    /// Where whole blocks begin in `memory`.
+    /// Index in `memory` at which aligned blocks begin.
     first: usize,
     memory: Vec<u8>,
     filled: usize,
@@ -31,10 +31,10 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Writes to an empty file.
+    /// Prepares an empty file for writing.
     ///
     /// # Errors
-    /// When the file system of the file cannot be found out.
+    /// If the kernel does not tell the type of its file system.
     pub fn new(file: File) -> io::Result<Self> {
         let kind = fstatfs(&file)?.filesystem_type();
         let memory = vec![0; BLOCK_BYTES + ALIGNMENT_BYTES];
@@ -46,7 +46,7 @@ impl Direct {
         Ok(direct)
     }
 
-    /// Where it cannot be, all goes through the cache.
+    /// Sets or clears `O_DIRECT`. If it cannot be set, writes go through the cache.
     fn set(&mut self, is_direct: bool) {
         let flags = if is_direct { OFlag::O_DIRECT } else { OFlag::empty() };
         self.is_direct = fcntl(&self.file, FcntlArg::F_SETFL(flags)).is_ok() && is_direct;
@@ -55,7 +55,7 @@ impl Direct {
     fn write_block(&mut self) -> io::Result<()> {
         let block = &self.memory[self.first..self.first + BLOCK_BYTES];
         match self.file.write_all_at(block, self.offset) {
-            // A disk with larger sectors, or a layer below that knows no direct writes.
+            // The disk has larger sectors, or a layer below does not support direct writes.
             Err(error) if self.is_direct && error.kind() == io::ErrorKind::InvalidInput => {
                 self.set(false);
                 self.file.write_all_at(&self.memory[self.first..self.first + BLOCK_BYTES], self.offset)?;
@@ -80,8 +80,8 @@ impl Write for Direct {
         Ok(count)
     }
 
-    /// What there is of a block goes through the cache: only whole sectors can be written directly. It is written again
-    /// with the rest of its block.
+    /// Writes an incomplete block through the cache, because direct writes need whole sectors. The block is written
+    /// again once it is complete.
     fn flush(&mut self) -> io::Result<()> {
         let was_direct = self.is_direct;
         if was_direct {
@@ -106,7 +106,7 @@ mod tests {
         fn the_file_has_what_was_written(
             parts in proptest::collection::vec((0_usize..3 * BLOCK_BYTES / 2, any::<bool>()), 0..6), seed: u8,
         ) {
-            // In memory, and wherever the project is built.
+            // On a memory file system, and on that of the build directory.
             for directory in [tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir_in(".").unwrap()] {
                 let path = directory.path().join("file");
                 let mut direct = Direct::new(File::create(&path).unwrap()).unwrap();
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told() {
-        // It takes nothing, directly or not.
+        // /dev/full accepts no data, whether directly or not.
         let mut direct = Direct::new(File::options().write(true).open("/dev/full").unwrap()).unwrap();
         assert_eq!(direct.write_all(&vec![1; 2 * BLOCK_BYTES]).unwrap_err().kind(), io::ErrorKind::StorageFull);
         let mut direct = Direct::new(File::options().write(true).open("/dev/full").unwrap()).unwrap();

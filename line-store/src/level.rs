@@ -1,38 +1,38 @@
-//! How far from its processes a line is kept, and so what may be lost before it is.
+//! Storage level of a checkpoint: how far from its processes it is stored, and hence which losses it survives.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// See the module.
+/// Storage level, from the nearest to the farthest but `Shared`, which is the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Level {
-    /// Each host keeps what its processes had: a line survives the loss of processes, and no loss of a host.
+    /// Each host stores its own part: survives the loss of processes, but not of a host.
     Local,
-    /// So does another host: a line survives the loss of any one host.
+    /// A partner host has a copy of each part: survives the loss of any one host.
     Partner,
-    /// The same, in the memory of the two hosts: nothing goes to a disk.
+    /// As [`Level::Partner`], but in the memory of both hosts instead of on disks.
     Memory,
-    /// So does an object store, with the manifest: a line survives the loss of all hosts.
+    /// An object store has a copy of each part and the manifest: survives the loss of all hosts.
     Object,
-    /// All is in a directory that all hosts see.
+    /// Everything is in a directory that all hosts share.
     #[default]
     Shared,
 }
 
 impl Level {
-    /// Whether each host has a directory of its own.
+    /// Returns true if each host stores its part in a directory of its own.
     #[must_use]
     pub fn is_of_hosts(self) -> bool {
         self != Self::Shared
     }
 
-    /// Whether what a host lacks can be had from elsewhere, by any.
+    /// Returns true if any host can fetch the parts that it lacks.
     #[must_use]
     pub fn is_fetched(self) -> bool {
         self == Self::Object
     }
 
-    /// Whether another host has a copy of what each has.
+    /// Returns true if each part has a copy on a partner host.
     #[must_use]
     pub fn has_copies(self) -> bool {
         matches!(self, Self::Partner | Self::Memory)

@@ -1,21 +1,21 @@
-//! Where lines are kept: the images of all processes of a job at one moment, from which it can be started again.
+//! Storage of checkpoints: images of all processes of a job at one moment, from which it can be restarted.
 //!
 //! ```text
-//!  DIRECTORY/JOB/line-7.partial/   images are being written, or were when their job was lost: never read
+//!  DIRECTORY/JOB/line-7.partial/   being written, or left over from a lost job: never read
 //!                line-6/           0.image 1.image … host-0.memory manifest.json
-//!                line-5/           the older one, until there is a line 7
+//!                line-5/           the previous one, kept until line 7 is complete
 //! ```
-//! A line may be built on older ones, which it then needs ([`chain`]): of what was as in the one before it has only
-//! digests.
+//! A checkpoint is called a *line* in names of types and files. It may be built on older ones, which it then requires
+//! ([`chain`]): of pages unchanged since the one before it has only digests.
 //!
-//! With a level of hosts ([`Level`]) the images are in a place of each host ([`place`]), on its own disk or in its
-//! memory ([`room`]), and perhaps copied to another ([`copies`]),
-//! or with the manifest to an object store ([`objects`]); else only that is here.
+//! At a level of hosts ([`Level`]) each host stores its images in a directory of its own ([`place`]), on its disk or in
+//! its memory ([`room`]). A copy may go to a partner host ([`copies`]), or with the manifest to an object store
+//! ([`objects`]). The directory above then has the manifest only.
 //!
-//! A line counts from the rename of its directory on, which comes when all its images and its manifest are on the disk.
-//! So a line that is there is whole, and what is torn has another name. Which lines are kept and which go is decided in
-//! [`names`], without a look at any disk; [`Store`] carries it out. With a key all of
-//! these files are encrypted ([`sealed`]).
+//! A checkpoint counts from the rename of its directory on, which happens once all images and the manifest are on the
+//! disk. So a directory with the final name is complete, and an incomplete one has another name. Module [`names`]
+//! decides which checkpoints are kept, without I/O; [`Store`] carries that out. With a key, all these files are
+//! encrypted ([`sealed`]).
 #![forbid(unsafe_code)]
 
 pub mod chain;

@@ -1,4 +1,4 @@
-//! What a line is of: enough to start its job again without the command line that began it.
+//! The manifest of a checkpoint: everything needed to restart its job without the original command line.
 
 use crate::level::Level;
 use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, VirtualRank, World};
@@ -12,99 +12,99 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use twox_hash::XxHash3_128;
 
-/// Grows with each change of what is written.
+/// Version of the format. Increased with each change to it.
 const VERSION: u32 = 9;
 
-/// The process of a rank that has its image in a line.
+/// The process of a rank whose image is in the checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// Who it is.
+    /// Replica that was saved.
     pub replica: ReplicaId,
-    /// The number of its host, in `hosts`.
+    /// Index of its host in [`Manifest::hosts`].
     pub host: u32,
-    /// Where its standard streams were.
+    /// Bytes printed at the cut, and standard input that it had not read.
     pub position: Position,
-    /// Its standard output.
+    /// State of its standard output at the cut, with text that was still being compared.
     pub output: SavedText,
-    /// Its standard error.
+    /// State of its standard error at the cut, likewise.
     pub error: SavedText,
 }
 
-/// See the module.
+/// Contents of the manifest.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The job.
+    /// Number of the job.
     pub job: u64,
-    /// The line.
+    /// Number of the checkpoint.
     pub generation: Generation,
-    /// Nanoseconds since the epoch when it was taken.
+    /// Time of the cut, in nanoseconds since 1970.
     pub taken_at_ns: u64,
-    /// Nanoseconds of the job's time until then.
+    /// Time that the job had run until the cut, in nanoseconds.
     pub job_time_ns: u64,
-    /// The version of redrt that has written it, which must be the one that reads it.
+    /// Version of redrt that wrote the checkpoint; only the same version restores it.
     pub program_version: String,
     /// Names of the hosts, by number.
     pub hosts: Vec<String>,
-    /// Shape of the job.
+    /// Ranks of the job, and places for replicas of each.
     pub world: World,
-    /// Who lived then.
+    /// View at the cut: the replicas that were live.
     pub view: View,
-    /// How many replicas each rank was to have.
+    /// Desired number of replicas of each rank.
     pub degrees: Vec<u16>,
-    /// Greater than the number of any life that a place had had.
+    /// Least incarnation that is greater than all used so far.
     pub next_life: Incarnation,
-    /// The numbers of the hosts of all that lived, in `hosts`, in order of process number.
+    /// Index in `hosts` of each process, by native rank; `None` for a place without a process.
     pub placement: Vec<Option<u32>>,
-    /// Of each rank the one that was saved.
+    /// Saved process of each rank, by rank.
     pub members: Vec<Member>,
-    /// The programs.
+    /// The programs, with arguments and environment.
     pub applications: Vec<Application>,
-    /// Which program each rank runs.
+    /// Index in `applications` of each rank's program, by rank.
     pub application_of_rank: Vec<u32>,
-    /// Settings of the processes.
+    /// Settings that all processes were started with.
     pub options: Options,
-    /// The host name that all replicas show their program.
+    /// Host name that all replicas report to the program, so that they agree.
     pub host_name: String,
-    /// Bytes of standard input that were read by `redrun` when it was taken.
+    /// Bytes of standard input that `redrun` had read at the cut.
     pub input_bytes: u64,
-    /// Sizes of the files beside this one, by name.
+    /// Name and size in bytes of each file in the directory of the manifest.
     pub files: Vec<(String, u64)>,
-    /// Bytes of all images.
+    /// Bytes of all images together.
     pub image_bytes: u64,
-    /// The lines that it is built on, the newest first: without any of them it cannot be loaded.
+    /// Checkpoints that this one is built on, newest first. All are needed to restore it.
     pub chain: Vec<Generation>,
-    /// How far away it is kept.
+    /// Storage level, which determines the hosts that have the images.
     pub level: Level,
-    /// What is changed in files that hosts share is written down in one log, where hosts have logs of their own.
+    /// True if hosts have undo logs of their own, and changes to shared files are recorded in one more log.
     pub has_shared_log: bool,
-    /// Which host has a copy of the part of each host, where [`Level::has_copies`].
+    /// Host that has a copy of each host's part, by number, if [`Level::has_copies`].
     pub copies: Vec<Option<u32>>,
-    /// What of it is in the object store besides the manifest, where [`Level::is_fetched`]; by names below that of the
-    /// line.
+    /// Parts that are in the object store besides the manifest, if [`Level::is_fetched`]. Names are below that of the
+    /// checkpoint.
     pub objects: Vec<Stored>,
 }
 
-/// A part of a line is on hosts that cannot be had.
+/// A part of the checkpoint is only on hosts that are not available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a part of it is on {} alone, which cannot be had", holders.join(" and "))]
 pub struct Homeless {
-    /// All that have it.
+    /// Names of all hosts that have the part.
     pub holders: Vec<String>,
 }
 
-/// Why bytes are not a manifest.
+/// Reason why bytes are not a valid manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// It is not what is written by any version, or it is damaged.
+    /// Not the JSON of a manifest: damaged, or of another origin.
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
-    /// Another version has written it.
+    /// The manifest has this version instead of the one that this program writes.
     #[error("it has version {0}, this program {VERSION}")]
     Version(u32),
-    /// It is damaged.
+    /// The digest differs from the content.
     #[error("it is damaged: its digest is that of another")]
     Damaged,
-    /// Its parts do not fit each other.
+    /// Fields contradict each other.
     #[error("{0}")]
     Inconsistent(&'static str),
 }
@@ -112,7 +112,7 @@ pub enum ManifestError {
 #[derive(Serialize, Deserialize)]
 struct Written {
     version: u32,
-    /// xxh3 of the line as it is written without spaces.
+    /// xxh3 of `line` in compact JSON.
     digest: String,
     line: serde_json::Value,
 }
@@ -122,26 +122,26 @@ fn digest(line: &serde_json::Value) -> String {
 }
 
 impl Manifest {
-    /// Where the log of changed files is that the hosts share.
+    /// Path of the undo log that hosts share; `None` if there is none.
     #[must_use]
     pub fn shared_log(&self) -> Option<PathBuf> {
         let directory = &self.applications.first()?.directory;
         self.has_shared_log.then(|| redrt_wire::line::shared_log(directory, self.job))
     }
 
-    /// As it is written.
+    /// Encodes the manifest.
     ///
     /// # Errors
-    /// When a number in it cannot be written. The numbers of this type all can.
+    /// If a number has no JSON form, which does not occur in this type.
     pub fn to_bytes(&self) -> Result<Vec<u8>, ManifestError> {
         let line = serde_json::to_value(self)?;
         Ok(serde_json::to_vec_pretty(&Written { version: VERSION, digest: digest(&line), line })?)
     }
 
-    /// From what was written.
+    /// Decodes and checks a manifest.
     ///
     /// # Errors
-    /// When it is not what was written by this version.
+    /// If the bytes are damaged, inconsistent, or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
         let Written { version, digest: said, line } = serde_json::from_slice(bytes)?;
         if version != VERSION {
@@ -188,21 +188,21 @@ impl Manifest {
         Err(ManifestError::Inconsistent(what))
     }
 
-    /// The image of a rank.
+    /// Saved process of a rank.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     #[must_use]
     pub fn image(&self, rank: VirtualRank) -> &Member {
         &self.members[rank.0 as usize]
     }
 
-    /// The view with which the job goes on, with as many replicas of each rank as there are places for: those that were
-    /// saved first, then others that lived. All of a rank have one image.
+    /// View with which the job restarts, with `degrees` replicas of each rank. The saved replica gets a place first,
+    /// then those that were live. All replicas of a rank start from one image.
     #[must_use]
     pub fn view_of_images(&self, degrees: &[u16]) -> View {
         if !self.world.is_replicated() {
-            // Messages have no numbers: each process is the one that was saved.
+            // Messages have no sequence numbers, so each process keeps the place that it had.
             return self.view.clone();
         }
         let cut = CutNumber(self.view.latest_cut().0 + 1);
@@ -217,22 +217,22 @@ impl Manifest {
         self.view.of_images(&loaded)
     }
 
-    /// The hosts that have the part of `host`: itself, and that with the copy.
+    /// Hosts that have the part of `host`: itself, and the one with its copy.
     pub fn holders(&self, host: u32) -> impl Iterator<Item = u32> + '_ {
         [Some(host), self.copies.get(host as usize).copied().flatten()].into_iter().flatten()
     }
 
-    /// Which host has a copy of the part of each host that had processes.
+    /// Host that has a copy of the part of each host that had processes.
     #[must_use]
     pub fn keepers(&self) -> BTreeMap<u32, Option<u32>> {
         let keeper = |host| self.copies.get(host as usize).copied().flatten();
         self.members.iter().map(|member| (member.host, keeper(member.host))).collect()
     }
 
-    /// For each host that had processes, one that has its part and can be had; none where any will do.
+    /// Chooses an available host with the part of each host that had processes. `None` where any host will do.
     ///
     /// # Errors
-    /// When there is none for one of them.
+    /// If no available host has one of the parts.
     pub fn homes(&self, is_there: &dyn Fn(&str) -> bool) -> Result<Vec<Option<u32>>, Homeless> {
         let name = |host: u32| self.hosts[host as usize].as_str();
         let home = |host: u32| {

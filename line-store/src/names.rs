@@ -1,4 +1,4 @@
-//! Names in the directory of a job, and which of them stay.
+//! Names in the directory of a job, and which of them are kept.
 
 use crate::chain;
 use redrt_wire::line::Generation;
@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 
 const WHOLE: &str = "line-";
 const PARTIAL: &str = ".partial";
-/// The file that says what a line is of, and is written last.
+/// File name of the manifest, which is written last.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// A name that belongs to a line.
+/// Name of a checkpoint's directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Name {
-    /// The number of the line.
+    /// Number of the checkpoint.
     pub generation: Generation,
-    /// Whether all of it is there.
+    /// True if the checkpoint is complete.
     pub is_whole: bool,
 }
 
 impl Name {
-    /// The name of a whole line.
+    /// Name of a complete checkpoint.
     #[must_use]
     pub fn whole(generation: Generation) -> Self {
         Self { generation, is_whole: true }
     }
 
-    /// The name of a line that is being written.
+    /// Name of a checkpoint that is being written.
     #[must_use]
     pub fn partial(generation: Generation) -> Self {
         Self { generation, is_whole: false }
     }
 
-    /// `None` for what is no line's.
+    /// Parses a name. `None` if it does not belong to a checkpoint.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(WHOLE)?;
@@ -48,8 +48,8 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// What is to be removed, of what is there, when `current` is being written or was just completed: what is torn, and
-/// whole lines that are not needed ([`chain::kept`]).
+/// Selects the directories to delete: incomplete checkpoints except `current`, which is being written, and complete
+/// ones that are not needed ([`chain::kept`]).
 #[must_use]
 pub fn garbage(
     names: &[Name],
@@ -65,20 +65,20 @@ pub fn garbage(
     names.iter().filter(|name| !stays(name)).copied().collect()
 }
 
-/// The file of the same name in another line of the same place, which a file of a line is built on.
+/// Path of the file with the same name in another checkpoint of the same place, on which a file may be built.
 #[must_use]
 pub fn of_line(path: &Path, generation: Generation) -> PathBuf {
     let place = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
     place.join(Name::whole(generation).to_string()).join(path.file_name().unwrap_or_default())
 }
 
-/// The newest whole line.
+/// Number of the newest complete checkpoint.
 #[must_use]
 pub fn newest(names: &[Name]) -> Option<Generation> {
     names.iter().filter(|name| name.is_whole).map(|name| name.generation).max()
 }
 
-/// The number of the next line: greater than that of any that is there, torn ones too.
+/// Number for the next checkpoint: greater than all existing ones, incomplete ones included.
 #[must_use]
 pub fn next(names: &[Name]) -> Generation {
     Generation(names.iter().map(|name| name.generation.0 + 1).max().unwrap_or(1))

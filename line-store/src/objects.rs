@@ -1,25 +1,25 @@
-//! Lines in an object store, which has names alone: what is whole, and what is to go.
+//! Checkpoints in an object store, which only has names: which are complete, and which objects to delete.
 //!
 //! ```text
 //!  URL/JOB/line-7/0.image 1.image … host-0.memory    put by hosts
-//!                 manifest.json                      put last, and by itself: the line counts when it is there
+//!                 manifest.json                      put last: its existence makes the checkpoint count
 //! ```
-//! A line is removed in the other order, so that one without a manifest is torn, whenever that is seen.
+//! Objects are deleted in the opposite order, so a checkpoint without a manifest is incomplete at any time.
 //!
-//! A job that is resumed has a *life* with a number, an empty object `URL/JOB/life-2`, which can be made once: of
-//! several that resume it at the same time one makes it. A job with an older life keeps no lines any more.
+//! Each resumption of a job has a *life*: an empty object `URL/JOB/life-2` that can be created only once. Of several
+//! resumptions at the same time one creates it. A job with an older life stores no more checkpoints.
 
 use crate::names::{MANIFEST, Name};
 use redrt_wire::line::Generation;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name of a file of a line, below that of its job.
+/// Object name of a checkpoint's file, below the name of its job.
 #[must_use]
 pub fn key(generation: Generation, file: &str) -> String {
     format!("{}/{file}", Name::whole(generation))
 }
 
-/// The name of what says that a line is whole.
+/// Object name of the manifest, whose existence makes a checkpoint complete.
 #[must_use]
 pub fn manifest_key(generation: Generation) -> String {
     key(generation, MANIFEST)
@@ -27,13 +27,13 @@ pub fn manifest_key(generation: Generation) -> String {
 
 const LIFE: &str = "life-";
 
-/// The name of a life, below that of its job.
+/// Object name of a life, below the name of its job.
 #[must_use]
 pub fn life_key(life: u64) -> String {
     format!("{LIFE}{life}")
 }
 
-/// What there is of one job.
+/// Objects of one job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Objects {
     lines: BTreeMap<Generation, BTreeSet<String>>,
@@ -41,7 +41,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// From names below that of the job. Those of no line are not redrt's.
+    /// Sorts object names, given below the name of the job. Unknown names are ignored: they are not redrt's.
     pub fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         let mut found = Self::default();
         keys.into_iter().for_each(|key| found.add(key));
@@ -56,24 +56,24 @@ impl Objects {
         self.lives.extend(key.strip_prefix(LIFE).and_then(|life| life.parse::<u64>().ok()));
     }
 
-    /// The newest life; 0 for a job that was never resumed.
+    /// Number of the newest life; 0 for a job that was never resumed.
     #[must_use]
     pub fn life(&self) -> u64 {
         self.lives.last().copied().unwrap_or_default()
     }
 
-    /// The lines that count.
+    /// Complete checkpoints, by ascending number.
     pub fn whole(&self) -> impl Iterator<Item = Generation> + '_ {
         self.lines.iter().filter(|(_, files)| files.contains(MANIFEST)).map(|(generation, _)| *generation)
     }
 
-    /// All lines that have an object, in their order.
+    /// All checkpoints with at least one object, by ascending number.
     pub fn generations(&self) -> impl DoubleEndedIterator<Item = Generation> + '_ {
         self.lines.keys().copied()
     }
 
-    /// What is to be deleted of all lines that are not kept: manifests, and when those are gone what is left. Of lives
-    /// the newest stays as long as there are lines.
+    /// Names to delete so that only the checkpoints of `kept` remain: first manifests, and once those are gone, the
+    /// rest. The newest life is kept as long as there are checkpoints.
     #[must_use]
     pub fn surplus(&self, kept: &[Generation]) -> [Vec<String>; 2] {
         let old = self.lives.iter().filter(|life| kept.is_empty() || **life < self.life());
@@ -86,7 +86,7 @@ impl Objects {
     }
 }
 
-/// What there is of each job, by its name, from names below the URL.
+/// Sorts object names, given below the URL, by job.
 #[must_use]
 pub fn by_job<'a>(keys: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, Objects> {
     let mut jobs: BTreeMap<String, Objects> = BTreeMap::new();
@@ -96,7 +96,7 @@ pub fn by_job<'a>(keys: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, O
     jobs
 }
 
-/// Whether this is the name of a job's directory.
+/// Returns true if `name` is that of a job's directory: 16 lower-case hexadecimal digits.
 #[must_use]
 pub fn is_job(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())

@@ -1,6 +1,6 @@
-//! Where a host keeps its part of a line, and what is copied to it: a directory of its own, below that of the job.
+//! The directory in which a host keeps its part of a checkpoint, or a partner's copy, below the directory of the job.
 //!
-//! Of such a place no rename says that it is whole: the manifest does, which is written when all places are.
+//! No rename marks such a directory as complete: the manifest does, which is written when all parts are.
 
 use crate::names::{self, Name};
 use redrt_wire::line::Generation;
@@ -9,20 +9,20 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// What a line has is for its owner only.
+/// Checkpoints contain memory of programs, so only their owner may read them.
 pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 const PREFIX: &str = "at-";
 
-/// The place of a line at the daemon with this number, below the directory of the job.
+/// Directory of a checkpoint at the daemon of `host`, below the directory of the job.
 #[must_use]
 pub fn of_host(job: &Path, host: u32, generation: Generation) -> PathBuf {
     job.join(format!("{PREFIX}{host}")).join(Name::whole(generation).to_string())
 }
 
-/// Makes a place, and removes all lines beside it that are not `kept`.
+/// Creates the directory `place`, and deletes all checkpoints beside it that are not `kept`.
 ///
 /// # Errors
-/// When the disk refuses.
+/// If `place` cannot be created, or its parent cannot be listed.
 pub fn make(place: &Path, kept: &[Generation]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(place)?;
     let of_host = place.parent().expect("it was made from two names");
@@ -30,26 +30,26 @@ pub fn make(place: &Path, kept: &[Generation]) -> io::Result<()> {
         let name = entry.file_name().to_str().and_then(Name::parse);
         let is_kept = |name: Name| kept.contains(&name.generation) || entry.path() == place;
         if name.is_some_and(|name| !is_kept(name)) {
-            // Another helper of this host may be at the same, and what cannot be removed is no reason to have no line.
+            // Another helper of this host may be deleting the same, and a failure must not prevent a new checkpoint.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
     Ok(())
 }
 
-/// All that is in a place is on the disk, and so is its name.
+/// Makes the entries of a place durable, and its own name in the directories above.
 ///
 /// # Errors
-/// When the disk refuses.
+/// If a directory cannot be opened or synchronized.
 pub fn settle(place: &Path) -> io::Result<()> {
-    // Its own, that of the host, that of the job, and the one that has those of all jobs.
+    // The directory itself, that of the host, of the job, and of all jobs.
     place.ancestors().take(4).try_for_each(|directory| File::open(directory)?.sync_all())
 }
 
-/// The places of a line that can be seen from here.
+/// Lists the directories of a checkpoint that this host can see.
 ///
 /// # Errors
-/// When the directory of the job is there and cannot be listed.
+/// If the directory of the job exists and cannot be listed.
 pub fn seen(job: &Path, generation: Generation) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(job) {
         Ok(entries) => entries,

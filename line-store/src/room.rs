@@ -1,7 +1,7 @@
-//! Room for files that a host keeps in memory.
+//! Limits for files that a host keeps in memory.
 //!
-//! The trap: such a file takes from the programs what it grows by, and when nothing is left the kernel ends one of them
-//! rather than refuse the file. So a tenth of the memory stays free, or the file does not come to be.
+//! The trap: such a file takes memory from the programs, and once none is left the OOM killer ends one of them rather
+//! than refuse the file. So a tenth of the memory stays free, or the write fails.
 
 use crate::direct::Direct;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
@@ -9,12 +9,12 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The fraction of a host's memory that is left free is one part in this number.
+/// Reciprocal of the fraction of memory that stays free.
 const RESERVE_PARTS: u64 = 10;
-/// What is free is looked at again when so much has been taken.
+/// Free memory is checked again after this many bytes.
 const STEP_BYTES: u64 = 16 << 20;
 
-/// A file would leave less memory than has to be.
+/// A file would leave less free memory than required.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no room in memory: {} MiB are available, and {} MiB of it stay free", available_bytes >> 20, reserve_bytes >> 20)]
 pub struct NoRoom {
@@ -22,14 +22,14 @@ pub struct NoRoom {
     reserve_bytes: u64,
 }
 
-/// Whether what is at a path, or would be made there, is in memory.
+/// Returns true if `path`, or the directory in which it would be created, is on tmpfs.
 #[must_use]
 pub fn is_in_memory(path: &Path) -> bool {
     let there = path.ancestors().find(|ancestor| ancestor.exists());
     there.and_then(|there| statfs(there).ok()).is_some_and(|facts| facts.filesystem_type() == TMPFS_MAGIC)
 }
 
-/// The room of a file.
+/// Budget of one file.
 #[derive(Debug)]
 pub struct Room {
     is_in_memory: bool,
@@ -37,18 +37,18 @@ pub struct Room {
 }
 
 impl Room {
-    /// Of an open file.
+    /// Makes the budget of an open file. Files outside of memory have no limit.
     ///
     /// # Errors
-    /// When the system does not say where it is.
+    /// If the kernel does not tell the type of its file system.
     pub fn of(file: &File) -> io::Result<Self> {
         Ok(Self { is_in_memory: fstatfs(file)?.filesystem_type() == TMPFS_MAGIC, left_bytes: 0 })
     }
 
-    /// The file is about to grow by so much.
+    /// Must be called before the file grows by `byte_count`.
     ///
     /// # Errors
-    /// [`NoRoom`].
+    /// [`NoRoom`] if too little memory would stay free; if `/proc/meminfo` cannot be read.
     pub fn take(&mut self, byte_count: u64) -> io::Result<()> {
         if !self.is_in_memory {
             return Ok(());
@@ -77,17 +77,17 @@ fn check(meminfo: &str, wanted_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that grows as far as there is room.
+/// A file that is written sequentially, and refuses to grow beyond its budget.
 pub struct Growing {
     file: Direct,
     room: Room,
 }
 
 impl Growing {
-    /// An empty file.
+    /// Prepares an empty file.
     ///
     /// # Errors
-    /// Those of [`Room::of`].
+    /// As for [`Room::of`].
     pub fn new(file: File) -> io::Result<Self> {
         Ok(Self { room: Room::of(&file)?, file: Direct::new(file)? })
     }

@@ -1,39 +1,39 @@
-//! Encryption of files on a disk that others may read.
+//! Encryption of files on disks that others may read.
 //!
 //! ```text
 //!  0            8           40            56
 //!  │ "REDRTSE1" │ salt (32) │ check (16)  │ records: 0..4 length of the text, the text, its tag (16)
 //! ```
-//! ChaCha20-Poly1305, with a key for each file: BLAKE3 of the user's key, the random salt and the file's name, so that
-//! no file can take the place of another of the same line. The nonce of a record is its number. The check tells another
-//! key from a file that was damaged, before any of it is believed.
+//! ChaCha20-Poly1305 with a key for each file: BLAKE3 of the user's key, a random salt and the file's name, so that no
+//! file of a checkpoint can replace another one. The nonce of a record is its number. The check distinguishes a wrong
+//! key from a damaged file before any content is used.
 //!
-//! The trap: a file that ends between two records looks whole. All that is written here says of itself where it ends,
-//! so its reader notices; `unseal` takes one record, and no other number.
+//! The trap: a file truncated between two records looks complete. All formats written here mark their own end, so their
+//! readers detect that. `unseal` is for short files of one record.
 
 use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Nonce, Tag};
 use redrt_wire::secret::Secret;
 use std::io::{self, Read, Write};
 
-/// The first bytes of a file that is encrypted.
+/// First bytes of an encrypted file.
 pub(crate) const MAGIC: [u8; 8] = *b"REDRTSE1";
 const SALT_BYTES: usize = 32;
 const CHECK_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
 const TEXT_BYTES_MAX: usize = 1 << 18;
-/// What a key is called when it goes to the daemons.
+/// Name under which a key is sealed for the daemons.
 const CARRIED: &str = "key of checkpoints";
-/// What else goes to them is called.
+/// Name under which access to the object store is sealed for the daemons.
 const CARRIED_ACCESS: &str = "access to checkpoints";
 
-/// Why a file cannot be decrypted at all.
+/// Reason why a file cannot be decrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SealError {
-    /// Another key has encrypted it.
+    /// The file was encrypted with another key.
     #[error("it is encrypted with another key than the one that was named")]
     OtherKey,
-    /// What follows is not what was written there.
+    /// A record was changed, or belongs to another file or place.
     #[error("it is encrypted, and a part of it was changed or is that of another file")]
     Damaged,
 }
@@ -44,7 +44,7 @@ impl From<SealError> for io::Error {
     }
 }
 
-/// The cipher of one file, and its check.
+/// Derives the cipher of one file, and its check.
 fn of_file(key: &Secret, salt: &[u8; SALT_BYTES], name: &str) -> (ChaCha20Poly1305, [u8; CHECK_BYTES]) {
     let salted = Secret::new(*blake3::keyed_hash(key.key(), salt).as_bytes());
     let contents = salted.derive("redrt contents of a file of a checkpoint");
@@ -60,7 +60,7 @@ fn nonce(number: u64) -> Nonce {
     bytes.into()
 }
 
-/// What is written to it can be read with the key, and the name, alone.
+/// Encrypts everything written. Reading needs the same key and the same name.
 pub struct SealedWriter<W> {
     inner: W,
     cipher: ChaCha20Poly1305,
@@ -72,7 +72,7 @@ impl<W: Write> SealedWriter<W> {
     /// Begins a file of this name.
     ///
     /// # Errors
-    /// When there are no random bytes, or `inner` takes none.
+    /// If there are no random bytes, or `inner` fails.
     pub fn new(mut inner: W, key: &Secret, name: &str) -> io::Result<Self> {
         let salt = *Secret::generate()?.key();
         let (cipher, check) = of_file(key, &salt, name);
@@ -113,7 +113,7 @@ impl<W: Write> Write for SealedWriter<W> {
     }
 }
 
-/// Reads what a [`SealedWriter`] has written.
+/// Decrypts a file that [`SealedWriter`] has written.
 pub struct SealedReader<R> {
     inner: R,
     cipher: ChaCha20Poly1305,
@@ -123,10 +123,10 @@ pub struct SealedReader<R> {
 }
 
 impl<R: Read> SealedReader<R> {
-    /// Begins to read a file of this name, behind its first bytes.
+    /// Begins to read a file of this name. The magic must have been read already.
     ///
     /// # Errors
-    /// [`SealError::OtherKey`], or when `inner` cannot be read.
+    /// [`SealError::OtherKey`], or if `inner` cannot be read.
     pub fn new(mut inner: R, key: &Secret, name: &str) -> io::Result<Self> {
         let (mut salt, mut check) = ([0; SALT_BYTES], [0; CHECK_BYTES]);
         inner.read_exact(&mut salt)?;
@@ -138,7 +138,7 @@ impl<R: Read> SealedReader<R> {
         Ok(Self { inner, cipher, count: 0, text: Vec::new(), taken: 0 })
     }
 
-    /// Takes the next record. False at the end, which must lie between two records.
+    /// Decrypts the next record. Returns false at the end of the file, which must lie between two records.
     fn open(&mut self) -> io::Result<bool> {
         let mut head = [0; 4];
         if self.inner.read(&mut head[..1])? == 0 {
@@ -150,7 +150,7 @@ impl<R: Read> SealedReader<R> {
             return Err(SealError::Damaged.into());
         }
         self.text.resize(count, 0);
-        // Until the record is opened there is no text in it.
+        // No text is available until the record is authenticated.
         self.taken = count;
         self.inner.read_exact(&mut self.text)?;
         let mut tag = [0; TAG_BYTES];
@@ -176,10 +176,10 @@ impl<R: Read> Read for SealedReader<R> {
     }
 }
 
-/// All of a short file at once.
+/// Encrypts a short file at once.
 ///
 /// # Errors
-/// When there are no random bytes.
+/// If there are no random bytes.
 pub(crate) fn seal(text: &[u8], key: &Secret, name: &str) -> io::Result<Vec<u8>> {
     let mut sealed = Vec::new();
     let mut writer = SealedWriter::new(&mut sealed, key, name)?;
@@ -188,43 +188,44 @@ pub(crate) fn seal(text: &[u8], key: &Secret, name: &str) -> io::Result<Vec<u8>>
     Ok(sealed)
 }
 
-/// All of such a file, behind its first bytes.
+/// Decrypts a short file at once; `bytes` follow the magic.
 pub(crate) fn unseal(bytes: &[u8], key: &Secret, name: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     SealedReader::new(bytes, key, name)?.read_to_end(&mut text)?;
     Ok(text)
 }
 
-/// A key as it is sent to daemons: connections to them need not be encrypted, and all ends know the job's secret.
+/// Seals a checkpoint key for the way to the daemons: connections to them may be unencrypted, and all ends know the
+/// job's secret.
 ///
 /// # Errors
-/// When there are no random bytes.
+/// If there are no random bytes.
 pub fn carry(key: &Secret, job_secret: &Secret) -> io::Result<Vec<u8>> {
     seal(key.key(), &of_carrying(job_secret), CARRIED)
 }
 
-/// The key that was sent.
+/// Opens a key sealed by [`carry`].
 ///
 /// # Errors
-/// When it was sealed with another secret, or changed.
+/// If it was sealed with another secret, or was changed.
 pub fn carried(bytes: &[u8], job_secret: &Secret) -> io::Result<Secret> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(SealError::Damaged)?;
     let key = unseal(rest, &of_carrying(job_secret), CARRIED)?;
     Ok(Secret::new(key.try_into().map_err(|_| SealError::Damaged)?))
 }
 
-/// How the object store is accessed, credentials among it, as it is sent to daemons likewise.
+/// Seals access to the object store, including credentials, for the way to the daemons.
 ///
 /// # Errors
-/// When there are no random bytes.
+/// If there are no random bytes.
 pub fn carry_access(access: &[u8], job_secret: &Secret) -> io::Result<Vec<u8>> {
     seal(access, &of_carrying(job_secret), CARRIED_ACCESS)
 }
 
-/// What was sent so.
+/// Opens access sealed by [`carry_access`].
 ///
 /// # Errors
-/// When it was sealed with another secret, or changed.
+/// If it was sealed with another secret, or was changed.
 pub fn carried_access(bytes: &[u8], job_secret: &Secret) -> io::Result<Vec<u8>> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(SealError::Damaged)?;
     unseal(rest, &of_carrying(job_secret), CARRIED_ACCESS)
@@ -268,7 +269,7 @@ mod tests {
         assert!(carried(&sent, &key(2)).is_err());
         let access = carry_access(key(7).key(), &key(1)).unwrap();
         assert!(carried_access(&access, &key(1)).unwrap() == key(7).key() && carried_access(&access, &key(2)).is_err());
-        // One is not taken for the other.
+        // A key and an access cannot be confused.
         assert!(carried(&access, &key(1)).is_err() && carried_access(&sent, &key(1)).is_err());
         assert!(carried(&seal(b"short", &of_carrying(&key(1)), CARRIED).unwrap(), &key(1)).is_err());
     }
@@ -301,7 +302,7 @@ mod tests {
             let first = MAGIC.len() + SALT_BYTES + CHECK_BYTES;
             let at = at % sealed.len();
             if cut { sealed.truncate(at) } else { sealed[at] ^= 1_u8 << bit }
-            // That it ends between two records is for what is in it to notice.
+            // A file may end after a whole record; its content detects that it ended too early.
             let is_early = cut && (at == first || at == first + 4 + 300 + TAG_BYTES);
             prop_assert_eq!(all(&sealed, &key(1), "name").is_ok(), is_early);
         }

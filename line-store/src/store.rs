@@ -1,4 +1,4 @@
-//! Lines on a disk.
+//! Checkpoints on a disk.
 
 use crate::chain::{self, Link};
 use crate::manifest::{Manifest, ManifestError};
@@ -17,25 +17,24 @@ use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_64;
 
 const FILE_MODE: u32 = 0o600;
-/// Frames have up to a MiB.
+/// Bytes read at a time, less than a frame of up to a MiB.
 const BUFFER_BYTES: usize = 1 << 18;
-/// What a life of the job has shown, in the directory of the job.
+/// File name of the record of shown output, in the directory of the job.
 const SHOWN: &str = "shown";
 
-/// Makes an empty file for a line, in place of one that is there. It has all that the program has in memory, so nobody
-/// but its owner may read it.
+/// Creates an empty file of a checkpoint, or truncates an existing one. Only the owner may read it, because it holds
+/// memory of the program.
 ///
 /// # Errors
-/// When the disk refuses.
+/// If the file cannot be opened.
 pub fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
 }
 
-/// What is written to `file`, which is that at `path`, encrypted if there is a key. It is all there when it was
-/// flushed.
+/// Writer for `file`, which is at `path`. Encrypts if there is a key. All data is in the file after a flush.
 ///
 /// # Errors
-/// When the disk refuses.
+/// If the file cannot be prepared, or its header cannot be written.
 pub fn writer(file: File, path: &Path, key: Option<&Secret>) -> io::Result<Box<dyn Write + Send>> {
     Ok(match key {
         None => Box::new(Growing::new(file)?),
@@ -43,18 +42,19 @@ pub fn writer(file: File, path: &Path, key: Option<&Secret>) -> io::Result<Box<d
     })
 }
 
-/// Whether a file, or what is in a directory, can only be of this user or the superuser. Memory of programs is loaded
-/// from it, and files are put back: what others have written into a directory that all may use is not.
+/// Returns true if only this user or the superuser can have written a file, or a directory's entries.
+///
+/// Memory of programs and files are restored from checkpoints, so anything that other users could write is rejected.
 #[must_use]
 pub fn is_own(facts: &Metadata) -> bool {
     let is_of_user = [nix::unistd::geteuid().as_raw(), 0].contains(&facts.uid());
     is_of_user && facts.mode() & 0o022 == 0
 }
 
-/// What is in a file of a line, which may be encrypted.
+/// Reader for a file of a checkpoint, decrypting if necessary.
 ///
 /// # Errors
-/// When it cannot be read, or its key is another one or was not named.
+/// If the file cannot be read, may be written by others, or needs a key that is missing or another one.
 pub fn reader(path: &Path, key: Option<&Secret>) -> Result<Box<dyn Read + Send>, Error> {
     let file = File::open(path).doing("open", path)?;
     if !is_own(&file.metadata().doing("look at", path)?) {
@@ -73,7 +73,7 @@ pub fn reader(path: &Path, key: Option<&Secret>) -> Result<Box<dyn Read + Send>,
     }
 }
 
-/// What a file is called to the cipher: its name, and the number of its line. Where the line is may change.
+/// Name of a file for the cipher: checkpoint number and file name. The directory may change.
 fn name_in_line(path: &Path) -> String {
     let line = path.parent().and_then(Path::file_name).and_then(|name| Name::parse(name.to_str()?));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -88,82 +88,82 @@ fn refused(cause: io::Error, path: &Path) -> Error {
     }
 }
 
-/// What could not be done, with what.
+/// Failed operation on a checkpoint or its store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system refuses.
+    /// A file system operation failed.
     #[error("Failed to {what} {path}: {cause}")]
     Disk {
-        /// To do what.
+        /// The operation, worded to follow "Failed to".
         what: &'static str,
-        /// With which file.
+        /// File or directory of the operation.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// A manifest cannot be used.
+    /// A manifest is not valid.
     #[error("{path}: {cause}")]
     Manifest {
-        /// The file.
+        /// Path of the manifest.
         path: PathBuf,
-        /// Why.
+        /// Reason why it is not valid.
         cause: ManifestError,
     },
-    /// Somebody else may have written it.
+    /// Another user may have written the file.
     #[error("{0} belongs to another user, or others may write to it, and is not used (chown, chmod go-w)")]
     Foreign(PathBuf),
-    /// It is encrypted, and nobody has named the key.
+    /// The file is encrypted, and no key was given.
     #[error("{0} is encrypted: name the file that has its key (redrun --checkpoint-encrypt, redctl --key)")]
     Sealed(PathBuf),
-    /// It is encrypted with another key.
+    /// The file is encrypted with another key than the given one.
     #[error("{0} is encrypted with another key than the one that was named")]
     OtherKey(PathBuf),
-    /// A file of a line is not as long as it was.
+    /// A file of a checkpoint does not have its recorded length.
     #[error("{path} has {found_bytes} bytes, and had {bytes}")]
     Torn {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its length when it was written.
+        /// Length that the manifest records.
         bytes: u64,
-        /// Its length now.
+        /// Length of the file now.
         found_bytes: u64,
     },
-    /// A line that another is built on cannot be used.
+    /// A checkpoint requires another one that is not usable.
     #[error("checkpoint {generation} is built on checkpoint {link}: {cause}")]
     Broken {
-        /// The one that is built on it.
+        /// The checkpoint that requires it.
         generation: Generation,
-        /// The one that cannot be used.
+        /// The checkpoint that is not usable.
         link: Generation,
-        /// Why.
+        /// Reason why it is not usable.
         cause: Box<Self>,
     },
-    /// A line that others are built on is not removed.
+    /// A checkpoint that others are built on cannot be deleted.
     #[error("checkpoint {needed_by} is built on checkpoint {generation}: remove that one first")]
     Needed {
-        /// Which.
+        /// The checkpoint to be deleted.
         generation: Generation,
-        /// The newest that needs it.
+        /// The newest checkpoint that requires it.
         needed_by: Generation,
     },
-    /// The object store has not taken the manifest.
+    /// The manifest could not be put into the object store.
     #[error("{0}")]
     Unpublished(io::Error),
-    /// There is no line of a job.
+    /// The directory has no checkpoint.
     #[error("{0} has no checkpoint")]
     Empty(PathBuf),
-    /// The job of these lines runs.
+    /// Another process holds the lock: the job of these checkpoints runs.
     #[error("the job of {0} runs already: end it first, or wait until it has ended")]
     Busy(PathBuf),
-    /// There are lines of several jobs.
+    /// The directory has checkpoints of several jobs.
     #[error(
         "{directory} has checkpoints of several jobs: name one of them: {}",
         jobs.iter().map(|job| job.display().to_string()).collect::<Vec<_>>().join(", ")
     )]
     Several {
-        /// Where.
+        /// Directory that was searched.
         directory: PathBuf,
-        /// Their directories.
+        /// Directories of the jobs.
         jobs: Vec<PathBuf>,
     },
 }
@@ -178,17 +178,17 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// A line that is kept.
+/// A complete checkpoint in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Kept {
-    /// Where its images are.
+    /// Directory of its manifest; at [`Level::Shared`](crate::Level::Shared) also of its images.
     #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
-    /// What it is of.
+    /// Contents of its manifest.
     pub manifest: Manifest,
 }
 
-/// The lines of one job.
+/// All checkpoints of one job in a directory.
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: PathBuf,
@@ -196,22 +196,22 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store of a job below `parent`; nothing is made yet.
+    /// The store of a job below `parent`. Creates nothing.
     #[must_use]
     pub fn of_job(parent: &Path, job: u64) -> Self {
         Self { directory: parent.join(format!("{job:016x}")), key: None }
     }
 
-    /// The same one, whose lines are encrypted with this key. Those that are not are read all the same.
+    /// Sets the key with which checkpoints are encrypted. Unencrypted ones can still be read.
     #[must_use]
     pub fn with_key(self, key: Option<Secret>) -> Self {
         Self { key, ..self }
     }
 
-    /// The store that is meant: `path` itself, or that of the only job below it.
+    /// Finds the store that the user means: `path` itself, or that of the only job below it.
     ///
     /// # Errors
-    /// When there are no lines, or those of several jobs.
+    /// If there are no checkpoints, or those of several jobs.
     pub fn find(path: &Path) -> Result<Self, Error> {
         let own = Self { directory: path.to_owned(), key: None };
         if names::newest(&own.names()?).is_some() {
@@ -229,10 +229,11 @@ impl Store {
         }
     }
 
-    /// The stores of all jobs below a directory that have a whole line. None where there is no such directory.
+    /// Lists the stores of all jobs below a directory that have a complete checkpoint. Empty if the directory does not
+    /// exist.
     ///
     /// # Errors
-    /// When the directory is there and cannot be listed.
+    /// If the directory exists and cannot be listed.
     pub fn below(path: &Path) -> Result<Vec<Self>, Error> {
         let mut jobs = Vec::new();
         let entries = match fs::read_dir(path) {
@@ -250,7 +251,7 @@ impl Store {
         Ok(jobs)
     }
 
-    /// Where it is.
+    /// Directory of the job.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -268,11 +269,11 @@ impl Store {
         }
     }
 
-    /// Keeps others from resuming this job while it runs, until the file is closed or the process ends. `None` where
-    /// the file system has no locks for directories.
+    /// Locks the job, so that nobody else resumes it, until the file is closed or the process ends. `None` if the file
+    /// system does not support locks on directories.
     ///
     /// # Errors
-    /// [`Error::Busy`] when somebody else has the lock; when there is no such directory.
+    /// [`Error::Busy`] if another process holds the lock; if the directory does not exist.
     pub fn lock(&self) -> Result<Option<File>, Error> {
         let directory = File::open(&self.directory).doing("open", &self.directory)?;
         match directory.try_lock() {
@@ -282,19 +283,20 @@ impl Store {
         }
     }
 
-    /// Makes its directory, which may be there already.
+    /// Creates the directory of the job, unless it exists.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the directory cannot be created.
     pub fn make(&self) -> Result<(), Error> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(DIRECTORY_MODE).create(&self.directory).doing("make", &self.directory)
     }
 
-    /// Has these whole lines and no others, where lines count elsewhere. Where the manifest of each is to be put.
+    /// For checkpoints that count elsewhere: deletes local ones that are not in `whole`, and returns where to put the
+    /// manifest of each that is.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn mirror(&self, whole: &[Generation]) -> Result<Vec<(Generation, PathBuf)>, Error> {
         self.make()?;
         for name in self.names()?.into_iter().filter(|name| name.is_whole && !whole.contains(&name.generation)) {
@@ -304,18 +306,18 @@ impl Store {
         Ok(whole.iter().map(manifest).collect())
     }
 
-    /// The number of the next line.
+    /// Number for the next checkpoint.
     ///
     /// # Errors
-    /// When the directory is there and cannot be listed.
+    /// If the directory exists and cannot be listed.
     pub fn next(&self) -> Result<Generation, Error> {
         Ok(names::next(&self.names()?))
     }
 
-    /// The whole lines, the newest first.
+    /// Complete checkpoints, newest first.
     ///
     /// # Errors
-    /// When the directory is there and cannot be listed.
+    /// If the directory exists and cannot be listed.
     pub fn generations(&self) -> Result<Vec<Generation>, Error> {
         let mut whole: Vec<_> =
             self.names()?.into_iter().filter(|name| name.is_whole).map(|name| name.generation).collect();
@@ -323,10 +325,10 @@ impl Store {
         Ok(whole)
     }
 
-    /// Makes an empty place for the images of a line, which counts when it is committed.
+    /// Creates an empty directory for the images of a checkpoint, which counts once it is committed.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn begin(&self, generation: Generation) -> Result<PathBuf, Error> {
         let path = self.path(Name::partial(generation));
         self.make()?;
@@ -337,20 +339,21 @@ impl Store {
         Ok(path)
     }
 
-    /// Keeps a line, all of whose images are on the disk, and removes what is older than need be. One that is kept
-    /// already stays as it is: who had it kept was perhaps killed before that was known.
+    /// Commits a checkpoint, all of whose images are on the disk, and deletes older ones that are not needed.
+    ///
+    /// A checkpoint that is committed already is left alone: its job may have been killed before it learned of that.
     ///
     /// # Errors
-    /// When the disk refuses. Then the line does not count, and older ones stay.
+    /// If the disk refuses. Then the checkpoint does not count, and older ones are kept.
     pub fn commit(&self, manifest: Manifest) -> Result<Kept, Error> {
         self.commit_published(manifest, |_| Ok(()))
     }
 
-    /// The same, where a line counts from the moment on at which its manifest, which is given to `publish` as a file,
-    /// is elsewhere.
+    /// Like [`Self::commit`], for a checkpoint that counts once its manifest is elsewhere. `publish` gets the
+    /// manifest's file, and puts it there.
     ///
     /// # Errors
-    /// Also when it cannot be published.
+    /// As for [`Self::commit`], and if `publish` fails.
     pub fn commit_published(
         &self,
         mut manifest: Manifest,
@@ -376,20 +379,20 @@ impl Store {
         publish(&path).map_err(Error::Unpublished)?;
         let directory = self.path(Name::whole(generation));
         fs::rename(&partial, &directory).doing("rename", &partial)?;
-        // The name is kept by the directory above, and that by the one above it.
+        // The rename is recorded in the directory above, whose own name is in the one above that.
         sync(&self.directory)?;
         if let Some(above) = self.directory.parent() {
             sync(above)?;
         }
-        // What cannot be removed is no reason not to have the line.
+        // A failed deletion does not invalidate the new checkpoint.
         let _ = self.collect(None);
         Ok(Kept { directory, manifest })
     }
 
-    /// Removes what is torn, but for the line that is being written, and what is older than need be.
+    /// Deletes incomplete checkpoints, except `current`, and complete ones that are not needed.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn collect(&self, current: Option<Generation>) -> Result<(), Error> {
         let chain_of = |generation| self.manifest(generation).ok().map(|manifest| manifest.chain);
         for name in names::garbage(&self.names()?, current, &chain_of) {
@@ -398,8 +401,8 @@ impl Store {
         Ok(())
     }
 
-    /// The newest line of a chain on which a new one may be built, and what that is built on: `newest`, unless the
-    /// chain is long enough, or something of it is missing.
+    /// Manifest of `newest` if a new checkpoint may be built on it. `None` if its chain is long enough, or a part of it
+    /// is missing.
     #[must_use]
     pub fn basis(&self, newest: Generation, length_max: u32) -> Option<Manifest> {
         let newest = self.open(newest).ok()?.manifest;
@@ -409,7 +412,7 @@ impl Store {
         chain::takes_another(&links, length_max).then_some(newest)
     }
 
-    /// Removes a line. One that is whole becomes torn first, so that nobody finds a part of it.
+    /// Deletes a checkpoint. A complete one is first renamed as incomplete, so that a partly deleted one never counts.
     fn remove(&self, name: Name) -> Result<(), Error> {
         let path = self.path(name);
         let torn = self.path(Name::partial(name.generation));
@@ -419,12 +422,12 @@ impl Store {
         fs::remove_dir_all(&torn).doing("remove", &torn)
     }
 
-    /// The job goes on from this line, and what it had done after that is taken back: newer lines count no more, as
-    /// nobody could put files back as they were at one of them. They are torn now, and removed as such. Whether there
-    /// were any.
+    /// Abandons checkpoints newer than `generation`, from which the job restarts. They no longer count, because files
+    /// cannot be rolled forward to them. They are renamed as incomplete, and deleted as such later. Returns true if
+    /// there were any.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn abandon_newer(&self, generation: Generation) -> Result<bool, Error> {
         let newer = |name: &Name| name.is_whole && name.generation > generation;
         let newer: Vec<_> = self.names()?.into_iter().filter(newer).collect();
@@ -438,10 +441,10 @@ impl Store {
         Ok(!newer.is_empty())
     }
 
-    /// Writes down what the job has shown, for its next life. In place of what is there.
+    /// Records the output that the job has shown, for its next life. Replaces an older record.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn write_shown(&self, bytes: &[u8]) -> Result<(), Error> {
         let path = self.directory.join(SHOWN);
         let write = || {
@@ -453,7 +456,7 @@ impl Store {
         write().doing("write", &path)
     }
 
-    /// What its last life has written down so. None where that is not known: it was killed, or what it has written is
+    /// Output recorded by the last life with [`Self::write_shown`]. `None` if it was killed before, or the record is
     /// damaged.
     #[must_use]
     pub fn shown(&self) -> Option<Vec<u8>> {
@@ -463,17 +466,16 @@ impl Store {
         (XxHash3_64::oneshot(bytes) == u64::from_le_bytes(*digest)).then(|| bytes.to_vec())
     }
 
-    /// The job shows more from now on.
+    /// Deletes the record of shown output, because the job is about to show more.
     pub fn forget_shown(&self) {
-        // Where it stays, it was never written.
+        // A file that cannot be removed was never written.
         let _ = fs::remove_file(self.directory.join(SHOWN));
     }
 
-    /// Removes all that can be seen from here of all lines of this job, and the directory of all jobs if nothing else
-    /// is there.
+    /// Deletes everything of this job that this host can see, and the directory above if it is empty then.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn remove_all(&self) -> Result<(), Error> {
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -485,35 +487,34 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what there is of a line that did not come to be.
+    /// Deletes the remains of a checkpoint that was not completed.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn drop_partial(&self, generation: Generation) -> Result<(), Error> {
         let name = Name::partial(generation);
         if self.path(name).exists() { self.remove(name) } else { Ok(()) }
     }
 
-    /// Removes a whole line.
+    /// Deletes a complete checkpoint. Parts on the disks of other hosts are not deleted.
     ///
     /// # Errors
-    /// When there is none, a newer one is built on it or may be, or the disk refuses. Places on the disks of other
-    /// hosts stay.
+    /// If there is none of this number, a newer one requires it or may require it, or the disk refuses.
     pub fn delete(&self, generation: Generation) -> Result<(), Error> {
         self.check_unneeded(generation)?;
         self.remove(Name::whole(generation))?;
         for place in place::seen(&self.directory, generation).doing("list", &self.directory)? {
             fs::remove_dir_all(&place).doing("remove", &place)?;
-            // Empty now, unless there are other lines.
+            // The directory is empty now, unless it has other checkpoints.
             let _ = place.parent().map(fs::remove_dir);
         }
         Ok(())
     }
 
-    /// Whether no other line is built on this one.
+    /// Checks that no other checkpoint is built on this one.
     ///
     /// # Errors
-    /// When a newer one is, or may be.
+    /// If a newer one is built on it, or is encrypted so that this cannot be seen.
     pub fn check_unneeded(&self, generation: Generation) -> Result<(), Error> {
         for newer in self.generations()?.into_iter().filter(|newer| *newer > generation) {
             match self.manifest(newer) {
@@ -521,17 +522,17 @@ impl Store {
                     return Err(Error::Needed { generation, needed_by: newer });
                 }
                 Err(error @ (Error::Sealed(_) | Error::OtherKey(_))) => return Err(error),
-                // One that is damaged needs nothing.
+                // A damaged checkpoint is of no use, so it requires nothing.
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(())
     }
 
-    /// A whole line, with all its files as long as they were, and all that it is built on.
+    /// Opens a complete checkpoint. All its files must have their recorded lengths, and so must its chain.
     ///
     /// # Errors
-    /// When something of it is missing or cannot be read.
+    /// If something is missing or cannot be read.
     pub fn open(&self, generation: Generation) -> Result<Kept, Error> {
         let kept = self.open_alone(generation)?;
         self.check_chain(&kept.manifest)?;
@@ -567,10 +568,10 @@ impl Store {
         Ok(Kept { directory, manifest })
     }
 
-    /// The newest line that can be opened, of those before `bound` if one is given, and why newer ones cannot.
+    /// Opens the newest usable checkpoint, before `bound` if given. Also returns why newer ones are not usable.
     ///
     /// # Errors
-    /// When there is none: why the newest cannot be opened.
+    /// If there is none: the reason for the newest.
     pub fn newest(&self, bound: Option<Generation>) -> Result<(Kept, Vec<Error>), Error> {
         let mut unfit = Vec::new();
         let is_meant = |generation: &Generation| bound.is_none_or(|bound| *generation < bound);
@@ -584,7 +585,7 @@ impl Store {
     }
 }
 
-/// Files of a line and their sizes, by name.
+/// Files of a checkpoint and their sizes in bytes, sorted by name.
 fn files(directory: &Path) -> Result<Vec<(String, u64)>, Error> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).doing("list", directory)? {

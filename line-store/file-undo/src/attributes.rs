@@ -1,4 +1,4 @@
-//! Extended attributes, where the file system has them.
+//! Extended attributes of files, on file systems that support them.
 
 use crate::record::Attribute;
 use rustix::fs::{XattrFlags, getxattr, lgetxattr, listxattr, llistxattr, lremovexattr, lsetxattr};
@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 
-/// The longest value and the longest list of names that Linux has (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+/// Longest value and longest list of names in Linux (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const BYTES_MAX: usize = 64 << 10;
-/// Those that need no privilege.
+/// Namespace of the attributes that need no privilege.
 const NAMESPACE: &[u8] = b"user.";
 
-/// What an attribute is, of what a symbolic link names if it is followed.
+/// Reads an attribute. A symbolic link is followed if `follows`.
 pub fn get(path: &Path, follows: bool, name: &[u8]) -> io::Result<Attribute> {
     let mut value = vec![0; BYTES_MAX];
     let found = match follows {
@@ -23,14 +23,14 @@ pub fn get(path: &Path, follows: bool, name: &[u8]) -> io::Result<Attribute> {
             value.truncate(length);
             Some(value)
         }
-        // The change will fail as well, where there are none.
+        // On a file system without attributes, the change that follows fails as well.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => None,
         Err(error) => return Err(error.into()),
     };
     Ok(Attribute { name: name.to_vec(), value })
 }
 
-/// All that need no privilege.
+/// Reads all attributes that need no privilege.
 pub fn all(path: &Path, follows: bool) -> io::Result<Vec<Attribute>> {
     let mut names = vec![0; BYTES_MAX];
     let found = match follows {
@@ -46,7 +46,7 @@ pub fn all(path: &Path, follows: bool) -> io::Result<Vec<Attribute>> {
     names.map(|name| get(path, follows, name)).collect()
 }
 
-/// Sets an attribute, or removes it.
+/// Sets an attribute, or removes it if its value is `None`.
 pub fn set(path: &Path, attribute: &Attribute) -> io::Result<()> {
     let Attribute { name, value } = attribute;
     match value {

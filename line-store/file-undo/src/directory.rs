@@ -1,14 +1,14 @@
-//! The directory of a log: what is in it, and who makes it when.
+//! The directory of an undo log: its files, and their life cycle.
 //!
 //! ```text
 //!   log               records of all processes
-//!   present           locked by each process that changes files, as long as it lives
-//!   cut-4-2           how long the log was at checkpoint 4, as host 2 has found; of a log that hosts share
-//!   since-4/          of the time since checkpoint 4:
-//!     begun             how long the log was when this was made
-//!     complete          is there unless something was not written down
-//!     f-0-1a2b          links to files, by number
-//!     d-0.1-3           bytes that a process has saved
+//!   present           locked by each process that changes files, until it ends
+//!   cut-4-2           length of the log at checkpoint 4, recorded by host 2; only in a log that hosts share
+//!   since-4/          for changes since checkpoint 4:
+//!     begun             length of the log when this directory was made
+//!     complete          deleted if some change was not recorded
+//!     f-0-1a2b          link to a file, named by device and inode
+//!     d-0.1-3           bytes saved by one process
 //! ```
 
 use crate::disk::{self, Disk, Means, forget_begin, invalid};
@@ -29,20 +29,20 @@ const COMPLETE: &str = "complete";
 const BEGUN: &str = "begun";
 const CUT_PREFIX: &str = "cut-";
 const PRESENT: &str = "present";
-/// Processes that were killed are waited for so long. Those of a host that cannot be reached may stay for ever.
+/// Time to wait for killed processes to end. Those of an unreachable host may hold their locks for ever.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const WAIT_STEP: Duration = Duration::from_millis(5);
 const NAME: &str = "undo";
 
-/// A length of the log at a moment at which nobody changed anything.
+/// Length of the log, in bytes, at a moment without any change under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Cut(pub u64);
 
 impl Cut {
-    /// Writes it to a file.
+    /// Writes the cut to a file.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn write(self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
         file.write_all_at(self.to_text().as_bytes(), 0)?;
@@ -53,10 +53,10 @@ impl Cut {
         format!("{} {:032x}", self.0, XxHash3_128::oneshot(&self.0.to_le_bytes()))
     }
 
-    /// What was written.
+    /// Reads a cut that was written to a file.
     ///
     /// # Errors
-    /// When it is not there, or is no cut.
+    /// If the file does not exist, or its content is damaged.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(path)?;
         let cut = text.split(' ').next().and_then(|number| number.parse().ok()).map(Self);
@@ -64,37 +64,37 @@ impl Cut {
     }
 }
 
-/// What came of putting files back.
+/// Result of putting files back.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// How many records were put back, or not.
+    /// Number of records that were processed, including failed ones.
     pub count: usize,
-    /// What was not put back, and why.
+    /// Records that could not be put back, each with the reason.
     pub failures: Vec<Failure>,
-    /// Not all that was changed was written down.
+    /// True if some changes were not recorded, so files may differ from the checkpoint.
     pub is_incomplete: bool,
-    /// There is still a process that may change files.
+    /// True if a process may still be changing files.
     pub is_disturbed: bool,
 }
 
-/// See the module.
+/// The directory of an undo log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// That of the job whose checkpoints are in this directory.
+    /// The log of the job whose checkpoints are in `directory`.
     #[must_use]
     pub fn of_job(directory: &Path) -> Self {
         Self(directory.join(NAME))
     }
 
-    /// That at this path.
+    /// The log at this path.
     #[must_use]
     pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -104,16 +104,16 @@ impl Directory {
         self.0.join(format!("{PREFIX}{number}"))
     }
 
-    /// What a process of this name records with, in the time since this checkpoint.
+    /// Handle with which process `author` records changes since checkpoint `number`.
     #[must_use]
     pub fn disk(&self, number: u64, author: &str, means: Means) -> Disk {
         Disk::new(self.0.clone(), format!("{PREFIX}{number}"), author.to_owned(), means)
     }
 
-    /// Makes it, and room for the time since this checkpoint. What is there stays.
+    /// Creates the directory and its subdirectory for changes since checkpoint `number`, unless they exist.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn begin(&self, number: u64) -> io::Result<()> {
         let period = self.period(number);
         if period.exists() {
@@ -123,7 +123,8 @@ impl Directory {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(FILE_MODE);
         options.open(Disk::log_path(&self.0))?;
-        // Several may come here at once. A process that finds it there finds all of it, and adds to the log after that.
+        // Several processes may do this at once. The rename makes the subdirectory appear complete, before any record
+        // is added.
         let own = self.new_directory()?;
         options.open(own.join(COMPLETE))?;
         self.cut()?.write(&own.join(BEGUN))?;
@@ -136,7 +137,7 @@ impl Directory {
         Ok(())
     }
 
-    /// One that nobody else has.
+    /// Creates a subdirectory that no other process uses.
     fn new_directory(&self) -> io::Result<PathBuf> {
         let mut number = 0_u64;
         loop {
@@ -148,16 +149,16 @@ impl Directory {
         }
     }
 
-    /// Whether somebody was ever to write to it.
+    /// Returns true if the log exists.
     #[must_use]
     pub fn has_log(&self) -> bool {
         Disk::log_path(&self.0).exists()
     }
 
-    /// The length of the log when the time since this checkpoint began here; none where nobody was told of it.
+    /// Length of the log when recording since checkpoint `number` began. `None` if it has not begun here.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the record of the length cannot be read.
     pub fn begun(&self, number: u64) -> io::Result<Option<Cut>> {
         match Cut::read(&self.period(number).join(BEGUN)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -165,11 +166,11 @@ impl Directory {
         }
     }
 
-    /// Notes how long the log was at a checkpoint, by a host that has saved processes. All hosts find the same: nobody
-    /// changes anything then.
+    /// Records the length of the log at a checkpoint, for a host that has saved processes. All hosts record the same
+    /// length, because no change is under way then.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn note_cut(&self, number: u64, host: u32, cut: Cut) -> io::Result<()> {
         cut.write(&self.noted_cut(number, host))
     }
@@ -178,17 +179,17 @@ impl Directory {
         self.0.join(format!("{CUT_PREFIX}{number}-{host}"))
     }
 
-    /// How long it was, as any of the first `host_count` hosts have noted. Each is asked for by its name: a list of
-    /// what a network's directory has may be older.
+    /// Length of the log at a checkpoint, recorded by any of the first `host_count` hosts. Files are opened by name,
+    /// because directory listings of a network file system may be out of date.
     ///
     /// # Errors
-    /// When nobody has, or what was noted is damaged.
+    /// If no host has recorded it, or a record is damaged.
     pub fn cut_at(&self, number: u64, host_count: u32) -> io::Result<Cut> {
         let mut least = Err(io::Error::new(io::ErrorKind::NotFound, "it is not noted how long the log of changes was"));
         for host in 0..host_count {
             match Cut::read(&self.noted_cut(number, host)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // All are the same. Were they not, more would be taken back by the least.
+                // All records are equal. If they were not, the least would undo the most.
                 found => {
                     let found = found?;
                     least = Ok(least.map_or(found, |least: Cut| least.min(found)));
@@ -198,7 +199,7 @@ impl Directory {
         least
     }
 
-    /// The cuts that were noted: of which checkpoint, and where.
+    /// All recorded cuts: number of the checkpoint, and path.
     fn noted(&self) -> io::Result<Vec<(u64, PathBuf)>> {
         let noted = |entry: fs::DirEntry| {
             let name = entry.file_name();
@@ -212,11 +213,11 @@ impl Directory {
         self.noted()?.into_iter().filter(|(number, _)| is_old(*number)).try_for_each(|(_, path)| fs::remove_file(path))
     }
 
-    /// Says that a process is there, until it ends or all descriptors of the file are closed. Where the file system has
-    /// no locks nobody waits for it.
+    /// Registers a process until it ends or closes all descriptors of the returned file. Without file locks nobody
+    /// waits for it.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn attend(&self) -> io::Result<File> {
         let file = self.presence()?;
         disk::lock(&file, nix::libc::F_RDLCK, false);
@@ -228,7 +229,7 @@ impl Directory {
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(self.0.join(PRESENT))
     }
 
-    /// Waits until no process changes files any more. Whether that has come true.
+    /// Waits until no process changes files any more. Returns false if that took too long.
     fn is_alone(&self) -> io::Result<bool> {
         let (file, begun) = (self.presence()?, Instant::now());
         while !disk::lock(&file, nix::libc::F_WRLCK, false) {
@@ -240,29 +241,28 @@ impl Directory {
         Ok(true)
     }
 
-    /// Something was not written down in the time since this checkpoint.
+    /// Records that some change since checkpoint `number` was not recorded.
     pub fn note_incomplete(&self, number: u64) {
-        // Removing needs no room. Where it fails too, the directory is gone, and nothing is put back.
+        // Removing a file needs no space. If even that fails, the directory is gone, and nothing can be put back.
         let _ = fs::remove_file(self.period(number).join(COMPLETE));
     }
 
-    /// The length of the log now.
+    /// Current length of the log.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no log.
     pub fn cut(&self) -> io::Result<Cut> {
-        // Opened, so that a network's file system asks for the length as it is.
+        // Opened rather than looked up, so that a network file system asks the server for the current length.
         File::open(Disk::log_path(&self.0))?.metadata().map(|status| Cut(status.len()))
     }
 
-    /// The periods that are there.
+    /// Numbers of the checkpoints that have a subdirectory.
     fn numbers(&self) -> io::Result<Vec<u64>> {
         let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok();
         Ok(fs::read_dir(&self.0)?.flatten().filter_map(number).collect())
     }
 
-    /// Reads all that is needed to go back to a checkpoint, whose cut this is: records, and the bytes that were saved
-    /// with them.
+    /// Verifies all records since a cut, and the bytes saved with them.
     ///
     /// # Errors
     /// As for [`Self::go_back`].
@@ -270,7 +270,7 @@ impl Directory {
         self.records(&File::open(Disk::log_path(&self.0))?, cut).map(drop)
     }
 
-    /// The records since a cut, and where they begin in the log, with nothing damaged.
+    /// Records since a cut, with their offsets in the log. Errors if any is damaged.
     fn records(&self, log: &File, cut: Cut) -> io::Result<(Vec<u64>, Vec<Record>)> {
         let length = log.metadata()?.len();
         let length = length.checked_sub(cut.0);
@@ -285,7 +285,7 @@ impl Directory {
                 cut.0 + place.start as u64
             )));
         }
-        // Names of files hold their period.
+        // Names in records include the subdirectory, so any number works here.
         let disk = self.disk(0, "", Means::PLAIN);
         for (_, record) in &found.records {
             if let Some(data) = saved_by(record) {
@@ -300,13 +300,13 @@ impl Directory {
         Ok(found.records.into_iter().map(|(place, record)| (cut.0 + place.start as u64, record)).unzip())
     }
 
-    /// Puts files back as they were at a checkpoint, whose cut this is, and begins the time since it anew. Processes
-    /// that are being killed may still change some: they are waited for. What was interrupted is gone on with by the
-    /// next.
+    /// Puts files back as they were at checkpoint `number`, whose cut this is, and begins recording anew.
+    ///
+    /// Waits for killed processes that may still change files. An interrupted run is completed by the next one.
     ///
     /// # Errors
-    /// When there is no log, or it cannot be read. [`io::ErrorKind::InvalidData`] when a record is damaged, or what was
-    /// saved with it: nothing is put back then.
+    /// If there is no log, or it cannot be read. [`io::ErrorKind::InvalidData`] if a record or its saved bytes are
+    /// damaged: then nothing is put back.
     pub fn go_back(&self, number: u64, cut: Cut) -> io::Result<Undone> {
         let log = OpenOptions::new().read(true).write(true).open(Disk::log_path(&self.0))?;
         let is_disturbed = !self.is_alone()?;
@@ -327,10 +327,10 @@ impl Directory {
         Ok(Undone { count: records.len(), failures, is_incomplete, is_disturbed })
     }
 
-    /// Forgets what is only needed to go back further than to a checkpoint, whose cut this is.
+    /// Frees everything that is only needed to go back beyond checkpoint `number`, whose cut this is.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn forget_before(&self, number: u64, cut: Cut) -> io::Result<()> {
         forget_begin(&OpenOptions::new().write(true).open(Disk::log_path(&self.0))?, cut.0);
         for period in self.numbers()?.into_iter().filter(|period| *period < number) {
@@ -339,10 +339,10 @@ impl Directory {
         self.forget_cuts(|noted| noted < number)
     }
 
-    /// Removes all of it. None that is there is no error.
+    /// Deletes the directory, if it exists.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the disk refuses.
     pub fn remove(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -361,7 +361,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
 
-    /// Files, and the log of one process that changes them.
+    /// Files, and the log of a process that changes them.
     struct Place {
         files: tempfile::TempDir,
         directory: Directory,
@@ -489,9 +489,9 @@ mod tests {
         assert!(place.disk.look(Subject::Named(place.directory.path())).unwrap().is_none());
     }
 
-    /// What a job has written down, and the cut: a file was rewritten, another replaced.
+    /// The log of a job that has rewritten one file and replaced another, and the cut before.
     fn recorded() -> (Place, Cut) {
-        // In another file system than the log files have no links, and are saved whole.
+        // The log is on another file system than the files, so links are impossible and contents are saved.
         let elsewhere = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let mut place = Place::new(elsewhere.unwrap());
         place.put("written", "before");
@@ -512,7 +512,7 @@ mod tests {
         let (log, saved) = (Disk::log_path(place.directory.path()), place.directory.period(4).join("d-0.0-0"));
         for path in [&log, &saved] {
             let whole = fs::read(path).unwrap();
-            // What lies between pieces that were saved is nobody's.
+            // Padding between saved pieces has no meaning.
             for at in (0..whole.len()).filter(|at| *path == log || whole[*at] != 0) {
                 let mut flipped = whole.clone();
                 flipped[at] ^= 4;

@@ -1,4 +1,4 @@
-//! The file system itself.
+//! Recording and undo on a real file system.
 
 use crate::attributes;
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
@@ -23,26 +23,26 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 use twox_hash::XxHash3_128;
 
-/// What a program had in its files is for their owner only.
+/// Saved contents of a program's files are readable by their owner only.
 const FILE_MODE: u32 = 0o600;
-/// Saved bytes begin at multiples of this: some file systems copy whole blocks by sharing them.
+/// Alignment of saved bytes: some file systems copy whole blocks by sharing them.
 const ALIGNMENT_BYTES: u64 = 4096;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How a process reads its files before it changes them.
+/// Means by which a process reads files before it changes them.
 ///
-/// The trap: a process that closes any descriptor of a file loses all record locks (`fcntl`, `lockf`) that it has on
-/// that file. So in a process of the program nothing may open and close what the program may have open.
+/// The trap: closing any descriptor of a file drops all record locks (`fcntl`, `lockf`) that the process holds on it.
+/// So within a process of the program, nothing may open and close a file that the program may have open.
 #[derive(Clone, Copy, Debug)]
 pub struct Means {
-    /// The process's own descriptor of this number, to read from; `None` where that cannot be done.
+    /// The process's own descriptor of this number, to read from; `None` if it cannot be read.
     pub lend: fn(RawFd) -> Option<ManuallyDrop<File>>,
-    /// Runs something with a table of descriptors of its own: what is opened and closed there is none of the process's.
+    /// Runs a closure with a separate descriptor table, so that closing there does not affect the process's locks.
     pub apart: fn(&mut dyn FnMut()) -> io::Result<()>,
 }
 
 impl Means {
-    /// For a process that has no locks.
+    /// For a process that holds no locks.
     pub const PLAIN: Self = Self {
         lend: |_| None,
         apart: |act| {
@@ -52,24 +52,25 @@ impl Means {
     };
 }
 
-/// What one process records with, or somebody puts files back with.
+/// Handle for recording by one process, or for undo.
 #[derive(Debug)]
 pub struct Disk {
-    /// The directory of the log.
+    /// Directory of the log.
     directory: PathBuf,
-    /// The directory in it that has links and saved bytes.
+    /// Subdirectory with links and saved bytes.
     period: String,
-    /// The name of whoever writes there.
+    /// Name of the process; makes names of its files unique.
     author: String,
     means: Means,
-    /// By device number of this host: that of [`FileKey::device`].
+    /// [`FileKey::device`] by device number on this host.
     devices: RefCell<HashMap<u64, u64>>,
 }
 
-/// The device number of the file system that has what is there, or in which a name that is not there would be made.
+/// Device number of the file system that has `subject`, or in which it would be created. `None` if the parent directory
+/// does not exist either.
 ///
 /// # Errors
-/// When that cannot be found out.
+/// If a status cannot be read.
 pub fn device_of(subject: Subject<'_>) -> io::Result<Option<u64>> {
     let parent = match subject {
         Subject::Open(_) => None,
@@ -86,7 +87,7 @@ fn descriptor_path(fd: i32) -> PathBuf {
     format!("/proc/self/fd/{fd}").into()
 }
 
-/// What a path names, or an open file.
+/// Status of a file or a symbolic link. `None` if it does not exist.
 fn status_of(subject: Subject<'_>) -> io::Result<Option<Metadata>> {
     let found = match subject {
         Subject::Open(fd) => fs::metadata(descriptor_path(fd)),
@@ -113,7 +114,7 @@ fn about_of(status: &Metadata) -> About {
     }
 }
 
-/// XXH3 of a range of a file, all of which must be there.
+/// xxh3 of a range of a file, which must exist completely.
 fn digest_of(file: &File, offset: u64, length: u64) -> io::Result<u128> {
     let mut digest = XxHash3_128::new();
     let mut buffer = vec![0; BUFFER_BYTES.min(usize::try_from(length).unwrap_or(BUFFER_BYTES))];
@@ -146,8 +147,8 @@ impl Disk {
         FileKey { device: self.device(status.dev()), inode: status.ino(), birth }
     }
 
-    /// The number of a file system on all hosts that have this log: the kernels of two hosts number one that they share
-    /// as they like.
+    /// Identifies a file system equally on all hosts that share this log. Device numbers do not: each kernel assigns
+    /// its own.
     fn device(&self, device: u64) -> u64 {
         let mut devices = self.devices.borrow_mut();
         *devices.entry(device).or_insert_with(|| match fs::metadata(&self.directory) {
@@ -156,7 +157,7 @@ impl Disk {
         })
     }
 
-    /// Whether saved bytes are as they were written.
+    /// Checks saved bytes against their digest.
     pub(crate) fn check(&self, data: &Data) -> io::Result<()> {
         let digest = digest_of(&File::open(self.path(&data.name))?, data.offset, data.length)?;
         if digest == data.digest { Ok(()) } else { Err(invalid("the bytes that were saved of it are damaged")) }
@@ -181,7 +182,8 @@ impl Disk {
         format!("{}/f-{:x}-{:x}", self.period, key.device, key.inode)
     }
 
-    /// Copies bytes from one file to another, by sharing blocks where the file system can. As many as there are.
+    /// Copies a range between files, sharing blocks if the file system can. Returns the number of bytes before the end
+    /// of file.
     fn copy(from: &File, at: u64, into: &File, to: u64, length: u64) -> io::Result<u64> {
         let mut done = 0;
         while done < length {
@@ -192,7 +194,7 @@ impl Disk {
                 Ok(copied) => done += copied as u64,
                 Err(Errno::EINTR) => {}
                 Err(Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG) => return Err(Errno::last().into()),
-                // Not between these two.
+                // Not supported between these two files.
                 Err(_) => return Self::copy_by_hand(from, at, into, to, length, done),
             }
         }
@@ -216,7 +218,7 @@ impl Disk {
         Ok(done)
     }
 
-    /// Saves what there is of a range of a file.
+    /// Saves the existing part of a range of a file.
     fn save_from(&self, file: &File, key: FileKey, offset: u64, length: u64) -> io::Result<Data> {
         if self.key_of(&file.metadata()?) != key {
             return Err(changed());
@@ -226,7 +228,7 @@ impl Disk {
         options.create(true).read(true).write(true).truncate(false).mode(FILE_MODE);
         let mut into = options.open(self.path(&name))?;
         let to = into.seek(SeekFrom::End(0))?.next_multiple_of(ALIGNMENT_BYTES);
-        // Of the copy: others may write to the file itself meanwhile.
+        // The digest is that of the copy: other processes may write to the file meanwhile.
         let copied = Self::copy(file, offset, &into, to, length);
         match copied.and_then(|length| Ok(Data { name, offset: to, length, digest: digest_of(&into, to, length)? })) {
             Ok(data) => Ok(data),
@@ -237,14 +239,14 @@ impl Disk {
         }
     }
 
-    /// Opens a file to put something back.
+    /// Opens a file for writing, to put something back.
     fn open_to_change(path: &Path) -> io::Result<File> {
         let open = || OpenOptions::new().write(true).custom_flags(nix::libc::O_NOFOLLOW).open(path);
         Self::with_permission(path, open)
     }
 
-    /// Changes a file. One that its owner may only read is made writable: its permissions were written down when it was
-    /// changed first, and come back after this.
+    /// Runs a change, after making a read-only file writable if necessary. Its permissions were recorded before its
+    /// first change, and are restored after this.
     fn with_permission<T>(path: &Path, change: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match change() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -260,7 +262,7 @@ impl Disk {
         if (found.uid(), found.gid()) != (about.owner, about.group) {
             unix::lchown(path, Some(about.owner), Some(about.group))?;
         }
-        // A symbolic link has none.
+        // A symbolic link has no permissions.
         if !found.is_symlink() && found.mode() & 0o7777 != about.mode & 0o7777 {
             fs::set_permissions(path, Permissions::from_mode(about.mode & 0o7777))?;
         }
@@ -272,8 +274,8 @@ impl Disk {
     }
 }
 
-/// Locks a file, until it is closed, if others' locks allow it or when they do. `false` if they do not; where there are
-/// no locks one goes on without.
+/// Locks a file until it is closed, at once or, if `waits`, when others permit it. Returns false if others hold a lock.
+/// Without lock support it returns true.
 pub(crate) fn lock(file: &File, kind: i32, waits: bool) -> bool {
     let range =
         nix::libc::flock { l_type: kind as i16, l_whence: nix::libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
@@ -287,7 +289,7 @@ pub(crate) fn lock(file: &File, kind: i32, waits: bool) -> bool {
     }
 }
 
-/// Gives room back from the begin of the log. File systems that cannot keep it.
+/// Frees the space of the log's beginning, if the file system can.
 pub(crate) fn forget_begin(log: &File, length: u64) {
     if length > 0 {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -300,7 +302,7 @@ impl Files for Disk {
         let Some(status) = status_of(subject)? else { return Ok(None) };
         let kind = status.file_type();
         let kind = match subject {
-            // Nothing brings back what has no name.
+            // A file without a name cannot be brought back.
             _ if kind.is_file() && status.nlink() == 0 => return Ok(None),
             _ if kind.is_file() => Kind::File,
             _ if kind.is_dir() => Kind::Directory,
@@ -327,7 +329,7 @@ impl Files for Disk {
         if self.held(&name)?.is_some_and(|seen| seen.key == key) {
             return Ok(Some(name));
         }
-        // Linked to a name of its own first: it may be another file by now.
+        // Linked under a private name first, because the name may lead to another file by now.
         let own = self.path(&format!("{}/t-{}", self.period, self.author));
         let here = nix::fcntl::AT_FDCWD;
         let linked = match subject {
@@ -340,7 +342,7 @@ impl Files for Disk {
             Ok(()) => {}
             Err(Errno::ENOENT) => return Err(changed()),
             Err(Errno::EEXIST) => {
-                // It was left by this process, which was interrupted.
+                // Left over from an interruption of this process.
                 fs::remove_file(&own)?;
                 return self.hold(subject, key);
             }
@@ -351,7 +353,7 @@ impl Files for Disk {
         if is_it {
             fs::rename(&own, self.path(&name))?;
         }
-        // Renaming does nothing if another process has the same file there already.
+        // `rename` does nothing if another process has linked the same file there; then the private name remains.
         match fs::remove_file(&own) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ if is_it => Ok(Some(name)),
@@ -398,7 +400,7 @@ impl Files for Disk {
     fn add(&mut self, record: &Record) -> io::Result<()> {
         let bytes = frame::encode(record).ok_or_else(|| io::Error::other("a path is too long"))?;
         let mut log = OpenOptions::new().write(true).open(Self::log_path(&self.directory))?;
-        // Keeps others from adding.
+        // Excludes other processes while the record is added.
         lock(&log, nix::libc::F_WRLCK, true);
         let end = log.seek(SeekFrom::End(0))?;
         log.write_all_at(&bytes, end).inspect_err(|_| drop(log.set_len(end)))

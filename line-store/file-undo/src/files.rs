@@ -1,135 +1,136 @@
-//! What is asked of a file system, and done to it.
+//! Operations of a file system that recording and undo need. Implemented by the disk, and by a model for tests.
 
 use crate::record::{About, Attribute, Data, FileKey, Record};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-/// What something is.
+/// Type of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A regular file.
+    /// A regular file, with bytes.
     File,
-    /// A directory.
+    /// A directory, whose entries are undone by name.
     Directory,
-    /// A symbolic link that says this.
+    /// A symbolic link with this target.
     Link(Vec<u8>),
-    /// A device, a socket, a pipe.
+    /// A device, a socket or a named pipe.
     Other,
 }
 
-/// What was found.
+/// Status of a file that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// Which it is.
+    /// Identity of the file.
     pub key: FileKey,
-    /// What it is.
+    /// Type of the file.
     pub kind: Kind,
-    /// More of it.
+    /// Size, permissions, owner and times.
     pub about: About,
 }
 
-/// A file that somebody has, or has a name for.
+/// A file that is open, or has a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject<'a> {
-    /// Open, with this number.
+    /// An open file, by its descriptor.
     Open(RawFd),
-    /// By its name. A symbolic link is not followed.
+    /// A file by its path. A symbolic link is not followed.
     Named(&'a Path),
 }
 
-/// A file system, and the directory that has the log, links and saved bytes.
+/// A file system, with the directory of the log.
 pub trait Files {
-    /// What is there; `None` for nothing, also where a directory of the path is missing.
+    /// Status of `subject`. `None` if it does not exist, or a directory of its path does not.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If the status cannot be read.
     fn look(&self, subject: Subject<'_>) -> io::Result<Option<Seen>>;
 
-    /// A name of it, for somebody who has to find it again.
+    /// A path of `subject`, by which undo may find it.
     fn name_of(&self, subject: Subject<'_>) -> Vec<u8>;
 
-    /// Links a file to a name beside the log, where it may be already. `None` when it cannot be linked there.
+    /// Links a file under a name beside the log, unless that is done already. Returns the name; `None` if it cannot be
+    /// linked.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when the subject is another file by now; when the directory of the log refuses.
+    /// [`io::ErrorKind::NotFound`] if `subject` is another file than `key` by now; if the directory of the log refuses.
     fn hold(&mut self, subject: Subject<'_>, key: FileKey) -> io::Result<Option<String>>;
 
-    /// Saves what there is of a range.
+    /// Saves the existing part of a range.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when the subject is another file by now; when it cannot be read, or saved.
+    /// [`io::ErrorKind::NotFound`] if `subject` is another file than `key` by now; if the range cannot be read or
+    /// saved.
     fn save(&mut self, subject: Subject<'_>, key: FileKey, offset: u64, length: u64) -> io::Result<Data>;
 
-    /// What an extended attribute is.
+    /// Reads an extended attribute.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     fn attribute(&self, subject: Subject<'_>, name: &[u8]) -> io::Result<Attribute>;
 
-    /// All extended attributes that programs may set. None where there are no such things.
+    /// Reads all extended attributes that programs may set. Empty if the file system has none.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     fn attributes(&self, subject: Subject<'_>) -> io::Result<Vec<Attribute>>;
 
     /// Adds a record to the log.
     ///
     /// # Errors
-    /// When the log refuses.
+    /// If the log refuses.
     fn add(&mut self, record: &Record) -> io::Result<()>;
 
-    /// Does one step of putting back.
+    /// Carries out one step of undo.
     ///
     /// # Errors
-    /// When it was not done.
+    /// If the step failed.
     fn put(&mut self, step: Step<'_>) -> io::Result<()>;
 
-    /// Whether anybody has a link of this file beside the log, since the newest cut.
+    /// Returns true if some process has linked this file beside the log since the newest cut.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If that cannot be found out.
     fn is_held(&self, key: FileKey) -> io::Result<bool>;
 
-    /// What is held under a name beside the log.
+    /// Status of the file that is linked under a name beside the log.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If the status cannot be read.
     fn held(&self, link: &str) -> io::Result<Option<Seen>>;
 }
 
-/// Which file is changed when something is put back.
+/// File to which a step of undo applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
-    /// That which is held under this name beside the log.
+    /// The file linked under this name beside the log.
     Held(&'a str),
-    /// That of this name.
+    /// The file with this path.
     Named(&'a Path),
 }
 
-/// One step of putting back.
+/// One step of undo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step<'a> {
-    /// Cuts a file that is longer. One that is shorter gets its size with the bytes that were cut off.
+    /// Truncates a longer file to this size. A shorter one grows when the bytes cut from it are written back.
     Cut(Target<'a>, u64),
-    /// Writes saved bytes to this offset.
+    /// Writes saved bytes at this offset.
     Write(Target<'a>, u64, &'a Data),
-    /// Permissions, owner and times.
+    /// Sets permissions, owner and times.
     Describe(Target<'a>, &'a About),
-    /// Sets an extended attribute, or removes it.
+    /// Sets an extended attribute, or removes it if it has no value.
     Attribute(Target<'a>, &'a Attribute),
-    /// Removes what is no directory.
+    /// Removes a name that is not a directory's.
     Unlink(&'a Path),
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     RemoveDirectory(&'a Path),
-    /// Gives a name to what is held under this one.
+    /// Links the file with this name beside the log to a path.
     Link(&'a str, &'a Path),
-    /// Makes a file, with nothing in it.
+    /// Creates an empty file.
     Create(&'a Path),
-    /// Makes a directory.
     MakeDirectory(&'a Path),
-    /// Makes a symbolic link that says this.
+    /// Makes a symbolic link with this target.
     SymbolicLink(&'a [u8], &'a Path),
-    /// Renames.
+    /// Renames the first path to the second.
     Rename(&'a Path, &'a Path),
 }

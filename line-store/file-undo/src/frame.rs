@@ -1,12 +1,13 @@
-//! Records as bytes of the log.
+//! Encoding of records in the log.
 //!
 //! ```text
 //!   | mark 4 | length 4 | digest of the length 8 | digest of the body 8 | postcard bytes … |     little-endian
 //! ```
-//! A process may be killed while it adds a record: the record is torn, its change was never made, and other processes
-//! add behind it. Torn records are passed over. A record of which bits were flipped must not be: its change was made,
-//! and would stay. A torn record is the begin of one, with nothing behind it but the next record. All else that is no
-//! record is damage. The digest of the length is there to tell them apart: without it, a flipped length looks torn.
+//! A process may be killed while it adds a record. Such a *torn* record is skipped: its change was never made, and
+//! other processes add records after it. A record with flipped bits must not be skipped: its change was made, and would
+//! remain. So a torn record is recognized as the beginning of one, directly followed by the next record or the end.
+//! Everything else that is no record counts as damage. The digest of the length distinguishes the two: without it, a
+//! record with a flipped length would look torn.
 
 use crate::record::Record;
 use std::ops::Range;
@@ -14,12 +15,12 @@ use twox_hash::XxHash3_64;
 
 const MARK: [u8; 4] = *b"rUn2";
 const HEADER_BYTES: usize = 24;
-/// Where the digest of the length ends.
+/// Offset of the end of the length's digest.
 const LENGTH_END: usize = 16;
-/// A record has a few paths, or the value of an extended attribute.
+/// Most bytes of a body: a few paths, or the value of an extended attribute.
 const BODY_BYTES_MAX: usize = 1 << 18;
 
-/// A record as it is added; `None` when it is too long for one.
+/// Encodes a record. `None` if it is too long.
 pub fn encode(record: &Record) -> Option<Vec<u8>> {
     let body = postcard::to_stdvec(record).ok().filter(|body| body.len() <= BODY_BYTES_MAX)?;
     let length = (body.len() as u32).to_le_bytes();
@@ -27,16 +28,16 @@ pub fn encode(record: &Record) -> Option<Vec<u8>> {
     Some([&MARK[..], &length, &of_length, &of_body, &body].concat())
 }
 
-/// A part of the log.
+/// Content of a part of the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Decoded {
-    /// Its records, and where they are in it.
+    /// Records, each with its range of bytes.
     pub records: Vec<(Range<usize>, Record)>,
-    /// Bytes that are neither a record nor a torn one.
+    /// Ranges that are neither a record nor a torn one.
     pub damaged: Vec<Range<usize>>,
 }
 
-/// Where the record ends that begins here with its mark and its length.
+/// End of the record at `at`. `None` without a mark, and a length that matches its digest.
 fn end_of_record(bytes: &[u8], at: usize) -> Option<usize> {
     let begin = bytes.get(at..at + LENGTH_END)?;
     let length: [u8; 4] = begin[4..8].try_into().ok()?;
@@ -51,18 +52,18 @@ fn record_at(bytes: &[u8], at: usize, end: usize) -> Option<Record> {
     postcard::from_bytes(body).ok().filter(|_| is_whole)
 }
 
-/// Where something marked as a record begins within a range.
+/// Offsets of marks within a range.
 fn marks(bytes: &[u8], within: Range<usize>) -> impl Iterator<Item = usize> {
     within.filter(|at| bytes[*at..].starts_with(&MARK))
 }
 
-/// Whether a process that was killed may have left this, before it had written the length and its digest.
+/// Returns true if `bytes` may be left by a process that was killed before it had written length and digest.
 fn is_torn_header(bytes: &[u8]) -> bool {
     let marked = bytes.len().min(MARK.len());
     bytes.len() < LENGTH_END && bytes[..marked] == MARK[..marked]
 }
 
-/// What is in a part of the log.
+/// Decodes a part of the log.
 pub fn decode_all(bytes: &[u8]) -> Decoded {
     let (mut found, mut at) = (Decoded::default(), 0);
     while at < bytes.len() {

@@ -1,19 +1,19 @@
-//! What a process has written down since a cut, so that it does so once.
+//! Memory of what a process has recorded since a cut, so that it records everything once.
 
 use crate::record::{FileKey, Held};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// Bytes are saved in blocks of this size where all have one log: a program that writes a few at a time makes one
-/// record for many.
+/// Bytes are saved in blocks of this size where all processes use one log. So a program with many small writes adds few
+/// records.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Stretches of a file that were saved. They neither meet nor overlap.
+/// Ranges of a file that were saved. They neither overlap nor touch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Saved(BTreeMap<u64, u64>);
 
 impl Saved {
-    /// What is missing of a range.
+    /// Parts of a range that were not saved yet.
     pub fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let (mut missing, mut at) = (Vec::new(), range.start);
         let before = self.0.range(..=range.start).next_back();
@@ -29,7 +29,7 @@ impl Saved {
         missing
     }
 
-    /// It was saved.
+    /// Adds a range that was saved.
     pub fn add(&mut self, range: Range<u64>) {
         let (mut start, mut end) = (range.start, range.end);
         if start >= end {
@@ -46,21 +46,20 @@ impl Saved {
     }
 }
 
-/// A file that was there at the cut, as far as this process knows.
+/// A file that existed at the cut, as far as this process knows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownFile {
-    /// How it is found again.
+    /// Identity by which undo finds it.
     pub held: Held,
-    /// Its size when it was first changed. What is behind that is not saved.
+    /// Size before its first change. Bytes from there on need not be saved.
     pub size: u64,
-    /// What was saved of it.
     pub saved: Saved,
-    /// The extended attributes that were saved, by name.
+    /// Names of the extended attributes that were saved.
     pub attributes: HashSet<Vec<u8>>,
 }
 
 impl KnownFile {
-    /// What has to be saved before this range is changed, in whole blocks. Nothing for what is appended.
+    /// Ranges that must be saved before `range` changes, in whole blocks. Empty for appended bytes.
     pub fn needs(&self, range: Range<u64>, block_bytes: u64) -> Vec<Range<u64>> {
         if range.is_empty() || range.start >= self.size {
             return Vec::new();
@@ -71,18 +70,17 @@ impl KnownFile {
     }
 }
 
-/// A name in a directory, whatever that is called.
+/// A name in a directory, identified independently of the directory's path.
 pub type Entry = (FileKey, Vec<u8>);
 
-/// See the module.
+/// All that a process has recorded since a cut.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
-    /// Files that were changed.
     pub files: HashMap<FileKey, KnownFile>,
-    /// Files that were made since: nothing of them is put back.
+    /// Files created since the cut: undo does not put anything of them back.
     pub made: HashSet<FileKey>,
-    /// Names whose first record is there. Directories that are removed or renamed make it forgotten: afterwards the
-    /// same name may be in another directory.
+    /// Names whose first record exists. Cleared when a directory is removed or renamed: afterwards the same path may be
+    /// in another directory.
     pub names: HashSet<Entry>,
 }
 

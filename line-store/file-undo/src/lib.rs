@@ -1,31 +1,31 @@
-//! What the processes of a job change in the file system, written down so that it can be taken back.
+//! Undo log for the changes that the processes of a job make in the file system.
 //!
 //! ```text
 //!   process ── Change ──▶ Recorder ──▶ Record ──▶ log, one for all     then the change itself is made
 //!                            │                      │
 //!                            └─ links, old bytes    └── newest first ──▶ undo ──▶ the files as they were at a cut
 //! ```
-//! Before a change its *pre-image* is written down: what is at the place that is about to change. There is one log for
-//! all processes, in the order in which records were added, and each record is there before its change is made. So of
-//! several records of one place the first has what was there at the cut: whoever wrote it read it before anybody had
-//! changed it. Undo goes through the log from its end to the cut, and puts back what each record says. What comes last
-//! is right, however many processes wrote to one file, and in whatever order.
+//! The *pre-image* of a change is recorded before the change: the previous content of the place. One log has the
+//! records of all processes, in the order in which they were added. Of several records of one place, the first has the
+//! content at the cut, because its author read it before anyone changed it. Undo goes through the log from its end to
+//! the cut and puts every pre-image back. So the oldest one is put back last, and it is the right one, however many
+//! processes wrote to a file, in whatever order.
 //!
-//! A *cut* is a length of the log at a moment at which nobody is between a record and its change. Who calls the
-//! recorder sees to that.
+//! A *cut* is a length of the log at a moment when no process is between a record and its change. The caller of the
+//! recorder guarantees that.
 //!
-//! Records have digests, and so have the bytes that were saved. All are compared before anything is put back: of a log
-//! that is damaged nothing is.
+//! Records and saved bytes have digests, which are all checked first: nothing is put back from a damaged log.
 //!
-//! Each record can be put back twice, and is taken from the log when it was: undo that is interrupted goes on.
+//! Putting back a record twice is harmless, and each is removed from the log afterwards: an interrupted undo can be
+//! continued.
 //!
-//! Files are held by hard links in the directory of the log, so that a file is found whatever becomes of its names, and
-//! its inode's number is not given to another. Where there are no such links, as in another file system, it is found by
-//! its name and number, and what is removed is copied.
+//! Files are held by hard links in the directory of the log. So a file is found whatever happens to its names, and its
+//! inode number is not reused. Where such links are impossible, as on another file system, a file is found by name and
+//! number, and the content of removed files is copied.
 //!
-//! Where hosts have logs of their own, they have one more for the file systems that they share: [`SharedLog`].
+//! Where hosts have logs of their own, one more log covers the file systems that they share: [`SharedLog`].
 //!
-//! This crate knows nothing of MPI. Who is asked to record, and when files are to be put back, is others' business.
+//! This crate knows nothing of MPI. The caller decides which process records, and when files are put back.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A file system in memory, in which any number of processes record and change, and die at any step.
+//! A file system in memory for tests. Any number of processes record and change files, and may die at any step.
 
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
 use crate::record::{About, Attribute, Data, FileKey, Record};
@@ -26,7 +26,7 @@ pub struct Node {
     birth: i64,
 }
 
-/// What runs when so many more steps were made.
+/// Number of steps until it runs, and the closure.
 type Interrupt = (usize, Box<dyn FnOnce()>);
 
 impl Node {
@@ -46,16 +46,16 @@ pub struct World {
     data: Vec<u8>,
     births: i64,
     pub log: Vec<Record>,
-    /// Files can be held by links.
+    /// True if files can be held by links.
     pub links_work: bool,
-    /// Steps until everything stops.
+    /// Number of steps until all processes die.
     pub steps_left: Option<usize>,
     interrupt: Option<Interrupt>,
 }
 
 pub const ROOT: u64 = 1;
 
-/// One process's view of it.
+/// View that one process has of the file system.
 #[derive(Clone)]
 pub struct Model(pub Rc<RefCell<World>>);
 
@@ -102,7 +102,7 @@ impl World {
         Ok(self.nodes.get_mut(&number).unwrap())
     }
 
-    /// Numbers of nodes that are gone are given again, the lowest first.
+    /// Frees unreachable nodes. Their numbers are reused, the lowest first.
     fn collect(&mut self) {
         let mut reached = vec![ROOT];
         let mut at = 0;
@@ -152,7 +152,7 @@ impl World {
         Seen { key: FileKey { device: 1, inode: number, birth: (node.birth, 0) }, kind, about }
     }
 
-    /// All that is there, by path. Files have their numbers, since programs have them open by names.
+    /// All nodes by path. Files include their numbers, because programs may have them open.
     pub fn snapshot(&self) -> BTreeMap<PathBuf, (Option<u64>, Node)> {
         let (mut all, mut open) = (BTreeMap::new(), vec![(PathBuf::from("/"), ROOT)]);
         while let Some((path, number)) = open.pop() {
@@ -172,7 +172,7 @@ impl World {
 }
 
 impl Model {
-    /// A step is made: the process may die before it, and others may have done anything.
+    /// Counts one operation. The process may die before it, and others may run.
     fn step(&self) -> io::Result<()> {
         let mut world = self.0.borrow_mut();
         if let Some(left) = &mut world.steps_left {
@@ -194,12 +194,12 @@ impl Model {
         self.0.borrow().steps_left == Some(0)
     }
 
-    /// After so many steps of whoever makes them, this happens.
+    /// Runs `run` after `steps` operations.
     pub fn interrupt_after(&self, steps: usize, run: impl FnOnce() + 'static) {
         self.0.borrow_mut().interrupt = Some((steps, Box::new(run)));
     }
 
-    /// What was to happen and has not.
+    /// Takes the interrupt that has not run yet.
     pub fn take_interrupt(&self) -> Option<Box<dyn FnOnce()>> {
         self.0.borrow_mut().interrupt.take().map(|(_, run)| run)
     }
@@ -217,7 +217,7 @@ impl Model {
         self.0.borrow_mut().open.remove(&fd);
     }
 
-    /// Makes a file that must not be there.
+    /// Creates a file; fails if it exists.
     pub fn create(&self, path: &Path) -> io::Result<FileKey> {
         self.step()?;
         let mut world = self.0.borrow_mut();
@@ -225,7 +225,7 @@ impl Model {
         Ok(world.seen(number).key)
     }
 
-    /// Does what a system call does.
+    /// Carries out a system call.
     pub fn act(&self, act: impl FnOnce(&mut World) -> io::Result<()>) -> io::Result<()> {
         self.step()?;
         act(&mut self.0.borrow_mut())

@@ -1,4 +1,4 @@
-//! Which file systems a host sees, said so that another host knows the same one again.
+//! File systems that a host sees, identified so that another host recognizes the same one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,42 +7,42 @@ use twox_hash::XxHash3_64;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const MOUNTS: &str = "/proc/self/mountinfo";
-/// File systems of several hosts whose sources do not say so.
+/// Types of file systems shared by several hosts although their source does not show that.
 const OF_SEVERAL_HOSTS: [&str; 8] = ["beegfs", "gpfs", "ocfs2", "gfs2", "afs", "pvfs2", "wekafs", "lustre"];
 
-/// The file systems of a host, by the device numbers that it has for them.
+/// File systems of a host, by its own device numbers.
 ///
-/// The trap: a device number means nothing on another host. What NFS has as 0:43 on one has 0:51 on the next, and each
-/// host has a disk 8:1. So a file system is the same on two hosts if it has the same server and directory there; one of
-/// a disk or in memory if both hosts have one kernel and one device number, as containers have.
+/// The trap: a device number means nothing on another host. A file system that is 0:43 on one may be 0:51 on the next,
+/// and each host has a disk 8:1. So a network file system is the same on two hosts if server and directory are. One on
+/// a disk or in memory is the same if both hosts have one kernel and one device number, as containers do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mounts {
-    /// Which kernel.
+    /// Boot id of the kernel.
     boot: String,
-    /// By device number: a digest of what it is on all hosts, of a network's file system.
+    /// By device number: a digest that identifies a network file system on all hosts, `None` for another one.
     file_systems: BTreeMap<u64, Option<u64>>,
 }
 
-/// What a file system is on all hosts.
+/// Digest that identifies a network file system on all hosts. `None` for a local one.
 fn network_identity(kind: &str, source: &str) -> Option<u64> {
     let is_of_server = source.starts_with("//") || source.split_once(':').is_some_and(|(server, _)| !server.is_empty());
     let is_of_several = is_of_server || OF_SEVERAL_HOSTS.contains(&kind);
-    // Versions of a protocol are no other file system.
+    // Two versions of a protocol reach the same file system.
     let kind = if kind == "nfs4" { "nfs" } else { kind };
-    // Never 0, which stands for the file system of a log.
+    // 0 is reserved for the file system of the log.
     is_of_several.then(|| XxHash3_64::oneshot(format!("{kind} {source}").as_bytes()).max(1))
 }
 
 impl Mounts {
-    /// Those of this host.
+    /// Reads the mounts of this host.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the kernel does not provide them.
     pub fn own() -> io::Result<Self> {
         Ok(Self::parse(&fs::read_to_string(BOOT_ID)?, &String::from_utf8_lossy(&fs::read(MOUNTS)?)))
     }
 
-    /// From the lines of `/proc/self/mountinfo` (`man proc_pid_mountinfo`). A line of another form is passed over.
+    /// Parses `/proc/self/mountinfo` (`man proc_pid_mountinfo`). Malformed lines are skipped.
     fn parse(boot: &str, lines: &str) -> Self {
         let mount = |line: &str| {
             let (place, what) = line.split_once(" - ")?;
@@ -54,12 +54,12 @@ impl Mounts {
         Self { boot: boot.trim().to_owned(), file_systems: lines.lines().filter_map(mount).collect() }
     }
 
-    /// What a network's file system is on all hosts.
+    /// Identity of a network file system on all hosts. `None` for a local or unknown one.
     pub(crate) fn identity(&self, device: u64) -> Option<u64> {
         self.file_systems.get(&device).copied().flatten()
     }
 
-    /// Whether another host sees the file system that has this number here.
+    /// Returns true if another host also sees the file system with this local device number.
     pub(crate) fn is_seen_by(&self, other: &Self, device: u64) -> bool {
         match self.file_systems.get(&device) {
             Some(Some(identity)) => other.file_systems.values().any(|theirs| *theirs == Some(*identity)),
@@ -114,7 +114,7 @@ mod tests {
         let (root, other) = (Mounts::parse("a\n", ROOT), Mounts::parse("b\n", OTHER));
         let seen = [(8, 1), (0, 51), (0, 43), (0, 60), (0, 99)];
         let seen = seen.map(|(major, minor)| other.is_seen_by(&root, makedev(major, minor)));
-        // A disk of the same number is another one; what a host has no entry for is its own.
+        // A disk with the same number is another one, and a device without an entry is local.
         assert_eq!(seen, [false, true, false, true, false]);
         assert_eq!(root.identity(makedev(0, 43)), other.identity(makedev(0, 51)));
     }

@@ -1,120 +1,117 @@
-//! What is written down.
+//! Records of the undo log.
 
 use serde::{Deserialize, Serialize};
 
-/// A time, in seconds since 1970 and nanoseconds.
+/// Seconds and nanoseconds since 1970.
 pub type Time = (i64, i64);
 
-/// Which file it is, as long as it is there.
+/// Identity of a file as long as it exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileKey {
-    /// Number of the file system.
+    /// File system, identified equally on all hosts.
     pub device: u64,
-    /// Number in it. Numbers of files that are gone are given again, at once.
+    /// Inode number. The number of a deleted file may be reused at once.
     pub inode: u64,
-    /// When it was made, where the file system says so.
+    /// Time of creation; zeros if the file system does not record it.
     pub birth: Time,
 }
 
-/// What is said of a file besides its bytes.
+/// Metadata of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct About {
-    /// In bytes.
+    /// Size in bytes, as in `stat`.
     pub size: u64,
-    /// Permissions.
+    /// Type and permission bits, as in `stat`.
     pub mode: u32,
-    /// User.
+    /// User id of the owner.
     pub owner: u32,
-    /// Group.
+    /// Group id of the file.
     pub group: u32,
-    /// When it was read last.
+    /// Time of the last access.
     pub accessed: Time,
-    /// When it was written last.
+    /// Time of the last modification.
     pub modified: Time,
 }
 
-/// How a file is found again.
+/// Ways to find a file again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Held {
-    /// Which it is. Of a directory, and of a symbolic link, only the name counts: one that was removed is made anew.
+    /// Identity of a regular file. `None` for a directory or a symbolic link, of which only the name counts: a removed
+    /// one is made anew.
     pub key: Option<FileKey>,
-    /// Its link beside the log, if there is one.
+    /// Name of its link beside the log, if it has one.
     pub link: Option<String>,
-    /// A name that it had.
+    /// One of its paths.
     #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
 }
 
-/// Bytes that were saved.
+/// Location of saved bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Data {
-    /// The file beside the log that has them.
+    /// File that has them, relative to the directory of the log.
     pub name: String,
-    /// Where in it.
+    /// Offset in that file.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes that were saved.
     pub length: u64,
-    /// XXH3 of them.
+    /// xxh3 of the bytes.
     pub digest: u128,
 }
 
-/// An extended attribute: its name and its value.
+/// An extended attribute, or its absence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attribute {
-    /// With its namespace.
+    /// Name, including the namespace.
     #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
-    /// None where there is no such attribute.
+    /// Value; `None` if the attribute does not exist.
     #[serde(with = "serde_bytes")]
     pub value: Option<Vec<u8>>,
 }
 
-/// All of a file.
+/// Complete copy of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Copy {
-    /// Its bytes.
     pub data: Data,
-    /// What is said of it.
+    /// Metadata of the original.
     pub about: About,
-    /// Those attributes that the program may have set.
+    /// Attributes that the program may have set.
     pub attributes: Vec<Attribute>,
 }
 
-/// What a name stood for.
+/// Previous meaning of a name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Was {
-    /// Nothing.
+    /// The name did not exist.
     Absent,
-    /// A regular file. What it held was saved if it has no link.
+    /// A regular file. Its content was saved if it has no link.
     File(Held, Option<Copy>),
-    /// A directory.
     Directory(About, Vec<Attribute>),
-    /// A symbolic link that says this.
+    /// A symbolic link with this target.
     Link(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// A device, a socket, a pipe: it is not put back.
+    /// A device, a socket or a named pipe, which undo does not restore.
     Other,
 }
 
-/// What is put back, in one step.
+/// Pre-image of one change, which undo puts back in one step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Record {
-    /// A file, a directory or a symbolic link is about to be changed for the first time.
+    /// A file, directory or symbolic link is about to be changed for the first time.
     First(Held, About),
-    /// Bytes of a file from an offset on are about to be overwritten or cut off.
+    /// Bytes of a file, from this offset on, are about to be overwritten or truncated.
     Bytes(Held, u64, Data),
-    /// An extended attribute of a file or a directory is about to be changed for the first time.
+    /// An extended attribute is about to be changed for the first time.
     Attribute(Held, Attribute),
-    /// A name is about to be made, removed or given to something else.
+    /// A name is about to be created, removed or given to another file.
     Name(#[serde(with = "serde_bytes")] Vec<u8>, Was),
     /// A directory is about to be renamed.
     Moved {
-        /// Its name.
         #[serde(with = "serde_bytes")]
         from: Vec<u8>,
-        /// Its next name.
         #[serde(with = "serde_bytes")]
         to: Vec<u8>,
-        /// Which it is.
+        /// Identity of the directory.
         directory: FileKey,
     },
 }

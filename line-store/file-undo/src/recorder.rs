@@ -1,4 +1,4 @@
-//! What is written down before a change, by one process.
+//! Recording of pre-images before changes, by one process.
 
 use crate::files::{Files, Kind, Seen, Subject};
 use crate::known::{BLOCK_BYTES, Entry, Known, KnownFile, Saved};
@@ -10,29 +10,29 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// So often a name is looked at that others change at the same time.
+/// Attempts to record a name that other processes change at the same time.
 const ATTEMPTS_MAX: usize = 100;
 
 /// A change that is about to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change<'a> {
-    /// Bytes from an offset on are written; what is behind the end appends.
+    /// Bytes are written: offset and length. Those past the end are appended.
     Write(Subject<'a>, u64, u64),
-    /// A file gets this size.
+    /// The file is set to this size.
     Resize(Subject<'a>, u64),
     /// Permissions, owner or times are set.
     Describe(Subject<'a>),
-    /// An extended attribute of this name is set or removed.
+    /// The extended attribute of this name is set or removed.
     Attribute(Subject<'a>, &'a [u8]),
-    /// A name is made or removed.
+    /// A name is created or removed.
     Name(&'a Path),
-    /// A name is given to what has another.
+    /// The first path is renamed to the second.
     Rename(&'a Path, &'a Path),
     /// Two names are exchanged.
     Exchange(&'a Path, &'a Path),
 }
 
-/// Writes down what changes, once since a cut.
+/// Records pre-images of changes, each once since a cut.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recorder {
     known: Known,
@@ -46,18 +46,17 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// One that saves blocks of this size. With 1 it saves what changes and nothing else, which is right also if others
-    /// that change other bytes of the block have another log.
+    /// Makes a recorder that saves blocks of this size. With 1 it saves exactly the changed bytes, which is required if
+    /// processes with another log change other bytes of the same block.
     #[must_use]
     pub fn new(block_bytes: u64) -> Self {
         Self { known: Known::default(), block_bytes }
     }
 
-    /// Writes down what has to be before a change. What the change itself cannot be made of, since it is not there,
-    /// needs nothing.
+    /// Records the pre-image of a change. A change that must fail because its subject does not exist needs none.
     ///
     /// # Errors
-    /// When it was not written down: after the change, what was there is lost.
+    /// If the pre-image was not recorded; the change would then lose it.
     pub fn before(&mut self, files: &mut impl Files, change: Change<'_>) -> io::Result<()> {
         match change {
             Change::Write(subject, offset, length) => {
@@ -80,11 +79,11 @@ impl Recorder {
         }
     }
 
-    /// A file was made by a change whose name was written down. Unless somebody holds it: then another file has come
-    /// there in between.
+    /// Notes that a file was created after its name was recorded. Does nothing if another process holds it by a link:
+    /// then it is another file that came there in between.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If that cannot be found out.
     pub fn note_made(&mut self, files: &impl Files, key: FileKey) -> io::Result<()> {
         if !files.is_held(key)? {
             self.known.made.insert(key);
@@ -113,7 +112,7 @@ impl Recorder {
         let Some(range) = range else { return Ok(()) };
         for missing in known.needs(range, self.block_bytes) {
             let data = files.save(subject, seen.key, missing.start, missing.end - missing.start)?;
-            // What is not there any more somebody has saved who cut it off.
+            // Bytes that no longer exist were saved by the process that truncated the file.
             if data.length > 0 {
                 files.add(&Record::Bytes(known.held.clone(), missing.start, data))?;
             }
@@ -125,10 +124,10 @@ impl Recorder {
     fn attribute(&mut self, files: &mut impl Files, subject: Subject<'_>, name: &[u8]) -> io::Result<()> {
         self.file(files, subject, None)?;
         let Some(seen) = files.look(subject)? else { return Ok(()) };
-        // Nothing is put back of what was made since.
+        // A file created since the cut has no pre-image.
         let Some(known) = self.known.files.get_mut(&seen.key) else { return Ok(()) };
         if !known.attributes.contains(name) {
-            // A directory may have another name by now than when it was first changed.
+            // The directory may have been renamed since its first change.
             let held = Held { path: files.name_of(subject), ..known.held.clone() };
             files.add(&Record::Attribute(held, files.attribute(subject, name)?))?;
             known.attributes.insert(name.to_vec());
@@ -136,7 +135,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The name in its directory; `None` if that is not there.
+    /// The name, with the identity of its directory. `None` if the directory does not exist.
     fn entry(files: &impl Files, path: &Path) -> io::Result<Option<Entry>> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
         let parent = files.look(Subject::Named(parent))?;
@@ -146,7 +145,7 @@ impl Recorder {
     fn name(&mut self, files: &mut impl Files, path: &Path) -> io::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             match self.name_as_seen(files, path) {
-                // Others have given the name to another file in between.
+                // Another process has given the name to another file in between.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => return done,
             }
@@ -155,16 +154,16 @@ impl Recorder {
     }
 
     fn name_as_seen(&mut self, files: &mut impl Files, path: &Path) -> io::Result<()> {
-        // The directory may be made by another in this moment.
+        // Another process may create the directory at this moment.
         let entry = Self::entry(files, path)?;
         let seen = files.look(Subject::Named(path))?;
         let is_directory = seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory);
         let is_known = entry.as_ref().is_some_and(|entry| self.known.names.contains(entry));
-        // Another process may have moved a directory there, which is to be moved back.
+        // A directory at a known name may have been moved there by another process; undo must move it back.
         if !is_known || is_directory {
             let was = match seen {
                 None => Some(Was::Absent),
-                // Whoever gave it this name has written down what was there before.
+                // The process that gave it this name has recorded its previous meaning.
                 Some(seen) if self.known.made.contains(&seen.key) => None,
                 Some(seen) => Some(Self::what_was(files, path, seen)?),
             };
@@ -206,7 +205,7 @@ impl Recorder {
             self.name(files, from)?;
             return self.name(files, to);
         };
-        // An empty directory may be in its place.
+        // `rename` may replace an empty directory.
         self.name(files, to)?;
         let [from, to] = [from, to].map(|path| OsStr::as_bytes(path.as_os_str()).to_vec());
         files.add(&Record::Moved { from, to, directory: seen.key })?;

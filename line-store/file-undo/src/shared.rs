@@ -1,18 +1,19 @@
-//! A log that several hosts have in common, for the file systems that they have in common.
+//! An undo log that several hosts share, for the file systems that they share.
 //!
 //! ```text
-//!   hosts/root        the file systems that the root of the job sees
-//!   hosts/3           those that the host with number 3 sees, which sees this directory
-//!   hosts/3.apart     that host has changed files of a network that the root does not see
-//!   log, since-4/, …  as of each log
+//!   hosts/root        file systems that the root of the job sees
+//!   hosts/3           file systems that host 3 sees; exists if host 3 sees this directory
+//!   hosts/3.apart     exists if host 3 has changed files on a network file system outside this log
+//!   log, since-4/, …  as in any undo log
 //! ```
-//! Where hosts keep checkpoints on disks of their own, each has a log of its own, and a host that is lost takes its log
-//! along. What its processes have changed on a file system of other hosts is still there, and has to be taken back. So
-//! records of such a file system are kept on one: a host that sees the change sees the record, and none has to be there
-//! to hand it on. There is one log for all hosts, so records of one file are in one order whichever host it is changed
-//! by. The root puts back what is in it, once, before any process is started.
+//! If hosts keep checkpoints on their own disks, each has a log of its own, which is lost together with its host. But
+//! changes of its processes on file systems of other hosts remain, and must be undone. So changes to a shared file
+//! system are recorded on a shared one: any host that sees the change sees the record, without help from the host that
+//! made it. One log for all hosts keeps records of a file in one order, whichever host changes it. The root undoes this
+//! log once, before any process is started.
 //!
-//! A file belongs to this log if the root sees its file system, and another host does beside the one that changes it.
+//! A file belongs to this log if its file system is seen by the root, and by another host than the one that changes the
+//! file.
 
 use crate::directory::{DIRECTORY_MODE, Directory, FILE_MODE};
 use crate::disk::device_of;
@@ -28,18 +29,18 @@ const HOSTS: &str = "hosts";
 const ROOT: &str = "root";
 const APART: &str = "apart";
 
-/// See the module.
+/// The directory of the shared log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedLog(PathBuf);
 
 impl SharedLog {
-    /// That in this directory.
+    /// The log at this path.
     #[must_use]
     pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// The log in it.
+    /// The undo log within it.
     #[must_use]
     pub fn directory(&self) -> Directory {
         Directory::at(self.0.clone())
@@ -49,11 +50,13 @@ impl SharedLog {
         self.0.join(HOSTS)
     }
 
-    /// Makes it, by the root: a host that finds it sees it. What is there stays, but that the root may see other file
-    /// systems by now. Nothing would be written to it on a disk of the only host of a job.
+    /// Creates the directory, or updates the root's list of mounts in it. Called by the root: any host that finds the
+    /// directory can see it.
+    ///
+    /// Nothing is created on a local disk if the job has one host only, because nothing would be recorded there.
     ///
     /// # Errors
-    /// When the directory cannot be written, or the kernel does not say what is mounted.
+    /// If the directory cannot be written, or the kernel does not list its mounts.
     pub fn make(&self, has_one_host: bool) -> io::Result<()> {
         let device = device_of(Subject::Named(&self.0))?;
         if has_one_host && !device.is_some_and(|device| Mounts::own().is_ok_and(|own| own.identity(device).is_some())) {
@@ -63,7 +66,7 @@ impl SharedLog {
         self.write(ROOT)
     }
 
-    /// Writes down what this host sees. `false` where it does not see the log.
+    /// Records the mounts of this host. Returns false if it does not see the log.
     ///
     /// # Errors
     /// As for [`Self::make`].
@@ -87,13 +90,13 @@ impl SharedLog {
         self.hosts().join(format!("{host}.{APART}"))
     }
 
-    /// Whether any of the first `host_count` hosts sees it.
+    /// Returns true if any of the first `host_count` hosts sees the log.
     #[must_use]
     pub fn has_host(&self, host_count: u32) -> bool {
         (0..host_count).any(|host| self.hosts().join(host.to_string()).exists())
     }
 
-    /// Whether all that the host with this number has changed on file systems of other hosts is in this log.
+    /// Returns true if the log has all changes that this host has made on file systems of other hosts.
     #[must_use]
     pub fn has_all_of(&self, host: u32) -> bool {
         self.hosts().join(host.to_string()).exists() && !self.apart(host).exists()
@@ -104,28 +107,28 @@ fn read(path: &Path) -> io::Result<Mounts> {
     Mounts::from_text(&fs::read_to_string(path)?)
 }
 
-/// Which file systems belong to the log, for the processes of one host.
+/// Decides which file systems belong to the shared log, for processes of one host.
 #[derive(Debug)]
 pub struct Sharing {
     log: SharedLog,
     host: u32,
-    /// By device number here.
+    /// Decisions by local device number.
     known: HashMap<u64, bool>,
 }
 
 impl Sharing {
-    /// For those of the host with this number.
+    /// For processes of the host with this number.
     #[must_use]
     pub fn new(log: SharedLog, host: u32) -> Self {
         Self { log, host, known: HashMap::new() }
     }
 
-    /// Whether a file of this device belongs to the log that hosts share.
+    /// Returns true if files of this device belong to the shared log.
     pub fn has(&mut self, device: u64) -> bool {
         if let Some(known) = self.known.get(&device) {
             return *known;
         }
-        // A list that cannot be read says nothing: what is changed is written down in the host's own log.
+        // If the lists are unreadable, changes are recorded in the host's own log.
         let is_shared = self.find(device).unwrap_or_default();
         self.known.insert(device, is_shared);
         is_shared
@@ -137,7 +140,7 @@ impl Sharing {
         let is_seen_by_root = own.is_seen_by(&read(&hosts.join(ROOT))?, device);
         let is_shared = is_seen_by_root
             && (is_of_network
-                // The root's own disk has one host on it, unless others have the same kernel.
+                // A local disk of the root is shared only with hosts that have the same kernel.
                 || fs::read_dir(&hosts)?.flatten().any(|entry| {
                     let other = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
                     other.is_some_and(|other| other != self.host)
@@ -179,8 +182,8 @@ mod tests {
         assert!(!Sharing::new(log, 0).has(u64::MAX));
     }
 
-    /// Two hosts write to one file, one after the other, in the same block; the second is lost. The log says what was
-    /// there at the checkpoint, and that comes back.
+    /// Two hosts write to the same block of a file, one after the other, and the second is lost. The content at the
+    /// checkpoint must come back.
     #[test]
     fn what_a_lost_host_has_changed_is_taken_back_where_others_see_it() {
         let (files, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -200,7 +203,7 @@ mod tests {
             fs::write(&path, text).unwrap();
         }
         assert!(log.has_all_of(1));
-        // Twice: a job may go back to one checkpoint again.
+        // Undone twice, because a job may go back to one checkpoint again.
         for count in [4, 0] {
             let undone = directory.go_back(4, directory.cut_at(4, 2).unwrap()).unwrap();
             assert!(undone.failures.is_empty() && !undone.is_incomplete, "{undone:?}");

@@ -1,5 +1,5 @@
-//! Random changes by several processes, a cut at any moment, death at any step of a change or of undo: what is there
-//! afterwards is what was there at the cut.
+//! Random changes by several processes, with a cut at any moment and deaths at any step of a change or of undo.
+//! Afterwards the files must be as they were at the cut.
 
 use crate::files::{Files, Kind, Subject};
 use crate::model::{Content, Model, World};
@@ -15,19 +15,19 @@ use std::rc::Rc;
 const NAMES: [&str; 8] = ["/a", "/b", "/d", "/e", "/d/a", "/d/b", "/e/a", "/d/e"];
 const PROCESS_COUNT: usize = 3;
 
-/// What is wrong on purpose.
+/// A deliberate bug, which the test must detect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
     None,
-    /// A change is made, and then written down.
+    /// Makes a change before recording it.
     RecordsAfterwards,
-    /// Undo begins with the oldest record.
+    /// Undoes the oldest record first.
     PutsOldestFirst,
-    /// What was known before a cut is taken to be written down after it.
+    /// Treats records from before a cut as if they had been added after it.
     RemembersOverCut,
-    /// What is cut off is not saved.
+    /// Does not save truncated bytes.
     ForgetsWhatIsCutOff,
-    /// What an extended attribute was is not saved.
+    /// Does not save previous values of extended attributes.
     ForgetsAttributes,
 }
 
@@ -79,7 +79,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// Whether it is about something in a directory that the other one makes: a race, too.
+    /// Returns true if this is about a path below a directory that `other` makes, which is also a race.
     fn is_below(self, other: Self) -> bool {
         let is_in = |path: &str| Path::new(path).starts_with(other.path);
         other.what == What::MakeDirectory && (is_in(self.path) || is_in(self.other))
@@ -94,7 +94,7 @@ struct Process {
 }
 
 impl Process {
-    /// Writes a change down and makes it, as a process does.
+    /// Records a change and makes it.
     fn change(&self, change: Change<'_>, act: impl FnOnce(&mut World) -> io::Result<()>) -> io::Result<()> {
         let mut model = self.model.clone();
         if self.mistake == Mistake::RecordsAfterwards {
@@ -105,7 +105,7 @@ impl Process {
         self.model.act(act)
     }
 
-    /// With the file open. What is no file is left alone.
+    /// Runs a closure with the file open. Anything but a file is ignored.
     fn with_file(&self, path: &Path, run: impl FnOnce(i32) -> io::Result<()>) -> io::Result<()> {
         let fd = self.model.open(path)?;
         let done = run(fd);
@@ -157,7 +157,7 @@ impl Process {
             What::MakeDirectory => self.change(Change::Name(path), |world| world.make_directory(path)),
             What::RemoveDirectory => self.change(Change::Name(path), |world| world.remove_directory(path)),
             What::SymbolicLink => self.change(Change::Name(path), |world| world.symbolic_link(&[byte], path)),
-            // A file with two names that is made again has one.
+            // Without links, a file with two names that undo makes again would have one.
             What::Link if !self.model.0.borrow().links_work => Ok(()),
             What::Link => self.change(Change::Name(other), |world| world.link(path, other)),
             What::Rename => self.change(Change::Rename(path, other), |world| world.rename(path, other)),
@@ -171,7 +171,7 @@ struct Job {
     model: Model,
     processes: Vec<Process>,
     mistake: Mistake,
-    /// Lengths of the log, and what was there.
+    /// Lengths of the log, and the files at that moment.
     cuts: Vec<(usize, Snapshot)>,
 }
 
@@ -191,8 +191,8 @@ impl Job {
         }
     }
 
-    /// Whether a directory gets another name or none. What others do in it at the same moment is a race that the
-    /// program has with itself.
+    /// Returns true if a directory is renamed or removed. Concurrent changes inside it are a race within the program
+    /// itself.
     fn parts_from_directories(&self, operation: Operation) -> bool {
         let is_directory = |path: &str| {
             let seen = self.model.look(Subject::Named(Path::new(path))).unwrap_or(None);
@@ -205,7 +205,7 @@ impl Job {
         }
     }
 
-    /// A process does something; at some step of that another one does.
+    /// Lets one process make a change, and another one at some step of it.
     fn step(&self, random: &mut fastrand::Rng) {
         let mut two: Vec<_> = self.processes.iter().collect();
         random.shuffle(&mut two);
@@ -221,7 +221,7 @@ impl Job {
         }
     }
 
-    /// All die; then what was there at a cut is put back, by somebody who may die too.
+    /// Kills all processes, then undoes to a cut. Undo itself may die and is repeated.
     fn go_back(&self, to: usize, random: &mut fastrand::Rng) -> Vec<String> {
         let (length, _) = &self.cuts[to];
         loop {
@@ -248,7 +248,7 @@ impl Job {
     }
 }
 
-/// Runs a job from a seed. Whether what is there in the end is what was there at the cut it went back to.
+/// Runs a job from a seed. Errors if the files afterwards differ from those at the cut.
 fn run(seed: u64, links_work: bool, mistake: Mistake) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut job = Job::new(links_work, mistake);
@@ -265,7 +265,7 @@ fn run(seed: u64, links_work: bool, mistake: Mistake) -> Result<(), String> {
     for _ in 0..random.usize(0..40) {
         job.step(&mut random);
     }
-    // All die in the midst of something.
+    // All processes die within an operation.
     job.model.0.borrow_mut().steps_left = Some(random.usize(0..20));
     for _ in 0..4 {
         job.step(&mut random);
@@ -274,7 +274,7 @@ fn run(seed: u64, links_work: bool, mistake: Mistake) -> Result<(), String> {
     let to = random.usize(0..job.cuts.len());
     let failures = job.go_back(to, &mut random);
     let (is, was) = (job.model.0.borrow().snapshot(), &job.cuts[to].1);
-    // Without links, what was made since and is gone is not found, which is told though it is right.
+    // Without links, files that were created and removed since the cut are not found; that is reported, but harmless.
     if is != *was || (links_work && !failures.is_empty()) {
         let all: HashSet<_> = is.keys().chain(was.keys()).collect();
         let differ: Vec<_> = all.into_iter().filter(|path| is.get(*path) != was.get(*path)).collect();

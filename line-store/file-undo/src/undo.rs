@@ -1,6 +1,6 @@
-//! Putting back what a record says.
+//! Undo of records.
 //!
-//! A step that was done already is found done. So a record may be put back again, after a crash in its midst.
+//! A step that was already done is detected. So a record may be undone again after a crash.
 
 use crate::files::{Files, Kind, Seen, Step, Subject, Target};
 use crate::record::{Attribute, Copy, Data, FileKey, Held, Record, Was};
@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Files that had no link and were made again from what was saved: another is the same now.
+/// Files without a link that were made again from saved bytes: old identity to new.
 pub type Replaced = HashMap<FileKey, FileKey>;
 
 fn path_of(bytes: &[u8]) -> &Path {
@@ -21,7 +21,7 @@ fn missing(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, what.to_owned())
 }
 
-/// The link of a file, if it is there and is that of this file: a copy of the directory has others.
+/// Link of a file, if it exists and belongs to this file. A copied directory has links to other files.
 fn link_of<'a>(files: &impl Files, held: &'a Held) -> io::Result<Option<&'a str>> {
     let Some(link) = &held.link else { return Ok(None) };
     let seen = files.held(link)?;
@@ -32,7 +32,7 @@ fn is_now(seen: &Seen, key: FileKey, replaced: &Replaced) -> bool {
     seen.key == *replaced.get(&key).unwrap_or(&key)
 }
 
-/// Where a file is that is to be changed.
+/// Finds the file that a record is about.
 fn find<'a>(files: &impl Files, held: &'a Held, replaced: &Replaced) -> io::Result<Target<'a>> {
     if let Some(link) = link_of(files, held)? {
         return Ok(Target::Held(link));
@@ -48,8 +48,8 @@ fn find<'a>(files: &impl Files, held: &'a Held, replaced: &Replaced) -> io::Resu
     }
 }
 
-/// Where a file, a directory or a symbolic link is. One of the last two that is not there was made since and removed:
-/// others come back before.
+/// Finds a file, directory or symbolic link. `None` for a directory or link that does not exist: it was created since
+/// the cut and removed, because others have been put back before.
 fn find_unless_made_since<'a>(
     files: &impl Files,
     held: &'a Held,
@@ -61,11 +61,11 @@ fn find_unless_made_since<'a>(
     }
 }
 
-/// What was not put back: where, and why.
+/// A record that could not be undone: its file, and the reason.
 pub type Failure = (String, io::Error);
 
-/// Puts back what these records say, the last first; `done` is told the number of each. What cannot be put back is
-/// passed over, and comes back.
+/// Undoes records, last first. Calls `done` with the index of each. Records that cannot be undone are skipped and
+/// returned.
 pub fn put_all_back<F: Files>(
     files: &mut F,
     records: &[Record],
@@ -81,7 +81,7 @@ pub fn put_all_back<F: Files>(
     Ok(failures)
 }
 
-/// The bytes that were saved for a record.
+/// Bytes that were saved for a record.
 pub fn saved_by(record: &Record) -> Option<&Data> {
     match record {
         Record::Bytes(_, _, data) | Record::Name(_, Was::File(_, Some(Copy { data, .. }))) => Some(data),
@@ -89,7 +89,7 @@ pub fn saved_by(record: &Record) -> Option<&Data> {
     }
 }
 
-/// The file that a record is about, for messages.
+/// Path of the file that a record is about, for messages.
 pub fn subject_of(record: &Record) -> String {
     let path = match record {
         Record::First(held, _) | Record::Bytes(held, ..) | Record::Attribute(held, _) => &held.path,
@@ -98,7 +98,6 @@ pub fn subject_of(record: &Record) -> String {
     path_of(path).display().to_string()
 }
 
-/// Puts back what one record says.
 fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) -> io::Result<()> {
     match record {
         Record::First(held, about) => {
@@ -121,7 +120,7 @@ fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) ->
             if there.as_ref().is_some_and(is_it) {
                 return Ok(());
             }
-            // One that was removed after it was renamed is another now.
+            // If the directory was removed after its rename, another one now stands in for it.
             let stands_for_it = |seen: &Seen| there.is_none() && seen.kind == Kind::Directory;
             if !moved.is_some_and(|seen| is_it(&seen) || stands_for_it(&seen)) {
                 return if there.is_some() { Ok(()) } else { Err(missing("the directory is not there")) };
@@ -132,7 +131,7 @@ fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) ->
     }
 }
 
-/// Removes what is in the way.
+/// Removes whatever occupies a path.
 fn clear(files: &mut impl Files, path: &Path, there: Option<Seen>) -> io::Result<()> {
     match there {
         None => Ok(()),

@@ -83,7 +83,7 @@ fn two_lines_are_kept_and_torn_ones_are_cleaned() {
     }
     assert_eq!(store.generations().unwrap(), [5, 4].map(Generation));
     assert_eq!(store.names().unwrap().len(), 2);
-    // The one that is being written stays.
+    // The checkpoint that is being written is kept.
     store.begin(Generation(6)).unwrap();
     store.collect(Some(Generation(6))).unwrap();
     assert_eq!(store.names().unwrap().len(), 3);
@@ -93,7 +93,7 @@ fn two_lines_are_kept_and_torn_ones_are_cleaned() {
     assert_eq!(store.generations().unwrap(), [Generation(4)]);
 }
 
-/// A line of this number of bytes that is built on others.
+/// Commits a checkpoint of this size that is built on others.
 fn built(store: &Store, generation: u64, chain: &[u64], bytes: u64) -> Result<Kept, Error> {
     let directory = store.begin(Generation(generation))?;
     fs::write(directory.join("0.image"), vec![7; 100]).unwrap();
@@ -112,7 +112,7 @@ fn what_a_line_is_built_on_stays_as_long_as_the_line() {
     assert_eq!(numbers(), [3, 2, 1]);
     taken(&store, 4);
     built(&store, 5, &[4], 10).unwrap();
-    // One stays that does not need what the newest needs.
+    // A checkpoint is kept that shares no link with the newest.
     assert_eq!(numbers(), [5, 4, 3, 2, 1]);
     let needed = store.delete(Generation(2)).unwrap_err().to_string();
     assert_eq!(needed, "checkpoint 3 is built on checkpoint 2: remove that one first");
@@ -148,7 +148,7 @@ fn a_line_that_was_not_committed_is_never_found() {
     let directory = store.begin(Generation(1)).unwrap();
     fs::write(directory.join(MANIFEST), manifest(1).to_bytes().unwrap()).unwrap();
     assert!(matches!(store.newest(None), Err(Error::Empty(_))));
-    // Nor by the number of one that is being written again.
+    // Images left over from an earlier attempt at the same number are removed too.
     assert!(fs::read_dir(store.begin(Generation(1)).unwrap()).unwrap().next().is_none());
 }
 
@@ -168,7 +168,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
     assert!(said(&store).1.contains("Failed to look at"), "{:?}", said(&store));
     fs::write(directory.join("0.image"), vec![7; 100]).unwrap();
     assert_eq!(said(&store), (2, String::new()));
-    // One that is whole, and does not become processes, is not taken again.
+    // A complete checkpoint that failed to restore can be skipped.
     assert_eq!(store.newest(Some(Generation(2))).unwrap().0.manifest.generation, Generation(1));
     assert!(matches!(store.newest(Some(Generation(1))), Err(Error::Empty(_))));
     let path = directory.join(MANIFEST);
@@ -213,7 +213,7 @@ fn lines_that_are_newer_than_the_one_a_job_goes_on_from_count_no_more() {
     fs::write(damaged.join("0.image"), "short").unwrap();
     assert!(!store.abandon_newer(Generation(2)).unwrap());
     assert!(store.abandon_newer(Generation(1)).unwrap());
-    // Also when it is as it was again.
+    // This holds even if its files are intact again.
     fs::write(store.path(Name::partial(Generation(2))).join("0.image"), vec![7; 100]).unwrap();
     assert_eq!(store.generations().unwrap(), [Generation(1)]);
     assert_eq!(store.next().unwrap(), Generation(3));
@@ -231,7 +231,7 @@ fn an_encrypted_line_is_opened_with_its_key_alone() {
     let kept = taken(&store.clone().with_key(key(1)), 2);
     let text = fs::read(kept.directory.join(MANIFEST)).unwrap();
     assert!(!text.windows(9).any(|window| window == b"/bin/true"));
-    // The one from before the job was encrypted is read as it is.
+    // An older, unencrypted checkpoint can still be read.
     let of_key = |key| store.clone().with_key(key).newest(None).unwrap();
     let (opened, unfit) = of_key(key(1));
     assert_eq!((opened.manifest, unfit.len()), (kept.manifest, 0));
@@ -242,7 +242,7 @@ fn an_encrypted_line_is_opened_with_its_key_alone() {
         assert_eq!(opened.manifest.generation, Generation(1));
         assert!(unfit[0].to_string().contains(said), "{}", unfit[0]);
     }
-    // A file that was changed, or is that of another line.
+    // A file that was changed, or belongs to another checkpoint.
     let path = kept.directory.join(MANIFEST);
     for (other, said) in [(text.len() - 1, "was changed"), (20, "another key")] {
         let mut text = text.clone();
@@ -302,7 +302,7 @@ fn as_many_of_a_rank_go_on_from_its_image_as_are_to_and_those_that_lived_first()
     let view = manifest.view_of_images(&manifest.degrees);
     assert!(view.number > manifest.view.number && view.fits(&manifest.world));
     assert!((0..2).all(|rank| view.kinship(VirtualRank(rank)).is_one_lineage(view.live_set(VirtualRank(rank)))));
-    // Where messages have no numbers, it is the view of the line.
+    // Without sequence numbers, the view of the checkpoint is used as it is.
     let world = World::uniform(2, 1);
     let plain = Manifest { view: View::initial(&world), world, ..manifest };
     assert_eq!(plain.view_of_images(&[1, 1]), plain.view);
@@ -313,10 +313,10 @@ fn a_part_is_found_on_its_own_host_or_on_that_with_its_copy() {
     let mut manifest = manifest(1);
     manifest.hosts.push("c".into());
     let homes = |manifest: &Manifest, there: &[&str]| manifest.homes(&|name| there.contains(&name));
-    // All hosts see it.
+    // A shared directory is visible to all hosts.
     assert_eq!(homes(&manifest, &[]), Ok(vec![None; 3]));
     (manifest.level, manifest.copies) = (Level::Partner, vec![Some(1), Some(2), None]);
-    // All processes were on b.
+    // All processes were on host b.
     assert_eq!(homes(&manifest, &["a", "b", "c"]), Ok(vec![None, Some(1), None]));
     assert_eq!(homes(&manifest, &["a", "c"]), Ok(vec![None, Some(2), None]));
     let homeless = homes(&manifest, &["a"]).unwrap_err();
