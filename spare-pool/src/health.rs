@@ -1,18 +1,18 @@
-//! How far a host is to be trusted after clones to it have failed.
+//! Trust in a host after clones to it have failed.
 //!
-//! Each failure is a strike, and the host is left alone for a while that doubles with each. A clone that went well
-//! takes all strikes back. With too many the host is bad, and only a person makes it good again. What is stored is the
-//! number of strikes: after a restart the present rest begins again.
+//! Each failure is a strike, after which the host rests for a time that doubles with each strike. A successful clone
+//! clears all strikes. After too many the host is bad, until a person clears it. Only the number of strikes is stored:
+//! after a restart the current rest begins again.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The rest that a host gets after failures.
+/// Rest of a host after failures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BackOff {
-    /// After the first.
+    /// Rest after the first failure.
     pub first: Duration,
-    /// At most.
+    /// Longest rest, however many strikes.
     pub longest: Duration,
 }
 
@@ -27,7 +27,7 @@ impl BackOff {
     }
 }
 
-/// Strikes, and the rest for the last of them.
+/// Strikes of a host, and the end of its rest.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Health {
     pub strikes: u32,
@@ -35,7 +35,6 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// As it was stored.
     pub(crate) fn restored(strikes: u32, back_off: BackOff, now: Duration) -> Self {
         Self { strikes, rests_until: now + back_off.after(strikes) }
     }

@@ -1,71 +1,71 @@
-//! A spare host: what the pool was told of it, and what was found there.
+//! A spare host: its configuration, and the facts found on it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A host, as it was named when it was added.
+/// A host as configured when it was added.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Spare {
-    /// Its name.
+    /// Name by which daemons reach it.
     pub name: String,
-    /// The user to log in as, if another.
+    /// User to log in as; `None` for the current one.
     pub user: Option<String>,
-    /// How many replicas of one job may be put there.
+    /// Number of replicas of one job that it takes.
     pub slot_count: u32,
-    /// What else fails with it.
+    /// Rack, or another group of hosts that fail together.
     pub rack: Option<String>,
-    /// By what daemons are started there, if not as usual: a name, which each host that starts daemons looks up for
-    /// itself.
+    /// Name of the launcher that starts daemons there; `None` for the usual one. Each host that starts daemons resolves
+    /// the name by itself.
     pub launcher: Option<String>,
 }
 
 impl Spare {
-    /// A host of which nothing but the name and the number of places is known.
+    /// A host with a name and a number of places, and nothing else known.
     #[must_use]
     pub fn new(name: impl Into<String>, slot_count: u32) -> Self {
         Self { name: name.into(), user: None, slot_count, rack: None, launcher: None }
     }
 }
 
-/// What was found on a host.
+/// Facts found on a host.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
-    /// The version of redrt there.
+    /// Version of redrt on the host.
     pub version: String,
-    /// Memory that can be had.
+    /// Available memory in bytes.
     pub memory_bytes: u64,
-    /// The flags of its processors, and their architecture.
+    /// Processor flags and architecture.
     pub cpu_features: BTreeSet<String>,
-    /// Processors.
+    /// Number of processors that it has.
     pub cpu_count: u32,
-    /// Processes that want to run, in thousandths.
+    /// Number of runnable processes, in thousandths.
     pub load_milli: u64,
 }
 
-/// Why it is not known what a host is like.
+/// Reason why facts of a host are unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Unseen {
-    /// It was not heard of in time.
+    /// It did not answer in time.
     #[error("no answer")]
     NoAnswer,
-    /// Nobody could be sent there, by the number of the system's error.
+    /// No thread could be started to look at it; number of the system's error.
     #[error("it cannot be looked at: {}", std::io::Error::from_raw_os_error(*.0))]
     NoThread(i32),
-    /// The last line that was printed on the way there.
+    /// Last line that was printed while connecting to it.
     #[error("{0}")]
     Said(String),
 }
 
-/// Whether a host may be leased, as far as somebody has decided that.
+/// Decision about leasing a host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Admission {
-    /// It may.
+    /// It is leased like any other host.
     Open,
-    /// It may not: it is to become free, and stay so.
+    /// It is not leased, so that it becomes free and stays so.
     Draining,
-    /// It may not: something is wrong with it.
+    /// It is not leased, because something is wrong with it.
     Bad {
-        /// What.
+        /// Reason of the decision, for messages.
         why: String,
     },
 }

@@ -1,11 +1,11 @@
-//! What a job asks for and what it gets.
+//! Requests of jobs, and the leases granted for them.
 
 use crate::host::Spare;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The random identity of a job.
+/// Random identity of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
@@ -15,7 +15,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Numbers the leases of a pool; never given twice, also when the pool was stored and restored in between.
+/// Number of a lease in its pool. Never reused, even after the pool was stored and restored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
@@ -25,48 +25,48 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// Numbers the requests that wait.
+/// Number of a waiting request in its pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ticket(pub u64);
 
-/// One place on a host, lent to a job.
+/// A place on a host, lent to a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lease {
-    /// Its number.
+    /// Number of the lease in its pool.
     pub id: LeaseId,
-    /// Who has it.
+    /// Job that holds the lease.
     pub job: JobId,
-    /// Whose job that is, where users are told apart.
+    /// User of the job, where users are distinguished.
     pub user: Option<String>,
-    /// The host, which no other job has meanwhile.
+    /// The host. No other job has a lease on it meanwhile.
     pub spare: Spare,
-    /// Memory that was asked for.
+    /// Memory that was requested, in bytes.
     pub memory_bytes: u64,
 }
 
-/// What a job needs for one replica.
+/// Requirements of a job for one replica.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// The job.
+    /// Job for which a place is requested.
     pub job: JobId,
-    /// Whose job it is, where users are told apart: the pool knows by the key that was used.
+    /// User of the job, where users are distinguished: the pool knows by the key that was used.
     pub user: Option<String>,
-    /// Memory of the largest replica.
+    /// Memory of the largest replica, in bytes.
     pub memory_bytes: u64,
-    /// Processor features that its replicas run with; empty if any processor will do.
+    /// Processor features that the job's replicas run with; empty if any processor will do.
     pub cpu_features: BTreeSet<String>,
-    /// The version of redrt it runs; absent if any will do.
+    /// Version of redrt that the job runs; `None` if any will do.
     pub version: Option<String>,
-    /// Hosts to stay away from if others can be had: where siblings live.
+    /// Hosts to avoid if possible, because siblings live there.
     pub apart_from_hosts: BTreeSet<String>,
-    /// Racks to stay away from if others can be had.
+    /// Racks to avoid if possible.
     pub apart_from_racks: BTreeSet<String>,
-    /// Hosts not to be given at all.
+    /// Hosts that must not be granted.
     pub excluded: BTreeSet<String>,
 }
 
 impl Request {
-    /// A place anywhere.
+    /// A request without any requirements.
     #[must_use]
     pub fn new(job: JobId) -> Self {
         Self {
@@ -81,21 +81,21 @@ impl Request {
         }
     }
 
-    /// The same, where there is so much memory.
+    /// Requires this much memory, in bytes.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
         self
     }
 
-    /// The same, if possible on another host than these.
+    /// Avoids these hosts if possible.
     #[must_use]
     pub fn apart_from<N: Into<String>>(mut self, hosts: impl IntoIterator<Item = N>) -> Self {
         self.apart_from_hosts.extend(hosts.into_iter().map(Into::into));
         self
     }
 
-    /// The same, on none of these hosts.
+    /// Rules these hosts out.
     #[must_use]
     pub fn excluding<N: Into<String>>(mut self, hosts: impl IntoIterator<Item = N>) -> Self {
         self.excluded.extend(hosts.into_iter().map(Into::into));

@@ -1,10 +1,10 @@
-//! Where processes run: the placement of replicas on hosts when a job begins, and the pool of spare hosts that replace
-//! what it loses. Pure: no clock, socket or thread; what happens and the time come in, what is to be done goes out.
+//! Placement of processes: replicas on hosts when a job begins, and the pool of spare hosts that replace losses. Pure:
+//! without clock, sockets and threads. Events and the time come in, actions go out.
 //!
-//! A job sees the pool as [`Spares`], and all places that it may use, its own and a site's, as [`Places`].
+//! A job sees a pool as [`Spares`], and all places that it may use, its own and those of a site, as [`Places`].
 //!
-//! The pool is used in two ways: inside `redrun`, with the spares of one job, and in `redspared`, where many jobs share
-//! it. Inside a job:
+//! A pool is used in two ways: inside `redrun`, with the spares of one job, and in `redspared`, shared by many jobs.
+//! Inside a job:
 //!
 //! ```
 //! use spare_pool::{JobId, Pool, Request, Settings, Spare};

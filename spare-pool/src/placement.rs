@@ -1,38 +1,39 @@
-//! Which replica runs on which host.
+//! Assignment of replicas to hosts.
 //!
-//! Two wishes: replicas of one rank on different hosts, so that a host takes no rank with it (anti-affinity); and
-//! neighbouring ranks of one plane together, because they talk most (locality). The first comes first. Plane after
-//! plane, ranks fill the hosts in order; when that would put two replicas of a rank together although it could be
-//! avoided, ranks are dealt out instead, each to the hosts with the most room, which finds a placement without sharing
-//! whenever there is one (the argument of Gale and Ryser: using up the fullest columns first never hurts). Where it is
-//! known which hosts share a rack, replicas of one rank go to different racks too, if that costs no sharing of hosts.
+//! Two goals. Anti-affinity: replicas of one rank are on different hosts, so that the loss of a host loses no rank.
+//! Locality: neighbouring ranks of one plane are together, because they communicate most. The first takes precedence.
+//!
+//! Ranks fill the hosts in order, plane after plane. If that puts two replicas of a rank together although it could be
+//! avoided, ranks are dealt out instead, each to the hosts with the most room. That finds a placement without sharing
+//! whenever one exists (the argument of Gale and Ryser: using up the fullest columns first never hurts). If racks are
+//! known, replicas of one rank also go to different racks, as long as that costs no sharing of hosts.
 
 use redrt_types::{ProcessIndex, ReplicaId, VirtualRank, World};
 use std::cmp::Reverse;
 use std::fmt;
 
-/// A host and how many processes it may run.
+/// A host, and its capacity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Places for processes.
+    /// Number of processes that it takes.
     pub slot_count: u32,
-    /// Number of its rack, or of whatever else fails as a whole; each host without one is a rack of its own.
+    /// Number of its rack, or of another group that fails as a whole. A host without one counts as a rack of its own.
     pub rack: Option<u32>,
 }
 
-/// In which order hosts are used.
+/// Order in which hosts are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// Host after host is filled, so that neighbouring ranks share one.
+    /// Hosts are filled one after the other, so that neighbouring ranks share one.
     #[default]
     Fill,
-    /// Ranks go round the hosts.
+    /// Ranks are distributed round-robin.
     Round,
 }
 
-/// A host for every process of a world.
+/// Host of each process of a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     hosts: Vec<u32>,
@@ -41,31 +42,31 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Number of the host of a process, in the order the hosts were given.
+    /// Index of the host of a process, in the order in which hosts were given.
     #[must_use]
     pub fn host(&self, process: ProcessIndex) -> u32 {
         self.hosts[process.0 as usize]
     }
 
-    /// The ranks that have two replicas on one host, because there are too few hosts. The user should be told.
+    /// Ranks that have two replicas on one host, because there are too few hosts. The user should be told.
     #[must_use]
     pub fn shared(&self) -> &[VirtualRank] {
         &self.shared
     }
 
-    /// The ranks that have two replicas in one rack, those of [`Placement::shared`] among them.
+    /// Ranks that have two replicas in one rack, including those of [`Placement::shared`].
     #[must_use]
     pub fn shared_racks(&self) -> &[VirtualRank] {
         &self.shared_racks
     }
 }
 
-/// The processes do not fit.
+/// The hosts have too few places.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacementError {
-    /// Processes to be placed.
+    /// Number of processes to place.
     pub process_count: u32,
-    /// Places for them.
+    /// Number of places on all hosts.
     pub slot_count: u64,
 }
 
@@ -77,8 +78,10 @@ impl fmt::Display for PlacementError {
 
 impl std::error::Error for PlacementError {}
 
-/// Places all processes of `world` on `hosts`, those of `fixed` on the hosts of these numbers, however many places they
-/// have: a user has said so.
+/// Places all processes of `world` on `hosts`. Replicas of `fixed` go to the hosts with these indices regardless of
+/// capacity, because the user demanded it.
+///
+/// Errors if the hosts have fewer places than the world has processes.
 pub fn place(
     world: &World,
     hosts: &[Host],
@@ -110,7 +113,7 @@ pub fn place(
     Ok(best.expect("there is always a draft that does not mind racks, unless one that does is good"))
 }
 
-/// Places in the making.
+/// A placement under construction.
 struct Draft<'a> {
     world: &'a World,
     racks: Vec<u32>,
@@ -147,8 +150,8 @@ impl<'a> Draft<'a> {
         hosts.flatten()
     }
 
-    /// Takes the first of `candidates` with room and without a sibling, in the rack or on the host; else the first
-    /// with room.
+    /// Puts a replica on the first candidate with room in a rack without siblings, if racks matter; else with room and
+    /// without a sibling; else with room.
     fn put(&mut self, replica: ReplicaId, candidates: impl Iterator<Item = u32> + Clone) {
         let with_room = || candidates.clone().filter(|host| self.free[*host as usize] > 0);
         let rack = |host: u32| self.racks[host as usize];
@@ -175,7 +178,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Plane after plane, rank after rank, host after host.
+/// Goes through planes, then ranks, then hosts.
 fn fill(mut draft: Draft<'_>, order: Order) -> Placement {
     let (world, count) = (draft.world, draft.free.len() as u32);
     for index in 0..world.max_degree() {
@@ -193,8 +196,8 @@ fn fill(mut draft: Draft<'_>, order: Order) -> Placement {
     draft.finish()
 }
 
-/// Rank after rank, each to the hosts with the most room: those first of which some have their places already, then
-/// those of the highest degree.
+/// Goes through ranks and puts each on the hosts with the most room. Ranks with fixed replicas come first, then those
+/// of the highest degree.
 fn deal(mut draft: Draft<'_>) -> Placement {
     let world = draft.world;
     let mut ranks: Vec<_> = (0..world.rank_count()).map(VirtualRank).collect();
@@ -234,13 +237,13 @@ mod tests {
     fn table_of_small_placements() {
         for (degrees, slots, hosts, shared) in [
             (&[1, 1][..], &[2][..], &[0, 0][..], 0),
-            // Planes stay together.
+            // Each plane stays on one host.
             (&[2, 2], &[2, 2], &[0, 1, 0, 1], 0),
             (&[2, 2, 2, 2], &[4, 4], &[0, 1, 0, 1, 0, 1, 0, 1], 0),
             (&[2, 1], &[1, 2], &[0, 1, 1], 0),
-            // One host only: everything is shared, and said.
+            // With one host everything is shared, and reported.
             (&[2, 2], &[4], &[0, 0, 0, 0], 2),
-            // Filling in order would leave rank 1 no second host.
+            // Filling in order would leave no second host for rank 1.
             (&[1, 2], &[1, 2], &[1, 1, 0], 0),
         ] {
             assert_eq!(placed(degrees, slots), (hosts.to_vec(), shared), "{degrees:?} on {slots:?}");
@@ -261,12 +264,13 @@ mod tests {
         }
         let placement = place(&World::uniform(2, 2), &hosts, Order::Fill, &[]).unwrap();
         assert_eq!((&placement.hosts[..], placement.shared_racks.len()), (&[0, 2, 0, 2][..], 0));
-        // Three replicas, two racks: different hosts at least.
+        // Three replicas in two racks are at least on different hosts.
         let placement = place(&World::uniform(2, 3), &hosts, Order::Fill, &[]).unwrap();
         assert_eq!((placement.shared.len(), placement.shared_racks.len()), (0, 2));
     }
 
-    /// Each process that is named as `rank.replica@host`; the hosts of all, and how many ranks share one.
+    /// Places a world with fixed processes, given as rank, replica and host. Returns the hosts of all, and the number
+    /// of ranks that share one.
     fn around(degree: u16, rank_count: u32, slot_counts: &[u32], fixed: &[(u32, u16, u32)]) -> (Vec<u32>, usize) {
         let fixed: Vec<_> = fixed.iter().map(|(rank, index, host)| (ReplicaId::new(*rank, *index), *host)).collect();
         let placement =
@@ -278,14 +282,14 @@ mod tests {
     fn the_others_find_places_around_those_that_are_fixed() {
         for (degree, rank_count, slots, fixed, hosts, shared) in [
             (1, 3, &[2, 2][..], &[(2, 0, 0)][..], &[0, 1, 0][..], 0),
-            // Siblings keep away from those that are named, whichever replica these are.
+            // Siblings avoid fixed replicas, whatever their index.
             (2, 2, &[2, 2], &[(0, 0, 1), (1, 0, 1)], &[1, 0, 1, 0], 0),
             (2, 2, &[2, 2], &[(0, 1, 0), (1, 1, 0)], &[1, 0, 1, 0], 0),
             (2, 2, &[2, 2], &[(0, 0, 0), (1, 0, 1)], &[0, 1, 1, 0], 0),
-            // More than a host has places for.
+            // More fixed replicas than the host has places.
             (2, 3, &[1, 5], &[(0, 0, 0), (1, 0, 0), (2, 0, 0)], &[0, 1, 0, 1, 0, 1], 0),
             (2, 2, &[3, 1, 1], &[(1, 0, 0)], &[0, 1, 0, 2], 0),
-            // Who names the same host twice means it.
+            // A user who names the same host twice means it.
             (2, 1, &[1, 1], &[(0, 0, 0), (0, 1, 0)], &[0, 0], 1),
         ] {
             assert_eq!(around(degree, rank_count, slots, fixed), (hosts.to_vec(), shared), "{fixed:?} of {slots:?}");
@@ -299,7 +303,7 @@ mod tests {
     }
 
     proptest! {
-        /// No host gets more than it has room for, and a rank shares a host only if there is no way around it.
+        /// No host exceeds its capacity, and a rank shares a host only if that is unavoidable.
         #[test]
         fn sharing_only_where_it_must_be(
             degrees in proptest::collection::vec(1u16..4, 1..8),
@@ -322,8 +326,8 @@ mod tests {
                 let shares = used.len() < usize::from(world.degree(rank));
                 prop_assert_eq!(shares, placement.shared.contains(&rank));
             }
-            // Gale and Ryser: it can be avoided if, for every k, the k largest degrees fit into min(k, slots) of each
-            // host.
+            // Gale and Ryser: sharing can be avoided if, for every k, the k largest degrees fit into min(k, slots) of
+            // each host.
             let mut sorted = degrees;
             sorted.sort_unstable_by_key(|degree| Reverse(*degree));
             let fits = (1..=sorted.len()).all(|count| {

@@ -1,8 +1,7 @@
-//! All places where a job may put copies: those of its own hosts, in a pool inside `redrun`, and those of a site's
-//! pool.
+//! All places where a job may put copies: on its own hosts, in a pool inside `redrun`, and in a site's pool.
 //!
-//! Enter: what the coordinator wants ([`PlaceOrder`]), by numbers that it chooses; each is of one place from the
-//! question to the return. Leave: [`PlaceNews`]. A job's own places go before those of the site's pool.
+//! Input: orders of the coordinator ([`PlaceOrder`]). It chooses a number for each request, which then identifies the
+//! place until it is returned. Output: [`PlaceNews`]. A job's own places are used before those of the site.
 
 use crate::spares::{Embedded, News, Spares};
 use crate::{JobId, LeaseId, Pool, Request, Settings, Spare};
@@ -10,71 +9,71 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// The rest of a host after the first clone to it failed; it doubles with each.
+/// Rest of a host after the first failed clone; it doubles with each.
 const REST_FIRST: Duration = Duration::from_millis(250);
-/// A site's pool that has a place says so within this time; after that it is said that there is none.
+/// Time for the site's pool to grant a place. After it, the coordinator is told that there is none yet.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// What the coordinator wants.
+/// Orders of the coordinator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PlaceOrder {
-    /// A place, when there is one.
+    /// Requests a place, to be granted when there is one.
     Ask {
-        /// By this number. Used once.
+        /// Number of the request, used once.
         number: u64,
-        /// Memory of the largest replica, as far as that is known.
+        /// Memory of the largest replica in bytes, as far as known.
         memory_bytes: u64,
-        /// Rather not on these hosts.
+        /// Hosts to avoid if possible.
         apart_from: Vec<String>,
-        /// Nowhere but on this host.
+        /// The only host that will do, if any.
         only: Option<String>,
     },
-    /// It is not needed any more.
+    /// The request is withdrawn, granted or not.
     Withdraw(u64),
-    /// The copy there runs: the host is good.
+    /// The copy in this place runs, so the host is good.
     Succeeded(u64),
-    /// It is given back: not needed, or the copy there has ended.
+    /// The place is returned: it is not needed, or the copy there has ended.
     Release(u64),
-    /// It is given back because the clone failed, for a reason that may lie with the host.
+    /// The place is returned because the clone failed, perhaps because of the host.
     Failed {
-        /// The number of the place's question.
+        /// Number of the request.
         number: u64,
-        /// The reason.
+        /// Reason of the failure, for messages.
         why: String,
     },
-    /// A process has ended that was not in a place of a pool: there is one place more on its host.
+    /// A process has ended that did not occupy a place of a pool: its host has one more place.
     Freed(String),
-    /// A host is to become free: nothing more is put there.
+    /// The host is to become free: nothing more is put there.
     Close(String),
 }
 
-/// What the coordinator is told.
+/// Results for the coordinator.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PlaceNews {
-    /// Here is a place.
+    /// A place is granted.
     Granted {
-        /// The number of the question.
+        /// Number of the request.
         number: u64,
-        /// The host.
+        /// Host on which the place is.
         spare: Spare,
     },
-    /// There is none for now; `Granted` may follow.
+    /// There is no place yet; `Granted` may follow.
     NoneYet {
-        /// The number of the question.
+        /// Number of the request.
         number: u64,
-        /// Why each host cannot be given, as far as that is known.
+        /// Reasons why hosts cannot be granted, as far as known, one line each.
         why: Vec<String>,
     },
-    /// A place is the job's no more.
+    /// The job has lost a place.
     Lost {
-        /// The number of the place's question.
+        /// Number of the request.
         number: u64,
-        /// Why, in words.
+        /// Reason of the loss, for messages.
         why: String,
     },
-    /// The host of this place is to become free.
+    /// The job should leave this place, because its host is to become free.
     Leave(u64),
-    /// Something the user should know.
+    /// A message for the user.
     Note(String),
 }
 
@@ -84,15 +83,15 @@ enum Origin {
     Site,
 }
 
-/// See the module. `S` is how the site's pool is reached.
+/// All places that a job may use. `S` gives access to the site's pool.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Places<S = Embedded> {
     job: JobId,
     own: Embedded,
     site: Option<S>,
-    /// What a host of the site's pool must have.
+    /// Requirements for hosts of the site's pool.
     site_request: Request,
-    /// Questions that wait, and until when nothing is said of those.
+    /// Waiting requests. Until the time, if any, no `NoneYet` is reported.
     waiting: BTreeMap<u64, Option<Duration>>,
     held: BTreeMap<u64, (Origin, LeaseId)>,
     /// Hosts that are to become free, or are gone.
@@ -101,7 +100,7 @@ pub struct Places<S = Embedded> {
 }
 
 impl<S: Spares> Places<S> {
-    /// None at first.
+    /// Starts without hosts. `site_request` has the requirements for hosts of the site's pool.
     #[must_use]
     pub fn new(job: u64, site: Option<S>, site_request: Request) -> Self {
         let job = JobId(job);
@@ -118,7 +117,7 @@ impl<S: Spares> Places<S> {
         }
     }
 
-    /// Adds room for `count` copies on a host, which may be closed or new.
+    /// Adds places for `count` copies on a host, which may be new or closed.
     pub fn add(&mut self, host: &str, count: u32, now: Duration) {
         self.closed.remove(host);
         let before = self.slot_count(host);
@@ -134,14 +133,14 @@ impl<S: Spares> Places<S> {
             .map_or(0, |status| status.spare.slot_count)
     }
 
-    /// A host is gone: nothing can be put there, and what was there is lost already.
+    /// Removes a host that is gone. Whatever was there is lost already.
     pub fn remove(&mut self, host: &str, now: Duration) {
         self.closed.insert(host.to_owned());
         self.own.change(|pool| pool.remove(host, now));
         self.hear(now);
     }
 
-    /// Places on the job's own hosts that are free now, on all hosts but one; or on that one alone.
+    /// Number of free places on the job's own hosts: on `host` alone if `is_only`, else on all others.
     #[must_use]
     pub fn free_count(&self, host: &str, is_only: bool, now: Duration) -> u32 {
         let open = self.own.pool().hosts(now).filter(|status| (status.spare.name == host) == is_only);
@@ -149,13 +148,13 @@ impl<S: Spares> Places<S> {
         open.map(|status| status.spare.slot_count.saturating_sub(status.leased_count)).sum()
     }
 
-    /// Whether there may be places that are not known here.
+    /// Returns true if there is a site's pool, which may have places unknown here.
     #[must_use]
     pub fn has_site(&self) -> bool {
         self.site.is_some()
     }
 
-    /// Does what the coordinator wants.
+    /// Carries out an order of the coordinator.
     pub fn obey(&mut self, order: PlaceOrder, now: Duration) {
         match order {
             PlaceOrder::Ask { number, memory_bytes, apart_from, only } => {
@@ -265,7 +264,7 @@ impl<S: Spares> Places<S> {
                     self.news.push_back(PlaceNews::Lost { number, why });
                 }
             }
-            // Of the job's own hosts the coordinator knows already.
+            // The coordinator gave that order itself.
             News::Leave(_) if origin == Origin::Own => {}
             News::Leave(lease) => {
                 let number = number_of(&self.held, lease.id);
@@ -275,7 +274,7 @@ impl<S: Spares> Places<S> {
         }
     }
 
-    /// Does what is due: when the site's pool was heard of, and at [`Places::next_event`].
+    /// Does everything that is due. To be called after messages of the site's pool, and at [`Places::next_event`].
     pub fn work(&mut self, now: Duration) {
         self.own.work(now);
         if let Some(site) = &mut self.site {
@@ -294,12 +293,12 @@ impl<S: Spares> Places<S> {
         }
     }
 
-    /// What the coordinator has not been told yet.
+    /// Next result for the coordinator.
     pub fn poll_news(&mut self) -> Option<PlaceNews> {
         self.news.pop_front()
     }
 
-    /// When [`Places::work`] has something to do though nothing has happened.
+    /// Time at which [`Places::work`] is due even if nothing else happens.
     #[must_use]
     pub fn next_event(&self, now: Duration) -> Option<Duration> {
         let own = if self.waiting.is_empty() { None } else { self.own.next_event(now) };
@@ -307,7 +306,7 @@ impl<S: Spares> Places<S> {
         own.into_iter().chain(site).chain(self.waiting.values().copied().flatten()).min()
     }
 
-    /// The site's pool, if the job uses it. What it hears is for [`Places::work`].
+    /// The site's pool, if the job uses one. After passing messages to it, call [`Places::work`].
     pub fn site_mut(&mut self) -> Option<&mut S> {
         self.site.as_mut()
     }
@@ -319,7 +318,7 @@ mod tests {
     use crate::Facts;
 
     const NOW: Duration = Duration::from_secs(1);
-    /// Of the site's host.
+    /// Memory of the site's host.
     const MEMORY_BYTES: u64 = 1 << 30;
 
     fn ask(places: &mut Places, number: u64, only: Option<&str>) {
@@ -339,7 +338,7 @@ mod tests {
         Places::new(1, None, Request::new(JobId(0)))
     }
 
-    /// A site's pool with one host.
+    /// Places with a site's pool of one host.
     fn with_site() -> Places {
         let mut pool = Pool::new(Settings::embedded());
         pool.add(Spare::new("site", 1), NOW);
@@ -421,7 +420,7 @@ mod tests {
         assert_eq!(granted(&mut places), Some((1, "site".into())));
         places.add("b", 1, NOW);
         assert_eq!((granted(&mut places), places.free_count("b", true, NOW)), (None, 1));
-        // Withdrawn after it was granted, and before anybody knew.
+        // The withdrawal comes after the grant, and before the coordinator has taken it.
         ask(&mut places, 2, None);
         places.obey(PlaceOrder::Withdraw(2), NOW);
         assert_eq!((granted(&mut places), places.free_count("b", true, NOW)), (None, 1));

@@ -1,22 +1,23 @@
-//! The pool: hosts, who has them, who waits.
+//! The pool: hosts, their leases, and waiting requests.
 //!
 //! ```text
 //!                   lease               failed, too often
-//!          idle ───────────▶ leased ─────────────────────▶ bad ◀── a person says so
+//!          idle ───────────▶ leased ─────────────────────▶ bad ◀── marked by a person
 //!          ▲  ▲                │ │                          │
 //!          │  └── rest over ── resting ◀── failed           │
 //!          │                   │                            │
-//!          └── looked at ◀── released, or the job vanished  └──▶ idle, when a person says so
+//!          └── looked at ◀── released, or the job vanished  └──▶ idle, when added again
 //! ```
-//! Draining, which a person asks for: what is leased stays so, nothing more is lent.
+//! Draining, on a person's request: existing leases stay, no new ones are granted.
 //!
-//! A host belongs to one job at a time, which may have several of its places. What a job gets is its own until it gives
-//! it back, it fails, or is not heard of for the lease's time: clones live there. So being fair can only mean who gets
-//! what becomes free: the job that has the least, and of those the request that has waited longest. A request that was
-//! overtaken `overtaken_max` times for hosts that would have suited it comes first, so that nobody waits for ever.
+//! A host belongs to one job at a time, which may have several of its places. A job keeps a lease until it returns it,
+//! a clone to it fails, or the job is silent for the lease time: copies live there. So fairness only concerns places
+//! that become free. They go to the job with the fewest leases, and among equals to the oldest request. A request that
+//! was overtaken `overtaken_max` times by grants of hosts that it could have used comes first, so that none waits for
+//! ever.
 //!
-//! `now` is the time since any moment that stays the same. Take all outputs after each call: changes are to be stored
-//! before anybody is told what follows from them.
+//! `now` is the time since any fixed moment. Take all outputs after each call: changes must be stored before anyone
+//! learns of their consequences.
 
 mod choice;
 mod entry;
@@ -39,47 +40,46 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How a pool behaves.
+/// Settings of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// How long a job may not be heard of before it loses its leases; absent where the pool is part of the job.
+    /// Time without a sign of life after which a job loses its leases; `None` for a pool that is part of the job.
     pub lease_time: Option<Duration>,
-    /// The rest of a host after the first failure; it doubles with each.
+    /// Rest of a host after the first failure; it doubles with each.
     pub rest_first: Duration,
-    /// The longest rest.
+    /// Longest rest of a host after failures.
     pub rest_max: Duration,
     /// Number of failures that make a host bad.
     pub strikes_max: u32,
-    /// How idle hosts are watched; absent where somebody else does and removes those that die.
+    /// How idle hosts are watched; `None` if somebody else watches them, and removes dead ones.
     pub watch: Option<Watch>,
-    /// How many places one job may have.
+    /// Most places that one job may have; `None` for no limit.
     pub places_per_job_max: Option<u32>,
-    /// How often a request may be overtaken.
+    /// How often a request may be overtaken before it comes first.
     pub overtaken_max: u32,
-    /// Whether [`Output::Store`] is wanted.
+    /// True if [`Output::Store`] is wanted.
     pub is_stored: bool,
 }
 
-/// How idle hosts are watched.
+/// Intervals at which idle hosts are looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Watch {
-    /// How often each is looked at.
+    /// Time between looks at a host that answers.
     pub interval: Duration,
-    /// How long the time between looks at one that does not answer grows.
+    /// Longest time between looks at a host that does not answer; it doubles with each failure.
     pub interval_max: Duration,
-    /// A look that takes longer has failed.
+    /// Time after which a look has failed.
     pub answer_time_max: Duration,
 }
 
 impl Settings {
-    /// For a pool inside a job: leases last until they are given back, hosts are taken to be there until they are
-    /// removed.
+    /// Settings for a pool inside a job: leases last until returned, and hosts count as present until removed.
     #[must_use]
     pub fn embedded() -> Self {
         Self { lease_time: None, watch: None, is_stored: false, ..Self::shared() }
     }
 
-    /// For a pool that jobs share.
+    /// Settings for a pool that jobs share.
     #[must_use]
     pub fn shared() -> Self {
         Self {
@@ -103,25 +103,25 @@ impl Settings {
     }
 }
 
-/// Why a lease ended without its job's doing.
+/// Reason why a lease ended without the job's doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ended {
-    /// The job was not heard of.
+    /// The job was silent for the lease time.
     Expired,
-    /// The host was removed.
+    /// The host was removed from the pool.
     Removed,
 }
 
-/// What is to be done.
+/// Action for the caller.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Output {
-    /// Store this, before anybody is told of what follows.
+    /// Store this change, before reporting any later output.
     Store(Change),
-    /// A request that waited has got its lease.
+    /// A waiting request has got its lease.
     Granted(Ticket, Lease),
-    /// A lease is over.
+    /// A lease has ended without the job's doing.
     Ended(Lease, Ended),
-    /// Look at this host, then say [`Pool::seen`].
+    /// Look at this host, then call [`Pool::seen`].
     Look(Spare),
 }
 
@@ -131,16 +131,16 @@ struct Waiting {
     overtaken_count: u32,
 }
 
-/// See the module.
+/// The pool, a state machine without I/O.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pool {
     settings: Settings,
     hosts: BTreeMap<String, Entry>,
-    /// The host of each lease.
+    /// Host of each lease.
     leases: BTreeMap<LeaseId, String>,
-    /// When jobs that hold leases were last heard of.
+    /// Last sign of life of each job with leases.
     heard: BTreeMap<JobId, Duration>,
-    /// In the order of their arrival.
+    /// Waiting requests, by arrival.
     waiting: BTreeMap<Ticket, Waiting>,
     next_lease: u64,
     next_ticket: u64,
@@ -154,7 +154,7 @@ impl Pool {
         Self::restore(settings, Stored::default(), Duration::ZERO)
     }
 
-    /// The pool that was stored. All leases run for their full time from now.
+    /// Restores a stored pool. All leases run for their full time from `now`.
     #[must_use]
     pub fn restore(settings: Settings, stored: Stored, now: Duration) -> Self {
         let Stored { hosts, leases, next_lease } = stored;
@@ -174,7 +174,7 @@ impl Pool {
             pool.hosts.insert(name, entry);
         }
         for (id, lease) in leases {
-            // A lease of a host that is not there can only come from a damaged store.
+            // A lease on an unknown host can only come from a damaged store.
             let Some(entry) = pool.hosts.get_mut(&lease.spare.name) else {
                 pool.store(Change::LeaseEnded(id));
                 continue;
@@ -186,7 +186,7 @@ impl Pool {
         pool
     }
 
-    /// What is to be stored of it. All [`Change`]s so far, made one after the other, come to the same.
+    /// State to be stored. All [`Change`]s so far, applied in order, yield the same.
     #[must_use]
     pub fn stored(&self) -> Stored {
         let leases = self.hosts.values().flat_map(|entry| &entry.leases);
@@ -197,13 +197,13 @@ impl Pool {
         }
     }
 
-    /// How it behaves.
+    /// Settings that the pool was made with.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether it has this host.
+    /// Returns true if the pool has a host of this name.
     #[must_use]
     pub fn has_host(&self, name: &str) -> bool {
         self.hosts.contains_key(name)
@@ -214,29 +214,30 @@ impl Pool {
         self.hosts.values().map(move |entry| entry.status(now))
     }
 
-    /// The leases of a job.
+    /// Leases that a job holds, host by host.
     pub fn leases(&self, job: JobId) -> impl Iterator<Item = &Lease> + '_ {
         let held = self.hosts.values().filter(move |entry| entry.job() == Some(job));
         held.flat_map(|entry| entry.leases.values())
     }
 
-    /// The leases of a job on hosts that it should leave: they are to become free, or bad.
+    /// Leases of a job on hosts that it should leave, because they are draining or bad.
     pub fn leaving(&self, job: JobId) -> impl Iterator<Item = LeaseId> + '_ {
         let held = self.hosts.values().filter(move |entry| entry.job() == Some(job));
         held.filter(|entry| entry.admission != Admission::Open).flat_map(|entry| entry.leases.keys().copied())
     }
 
-    /// The requests that wait, in the order of their arrival.
+    /// Waiting requests, by arrival.
     pub fn waiting(&self) -> impl Iterator<Item = (Ticket, &Request)> + '_ {
         self.waiting.iter().map(|(ticket, waiting)| (*ticket, &waiting.request))
     }
 
-    /// Why each host that cannot be given for a request cannot.
+    /// Reason for each host that cannot be granted for a request.
     pub fn explain<'a>(&'a self, request: &'a Request, now: Duration) -> impl Iterator<Item = (&'a str, Unfit)> + 'a {
         self.hosts.iter().filter_map(move |(name, entry)| Some((name.as_str(), unfit(entry, request, now)?)))
     }
 
-    /// Adds a host, or takes what is said now of one that is there. It may be leased from now on, whatever was before.
+    /// Adds a host, or replaces the configuration of an existing one. It may be leased from now on, whatever its state
+    /// was.
     pub fn add(&mut self, spare: Spare, now: Duration) {
         let record = HostRecord { spare, admission: Admission::Open, strikes: 0 };
         let name = record.spare.name.clone();
@@ -251,7 +252,7 @@ impl Pool {
         self.advance(now);
     }
 
-    /// Removes a host, with its leases. `false` if it is not there.
+    /// Removes a host and ends its leases. Returns false if there is none of this name.
     pub fn remove(&mut self, name: &str, now: Duration) -> bool {
         let Some(entry) = self.hosts.get(name) else { return false };
         let ids: Vec<_> = entry.leases.keys().copied().collect();
@@ -265,12 +266,12 @@ impl Pool {
         true
     }
 
-    /// Lends no more of a host: it is to become free. `false` if it is not there.
+    /// Stops leasing a host, so that it becomes free. Returns false if there is none of this name.
     pub fn drain(&mut self, name: &str, now: Duration) -> bool {
         self.admit(name, Admission::Draining, now)
     }
 
-    /// Marks a host as bad. `false` if it is not there.
+    /// Marks a host as bad. Returns false if there is none of this name.
     pub fn mark_bad(&mut self, name: &str, why: impl Into<String>, now: Duration) -> bool {
         self.admit(name, Admission::Bad { why: why.into() }, now)
     }
@@ -284,7 +285,7 @@ impl Pool {
         true
     }
 
-    /// Somebody looked at a host, because of [`Output::Look`] or unasked.
+    /// Records the result of a look at a host, requested by [`Output::Look`] or not.
     pub fn seen(&mut self, name: &str, found: Result<Facts, Unseen>, now: Duration) {
         if let Some(entry) = self.hosts.get_mut(name) {
             entry.seen(found, self.settings.watch.as_ref(), now);
@@ -292,7 +293,7 @@ impl Pool {
         self.advance(now);
     }
 
-    /// A place for this at once, or none: nobody waits. Others who wait and are before this one go first.
+    /// Leases a place at once. `None` if there is none, or if waiting requests take precedence.
     pub fn lease(&mut self, request: Request, now: Duration) -> Option<Lease> {
         let ticket = self.request(request, now);
         if self.withdraw(ticket) {
@@ -306,7 +307,7 @@ impl Pool {
         }
     }
 
-    /// Waits for a place; [`Output::Granted`] tells, at once if there is one.
+    /// Requests a place. [`Output::Granted`] follows, immediately if a place is free.
     pub fn request(&mut self, request: Request, now: Duration) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -315,12 +316,12 @@ impl Pool {
         ticket
     }
 
-    /// Waits no more. `false` if it did not.
+    /// Withdraws a request. Returns false if it was not waiting.
     pub fn withdraw(&mut self, ticket: Ticket) -> bool {
         self.waiting.remove(&ticket).is_some()
     }
 
-    /// A job was heard of: its leases run for their full time again.
+    /// Records a sign of life of a job: its leases run for their full time again.
     pub fn renew(&mut self, job: JobId, now: Duration) {
         if let Some(heard) = self.heard.get_mut(&job) {
             *heard = now.max(*heard);
@@ -328,7 +329,7 @@ impl Pool {
         self.advance(now);
     }
 
-    /// A clone runs: its host is good, and rests no more. `false` if there is no such lease.
+    /// Records that a clone succeeded, which clears the strikes of its host. Returns false if there is no such lease.
     pub fn succeeded(&mut self, id: LeaseId, now: Duration) -> bool {
         let Some(entry) = self.leases.get(&id).and_then(|name| self.hosts.get_mut(name)) else { return false };
         if entry.health != Health::default() {
@@ -340,15 +341,15 @@ impl Pool {
         true
     }
 
-    /// A place is given back. `false` if there is no such lease.
+    /// Takes a place back. Returns false if there is no such lease.
     pub fn release(&mut self, id: LeaseId, now: Duration) -> bool {
         let had = self.end(id, now).is_some();
         self.advance(now);
         had
     }
 
-    /// A place is given back because the clone to it failed, for a reason that may lie with the host. `false` if there
-    /// is no such lease.
+    /// Takes a place back because the clone failed, perhaps because of the host, which gets a strike. Returns false if
+    /// there is no such lease.
     pub fn failed(&mut self, id: LeaseId, why: &str, now: Duration) -> bool {
         let Some(lease) = self.end(id, now) else { return false };
         let (back_off, strikes_max) = (self.settings.back_off(), self.settings.strikes_max);
@@ -365,7 +366,7 @@ impl Pool {
         true
     }
 
-    /// A job is over: it waits for nothing and has nothing.
+    /// Ends all requests and leases of a job that is over.
     pub fn release_all(&mut self, job: JobId, now: Duration) {
         self.waiting.retain(|_, waiting| waiting.request.job != job);
         let ids: Vec<_> = self.leases(job).map(|lease| lease.id).collect();
@@ -375,12 +376,12 @@ impl Pool {
         self.advance(now);
     }
 
-    /// What is to be done next.
+    /// Next action for the caller.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Pool::advance`] has something to do, if nothing else happens before.
+    /// Time at which [`Pool::advance`] is due if nothing else happens before.
     #[must_use]
     pub fn next_event(&self, now: Duration) -> Option<Duration> {
         let ends = self.settings.lease_time.into_iter().flat_map(|time| self.heard.values().map(move |at| *at + time));
@@ -396,7 +397,7 @@ impl Pool {
         }
     }
 
-    /// Time has passed.
+    /// Does everything that is due at `now`: expires leases, requests looks, grants free places.
     pub fn advance(&mut self, now: Duration) {
         self.expire(now);
         self.look(now);
@@ -430,7 +431,7 @@ impl Pool {
         }
     }
 
-    /// Ends a lease. The host's facts are of before the job used it.
+    /// Ends a lease. The host's facts were taken before the job used it, so they are discarded.
     fn end(&mut self, id: LeaseId, now: Duration) -> Option<Lease> {
         let name = self.leases.remove(&id)?;
         let entry = self.hosts.get_mut(&name).expect("a lease is of a host");
@@ -445,7 +446,7 @@ impl Pool {
         Some(lease)
     }
 
-    /// Gives what is free to those who wait, as long as something fits.
+    /// Grants free places to waiting requests, as long as one fits.
     fn settle(&mut self, now: Duration) {
         while let Some((ticket, name)) = self.next_grant(now) {
             self.grant(ticket, &name, now);
@@ -476,7 +477,7 @@ impl Pool {
 
     fn grant(&mut self, ticket: Ticket, name: &str, now: Duration) {
         let Waiting { request, .. } = self.waiting.remove(&ticket).expect("it waits");
-        // Only those count as overtaken who came before and could have had this very host.
+        // A request counts as overtaken only if it came before, and could have had this very host.
         let before: Vec<_> = self.waiting.range(..ticket).map(|(ticket, _)| *ticket).collect();
         for other in before {
             let wanted = &self.waiting[&other].request;

@@ -1,4 +1,4 @@
-//! The site's pool, as a machine without I/O knows it: what it is to be told waits here, and so does what it has said.
+//! The site's pool as seen by a machine without I/O: a queue of orders to it, and one of its messages.
 
 use crate::spares::{News, Spares};
 use crate::{LeaseId, Request};
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What the site's pool is to be told.
+/// Order to the site's pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SiteOrder {
-    /// A place is asked for, by this number.
+    /// Requests a place under this number.
     Request(u64, Request),
-    /// It is not needed any more.
+    /// Withdraws the request of this number.
     Withdraw(u64),
-    /// A clone runs there.
+    /// The clone on this lease succeeded.
     Succeeded(LeaseId),
-    /// A place is given back.
+    /// The job returns this lease.
     Release(LeaseId),
-    /// It is given back because the clone failed, for this reason.
+    /// The job returns this lease because the clone failed, for this reason.
     Failed(LeaseId, String),
 }
 
 impl SiteOrder {
-    /// Tells it.
+    /// Passes the order on to a pool.
     pub fn give_to(self, pool: &mut impl Spares, now: Duration) {
         match self {
             Self::Request(number, request) => pool.request(number, request, now),
@@ -34,7 +34,7 @@ impl SiteOrder {
     }
 }
 
-/// See the module.
+/// Queues of orders to the site's pool, and of messages from it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Site {
     orders: VecDeque<SiteOrder>,
@@ -42,12 +42,12 @@ pub struct Site {
 }
 
 impl Site {
-    /// What it is to be told next.
+    /// Next order to send to the site's pool.
     pub fn poll_order(&mut self) -> Option<SiteOrder> {
         self.orders.pop_front()
     }
 
-    /// It has said something.
+    /// Queues a message from the site's pool.
     pub fn say(&mut self, news: News) {
         self.news.push_back(news);
     }

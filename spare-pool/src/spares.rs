@@ -1,62 +1,62 @@
-//! What a job needs of a pool, wherever it is.
+//! Interface of a pool to a job, wherever the pool is.
 //!
-//! `now` is the time since the start of the job, or any other moment that stays the same.
+//! `now` is the time since the start of the job, or since any other fixed moment.
 
 use crate::{Ended, JobId, Lease, LeaseId, Output, Pool, Request, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What a pool tells a job.
+/// Message of a pool to a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum News {
-    /// The place that was asked for by this number.
+    /// A request is granted.
     Granted {
-        /// As given to [`Spares::request`].
+        /// Number of the request, as given to [`Spares::request`].
         number: u64,
-        /// The place.
+        /// The lease that was granted.
         lease: Lease,
     },
-    /// The place is the job's no more; another job may get it.
+    /// The job has lost a lease; another job may get the place.
     Lost {
-        /// The lease.
+        /// The lease that has ended.
         lease: Lease,
-        /// Why, in words.
+        /// Reason of the loss, for messages.
         why: String,
     },
-    /// The host is to become free: the job should move away. Said once for each lease.
+    /// The job should leave this host, because it is to become free. Sent once for each lease.
     Leave(Lease),
-    /// Something the user should know, in one line.
+    /// A message for the user, of one line.
     Note(String),
 }
 
-/// A pool of spare hosts.
+/// A pool of spare hosts, as one job uses it.
 pub trait Spares {
-    /// Asks for a place; [`News::Granted`] with the same number follows as soon as there is one. A number is used once.
+    /// Requests a place. [`News::Granted`] with the same number follows as soon as there is one. A number is used once.
     fn request(&mut self, number: u64, request: Request, now: Duration);
 
-    /// The place is not needed any more. If it was granted meanwhile, it is given back.
+    /// Withdraws a request. If it was granted meanwhile, the lease is returned.
     fn withdraw(&mut self, number: u64, now: Duration);
 
-    /// A clone runs there: the host is good.
+    /// Reports that a clone succeeded, so the host is good.
     fn succeeded(&mut self, lease: LeaseId, now: Duration);
 
-    /// A place is given back: not needed, or the copy there has ended.
+    /// Returns a place: it is not needed, or the copy there has ended.
     fn release(&mut self, lease: LeaseId, now: Duration);
 
-    /// A place is given back because the clone failed for a reason that may lie with the host.
+    /// Returns a place because the clone failed, perhaps because of the host.
     fn failed(&mut self, lease: LeaseId, why: &str, now: Duration);
 
-    /// Does what is due: when something was heard of the pool, and at [`Spares::next_event`].
+    /// Does everything that is due. To be called after messages of the pool, and at [`Spares::next_event`].
     fn work(&mut self, now: Duration);
 
-    /// What the job has not been told yet.
+    /// Next message for the job.
     fn poll_news(&mut self) -> Option<News>;
 
-    /// When [`Spares::work`] is to be called though nothing has happened.
+    /// Time at which [`Spares::work`] is due even if nothing else happens.
     fn next_event(&self, now: Duration) -> Option<Duration>;
 
-    /// Why there is no place for such a request now, in words, if that is known here.
+    /// Reasons why no place can be granted for such a request now, one line each. Empty if unknown here.
     fn why_none(&self, request: &Request, now: Duration) -> Vec<String>;
 }
 
@@ -71,20 +71,20 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Takes over a pool.
+    /// Wraps a pool for the job of this id.
     #[must_use]
     pub fn new(pool: Pool, job: JobId) -> Self {
         Self { pool, job, numbers: BTreeMap::new(), told_to_leave: Vec::new(), news: VecDeque::new() }
     }
 
-    /// Changes the pool: hosts come, go, or are found to be bad.
+    /// Changes the pool, such as its hosts, and queues the resulting messages.
     pub fn change<T>(&mut self, change: impl FnOnce(&mut Pool) -> T) -> T {
         let result = change(&mut self.pool);
         self.hear();
         result
     }
 
-    /// The pool, to be looked at.
+    /// The pool, for reading.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -114,7 +114,7 @@ impl Embedded {
     }
 }
 
-/// Why a lease ended, in words.
+/// Explanation of why a lease ended, for messages.
 #[must_use]
 pub fn ended(why: Ended) -> &'static str {
     match why {

@@ -1,73 +1,73 @@
-//! What of a pool outlives the process that holds it.
+//! The state of a pool that outlives its process.
 //!
-//! No times are stored: restoring a pool begins them anew, so a lease whose job could not renew it while the
-//! daemon was away is not lost, and clocks of two lives need not agree.
+//! No times are stored: they begin anew when a pool is restored. So a job does not lose a lease that it could not renew
+//! while the daemon was away, and clocks of two lives need not agree.
 
 use crate::host::{Admission, Spare};
 use crate::lease::{Lease, LeaseId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// More leases than any pool gives.
+/// More leases than any pool grants.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// One host.
+/// Stored state of one host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostRecord {
-    /// What was said when it was added.
+    /// Configuration given when it was added.
     pub spare: Spare,
-    /// Whether it may be leased.
+    /// Decision about leasing it.
     pub admission: Admission,
-    /// Failures that were not made up for.
+    /// Failed clones since the last successful one.
     pub strikes: u32,
 }
 
-/// A change of what is stored.
+/// A change of the stored state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Change {
-    /// A host is there, or is different.
+    /// A host was added or changed.
     Host(HostRecord),
-    /// A host is gone.
+    /// A host was removed.
     HostRemoved(String),
-    /// A lease was given.
+    /// A lease was granted.
     Lease(Lease),
     /// A lease has ended.
     LeaseEnded(LeaseId),
 }
 
-/// All that is stored.
+/// All stored state of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Stored {
-    /// The hosts by name.
+    /// Hosts, each under its own name.
     pub hosts: BTreeMap<String, HostRecord>,
-    /// The leases by number.
+    /// Leases, each under its own number.
     pub leases: BTreeMap<LeaseId, Lease>,
-    /// The number of the next lease.
+    /// Number for the next lease; greater than all used so far.
     pub next_lease: u64,
 }
 
-/// An entry that no pool has stored.
+/// The entry that makes a stored state invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoredError {
-    /// Below the name of another.
+    /// The host is stored under another host's name.
     #[error("the entry of host {0} is another host's")]
     HostMisnamed(String),
-    /// Below the number of another.
+    /// The lease is stored under another number, or its number is not below the next one.
     #[error("the entry of lease {0} is another lease's")]
     LeaseMisnamed(LeaseId),
-    /// A host has one job at a time.
+    /// Leases of two jobs are on one host.
     #[error("host {0} is leased to two jobs")]
     LeasedTwice(String),
-    /// Numbers do not get that far.
+    /// The number is beyond any that a pool reaches.
     #[error("the number of the next lease cannot be")]
     NextLease,
 }
 
 impl Stored {
-    /// Whether a pool can have been stored so. What does not fit was damaged, or written by somebody else.
+    /// Checks that a pool can have stored this state. Anything else was damaged, or written by another program.
     ///
     /// # Errors
-    /// The entry that cannot be.
+    /// The first invalid entry.
     pub fn check(&self) -> Result<(), StoredError> {
         if let Some((name, _)) = self.hosts.iter().find(|(name, record)| record.spare.name != **name) {
             return Err(StoredError::HostMisnamed(name.clone()));
@@ -88,7 +88,7 @@ impl Stored {
         Ok(())
     }
 
-    /// Makes a change.
+    /// Applies a change to the stored state.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Host(record) => drop(self.hosts.insert(record.spare.name.clone(), record)),
@@ -110,7 +110,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    /// Two hosts, of which a job has both places of one, and one has failed.
+    /// Two hosts: one job has both places of the first, and a clone to the second has failed.
     fn sound() -> Stored {
         let mut pool = Pool::new(Settings { watch: None, ..Settings::shared() });
         pool.add(Spare { rack: Some("r1".into()), ..Spare::new("a", 2) }, Duration::ZERO);
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Any pool that is restored lends, and all its leases end.
+    /// A restored pool must grant leases, and all its leases must end.
     fn live_on(stored: Stored) {
         let settings = Settings { watch: None, ..Settings::shared() };
         let mut pool = Pool::restore(settings.clone(), stored, Duration::ZERO);

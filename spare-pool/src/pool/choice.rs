@@ -1,4 +1,4 @@
-//! Which host suits a request: what rules one out, and which of the others is best.
+//! Choice of a host for a request: reasons that exclude one, and the ranking of the others.
 
 use super::entry::Entry;
 use crate::host::{Admission, Facts, Unseen};
@@ -6,69 +6,69 @@ use crate::lease::{JobId, Request};
 use redrt_types::is_same_host;
 use std::time::Duration;
 
-/// Why a host cannot be given for a request.
+/// Reason why a host cannot be granted for a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
     /// It was marked as bad, by a person or after failures.
     #[error("bad: {why}")]
     Bad {
-        /// What is wrong with it.
+        /// Reason of that decision.
         why: String,
     },
-    /// It is to become free.
+    /// It is to become free, so nothing more is leased there.
     #[error("draining")]
     Draining,
-    /// Another job has it.
+    /// Another job has a lease on it.
     #[error("leased to job {0}")]
     Leased(JobId),
-    /// The job has all its places.
+    /// The job has all its places already.
     #[error("all its places are taken")]
     Full,
-    /// The request rules it out.
+    /// The request names it among hosts to exclude.
     #[error("ruled out by the request")]
     Excluded,
-    /// A clone to it failed a short while ago.
+    /// A clone to it failed a short time ago.
     #[error("resting for {} s after {strikes} failed clones", .left.as_secs() + 1)]
     Resting {
-        /// How many.
+        /// Number of failed clones since the last successful one.
         strikes: u32,
-        /// How long it is still left alone.
+        /// Time that is left of its rest.
         left: Duration,
     },
-    /// It has not been looked at lately.
+    /// Its facts are unknown or out of date.
     #[error("not looked at yet")]
     Unchecked,
     /// It could not be looked at.
     #[error("unreachable: {why}")]
     Unreachable {
-        /// Why.
+        /// Reason why it could not be looked at.
         why: Unseen,
     },
-    /// Another version of redrt is there.
+    /// It has another version of redrt than the job.
     #[error("its redrt is version {there}, the job's {wanted}")]
     Version {
-        /// There.
+        /// Version on the host.
         there: String,
-        /// Of the job.
+        /// Version of the job.
         wanted: String,
     },
-    /// There is too little memory.
+    /// It has too little memory.
     #[error("{free_bytes} bytes of memory, {wanted_bytes} are needed")]
     Memory {
-        /// That can be had.
+        /// Available memory in bytes.
         free_bytes: u64,
-        /// That is needed.
+        /// Requested memory in bytes.
         wanted_bytes: u64,
     },
-    /// The processor lacks something.
+    /// Its processor lacks features that the job's replicas run with.
     #[error("its processor lacks {missing}")]
     Features {
-        /// What.
+        /// Missing processor features, separated by commas.
         missing: String,
     },
 }
 
-/// Why a host cannot be given for a request; `None` if it can.
+/// Returns the reason why a host cannot be granted for a request; `None` if it can.
 pub(crate) fn unfit(entry: &Entry, request: &Request, now: Duration) -> Option<Unfit> {
     match &entry.admission {
         Admission::Bad { why } => return Some(Unfit::Bad { why: why.clone() }),
@@ -109,14 +109,15 @@ fn short_of(entry: &Entry, facts: &Facts, request: &Request) -> Option<Unfit> {
     (!missing.is_empty()).then(|| Unfit::Features { missing: missing.join(", ") })
 }
 
-/// The less the better. Apart from siblings first, then what has not failed, then what the job has anyway, so that
-/// whole hosts are left for others; then the least loaded, and the one that is least too good.
+/// Ranking of a host; the least is the best. In order of importance: apart from siblings; few strikes; a host that the
+/// job uses already, which leaves whole hosts for others; low load; few superfluous features, and little superfluous
+/// memory.
 pub(crate) fn cost(entry: &Entry, request: &Request) -> impl Ord + use<> {
     let name = entry.spare.name.clone();
     let beside_sibling = request.apart_from_hosts.contains(&name);
     let in_rack = entry.spare.rack.as_ref().is_some_and(|rack| request.apart_from_racks.contains(rack));
     let facts = entry.facts.as_ref();
-    // In quarters of its processors: smaller differences are chance.
+    // Load in quarters of its processors: smaller differences are noise.
     let load = facts.map_or(0, |facts| facts.load_milli / 250 / u64::from(facts.cpu_count.max(1)));
     let surplus = facts.map_or(0, |facts| facts.cpu_features.difference(&request.cpu_features).count());
     let free_bytes = facts.map_or(0, |facts| entry.free_bytes(facts));

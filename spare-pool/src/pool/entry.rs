@@ -1,4 +1,4 @@
-//! What the pool knows of one host.
+//! State of one host in the pool.
 
 use crate::health::Health;
 use crate::host::{Admission, Facts, Spare, Unseen};
@@ -9,28 +9,27 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A host of the pool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub spare: Spare,
     pub admission: Admission,
     pub health: Health,
     pub facts: Option<Facts>,
-    /// Whether the pool has its idle hosts looked at; else it takes them as they are.
+    /// True if the pool has idle hosts looked at; else they count as available without facts.
     pub is_watched: bool,
     pub sight: Sight,
-    /// All of one job.
+    /// Leases on the host, all of one job.
     pub leases: BTreeMap<LeaseId, Lease>,
 }
 
-/// When a host was looked at, and will be.
+/// Times of looks at a host.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Sight {
     pub unreachable: Option<Unseen>,
-    /// Looks in a row that failed.
+    /// Number of consecutive failed looks.
     pub failures: u32,
     pub due_at: Duration,
-    /// Since when somebody is looking.
+    /// Start of the look in progress.
     pub asked_at: Option<Duration>,
 }
 
@@ -51,7 +50,7 @@ impl Entry {
         self.leases.values().next().map(|lease| lease.job)
     }
 
-    /// Of the memory that was found while it was idle, what has not been lent since.
+    /// Memory found while the host was idle, minus what was leased since.
     pub(crate) fn free_bytes(&self, facts: &Facts) -> u64 {
         facts.memory_bytes.saturating_sub(self.lent_bytes())
     }
@@ -77,13 +76,13 @@ impl Entry {
         }
     }
 
-    /// Whether somebody should look at it at some time. A job watches what it holds; but of a host that nothing is
-    /// known of, the pool has to know something before it lends another place of it.
+    /// Returns true if the host should be looked at. A job watches hosts that it holds. But if nothing is known of a
+    /// host, the pool must look before it leases another place of it.
     fn is_to_be_seen(&self) -> bool {
         self.is_watched && self.admission == Admission::Open && (self.leases.is_empty() || self.facts.is_none())
     }
 
-    /// When something is to be done about looking at it.
+    /// Time at which the next look is due, or the current one has failed.
     pub(crate) fn look_at(&self, watch: &Watch) -> Option<Duration> {
         match self.sight.asked_at {
             Some(asked) => Some(asked + watch.answer_time_max),
@@ -91,10 +90,10 @@ impl Entry {
         }
     }
 
-    /// Somebody looked at it.
+    /// Records the result of a look.
     pub(crate) fn seen(&mut self, found: Result<Facts, Unseen>, watch: Option<&Watch>, now: Duration) {
         self.sight.asked_at = None;
-        // It was lent since somebody went to look: what is free now depends on how far the replica has come.
+        // The host was leased after the look had begun, so its free memory depends on how far the clone has come.
         if self.is_watched && self.facts.is_some() && !self.leases.is_empty() {
             return;
         }
@@ -117,7 +116,7 @@ impl Entry {
         }
     }
 
-    /// What was known of it holds no more: a job has used it.
+    /// Discards the facts of a host, because a job has used it.
     pub(crate) fn look_again(&mut self, now: Duration) {
         if self.is_watched {
             self.facts = None;

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: what always holds of a pool.
+//! Properties that hold for a pool after any sequence of operations.
 
 use super::*;
 use proptest::prelude::*;
@@ -48,7 +48,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A pool, and what somebody knows of it who only hears what it says.
+/// A pool, and the state that an observer derives from its outputs.
 struct Observed {
     settings: Settings,
     pool: Pool,
@@ -190,7 +190,7 @@ impl Observed {
             let age = self.now - self.heard[&lease.job];
             assert!(age < Duration::from_secs(60), "{lease:?} is of a job that vanished {age:?} ago");
         }
-        // Nobody waits for what is there.
+        // No request waits for a place that it could have.
         for (ticket, request) in self.pool.waiting() {
             let count = self.held.values().filter(|lease| lease.job == request.job).count() as u32;
             let has_its_share = self.settings.places_per_job_max.is_some_and(|count_max| count >= count_max);
@@ -199,7 +199,7 @@ impl Observed {
         }
     }
 
-    /// Following `next_event` leads on in time: nothing is due for ever.
+    /// Following `next_event` advances the time: nothing is due for ever.
     fn check_time(&self) {
         let mut pool = self.pool.clone();
         let mut now = self.now;
@@ -230,7 +230,7 @@ proptest! {
         observed.check_time();
     }
 
-    /// If hosts keep becoming free, everybody who could use one gets one, even if others keep coming.
+    /// If hosts keep becoming free, each request that can use one is granted, even if new ones keep coming.
     #[test]
     fn nobody_starves(jobs in proptest::collection::vec(0_u64..6, 1..40), patient in 0_u64..6) {
         let overtaken_max = 3;
@@ -243,7 +243,7 @@ proptest! {
         let turn_max = before.len() as u32 + overtaken_max + 1;
         let mut turns = 0;
         loop {
-            // Somebody new comes each time and has nothing.
+            // In each turn a new job without leases makes a request.
             pool.request(Request::new(JobId(1000 + u64::from(turns))), now);
             pool.release(holder.id, now);
             turns += 1;

@@ -1,32 +1,32 @@
-//! A host of the pool, as it is shown.
+//! State of a host, for display.
 
 use crate::host::{Admission, Facts, Spare, Unseen};
 use crate::lease::JobId;
 use std::time::Duration;
 
-/// A host as the pool sees it, to be shown.
+/// A host of the pool, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostStatus {
-    /// What was said when it was added.
+    /// Configuration given when it was added.
     pub spare: Spare,
-    /// Whether it may be leased.
+    /// Decision about leasing it.
     pub admission: Admission,
-    /// The job that has it.
+    /// Job that has leases on it.
     pub job: Option<JobId>,
-    /// How many of its places that job has.
+    /// Number of leases of that job.
     pub leased_count: u32,
-    /// Failures that were not made up for.
+    /// Failed clones since the last successful one.
     pub strikes: u32,
-    /// When it may be tried again after a failure, if that is to come.
+    /// End of its rest after a failure, if it is resting.
     pub backs_off_until: Option<Duration>,
-    /// Why it cannot be reached, if so.
+    /// Reason why it could not be looked at, if so.
     pub unreachable: Option<Unseen>,
-    /// What was found there, when it was last looked at.
+    /// Facts found by the last look.
     pub facts: Option<Facts>,
 }
 
 impl HostStatus {
-    /// Its state in one word.
+    /// State in one word.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match (&self.admission, self.leased_count > 0) {

@@ -77,8 +77,8 @@ fn what_suits_best_is_chosen() {
     };
     assert_eq!(why(&pool, "a").unwrap(), "8 bytes of memory, 9 are needed");
     assert!(pool.lease(wanted(9), at(0)).is_none());
-    // The one with more features than needed before the loaded one, the rack of a sibling after it, a sibling's host
-    // last.
+    // Order of preference: more features than needed before a loaded host, then the rack of a sibling, last the host of
+    // a sibling.
     let order: Vec<_> = (0..4).map(|_| name(pool.lease(wanted(8), at(0))).unwrap()).collect();
     assert_eq!(order, ["d", "c", "b", "a"]);
     assert!(pool.lease(wanted(1), at(0)).is_none());
@@ -113,7 +113,7 @@ fn a_host_that_failed_rests_longer_each_time_and_is_bad_in_the_end() {
         assert_eq!(pool.next_event(now), Some(now + at(rest)));
         now += at(rest);
     }
-    // Another host is preferred from now on, until a clone went well.
+    // Another host is preferred until a clone succeeds.
     pool.add(Spare::new("b", 1), now);
     let other = pool.lease(request(1), now).unwrap();
     assert_eq!(other.spare.name, "b");
@@ -129,7 +129,7 @@ fn a_host_that_failed_rests_longer_each_time_and_is_bad_in_the_end() {
     let status = pool.hosts(now).next().unwrap();
     assert_eq!((status.state(), status.strikes), ("bad", 3));
     assert_eq!(status.admission, Admission::Bad { why: "3 clones to it failed, the last one: broken".into() });
-    // A person repairs it and adds it again.
+    // A person repairs the host and adds it again.
     pool.add(Spare::new("a", 1), now);
     assert!(pool.lease(request(1).excluding(["b"]), now).is_some());
 }
@@ -178,7 +178,7 @@ fn who_has_least_is_served_first_and_then_who_waits_longest() {
     assert_eq!(granted(&mut pool), [(poor, "a".into())]);
     pool.release_all(JobId(2), at(1));
     assert_eq!(granted(&mut pool), [(poor_too, "a".into())]);
-    // Who asks later and has less than the one who waits goes first, but not who has as little.
+    // A later request of a job with fewer leases goes first, but not one of a job with equally few.
     pool.release(rich[1].id, at(1));
     assert_eq!(granted(&mut pool), [(again, "b".into())]);
     let waits = pool.request(request(4), at(1));
@@ -193,7 +193,7 @@ fn nobody_is_overtaken_for_ever() {
     pool.lease(request(1), at(0)).unwrap();
     let mut guest = pool.lease(request(100), at(0)).unwrap();
     let patient = pool.request(request(1), at(0));
-    // An endless row of jobs that have nothing, each in time for the place of the one before.
+    // An endless sequence of jobs without leases, each in time for the place of the one before.
     for round in 0_u32.. {
         pool.request(request(u64::from(round) + 101), at(0));
         pool.release(guest.id, at(0));
@@ -246,7 +246,7 @@ fn idle_hosts_are_watched_and_lent_only_when_they_were_seen() {
     assert_eq!(looks(&mut pool), 1);
     let wanted = request(1);
     assert_eq!(pool.explain(&wanted, at(0)).next().unwrap().1, Unfit::Unchecked);
-    // Nobody answers in time, then one does.
+    // The first look is not answered in time, a later one is.
     pool.advance(at(10));
     assert_eq!(pool.hosts(at(10)).next().unwrap().state(), "unreachable");
     pool.seen("a", Err(Unseen::Said("no route".into())), at(11));
@@ -258,7 +258,7 @@ fn idle_hosts_are_watched_and_lent_only_when_they_were_seen() {
     assert_eq!(looks(&mut pool), 1);
     pool.seen("a", Ok(facts(10, &[])), next);
     let lease = pool.lease(wanted.clone(), next).unwrap();
-    // While it is lent nobody looks; afterwards somebody does before it is lent again.
+    // While the host is leased there are no looks; afterwards there is one before the next lease.
     pool.renew(JobId(1), next + at(50));
     assert_eq!(pool.next_event(next + at(50)), Some(next + at(110)));
     assert_eq!(looks(&mut pool), 0);
