@@ -1,7 +1,7 @@
-//! Which protection for a job: configurations that this runtime can carry out, each with its expected time, cost and
-//! risk, in order.
+//! Advice on protecting a job: configurations that this runtime supports, ranked, each with its expected time, cost and
+//! risk.
 //!
-//! Times are seconds. A row says whether its time comes from a closed form or from the simulation.
+//! Times are seconds. A row states whether its time comes from a closed form or from the simulation.
 
 mod row;
 
@@ -15,110 +15,110 @@ use crate::simulation::{Outcomes, simulate_within};
 use crate::spheres::Spheres;
 use serde::Serialize;
 
-/// What is asked.
+/// The job, the machine and the goal for which advice is wanted.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Question {
     /// Time of the job without replicas, checkpoints and failures.
     pub work_s: f64,
-    /// Share of that which each replica more adds.
+    /// Fraction of `work_s` added by each further replica.
     pub beta: f64,
-    /// Virtual ranks.
+    /// Number of virtual ranks.
     pub ranks: u32,
-    /// Processes that a host takes.
+    /// Number of processes on each host.
     pub per_host: u32,
     /// Mean time to failure of a host.
     pub mttf_s: f64,
-    /// Hosts there are; absent: as many as are wanted.
+    /// Number of hosts available; `None` for no limit.
     pub hosts: Option<u32>,
-    /// Hosts that have failed are back after this; absent: not before the job ends.
+    /// Time until a failed host is available again; `None` if that takes longer than the job.
     pub repair_s: Option<f64>,
-    /// From the loss of all replicas of a rank until the job works again.
+    /// Time from the loss of all replicas of a rank until the job works again.
     pub restart_s: f64,
-    /// From the loss of a host until its replicas are replaced on a spare.
+    /// Time from the loss of a host until its replicas are replaced on a spare: the vulnerability window.
     pub window_s: f64,
-    /// For this long the job stands still when a replica is copied.
+    /// Time for which the job stops when a replica is cloned.
     pub clone_stop_s: f64,
-    /// Share of its speed that the job loses while copies are made.
+    /// Fraction of its speed that the job loses while clones are made.
     pub clone_slowdown: f64,
-    /// For this long the program stands still for a checkpoint that it makes itself; absent: it makes none.
+    /// Downtime for a checkpoint that the program makes itself; `None` if it makes none.
     pub checkpoint_s: Option<f64>,
-    /// What a checkpoint of the runtime takes; absent: none are made.
+    /// Cost of a checkpoint of the runtime; `None` if none are made.
     pub save: Option<SaveCost>,
-    /// Memory of a process.
+    /// Memory of a process, in bytes; `None` if unknown.
     pub image_bytes: Option<f64>,
-    /// Power of a host.
+    /// Power of a host, in watts; `None` if unknown.
     pub watts: Option<f64>,
-    /// The job has to be done by then.
+    /// Time within which the job must end; `None` for no deadline.
     pub deadline_s: Option<f64>,
-    /// Probability of not being done by then that is accepted.
+    /// Accepted probability of missing the deadline.
     pub risk: f64,
-    /// What the order goes by.
+    /// Quantity by which configurations are ranked.
     pub objective: Objective,
-    /// Of the simulation.
+    /// Seed of the simulation.
     pub seed: u64,
 }
 
-/// What a checkpoint of the runtime takes of a job with one replica of each rank. All replicas are saved.
+/// Cost of a checkpoint of the runtime, for one replica of each rank. With more, all replicas are saved.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct SaveCost {
-    /// For this long the program stands still.
+    /// Downtime of the program.
     pub stop_s: f64,
-    /// From the begin until it is on the disk.
+    /// Time from the beginning until the checkpoint is on the disk.
     pub time_s: f64,
-    /// Share of its speed that the program loses in that time.
+    /// Fraction of its speed that the program loses meanwhile.
     pub slowdown: f64,
 }
 
-/// What the order of the answer goes by, among configurations that meet the deadline.
+/// Quantity by which configurations that meet the deadline are ranked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// Expected time.
+    /// Expected time of the job.
     Time,
-    /// Expected host hours.
+    /// Expected host hours of the job.
     #[default]
     Cost,
 }
 
-/// The answer.
+/// Ranked configurations, and numbers of those left out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Advice {
-    /// The best first.
+    /// Configurations by rank, best first.
     pub rows: Vec<Row>,
-    /// Configurations that need more hosts than there are.
+    /// Number of configurations that need more hosts than available.
     pub too_large: usize,
-    /// Configurations that no formula covers, and in which too much fails to simulate them.
+    /// Number of configurations without a closed form that fail too often to be simulated.
     pub not_simulated: usize,
 }
 
-/// Why a question has no answer.
+/// Reason why there is no advice.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum AdviceError {
-    /// A figure that cannot be.
+    /// An impossible figure: its name and value.
     #[error("{0} is {1}, which cannot be")]
     Figure(&'static str, f64),
-    /// Not even one replica of each rank has room.
+    /// The hosts do not even hold one replica of each rank.
     #[error("{ranks} ranks, {per_host} to a host, need {needed} hosts; there are {hosts}")]
     NoRoom {
-        /// Ranks.
+        /// Number of virtual ranks.
         ranks: u32,
-        /// Ranks to a host.
+        /// Number of processes on each host.
         per_host: u32,
-        /// Hosts they need.
+        /// Number of hosts needed.
         needed: u32,
-        /// Hosts there are.
+        /// Number of hosts available.
         hosts: u32,
     },
 }
 
-/// Degrees that are tried.
+/// Degrees that are considered.
 const DEGREES: [f64; 6] = [1.0, 1.25, 1.5, 1.75, 2.0, 3.0];
-/// Spares are enough with this probability.
+/// Probability with which the proposed spares suffice.
 const SPARE_CONFIDENCE: f64 = 0.999;
-/// Runs of a simulation. Fewer if they take more steps than these; fewer than the least say nothing.
+/// Numbers of simulated runs, tried in turn until the steps stay below the limit. Fewer runs would be meaningless.
 const RUN_COUNTS: [u32; 3] = [2000, 500, 100];
 const STEP_COUNT_MAX: u64 = 5_000_000;
-/// A simulated job that takes this multiple of its work is taken to never end.
+/// A simulated job that takes more than this multiple of its work counts as never ending.
 const STRETCH_MAX: f64 = 50.0;
 
 impl Question {
@@ -155,10 +155,10 @@ impl Question {
         wrong.map_or(Ok(()), |(name, value)| Err(AdviceError::Figure(name, value)))
     }
 
-    /// Ranks its configurations. The same question has the same answer.
+    /// Ranks all configurations. Deterministic: the same question has the same answer.
     ///
     /// # Errors
-    /// If a figure cannot be, or there is no room for the job at all.
+    /// If a figure is impossible, or the job does not fit on the hosts at all.
     pub fn advise(&self) -> Result<Advice, AdviceError> {
         self.check()?;
         let plane = self.ranks.div_ceil(self.per_host);
@@ -168,7 +168,7 @@ impl Question {
         }
         let mut advice = Advice { rows: Vec::new(), too_large: 0, not_simulated: 0 };
         for degree in DEGREES {
-            // Degrees between two whole ones need hosts that have them.
+            // Fractional degrees need a whole number of hosts for the additional replicas.
             let doubled = (f64::from(plane) * degree.fract()).round() as u32;
             if degree.fract() > 0.0 && (doubled == 0 || doubled == plane) {
                 continue;
@@ -201,8 +201,8 @@ impl Question {
         (row.time_s.is_infinite(), is_late, figures.0, figures.1)
     }
 
-    /// Without and with spares where there is a replica to copy, each without and with checkpoints of the program's own
-    /// if it makes any; and with spares and checkpoints of the runtime.
+    /// Ways to run the job at a degree. Without spares, and with spares if there is a replica to clone; each without
+    /// checkpoints, and with the program's own if it makes any. Also with spares and checkpoints of the runtime.
     fn ways(&self, degree: f64, plane: u32, doubled: u32) -> Vec<Way> {
         let whole = degree.floor() as u32;
         let spheres = vec![(whole, plane - doubled), (whole + 1, doubled)];
@@ -228,23 +228,23 @@ impl Question {
         if let Some(SaveCost { stop_s, time_s, slowdown }) = self.save {
             let background = (time_s * degree - stop_s).max(0.0);
             let saving = Saving { interval: 1.0, first: 0.0, stop: stop_s, background, slowdown };
-            // What is gone stays gone unless there are spares, and the next loss would find the job with fewer hosts.
+            // Without spares a lost host stays lost, and the next loss would find the job with fewer hosts.
             let replaced = policies.pop().expect("one is always there");
             let saved_by = Some(SavedBy::Runtime);
             ways.push(Way { policy: with_interval(&replaced, saving), saved_by, has_spares: true });
-            // Without replicas it can wait until the host is back, and be resumed.
+            // A job without replicas can also wait until its host is repaired, and be resumed then.
             if degree == 1.0 && (plane == 1 || self.repair_s.is_some()) {
                 let waiting = Policy { restart: self.restart_s + self.repair_s.unwrap_or(0.0), ..bare };
                 ways.push(Way { policy: with_interval(&waiting, saving), saved_by, has_spares: false });
             }
         }
-        // Where a job ends before its first checkpoint would be due, it is the same without.
+        // A job that ends before its first checkpoint is the same as without checkpoints.
         let saves = |policy: &Policy| policy.saving.is_none_or(|saving| saving.first_work() < policy.work);
         ways.retain(|way| saves(&way.policy));
         ways
     }
 
-    /// Enough spares that the lack of one is rare.
+    /// Adds spares, enough that one is rarely missing.
     fn with_spares(&self, bare: &Policy) -> Policy {
         let replacement = Replacement {
             window: self.window_s,
@@ -256,7 +256,7 @@ impl Question {
         Policy { replacement: Some(replacement), ..bare.clone() }
     }
 
-    /// The figures of one. `None` if neither a formula nor a simulation of bearable length has its time.
+    /// Figures of one configuration. `None` if it has neither a closed form nor a simulation of acceptable length.
     fn row(&self, degree: f64, way: &Way) -> Option<Row> {
         let Way { policy, saved_by, .. } = way;
         let closed = policy.expected_time();
@@ -268,10 +268,10 @@ impl Question {
             Some(_) => None,
             None => Some(simulated(policy.work * STRETCH_MAX)?),
         };
-        // The mean of those that ended says nothing of a job of which others do not.
+        // If some runs do not end, the mean of the others says nothing about the job.
         let mean = |outcomes: &Outcomes| if outcomes.unfinished > 0.0 { f64::INFINITY } else { outcomes.time };
         let time_s = closed.or(outcomes.as_ref().map(mean))?;
-        // A formula tells the mean, and only a simulation whether a deadline is met.
+        // The closed form yields only the mean; the probability of missing the deadline needs a simulation.
         let late = self.deadline_s.and_then(simulated).map(|outcomes| outcomes.unfinished);
         let spares = self.spares(way, time_s);
         let hosts = u32::try_from(policy.host_count()).unwrap_or(u32::MAX).saturating_add(spares);
@@ -307,11 +307,11 @@ impl Question {
         Some(row.with_command(self.ranks, self.per_host))
     }
 
-    /// Of the failures in the time until a host is back, or all.
+    /// Number of spares, for the failures until a host is repaired, or until the job ends.
     fn spares(&self, Way { policy, saved_by, has_spares }: &Way, time_s: f64) -> u32 {
         let rate = match saved_by {
             _ if !has_spares => return 0,
-            // What goes back to a checkpoint needs a host in place of any.
+            // A job that returns to a checkpoint needs a replacement for each lost host.
             Some(SavedBy::Runtime) => policy.host_count() as f64 / policy.mttf,
             _ => policy.replacement_rate(),
         };
@@ -321,15 +321,14 @@ impl Question {
     }
 }
 
-/// One way to run the job.
 struct Way {
     policy: Policy,
     saved_by: Option<SavedBy>,
-    /// Hosts are kept free for what is lost.
+    /// True if hosts are kept as spares.
     has_spares: bool,
 }
 
-/// Probability of an interruption in the time that the job takes without any.
+/// Probability that the job is interrupted at least once, in the time that it takes without interruptions.
 fn interrupted(policy: &Policy, time_s: f64) -> f64 {
     if policy.replacement.is_some() {
         let alone = policy.work * policy.replacement_stretch();
@@ -339,8 +338,8 @@ fn interrupted(policy: &Policy, time_s: f64) -> f64 {
     1.0 - Spheres { counts, mttf: policy.mttf }.survival(policy.work)
 }
 
-/// Checkpoints at the interval, and from the point, where the expected time is least. Where there is no closed form,
-/// Daly's interval for the mean time to the first loss of a sphere.
+/// Chooses checkpoint interval and first checkpoint for the least expected time. Without a closed form, uses Daly's
+/// interval for the mean time to the first loss of a sphere.
 fn with_interval(policy: &Policy, saving: Saving) -> Policy {
     let saved = Policy { saving: Some(saving), ..policy.clone() };
     if let Some(best) = saved.with_best_interval() {

@@ -1,11 +1,12 @@
-//! Clusters of ranks for hierarchical checkpoints: whole hosts that roll back together, with messages between clusters
-//! logged, and within each cluster groups over distinct hosts that share an erasure code (paper on FTI and HydEE).
+//! Clusters of ranks for hierarchical checkpoints (paper on FTI and HydEE). A cluster is a set of whole hosts that roll
+//! back together; messages between clusters are logged. Within a cluster, groups of ranks on distinct hosts share an
+//! erasure code.
 //!
-//! - [`Traffic`]: bytes by pair of ranks, and the hosts they run on
-//! - [`partition`]: hosts into clusters, by recursive bisection with refinement
-//! - [`groups`]: the members of a cluster into encoding groups across hosts and racks
+//! - [`Traffic`]: bytes by pair of ranks, and the hosts of the ranks
+//! - [`partition`]: divides hosts into clusters, by recursive bisection with refinement
+//! - [`groups`]: divides a cluster into encoding groups across hosts and racks
 //! - [`catastrophe`]: probability that a failure of hosts loses data
-//! - [`dimensions`]: the four quantities a clustering is judged by, and the front of those that nothing beats
+//! - [`dimensions`]: the four quantities of a clustering, and the Pareto front
 
 pub mod catastrophe;
 pub mod dimensions;
@@ -14,68 +15,68 @@ pub mod partition;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes sent by pair of ranks.
+/// Communication matrix of a job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Ranks there are.
+    /// Number of ranks of the job.
     pub ranks: u32,
-    /// Sender, receiver, bytes. A pair that comes again adds up.
+    /// Sender, receiver and bytes. Entries of the same pair add up.
     pub pairs: Vec<(u32, u32, f64)>,
 }
 
-/// Why figures cannot be used.
+/// Reason why a matrix cannot be used.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum TrafficError {
-    /// There are no ranks.
+    /// The matrix has no ranks at all.
     #[error("the matrix has no ranks")]
     Empty,
-    /// A pair names a rank that there is not.
+    /// A pair names a rank that does not exist.
     #[error("the pair {0} → {1} is not among the {2} ranks 0 to {last}", last = .2 - 1)]
     NoSuchRank(u32, u32, u32),
     /// A number of bytes is negative, infinite or not a number.
     #[error("{2} bytes from rank {0} to {1} cannot be")]
     Bytes(u32, u32, f64),
-    /// The ranks do not fit on the hosts.
+    /// The number of ranks differs from that of the layout.
     #[error("{ranks} ranks are not {hosts} hosts x {per_host}")]
     Layout {
-        /// Ranks of the matrix.
+        /// Number of ranks in the matrix.
         ranks: u32,
-        /// Hosts that were told.
+        /// Number of hosts in the layout.
         hosts: u32,
-        /// Ranks for each.
+        /// Number of ranks on each host.
         per_host: u32,
     },
 }
 
-/// Where ranks run: host after host is filled with as many consecutive ranks.
+/// Placement of ranks: each host in turn has the same number of consecutive ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Ranks of each host.
+    /// Number of ranks on each host.
     pub per_host: u32,
-    /// The rack of each host. What shares a rack fails together.
+    /// Rack of each host. Hosts of one rack fail together.
     pub racks: Vec<u32>,
 }
 
 impl Layout {
-    /// Hosts that are each in a rack of their own.
+    /// A layout in which each host is in a rack of its own.
     #[must_use]
     pub fn new(hosts: u32, per_host: u32) -> Self {
         Self { per_host, racks: (0..hosts).collect() }
     }
 
-    /// Hosts there are.
+    /// Number of hosts of the layout.
     #[must_use]
     pub fn host_count(&self) -> u32 {
         self.racks.len() as u32
     }
 
-    /// Ranks there are.
+    /// Number of ranks of the layout.
     #[must_use]
     pub fn rank_count(&self) -> u32 {
         self.host_count() * self.per_host
     }
 
-    /// The host of a rank.
+    /// Host of a rank.
     #[must_use]
     pub fn host(&self, rank: u32) -> u32 {
         rank / self.per_host
@@ -83,10 +84,10 @@ impl Layout {
 }
 
 impl Traffic {
-    /// Checks that these figures can be used with this layout.
+    /// Checks that the matrix is valid, and fits the layout.
     ///
     /// # Errors
-    /// Names the first thing that is wrong.
+    /// The first fault that is found.
     pub fn check(&self, layout: &Layout) -> Result<(), TrafficError> {
         if self.ranks == 0 {
             return Err(TrafficError::Empty);
@@ -106,28 +107,27 @@ impl Traffic {
         Ok(())
     }
 
-    /// Bytes in all.
+    /// Sum of all bytes.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.pairs.iter().map(|(.., bytes)| bytes).sum()
     }
 
-    /// Each rank to both its neighbours in a row, one byte each: a domain in strips.
+    /// Traffic of a domain in strips: each rank sends one byte to each of its two neighbours.
     #[must_use]
     pub fn chain(ranks: u32) -> Self {
         let pairs = (1..ranks).flat_map(|rank| [(rank - 1, rank, 1.0), (rank, rank - 1, 1.0)]);
         Self { ranks, pairs: pairs.collect() }
     }
 
-    /// What a run with `factor` times the ranks would send, if it did the same on a domain that is as many times
-    /// longer: the traffic of each part is that of the run which was measured, and the ends of neighbouring parts
-    /// exchange what its first and last ranks do with their own neighbours at that distance.
+    /// Extrapolates the traffic to a run with `factor` times the ranks, on a domain longer by the same factor. Each
+    /// pair of ranks at some distance exchanges the mean of the measured pairs at that distance.
     ///
-    /// Right for domains in strips; of anything else it keeps the distances, and is a guess.
+    /// This is right for domains in strips. For others it keeps the distances, and is only a guess.
     #[must_use]
     pub fn scaled(&self, factor: u32) -> Self {
         let ranks = self.ranks * factor;
-        // Mean bytes of a rank to one at this distance, over the ranks that have one there.
+        // Sum of bytes by distance between ranks. Divided by the number of pairs at that distance, it becomes the mean.
         let mut by_distance = std::collections::BTreeMap::<i64, f64>::new();
         for &(from, to, bytes) in &self.pairs {
             *by_distance.entry(i64::from(to) - i64::from(from)).or_default() += bytes;
@@ -143,17 +143,17 @@ impl Traffic {
     }
 }
 
-/// Bytes between hosts, both directions together: what clusters of whole hosts are found from.
+/// Bytes between hosts, both directions together: the input for clusters of whole hosts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostGraph {
-    /// For each host, those it exchanges messages with, and how many bytes. Sorted, without itself.
+    /// For each host, its communication partners and the bytes. Sorted, without the host itself.
     pub neighbours: Vec<Vec<(u32, f64)>>,
-    /// All bytes, those within hosts included.
+    /// Sum of all bytes, including those within hosts.
     pub total: f64,
 }
 
 impl HostGraph {
-    /// Adds up what the ranks of each pair of hosts exchange.
+    /// Sums the traffic of each pair of hosts.
     #[must_use]
     pub fn new(traffic: &Traffic, layout: &Layout) -> Self {
         let mut sums = vec![std::collections::BTreeMap::<u32, f64>::new(); layout.host_count() as usize];

@@ -1,45 +1,45 @@
-//! First Protection Point: the share of a run before which a checkpoint costs more than starting again would.
+//! First Protection Point: the fraction of a run before which a checkpoint costs more than starting over would.
 //!
-//! It concerns the first failure only, which is uniform over the run (thesis on FTM, section 5.2). Shares are of
-//! *progress*, not of time on the clock: a run that is protected reaches half of its work at half of its own, longer,
-//! time.
+//! It concerns the first failure only, which is uniformly distributed over the run (thesis on FTM, section 5.2).
+//! Fractions are of *progress*, not of elapsed time: a protected run has half of its work done at half of its own,
+//! longer, time.
 
 use crate::Version;
 
-/// What a run without and one with protection were measured to take. One unit of time for all.
+/// Measured times of a run with and without protection. All in one unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FirstPoint {
     /// Time of the run without protection.
     pub work: f64,
-    /// Work between checkpoints.
+    /// Work between two checkpoints.
     pub interval: f64,
-    /// Time from a failure until work goes on from a checkpoint.
+    /// Time from a failure until work continues from a checkpoint.
     pub restart: f64,
-    /// Share of an interval that is lost by a failure: 0.5 if nothing is known.
+    /// Fraction of an interval that a failure loses: 0.5 if unknown.
     pub lost_share: f64,
-    /// Time until a run without protection is started again.
+    /// Time until a run without protection has been started again.
     pub relaunch: f64,
 }
 
-/// Overhead of protection as a share of the run's time (eq. 5.2).
+/// Overhead of protection as a fraction of the run's time (eq. 5.2).
 #[must_use]
 pub fn overhead(work: f64, protected: f64) -> f64 {
     (protected - work) / work
 }
 
 impl FirstPoint {
-    /// Share k from which on protection pays, with uncoordinated checkpoints, whose overhead is a share of the run (eq.
-    /// 5.5).
+    /// Fraction k of progress from which on protection pays, for uncoordinated checkpoints, whose overhead is a
+    /// fraction of the run (eq. 5.5).
     #[must_use]
     pub fn uncoordinated(&self, overhead: f64) -> f64 {
         let lost = self.lost_share * self.interval + self.restart;
         (lost + overhead * self.work - self.relaunch) / ((1.0 + overhead) * self.work)
     }
 
-    /// The same with coordinated checkpoints, each of which takes `checkpoint` (eq. 5.9).
+    /// The same for coordinated checkpoints, each of which takes `checkpoint` (eq. 5.9).
     ///
-    /// As published, the denominator has the interval and 1 in place of the interval and the checkpoint: it begins to
-    /// protect too late.
+    /// The published denominator adds 1 to the interval, where the checkpoint time belongs, and so starts protection
+    /// too late.
     #[must_use]
     pub fn coordinated(&self, checkpoint: f64, version: Version) -> f64 {
         let lost = self.lost_share * self.interval + self.restart - self.relaunch;
@@ -51,8 +51,8 @@ impl FirstPoint {
         top / ((self.interval + beside) * self.work)
     }
 
-    /// Time that remains after a failure at share `done` of a run with coordinated checkpoints (eq. 5.8). At the
-    /// corrected k it is the time of starting again.
+    /// Remaining time after a failure at fraction `done` of a run with coordinated checkpoints (eq. 5.8). At the
+    /// corrected k it equals the time of starting over.
     #[must_use]
     pub fn remaining(&self, checkpoint: f64, done: f64) -> f64 {
         let left = (1.0 - done) * self.work;

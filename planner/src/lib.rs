@@ -1,22 +1,22 @@
-//! Models of what protection costs and what it saves: closed forms, a seeded simulation, and a choice among
-//! configurations.
+//! Cost and benefit of protection against failures: closed forms, a seeded simulation, and a ranking of configurations.
 //!
-//! Nothing here does I/O. Times that one function takes have one unit, which the caller chooses; where a name ends in
-//! `_s` it is seconds. Failures are independent and Poisson unless a function says otherwise.
+//! This crate does no I/O. All times of one function have the same unit, chosen by the caller; names ending in `_s` are
+//! in seconds. Failures are independent and Poisson unless a function states otherwise.
 //!
 //! | Module | Answers |
 //! |---|---|
-//! | [`interval`] | how often to checkpoint, and the time that then results |
-//! | [`first_point`] | from when on a checkpoint pays at all |
-//! | [`spare_choice`], [`room`] | a spare, or go on with fewer nodes |
-//! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with clones or without, in part |
-//! | [`clusters`] | who rolls back with whom, and who shares a code |
-//! | [`policy`], [`simulation`] | the time of a job under all of it, in closed form and by Monte Carlo |
-//! | [`profile`], [`site`], [`advise`] | what is known of a program and site, and which protection suits it |
+//! | [`interval`] | how often to checkpoint, and the resulting time |
+//! | [`first_point`] | from which point on a checkpoint pays at all |
+//! | [`spare_choice`], [`room`] | whether to use a spare, or to continue on fewer nodes |
+//! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with and without clones, or with
+//! partial replication |
+//! | [`clusters`] | which ranks roll back together, and which share an erasure code |
+//! | [`policy`], [`simulation`] | time of a job under a complete policy, in closed form and by Monte Carlo |
+//! | [`profile`], [`site`], [`advise`] | measured facts of a program and a site, and the protection that suits them |
 //! | [`exposure`], [`capacity`], [`detection`], [`checksum`] | windows, node hours, failure detectors, checksums |
 //!
-//! The models are those of published papers. Where a paper's own formula is wrong, [`Version`] chooses between what it
-//! printed and what is right; `tests/` has each paper's tables both ways.
+//! The models are those of published papers. Where a published formula is wrong, [`Version`] selects it or its
+//! correction; `tests/` has the tables of each paper in both versions.
 
 #![forbid(unsafe_code)]
 
@@ -40,12 +40,12 @@ pub mod spare_choice;
 pub mod sphere;
 pub mod spheres;
 
-/// Which form of an equation.
+/// Version of an equation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Version {
-    /// What the paper printed, and its tables were made with.
+    /// As printed in the paper, and used for its tables.
     AsPublished,
-    /// What follows from the paper's own assumptions.
+    /// As it follows from the paper's own assumptions.
     #[default]
     Corrected,
 }

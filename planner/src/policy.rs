@@ -1,74 +1,74 @@
-//! The expected time of a job under a whole policy, as redrt carries it out: replicas that are replaced while the job
-//! runs on, checkpoints with a short stop and a slow-down behind them, and a return to the last of them when a sphere
-//! is lost.
+//! Expected time of a job under a complete policy, as redrt carries it out. Lost replicas are replaced while the job
+//! runs. Checkpoints have a short stop, and a slowdown in the background. The loss of a sphere returns the job to the
+//! last checkpoint.
 //!
-//! The unit that fails is a host. A *sphere* is here the hosts that hold the same ranks: with r replicas, placed host
-//! after host as `redrun` does, r hosts have the same ranks, and the job is interrupted when all r are gone. Where
-//! replicas are placed otherwise, more pairs of hosts are fatal, and the job is interrupted more often than this says.
+//! The unit that fails is a host. A *sphere* is here a set of hosts with the same ranks: with r replicas, placed host
+//! by host as `redrun` does, r hosts have the same ranks, and losing all r interrupts the job. With other placements
+//! more combinations of hosts are fatal, and interruptions are more frequent than modelled.
 //!
-//! [`Policy::expected_time`] is the closed form where there is one; [`crate::simulation`] has all of it.
+//! [`Policy::expected_time`] is the closed form where one exists; [`crate::simulation`] covers all policies.
 
 use crate::exposure::sphere_loss_rate;
 use crate::spheres::Spheres;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// How lost replicas are replaced.
+/// Replacement of lost replicas by clones on spare hosts.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Replacement {
-    /// Time from a failure until the sphere has its replica again: detection and clone.
+    /// Time from a failure until the sphere is complete again: detection and clone.
     pub window: f64,
-    /// Time for which the job stands still for one: short here, all of the clone in the model of DINO.
+    /// Time for which the job stops for one clone: short in redrt, the whole clone in the model of DINO.
     pub stop: f64,
-    /// Share of its speed that the job loses while anything is cloned.
+    /// Fraction of its speed that the job loses while a clone is made.
     pub slowdown: f64,
-    /// Spare hosts at the beginning. Absent: as many as are needed.
+    /// Number of spare hosts at the beginning; `None` for no limit.
     pub spares: Option<u32>,
-    /// Time until a host that has failed is back as a spare. Absent: never.
+    /// Time until a failed host is back as a spare; `None` for never.
     pub repair: Option<f64>,
 }
 
-/// How the state of the whole job is saved.
+/// Checkpoints of the whole job.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Saving {
     /// Work between two checkpoints.
     pub interval: f64,
-    /// Work before which none is made, if that is more than the interval: the first protection point.
+    /// Least work before the first checkpoint, if more than the interval: the first protection point.
     pub first: f64,
-    /// Time for which the job stands still.
+    /// Downtime of the job.
     pub stop: f64,
-    /// Time after it until the checkpoint counts.
+    /// Time after the downtime until the checkpoint is complete.
     pub background: f64,
-    /// Share of its speed that the job loses in that time.
+    /// Fraction of its speed that the job loses during that time.
     pub slowdown: f64,
 }
 
-/// What is done about failures in one job. All times in one unit.
+/// Protection of one job. All times in one unit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Policy {
     /// Time of the job at these degrees without failures and checkpoints.
     pub work: f64,
-    /// Degrees, and how many spheres have each.
+    /// Pairs of degree and number of spheres.
     pub spheres: Vec<(u32, u32)>,
     /// Mean time to failure of a host.
     pub mttf: f64,
-    /// Time from the loss of a sphere until the job works again, from a checkpoint or its beginning.
+    /// Time from the loss of a sphere until the job works again, from a checkpoint or from its beginning.
     pub restart: f64,
-    /// Absent: what is lost stays lost, until the job is started again.
+    /// Replacement of lost replicas; `None` if they stay lost until the job is restarted.
     pub replacement: Option<Replacement>,
-    /// Absent: the job begins anew.
+    /// Checkpoints; `None` if the job starts over from its beginning.
     pub saving: Option<Saving>,
 }
 
 impl Policy {
-    /// Hosts that run the job, without spares.
+    /// Number of hosts that run the job, without spares.
     #[must_use]
     pub fn host_count(&self) -> u64 {
         self.spheres.iter().map(|(degree, count)| u64::from(*degree) * u64::from(*count)).sum()
     }
 
-    /// Rate at which spheres are lost whose replicas are replaced; of those that have one replica, the rate of
-    /// failures.
+    /// Rate at which spheres are lost although their replicas are replaced. For spheres of one replica it is the
+    /// failure rate.
     #[must_use]
     pub fn interruption_rate(&self) -> f64 {
         let window = self.replacement.map_or(f64::INFINITY, |replacement| replacement.window);
@@ -76,14 +76,14 @@ impl Policy {
         self.spheres.iter().filter(|(_, count)| *count > 0).map(rate).sum()
     }
 
-    /// Rate of the failures after which a replica is replaced.
+    /// Rate of failures after which a replica is replaced.
     #[must_use]
     pub fn replacement_rate(&self) -> f64 {
         let replaced = self.spheres.iter().filter(|(degree, _)| *degree > 1 && self.replacement.is_some());
         replaced.map(|(degree, count)| f64::from(*degree) * f64::from(*count) / self.mttf).sum()
     }
 
-    /// Time of the job over that of its work, for the replacing alone.
+    /// Factor by which replacements alone lengthen the job. Infinite if the job only stands still.
     #[must_use]
     pub fn replacement_stretch(&self) -> f64 {
         let Some(Replacement { window, stop, slowdown, .. }) = self.replacement else { return 1.0 };
@@ -96,11 +96,11 @@ impl Policy {
         1.0 / ((1.0 - standing) * (1.0 - cloning * slowdown))
     }
 
-    /// Expected time of the job. `None` where only a simulation tells: with a limited number of spares, or with
-    /// checkpoints and replicas that are not replaced. Infinite where it will not end.
+    /// Expected time of the job. Infinite if it will not end. `None` if only a simulation can tell: with a limited
+    /// number of spares, or with checkpoints and replicas that are not replaced.
     ///
-    /// Exact for one replica of each rank, and for replicas without replacement and checkpoints. With replacement, to
-    /// the first order in window over MTTF.
+    /// Exact for one replica of each rank, and for replicas without replacement and checkpoints. With replacement,
+    /// correct to first order in window over MTTF.
     #[must_use]
     pub fn expected_time(&self) -> Option<f64> {
         let is_single = self.spheres.iter().all(|(degree, count)| *degree == 1 || *count == 0);
@@ -110,11 +110,11 @@ impl Policy {
             (None, Some(_)) if !is_single => return None,
             _ => self.time_by_segments(),
         };
-        // Nothing times infinity: an attempt that hardly ever succeeds.
+        // Zero times infinity: an attempt that practically never succeeds.
         Some(if time.is_nan() { f64::INFINITY } else { time })
     }
 
-    /// The job begins anew until it gets through; its hosts are all there at each beginning, and can fail from then on.
+    /// The job starts over until an attempt succeeds. All hosts are alive at each start, and can fail from then on.
     fn time_from_scratch(&self) -> f64 {
         let counts = self.spheres.iter().map(|(degree, count)| (*degree, f64::from(*count))).collect();
         let spheres = Spheres { counts, mttf: self.mttf };
@@ -126,13 +126,13 @@ impl Policy {
         spheres.mean_time_within(self.work) + lost * spheres.mean_time_within(again) / spheres.survival(again)
     }
 
-    /// Interruptions are Poisson; between two points that count, everything is repeated.
+    /// Interruptions are Poisson, and repeat everything since the last complete checkpoint.
     fn time_by_segments(&self) -> f64 {
         let stretch = self.replacement_stretch();
         let rate = self.interruption_rate();
         let mtti = if rate > 0.0 { 1.0 / rate } else { f64::INFINITY };
-        // Until the point that counts is reached from the one before it, of which a first attempt has done some
-        // already.
+        // Time to get from one complete checkpoint to the next. The first attempt is shorter, because part of its work
+        // was done during the previous checkpoint.
         let segment = |first_attempt: f64, again: f64| {
             if mtti.is_infinite() {
                 return first_attempt;
@@ -140,7 +140,7 @@ impl Policy {
             -mtti * (-first_attempt / mtti).exp_m1() * ((self.restart + again) / mtti).exp()
         };
         let Some(saving) = self.saving else { return segment(self.work * stretch, self.work * stretch) };
-        // Work done while a checkpoint is under way counts only with the next one, which waits for it.
+        // Work done while a checkpoint is written is covered only by the next one, which waits for it.
         let ahead = saving.background * (1.0 - saving.slowdown) / stretch;
         let saving = Saving { interval: saving.interval.max(ahead), ..saving };
         let cost = saving.stop + saving.background;
@@ -154,22 +154,21 @@ impl Policy {
         let again = saving.interval * stretch + cost;
         let mut time = segment(begin, begin);
         time += more * segment(again - ahead * stretch, again);
-        // If the job ends before the last checkpoint counts, it ends so much the earlier.
+        // A job that ends before its last checkpoint is complete saves the time of waiting for it.
         let ahead = ahead.min(last);
         time += segment((last - ahead) * stretch, last * stretch);
         time
     }
 
-    /// The same policy with the interval that makes the expected time least, if there is a closed form: `None`
-    /// otherwise, or without checkpoints.
+    /// The policy with the interval of least expected time. `None` without checkpoints, or without a closed form.
     #[must_use]
     pub fn with_best_interval(&self) -> Option<Self> {
         let saving = self.saving?;
         let with = |interval: f64| Self { saving: Some(Saving { interval, ..saving }), ..self.clone() };
-        // A checkpoint that is not complete when the next begins is worth nothing.
+        // A checkpoint that is incomplete when the next one begins is useless.
         let least = (saving.stop + saving.background).max(self.work * 1e-4);
         let rough = least_at(least, self.work.max(least), |interval| with(interval).expected_time())?;
-        // Intervals that divide the work evenly are better than those around them.
+        // Intervals that divide the work evenly beat those around them.
         let even = |work: f64| (1..=EVEN_COUNT).map(move |count| work / f64::from(count));
         let even = even(self.work).chain(even(self.work - saving.first)).filter(|interval| *interval >= least);
         let timed = even.chain([rough]).map(|interval| (with(interval).expected_time(), interval));
@@ -177,8 +176,8 @@ impl Policy {
         Some(with(best))
     }
 
-    /// The same policy with the first checkpoint where the expected time is least: the counterpart of the first
-    /// protection point of [`crate::first_point`], which asks what is best if there is a failure.
+    /// The policy with the first checkpoint at the point of least expected time. [`crate::first_point`] is its
+    /// counterpart for the case that a failure occurs.
     #[must_use]
     pub fn with_best_first(&self) -> Option<Self> {
         let saving = self.saving?;
@@ -196,9 +195,10 @@ impl Saving {
     }
 }
 
-/// Maximum number of equal parts of the work that are tried.
+/// Most equal parts of the work that are tried.
 const EVEN_COUNT: u32 = 1000;
-/// Points of the search for a minimum, on a logarithmic scale; then as many between the neighbours of the best.
+/// Number of points in the search for a minimum, on a logarithmic scale. The neighbourhood of the best is searched
+/// again with as many.
 const POINT_COUNT: u32 = 256;
 
 fn least_at(low: f64, high: f64, value: impl Fn(f64) -> Option<f64>) -> Option<f64> {

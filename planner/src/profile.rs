@@ -1,88 +1,88 @@
-//! What is known of a program and of a site, as files hold it: the input of advice.
+//! Measured facts of a program, in the form of profile files: the input for advice.
 
 use crate::clusters::Traffic;
 use crate::overhead::{CallTimes, measured_beta};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The form of a profile file.
+/// Version of the format of profile files.
 pub const FORMAT: u32 = 1;
 
-/// What the name of a profile ends with, in a directory.
+/// Suffix of the names of profile files in a directory.
 pub const FILE_END: &str = ".profile.json";
 
-/// A program that is hardly slowed down by what goes on beside it may seem to stand still, if its times differ much.
+/// Upper bound for the slowdown: with times that vary much, an unaffected program may seem to stop.
 const SLOWDOWN_MAX: f64 = 0.9;
 
-/// One run of a program. Of all but its name, ranks and time, absent is unknown.
+/// Measurements of one run. All fields except program, ranks and time are optional.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Profile {
-    /// [`FORMAT`].
+    /// [`FORMAT`] of the writer.
     pub format: u32,
-    /// The program, as it was started.
+    /// Command line of the program.
     pub program: String,
-    /// Virtual ranks.
+    /// Number of virtual ranks.
     pub ranks: u32,
-    /// Hosts it had.
+    /// Number of hosts; `None` if unknown.
     #[serde(default)]
     pub hosts: Option<u32>,
-    /// Replicas of a rank, in the mean.
+    /// Mean number of replicas of a rank.
     #[serde(default = "one")]
     pub degree: f64,
-    /// Seconds it took, without failures.
+    /// Elapsed time in seconds.
     pub elapsed_s: f64,
-    /// Seconds in MPI by kind of call, means over the ranks.
+    /// Time in MPI by kind of call; `None` if unknown.
     #[serde(default)]
     pub calls: Option<Calls>,
-    /// Bytes by pair of ranks: sender, receiver, bytes.
+    /// Sender, receiver and bytes of each pair of ranks; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traffic: Vec<(u32, u32, f64)>,
-    /// Memory of a process.
+    /// Memory of a process in bytes; `None` if unknown.
     #[serde(default)]
     pub image_bytes: Option<f64>,
-    /// Seconds from the loss of a replica until its place is filled: the mean.
+    /// Mean time from the loss of a replica until it is replaced, in seconds; `None` if none was.
     #[serde(default)]
     pub window_s: Option<f64>,
-    /// Seconds for which the program stands still for a checkpoint that it makes itself.
+    /// Downtime in seconds for a checkpoint that the program makes itself; `None` if it makes none.
     #[serde(default)]
     pub checkpoint_s: Option<f64>,
-    /// Checkpoints that the runtime took.
+    /// Number of checkpoints that the runtime took.
     #[serde(default)]
     pub checkpoints: u32,
-    /// Seconds from the begin of one of them until it was on the disk: the mean.
+    /// Mean time in seconds from the beginning of such a checkpoint until it was on the disk.
     #[serde(default)]
     pub save_s: Option<f64>,
-    /// Of these, seconds for which the program stood still: the mean.
+    /// Mean downtime in seconds within that time.
     #[serde(default)]
     pub save_stop_s: Option<f64>,
-    /// Bytes of one of them, of all replicas: the mean.
+    /// Mean size in bytes of such a checkpoint, with all replicas.
     #[serde(default)]
     pub saved_bytes: Option<f64>,
-    /// Times that the job went back to a checkpoint of the runtime.
+    /// Number of times that the job went back to a checkpoint of the runtime.
     #[serde(default)]
     pub returns: u32,
-    /// Seconds from an interruption until the program works again: the mean.
+    /// Mean time in seconds from an interruption until the program worked again.
     #[serde(default)]
     pub restart_s: Option<f64>,
-    /// Seconds from the begin of a copy of a process until it runs: the mean.
+    /// Mean time in seconds from the beginning of a clone until the copy ran.
     #[serde(default)]
     pub copy_s: Option<f64>,
-    /// Of these, seconds for which its source was stopped: the mean.
+    /// Mean downtime in seconds of the source within that time.
     #[serde(default)]
     pub stop_s: Option<f64>,
-    /// The most bytes of sent messages that a process kept at once for siblings that might need them.
+    /// Most bytes of sent messages that a process retained at once for siblings that might need them.
     #[serde(default)]
     pub retained_bytes: Option<f64>,
-    /// What it ended with. The time of a run that failed is not what the program takes.
+    /// Exit code. The time of a failed run is not that of the program.
     #[serde(default)]
     pub exit_code: i32,
-    /// Replicas lost.
+    /// Number of replicas that were lost.
     #[serde(default)]
     pub losses: u32,
-    /// Copies made of processes.
+    /// Number of clones that were made.
     #[serde(default)]
     pub copies: u32,
-    /// Faults injected.
+    /// Number of faults that were injected.
     #[serde(default)]
     pub injected: u64,
 }
@@ -91,42 +91,42 @@ fn one() -> f64 {
     1.0
 }
 
-/// Seconds in MPI, means over the ranks.
+/// Seconds in MPI calls, as means over the ranks.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Calls {
-    /// All calls.
+    /// Seconds in all calls.
     pub mpi_s: f64,
-    /// Blocking sends.
+    /// Seconds in blocking sends.
     pub send_s: f64,
-    /// Nonblocking sends.
+    /// Seconds in nonblocking sends.
     pub isend_s: f64,
-    /// Blocking receives.
+    /// Seconds in blocking receives.
     pub recv_s: f64,
-    /// Nonblocking receives.
+    /// Seconds in nonblocking receives.
     pub irecv_s: f64,
-    /// Waits, tests and probes.
+    /// Seconds in waits, tests and probes.
     pub wait_s: f64,
-    /// Collectives.
+    /// Seconds in collective calls.
     pub collective_s: f64,
 }
 
-/// Why a profile cannot be used.
+/// Reason why a profile cannot be used.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Of another version.
+    /// The file has this format, which this version does not read.
     #[error("it has format {0}; this version reads {FORMAT}")]
     Format(u32),
-    /// A figure that cannot be.
+    /// An impossible figure: its name and value.
     #[error("{0} is {1}, which cannot be")]
     Figure(&'static str, f64),
 }
 
 impl Profile {
-    /// Checks the figures.
+    /// Checks version and figures.
     ///
     /// # Errors
-    /// Names the first that cannot be.
+    /// The first impossible figure.
     pub fn check(&self) -> Result<(), ProfileError> {
         if self.format != FORMAT {
             return Err(ProfileError::Format(self.format));
@@ -164,7 +164,7 @@ impl Profile {
         }
     }
 
-    /// A run of which no more is known.
+    /// A run of which only these figures are known.
     #[must_use]
     pub fn new(program: String, ranks: u32, elapsed_s: f64) -> Self {
         Self {
@@ -195,41 +195,41 @@ impl Profile {
         }
     }
 
-    /// Whether nothing went wrong.
+    /// Returns true if the run ended well, without losses, clones, injected faults or restarts.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.exit_code == 0 && self.losses == 0 && self.copies == 0 && self.injected == 0 && self.returns == 0
     }
 
-    /// Whether nothing happened that made it longer, or shorter, than the program takes.
+    /// Returns true if nothing influenced the time of the run, checkpoints included.
     #[must_use]
     pub fn is_undisturbed(&self) -> bool {
         self.is_sound() && self.checkpoints == 0
     }
 
-    /// Bytes a second that a process sends, the mean over the ranks: as fast a log of messages grows. `None` if traffic
-    /// is not known.
+    /// Bytes per second that a process sends, as mean over the ranks: the growth of a message log. `None` if traffic is
+    /// unknown.
     #[must_use]
     pub fn sent_rate(&self) -> Option<f64> {
         let sum: f64 = self.traffic.iter().map(|(_, _, bytes)| bytes).sum();
         (!self.traffic.is_empty()).then(|| sum / f64::from(self.ranks) / self.elapsed_s)
     }
 
-    /// What was sent, if that is known.
+    /// Communication matrix; `None` if traffic is unknown.
     #[must_use]
     pub fn matrix(&self) -> Option<Traffic> {
         (!self.traffic.is_empty()).then(|| Traffic { ranks: self.ranks, pairs: self.traffic.clone() })
     }
 
-    /// Share of its speed that the program lost while checkpoints were written, by how much longer it took than `bare`
-    /// seconds. `None` if no checkpoint was taken, or anything else happened.
+    /// Fraction of speed lost while checkpoints were written, computed from the excess over `bare` seconds. `None` if
+    /// there was no checkpoint, or another disturbance.
     fn save_slowdown(&self, bare: f64) -> Option<f64> {
         let (save, stop) = self.save_s.zip(self.save_stop_s).filter(|_| self.is_sound() && self.checkpoints > 0)?;
         let each = (self.elapsed_s - bare) / f64::from(self.checkpoints);
         Some(((each - stop) / (save - stop)).clamp(0.0, SLOWDOWN_MAX)).filter(|share| !share.is_nan())
     }
 
-    /// Serial share of communication, by DINO's equation 3.3, of a run without replicas.
+    /// Serial fraction of communication by DINO's equation 3.3. `None` for a run with replicas, or without call times.
     #[must_use]
     pub fn beta(&self) -> Option<f64> {
         let Calls { mpi_s, send_s, isend_s, recv_s, irecv_s, wait_s, .. } =
@@ -247,44 +247,44 @@ impl Profile {
     }
 }
 
-/// What many runs of one program at one number of ranks say.
+/// Summary of several runs of one program at one number of ranks.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Learned {
-    /// The program.
+    /// Command line of the program.
     pub program: String,
-    /// Virtual ranks.
+    /// Number of virtual ranks.
     pub ranks: u32,
-    /// Runs.
+    /// Number of runs that were summarized.
     pub runs: usize,
-    /// Median seconds by degree.
+    /// Pairs of degree and median seconds, of undisturbed runs.
     pub times_s: Vec<(f64, f64)>,
-    /// Share of the run that each replica more adds: measured if there are runs at two degrees, else by the model from
-    /// calls.
+    /// Fraction of the run added by each further replica: measured if there are runs at several degrees, else by the
+    /// model from call times.
     pub beta: Option<f64>,
-    /// Whether it was measured.
+    /// True if `beta` was measured.
     pub is_beta_measured: bool,
-    /// Memory of a process, the most.
+    /// Largest memory of a process, in bytes.
     pub image_bytes: Option<f64>,
-    /// Median window of a lost replica.
+    /// Median vulnerability window after a loss, in seconds.
     pub window_s: Option<f64>,
-    /// Median checkpoint.
+    /// Median downtime of the program's own checkpoints, in seconds.
     pub checkpoint_s: Option<f64>,
-    /// Median time until a checkpoint of the runtime is on the disk, for one replica of each rank.
+    /// Median time until a checkpoint of the runtime is on the disk, in seconds, for one replica of each rank.
     pub save_s: Option<f64>,
-    /// Median stop for one.
+    /// Median downtime of a checkpoint of the runtime, in seconds.
     pub save_stop_s: Option<f64>,
-    /// Share of its speed that the program loses in that time.
+    /// Median fraction of speed that the program loses while such a checkpoint is written.
     pub save_slowdown: Option<f64>,
-    /// Median restart.
+    /// Median time of a restart, in seconds.
     pub restart_s: Option<f64>,
-    /// Median time of the copy of a process.
+    /// Median time of a clone, in seconds.
     pub copy_s: Option<f64>,
-    /// Median stop of a process that is copied.
+    /// Median downtime of the source of a clone, in seconds.
     pub stop_s: Option<f64>,
 }
 
 impl Learned {
-    /// Adds up runs of one program and number of ranks. `None` if there are none.
+    /// Summarizes runs of one program and number of ranks. `None` without runs.
     #[must_use]
     pub fn new(runs: &[Profile]) -> Option<Self> {
         let first = runs.first()?;
@@ -294,7 +294,7 @@ impl Learned {
         }
         let times = by_degree.into_iter().filter_map(|(degree, times)| Some((degree as f64 / 1000.0, median(times)?)));
         let times_s: Vec<_> = times.collect();
-        // The least degree, which is 1 if that was run, against the next.
+        // β is measured by comparing runs at degree 1 with those at higher degrees.
         let measured = match times_s.as_slice() {
             [(1.0, single), rest @ ..] if !rest.is_empty() => {
                 median(rest.iter().map(|(degree, time)| measured_beta(*single, *time, *degree)).collect())
@@ -317,7 +317,7 @@ impl Learned {
             image_bytes: runs.iter().filter_map(|run| run.image_bytes).max_by(f64::total_cmp),
             window_s: of(|run| run.window_s),
             checkpoint_s: of(|run| run.checkpoint_s),
-            // All replicas are saved.
+            // All replicas are saved, so the time is proportional to the degree.
             save_s: of(|run| run.save_s.map(|time| time / run.degree)),
             save_stop_s: of(|run| run.save_stop_s),
             save_slowdown,
@@ -327,7 +327,8 @@ impl Learned {
         })
     }
 
-    /// Seconds without replicas: measured, or by the model from the least degree that was.
+    /// Seconds without replicas: measured, or by the model from the lowest measured degree. `None` without undisturbed
+    /// runs.
     #[must_use]
     pub fn work_s(&self) -> Option<f64> {
         let (degree, time) = *self.times_s.first()?;

@@ -1,17 +1,17 @@
-//! Completion time of a chain of protected regions under memory faults (thesis on DINO, section 4.6, figure 4.22): two
-//! products of matrices, C = A·B and E = C·D, checked where data is used last; what cannot be corrected in place is
-//! computed again.
+//! Completion time of a chain of protected regions under memory faults (thesis on DINO, section 4.6, figure 4.22). The
+//! chain has two matrix products, C = A·B and E = C·D. Data is checked at its last use, and a region that cannot be
+//! corrected in place is computed again.
 
 use fastrand::Rng;
 
-/// Times of the chain.
+/// Times of the regions, in one unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Chain {
-    /// The first product.
+    /// Time of the first product.
     pub first: f64,
-    /// The second.
+    /// Time of the second product.
     pub second: f64,
-    /// Writing the result.
+    /// Time of writing the result.
     pub store: f64,
 }
 
@@ -22,10 +22,10 @@ const D: u32 = 3;
 const E: u32 = 4;
 
 impl Chain {
-    /// The thesis' matrices: 43.1 s in all, of which each product takes 21.05 s.
+    /// Matrices of the thesis: 43.1 s in all, of which each product takes 21.05 s.
     pub const PUBLISHED: Self = Self { first: 21.05, second: 21.05, store: 1.0 };
 
-    /// Mean time over that without faults, which come at `rate`, uniform over the five matrices.
+    /// Mean time relative to that without faults. Faults come at `rate`, uniformly distributed over the five matrices.
     #[must_use]
     pub fn stretch(&self, rate: f64, seed: u64, runs: u32) -> f64 {
         let mut rng = Rng::with_seed(seed);
@@ -35,8 +35,8 @@ impl Chain {
 
     fn run(&self, rate: f64, rng: &mut Rng) -> f64 {
         let mut time = 0.0;
-        // A fault in an input is found at its last use, corrected, and the product made again; one in C stays for the
-        // next region.
+        // A fault in an input is found at its last use and corrected, and the product is repeated. A fault in C stays
+        // for the next region.
         let mut c_is_hit = loop {
             let hit = faults(rate, self.first, rng);
             time += self.first;
@@ -64,7 +64,7 @@ impl Chain {
     }
 }
 
-/// Which of the matrices are hit within a time.
+/// Matrices that are hit within `time`.
 fn faults(rate: f64, time: f64, rng: &mut Rng) -> [bool; 5] {
     let mut hit = [false; 5];
     let mut gap = || -(1.0 - rng.f64()).ln() / rate;

@@ -1,50 +1,50 @@
-//! Room for recovery without a spare: memory for a neighbour's processes, and a store for its checkpoints (thesis on
-//! FTM, section 5.3.1, figure 5.5).
+//! Recovery without a spare: whether a neighbour has memory for the lost processes, and a store for their checkpoints
+//! (thesis on FTM, section 5.3.1, figure 5.5).
 
-/// One node while the program and its protection run, in bytes.
+/// Resources of one node while program and protection run, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Memory that is free.
+    /// Free memory while the program runs.
     pub free_memory: u64,
     /// Resident memory of the program's processes on a node.
     pub processes: u64,
-    /// Checkpoint files of the program's processes on a node, all that are kept.
+    /// All checkpoint files that are kept of a node's processes.
     pub checkpoints: u64,
     /// Free space of the local disk.
     pub free_disk: u64,
-    /// Free space of the central store, for this node's share.
+    /// Free space of the central store, as the share of this node.
     pub free_central: u64,
 }
 
-/// What a lost node needs.
+/// Need for a spare after the loss of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spare {
-    /// A neighbour has the memory to take its processes.
+    /// A neighbour has enough memory for the lost processes.
     Optional,
-    /// Nobody has: a spare is needed, or the job makes a safe stop.
+    /// No neighbour has: a spare is needed, or the job makes a safe stop.
     Mandatory,
 }
 
-/// Where checkpoints are kept, the fastest first.
+/// Storage of checkpoints, fastest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Store {
-    /// Main memory.
+    /// Main memory of the node.
     Memory,
-    /// The node's own disk.
+    /// Local disk of the node.
     LocalDisk,
-    /// A central file system.
+    /// File system shared by all nodes.
     Central,
 }
 
 impl Node {
-    /// Whether a neighbour can take the processes of a lost node.
+    /// Tells whether a neighbour can take the processes of a lost node.
     #[must_use]
     pub fn spare(&self) -> Spare {
         if self.free_memory >= self.processes { Spare::Optional } else { Spare::Mandatory }
     }
 
-    /// The fastest store that holds a node's own checkpoints and its neighbour's. What memory holds of them is not
-    /// there for processes: memory counts only as far as it is not needed to take the neighbour's.
+    /// Fastest store for a node's own checkpoints and its neighbour's. Memory counts only as far as it is not needed
+    /// for the neighbour's processes. `None` if no store suffices.
     #[must_use]
     pub fn store(&self) -> Option<Store> {
         let needed = self.checkpoints.checked_mul(2)?;

@@ -1,49 +1,49 @@
-//! A seeded Monte-Carlo simulation of a [`Policy`]: every failure, clone, checkpoint and restart of a run, many runs.
+//! Seeded Monte Carlo simulation of a [`Policy`]: each failure, clone, checkpoint and restart, in many runs.
 //!
-//! Failures may hit at any moment, also checkpoints, clones and restarts. Spare hosts do not fail before they are used.
-//! The same seed gives the same result.
+//! Failures may occur at any moment, also during checkpoints, clones and restarts. Spare hosts do not fail before they
+//! are used. The same seed gives the same result.
 
 use crate::policy::{Policy, Replacement};
 use fastrand::Rng;
 use serde::Serialize;
 use std::collections::VecDeque;
 
-/// What became of many runs.
+/// Statistics of many runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcomes {
-    /// Runs there were.
+    /// Number of simulated runs.
     pub runs: u32,
-    /// Those that did not end within the time they had, as a share.
+    /// Fraction of runs that did not end within their time.
     pub unfinished: f64,
-    /// Mean time of those that did.
+    /// Mean time of the runs that ended.
     pub time: f64,
-    /// Standard error of it.
+    /// Standard error of `time`.
     pub time_error: f64,
-    /// Times that 50, 95 and 99 % of all runs ended within; infinite where they did not.
+    /// Times within which 50, 95 and 99 % of all runs ended; infinite if fewer did.
     pub quantiles: [f64; 3],
-    /// Interruptions of a run, in the mean.
+    /// Mean number of interruptions of a run.
     pub interruptions: f64,
-    /// Share of runs that were interrupted at all.
+    /// Fraction of runs with at least one interruption.
     pub interrupted: f64,
-    /// Replicas replaced in a run, in the mean.
+    /// Mean number of replaced replicas in a run.
     pub replacements: f64,
-    /// Share of runs in which a loss found no spare.
+    /// Fraction of runs in which a loss found no spare.
     pub without_spare: f64,
 }
 
-/// Simulates `runs` of a policy, each for `time_max` at most.
+/// Simulates `runs` runs of a policy, each limited to `time_max`.
 ///
 /// # Panics
-/// If there are no runs, or `time_max` is not finite: a job that never ends would never be done.
+/// If there are no runs, or `time_max` is infinite: a job that never ends would then run for ever.
 #[must_use]
 pub fn simulate(policy: &Policy, seed: u64, runs: u32, time_max: f64) -> Outcomes {
     simulate_within(policy, seed, runs, time_max, u64::MAX).expect("it ends, for time is limited")
 }
 
-/// The same if no more than `steps_max` steps are needed, each of which takes a constant time: `None` otherwise.
+/// Like [`simulate`], limited to `steps_max` steps of constant cost. `None` if they do not suffice.
 ///
 /// # Panics
-/// As [`simulate`].
+/// As for [`simulate`].
 #[must_use]
 pub fn simulate_within(policy: &Policy, seed: u64, runs: u32, time_max: f64, steps_max: u64) -> Option<Outcomes> {
     assert!(runs > 0 && time_max.is_finite(), "{runs} runs of {time_max}");
@@ -54,11 +54,11 @@ pub fn simulate_within(policy: &Policy, seed: u64, runs: u32, time_max: f64, ste
     Some(outcomes(&all?, runs))
 }
 
-/// Time of one run of a policy in which hosts are lost at given times, each of the sphere with this number, all of
-/// which have the first degree. `None` if it does not end within `time_max`.
+/// Time of one run with given losses: time, and number of the sphere that loses a host. All spheres have the first
+/// degree of the policy. `None` if the run does not end within `time_max`.
 ///
 /// # Panics
-/// If the times do not rise, or `time_max` is not finite.
+/// If the times are not ascending, or `time_max` is infinite.
 #[must_use]
 pub fn replay(policy: &Policy, losses: &[(f64, u32)], time_max: f64) -> Option<f64> {
     assert!(losses.is_sorted_by(|(one, _), (other, _)| one <= other), "{losses:?}");
@@ -97,17 +97,16 @@ fn outcomes(all: &[Outcome], runs: u32) -> Outcomes {
 
 #[derive(Default)]
 struct Outcome {
-    /// Absent if the time was up.
+    /// `None` if the time limit was reached.
     time: Option<f64>,
     interruptions: u32,
     replacements: u32,
     lacked_spare: bool,
 }
 
-/// A sphere that lacks replicas.
 struct Degraded {
     number: u64,
-    /// Of `Policy::spheres`.
+    /// Index of its degree in `Policy::spheres`.
     class: usize,
     live: u32,
 }
@@ -118,26 +117,26 @@ struct Run<'a> {
     outcome: Outcome,
     now: f64,
     progress: f64,
-    /// Progress to which an interruption returns.
+    /// Progress to which an interruption returns the job.
     saved: f64,
     next_checkpoint: f64,
-    /// The job stands still until then.
+    /// End of the current standstill.
     standing_until: f64,
-    /// A checkpoint counts from then on, and has this progress.
+    /// Checkpoint being written: time at which it is complete, and its progress.
     saving: Option<(f64, f64)>,
     host_count: u64,
-    /// Of them, those that have failed and are not replaced.
+    /// Number of failed hosts that are not replaced.
     lost_hosts: u64,
     degraded: Vec<Degraded>,
     sphere_number: u64,
-    /// When a clone is complete, and of which sphere.
+    /// Clones being made: completion time and sphere.
     clones: Vec<(f64, u64)>,
     /// Spheres whose loss found no spare.
     waiting: Vec<u64>,
     spares: u32,
-    /// When hosts are back.
+    /// Times at which failed hosts are repaired.
     repairs: Vec<f64>,
-    /// When hosts are lost and of which sphere, where that is not drawn.
+    /// Given losses, as time and sphere; `None` if losses are random.
     given: Option<VecDeque<(f64, u32)>>,
 }
 
@@ -177,7 +176,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// All hosts are there, and the job is where it was saved.
+    /// Starts or restarts the job from the saved progress, with all hosts alive.
     fn begin(&mut self) {
         self.progress = self.saved;
         self.saving = None;
@@ -193,7 +192,7 @@ impl<'a> Run<'a> {
         };
     }
 
-    /// `None` if there are not enough steps left.
+    /// Simulates the run. `None` if the steps do not suffice.
     fn carry_out(mut self, time_max: f64, steps_left: &mut u64) -> Option<Outcome> {
         loop {
             let steps = 1 + self.clones.len() + self.repairs.len() + self.degraded.len();
@@ -243,7 +242,7 @@ impl<'a> Run<'a> {
 
     fn next(&mut self) -> (f64, Event) {
         let failure_at = match &self.given {
-            // What falls into a standstill that is over strikes as soon as it can.
+            // A given loss during a standstill that is over takes effect as soon as possible.
             Some(given) => given.front().map_or(f64::INFINITY, |(at, _)| at.max(self.now)),
             None => self.now - (1.0 - self.rng.f64()).ln() * self.policy.mttf / self.live_hosts(),
         };
@@ -267,7 +266,7 @@ impl<'a> Run<'a> {
             offer(self.standing_until, Event::GoOn);
         } else if speed > 0.0 {
             let after = |target: f64| self.now + (target - self.progress).max(0.0) / speed;
-            // At the end there is nothing left to save; and while one is written, the next has to wait.
+            // No checkpoint is due at the very end, and a checkpoint waits for the previous one to be complete.
             if self.saving.is_none() && self.next_checkpoint < self.policy.work * (1.0 - 1e-12) {
                 offer(after(self.next_checkpoint), Event::Checkpoint);
             }
@@ -279,7 +278,7 @@ impl<'a> Run<'a> {
     fn checkpoint(&mut self) {
         let Some(saving) = self.policy.saving else { return };
         self.standing_until = self.now + saving.stop;
-        // As it was meant to be, where only rounding is between; one that had to wait comes later.
+        // Removes rounding errors. A checkpoint that had to wait is at a later progress.
         self.progress = self.progress.max(self.next_checkpoint);
         self.saving = Some((self.standing_until + saving.background, self.progress));
         self.next_checkpoint = self.progress + saving.interval;
@@ -289,7 +288,7 @@ impl<'a> Run<'a> {
         (self.host_count - self.lost_hosts) as f64
     }
 
-    /// One of the living hosts dies.
+    /// Picks a live host that fails.
     fn fail(&mut self) {
         if let Some((_, sphere)) = self.given.as_mut().and_then(VecDeque::pop_front) {
             return self.fail_in(u64::from(sphere));
@@ -318,7 +317,7 @@ impl<'a> Run<'a> {
         self.lost(self.sphere_number, live);
     }
 
-    /// A host of this sphere dies.
+    /// Lets a host of this sphere fail.
     fn fail_in(&mut self, number: u64) {
         if let Some(place) = self.degraded.iter().position(|one| one.number == number) {
             self.degraded[place].live -= 1;
@@ -343,7 +342,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A clone is begun, if there is a spare.
+    /// Begins a clone for this sphere, if there is a spare.
     fn replace(&mut self, sphere: u64) {
         let Some(Replacement { window, stop, spares, .. }) = self.policy.replacement else { return };
         if self.spares == 0 {

@@ -1,35 +1,35 @@
-//! What is known of the hosts of a site: how long jobs had them, and how often they were lost.
+//! Measured facts of the hosts of a site: hours of use, and losses.
 
 use serde::{Deserialize, Serialize};
 
-/// How one host of a site has fared.
+/// Record of one host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
-    /// Hours in which jobs had it.
+    /// Hours of use by jobs.
     pub hours: f64,
-    /// Times that it lost replicas; those lost together count once.
+    /// Number of times that it lost replicas; losses at the same time count once.
     pub losses: u32,
-    /// Whether it was found to corrupt data.
+    /// True if it was found to corrupt data.
     pub is_sick: bool,
 }
 
-/// Mean time to failure of a host, from what was seen.
+/// Mean time to failure of a host, estimated from records.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Mtbf {
-    /// Hours in all.
+    /// Hours of use of all hosts.
     pub hours: f64,
-    /// Losses in all.
+    /// Losses of all hosts.
     pub losses: u32,
-    /// The estimate, hours over losses. Without a loss, the lower bound.
+    /// Estimate in hours: hours over losses. Without any loss, the lower bound.
     pub estimate_h: f64,
-    /// What it is more than, with 95 % confidence.
+    /// Lower bound in hours, with 95 % confidence.
     pub low_h: f64,
 }
 
 impl Mtbf {
-    /// From the facts of all hosts. `None` if nothing was seen.
+    /// Estimates from the records of all hosts. `None` without any hours.
     #[must_use]
     pub fn new(hosts: &[HostFacts]) -> Option<Self> {
         let hours: f64 = hosts.iter().map(|host| host.hours).sum();
@@ -40,12 +40,12 @@ impl Mtbf {
     }
 }
 
-/// The mean of Poisson's distribution for which so few or fewer are seen in 5 % of all cases.
+/// Mean of the Poisson distribution under which `seen` or fewer events have a probability of 5 %.
 fn losses_max(seen: u32) -> f64 {
     let (mut low, mut high) = (f64::from(seen), 2.0 * f64::from(seen) + 10.0);
     for _ in 0..100 {
         let mean = f64::midpoint(low, high);
-        // In logarithms, for the first terms are too small for anything else.
+        // In logarithms, because the first terms are too small for a float.
         let mut log_term = -mean;
         let mut sum = log_term.exp();
         for count in 1..=seen {

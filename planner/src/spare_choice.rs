@@ -1,44 +1,45 @@
-//! Spare Node Configuration: the share of a run from which on going on with fewer nodes ends sooner than waiting for a
-//! spare (thesis on FTM, section 5.3.2).
+//! Spare Node Configuration: the fraction of a run from which on continuing with fewer nodes ends sooner than waiting
+//! for a spare (thesis on FTM, section 5.3.2).
 
-/// What is known of a program on a machine. One unit of time for all.
+/// Measured times of a program on a machine. All in one unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SpareChoice {
     /// Time of the run without protection and without failure.
     pub work: f64,
-    /// Overhead of protection, as a share of it.
+    /// Overhead of protection, as a fraction of `work`.
     pub overhead: f64,
-    /// Time on the remaining nodes over time on all, both protected: 1 or more. (Eq. 5.10 prints the inverse.)
+    /// Ratio of the time on the remaining nodes to that on all, both protected: at least 1. (Eq. 5.10 prints the
+    /// inverse.)
     pub slowdown: f64,
-    /// Share of an interval that is lost by a failure.
+    /// Fraction of an interval that a failure loses.
     pub lost_share: f64,
-    /// Work between checkpoints.
+    /// Work between two checkpoints.
     pub interval: f64,
-    /// Time until the remaining nodes go on.
+    /// Time until the remaining nodes continue.
     pub restart_remaining: f64,
-    /// Time until a spare node can be used and has the state; where it has to be provided first, that too.
+    /// Time until a spare node is usable and has the state, including its provisioning if necessary.
     pub copy_to_spare: f64,
-    /// Time until the spare goes on.
+    /// Time until the spare continues.
     pub restart_spare: f64,
 }
 
 impl SpareChoice {
-    /// Time that remains after a failure at share `done` of the progress, with a spare (eq. 5.12).
+    /// Remaining time with a spare, after a failure at fraction `done` of the progress (eq. 5.12).
     #[must_use]
     pub fn with_spare(&self, done: f64) -> f64 {
         let left = (1.0 - done) * (1.0 + self.overhead) * self.work;
         self.lost_share * self.interval + self.copy_to_spare + self.restart_spare + left
     }
 
-    /// The same on the remaining nodes (eq. 5.13).
+    /// Remaining time on the remaining nodes (eq. 5.13).
     #[must_use]
     pub fn without_spare(&self, done: f64) -> f64 {
         let left = (1.0 - done) * (1.0 + self.overhead) * self.work;
         self.slowdown * (self.lost_share * self.interval + left) + self.restart_remaining
     }
 
-    /// Share s of the progress from which on the remaining nodes end sooner (eq. 5.14). 1 or more: a spare is always
-    /// better; 0 or less: never.
+    /// Fraction s of the progress from which on the remaining nodes end sooner (eq. 5.14). At 1 or more a spare is
+    /// always better; at 0 or less, never.
     #[must_use]
     pub fn point(&self) -> f64 {
         let slower = self.slowdown - 1.0;

@@ -1,4 +1,4 @@
-//! Advice: what it ranks first, and what it refuses. And the profiles that it is given.
+//! Advice: the first configuration, and errors. Also the profiles that it is based on.
 
 use planner::advise::{AdviceError, Corruption, Objective, Question, SaveCost, SavedBy, Source};
 use planner::profile::{Calls, FORMAT, Learned, Profile, ProfileError};
@@ -6,7 +6,7 @@ use planner::site::{HostFacts, Mtbf};
 
 const HOUR: f64 = 3600.0;
 
-/// A day's job on 64 hosts.
+/// A job of one day on 64 hosts.
 fn question() -> Question {
     Question {
         work_s: 24.0 * HOUR,
@@ -41,7 +41,7 @@ fn the_time_of_a_disturbed_run_is_not_the_time_of_the_program() {
     ];
     let alone = Learned::new(&disturbed).unwrap();
     assert_eq!((alone.runs, alone.work_s()), (4, None));
-    // What the disturbance itself took is known from them.
+    // Figures of the disturbances are known from these runs.
     assert_eq!((alone.window_s, alone.stop_s), (Some(4.0), Some(0.5)));
     let with_another: Vec<_> = disturbed.into_iter().chain([run(1.0, 100.0)]).collect();
     assert_eq!(Learned::new(&with_another).unwrap().work_s(), Some(100.0));
@@ -60,7 +60,7 @@ fn where_hosts_hardly_fail_one_replica_is_cheapest() {
 
 #[test]
 fn where_hosts_fail_often_and_nothing_is_saved_two_replicas_with_spares_win() {
-    // 64 hosts that live ten days: one is lost every four hours.
+    // 64 hosts with an MTTF of ten days: one is lost every four hours.
     let advice = Question { mttf_s: 240.0 * HOUR, ..question() }.advise().unwrap();
     let best = &advice.rows[0];
     assert_eq!((best.degree, best.corruption), (2.0, Corruption::Detected));
@@ -89,17 +89,18 @@ fn checkpoints_of_the_runtime_have_their_options_in_the_command_and_a_host_for_e
     let best = &advice.rows[0];
     assert_eq!((best.degree, best.saved_by), (1.0, Some(SavedBy::Runtime)));
     let interval = best.checkpoint_interval_s.unwrap();
-    // They cost 0.1 + 30 · 0.1 s of work: sqrt(2 · 3.1 · 13500) = 289 s, and what is done meanwhile is not lost twice.
+    // A checkpoint costs 0.1 + 30 · 0.1 s of work: sqrt(2 · 3.1 · 13500) = 289 s. Work done meanwhile is not lost
+    // twice.
     assert!((200.0..450.0).contains(&interval), "{interval}");
     let spares = best.spares;
-    // Six of 64 hosts fail in the mean.
+    // On average six of 64 hosts fail.
     assert!((10..30).contains(&spares) && best.hosts == 64 + spares);
     assert!(best.command.contains(&format!(" --spares {spares} --checkpoint {interval:.0}s")), "{}", best.command);
     assert_eq!(best.disk_bytes, Some(3.0 * 1.024e12));
-    // All replicas are saved.
+    // All replicas are saved, so space doubles.
     let double = advice.rows.iter().find(|row| (row.degree, row.saved_by) == (2.0, Some(SavedBy::Runtime)));
     assert!(double.is_none_or(|row| row.disk_bytes == Some(6.0 * 1.024e12)));
-    // Who waits for the repair needs no host more; who has one host cannot keep another.
+    // A job that waits for the repair needs no spare, and one on a single host cannot keep one.
     let waiting = with(Question { repair_s: Some(600.0), ..question() });
     assert!(waiting.rows.iter().any(|row| row.spares == 0 && row.command.contains("--checkpoint")));
     let alone = with(Question { ranks: 16, hosts: Some(1), ..question() });
@@ -113,13 +114,13 @@ fn what_checkpoints_of_the_runtime_cost_is_learned_from_runs_with_them() {
         checkpoints: 4,
         save_s: Some(6.0),
         save_stop_s: Some(0.5),
-        // Four times 0.5 s of stop, and a fifth of the speed in the 5.5 s behind it.
+        // Four times a stop of 0.5 s, and a fifth of the speed in the remaining 5.5 s.
         ..run(1.0, 100.0 + 4.0 * (0.5 + 5.5 * 0.2))
     };
     let learned = Learned::new(&[run(1.0, 100.0), saved.clone()]).unwrap();
     assert_eq!((learned.work_s(), learned.save_s, learned.save_stop_s), (Some(100.0), Some(6.0), Some(0.5)));
     assert!((learned.save_slowdown.unwrap() - 0.2).abs() < 1e-12);
-    // Of a run that went back nobody knows what the checkpoints added.
+    // A run that went back does not show what checkpoints added.
     let back = Profile { returns: 1, restart_s: Some(2.0), losses: 1, ..saved };
     let learned = Learned::new(&[run(1.0, 100.0), back]).unwrap();
     assert_eq!((learned.save_slowdown, learned.restart_s), (None, Some(2.0)));
@@ -134,7 +135,7 @@ fn a_deadline_puts_what_meets_it_first() {
     assert!(bound.rows[0].degree >= 2.0 && bound.rows[0].late.unwrap() <= 0.01, "{:?}", bound.rows[0]);
     let single = bound.rows.iter().find(|row| row.degree == 1.0).unwrap();
     assert!(single.late.unwrap() > 0.5);
-    // Those that are late come after those that are not.
+    // Late configurations come after those in time.
     let is_late: Vec<_> = bound.rows.iter().map(|row| row.late.unwrap() > 0.01).collect();
     assert!(is_late.is_sorted(), "{is_late:?}");
 }
@@ -193,7 +194,7 @@ fn runs_at_one_degree_have_beta_by_the_model_of_their_calls() {
     let calls = Calls { mpi_s: 50.0, send_s: 10.0, recv_s: 20.0, ..Calls::default() };
     let learned = Learned::new(&[Profile { calls: Some(calls), ..run(1.0, 100.0) }]).unwrap();
     assert_eq!((learned.is_beta_measured, learned.beta), (false, Some(0.1)));
-    // Of a run with replicas the model says nothing, and its time is all there is.
+    // The model does not apply to a run with replicas, and its time is the only figure.
     let replicated = Learned::new(&[Profile { calls: Some(calls), ..run(2.0, 100.0) }]).unwrap();
     assert_eq!((replicated.beta, replicated.work_s()), (None, Some(100.0)));
     assert_eq!(Learned::new(&[]), None);
@@ -215,12 +216,12 @@ fn time_between_failures_is_hours_over_losses_or_a_bound() {
     let host = |hours, losses| HostFacts { host: "h".into(), hours, losses, is_sick: false };
     let seen = Mtbf::new(&[host(600.0, 1), host(400.0, 3)]).unwrap();
     assert_eq!((seen.hours, seen.losses, seen.estimate_h), (1000.0, 4, 250.0));
-    // Poisson's upper limits for 4 and for 0 events at 95 %: 9.154 and 2.996.
+    // Upper limits of the Poisson distribution at 95 % for 4 and 0 events: 9.154 and 2.996.
     assert!((seen.low_h - 1000.0 / 9.1535).abs() < 0.1, "{}", seen.low_h);
     let none = Mtbf::new(&[host(1000.0, 0)]).unwrap();
     assert!((none.low_h - 1000.0 / 2.9957).abs() < 0.1 && none.estimate_h == none.low_h);
     assert_eq!(Mtbf::new(&[]), None);
-    // Hundreds of losses are no trouble.
+    // Hundreds of losses cause no numerical trouble.
     let many = Mtbf::new(&[host(1e6, 5000)]).unwrap();
     assert!(many.low_h > 190.0 && many.low_h < 200.0, "{}", many.low_h);
 }

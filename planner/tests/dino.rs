@@ -1,4 +1,4 @@
-//! The tables and figures of the thesis on DINO and end-to-end resilience, as published and right.
+//! Tables and figures of the thesis on DINO and end-to-end resilience, as published and corrected.
 
 use planner::Version::{AsPublished, Corrected};
 use planner::capacity::Use;
@@ -15,8 +15,8 @@ fn near(name: &str, value: f64, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance, "{name}: {value} is not {expected}");
 }
 
-/// A row of table 3.2: seconds without redundancy, α, the shares of sending and receiving, and as published β, and
-/// seconds with redundancy as measured and by the model.
+/// A row of table 3.2: seconds without redundancy, α, fractions of sending and receiving, published β, and seconds with
+/// redundancy, measured and by the model.
 type Row = (&'static str, f64, f64, f64, f64, f64, f64, f64);
 
 const TABLE_3_2: [Row; 16] = [
@@ -38,7 +38,7 @@ const TABLE_3_2: [Row; 16] = [
     ("S3D 2048 320", 117.81, 0.3742, 0.1289, 0.6804, 0.0482, 121.39, 123.49),
 ];
 
-/// The rows whose model times were made with a tenth of their β, and what the right β gives.
+/// Rows whose published model times used a tenth of their β, each with the time for the right β.
 const LULESH: [(Row, f64); 4] = [
     (("LULESH 1000 25", 270.82, 0.2855, 0.679, 0.599, 0.171, 288.20, 275.45), 317.13),
     (("LULESH 1728 25", 328.34, 0.2885, 0.72, 0.631, 0.182, 350.07, 334.32), 388.11),
@@ -60,7 +60,7 @@ fn lulesh_rows_of_table_3_2_were_made_with_a_tenth_of_beta() {
     for ((name, work, alpha, send, receive, published_beta, measured, model), right) in LULESH {
         let calculated = beta(send, receive, alpha);
         near(name, calculated, published_beta, 6e-4);
-        // As published: two of the four are off by another last digit of β/10.
+        // As published: two of the four differ in the last digit of β/10.
         near(name, redundant_time(work, calculated / 10.0, 2.0), model, 0.36);
         near(name, redundant_time(work, calculated, 2.0), right, 0.01);
         let error = (right - measured) / measured;
@@ -93,7 +93,7 @@ fn waiting_is_divided_by_the_nonblocking_calls_there_are() {
     assert_eq!(CallTimes::default().beta(), 0.0);
 }
 
-/// Spare nodes of table 3.4 for β = 0.2, 0.4, 0.6, and with a repair time of 20 h; the times that are calculated.
+/// Spare nodes of table 3.4 for β = 0.2, 0.4, 0.6, and with a repair time of 20 h; then the calculated times.
 const TABLE_3_4: [(f64, [f64; 3], f64, [f64; 3]); 5] = [
     (16_000.0, [18.0, 21.0, 24.0], 2.0, [242.96, 283.45, 323.94]),
     (32_000.0, [36.0, 42.0, 48.0], 3.0, [245.99, 286.98, 327.98]),
@@ -102,15 +102,15 @@ const TABLE_3_4: [(f64, [f64; 3], f64, [f64; 3]); 5] = [
     (256_000.0, [349.0, 407.0, 465.0], 25.0, [298.02, 347.69, 397.36]),
 ];
 
-/// Hours in a year of 365.25 days, which table 3.4 was made with.
+/// Hours in a year of 365.25 days, as used for table 3.4.
 const JULIAN_YEAR: f64 = 8766.0;
-/// Hours in a year of 365 days, which figure 3.9 was made with.
+/// Hours in a year of 365 days, as used for figure 3.9.
 const YEAR: f64 = 8760.0;
 
 #[test]
 fn spare_nodes_of_table_3_4() {
     for (ranks, spares, repaired, times) in TABLE_3_4 {
-        // The clone takes 10 min, which the thesis does not say.
+        // A clone takes 10 min, which the thesis does not state.
         let job = Cloning { ranks, degree: 2.0, mttf: 50.0 * JULIAN_YEAR, clone: 10.0 / 60.0 };
         let mut repaired_max = 0.0_f64;
         for ((beta, spares), time) in [0.2, 0.4, 0.6].into_iter().zip(spares).zip(times) {
@@ -121,12 +121,12 @@ fn spare_nodes_of_table_3_4() {
         }
         assert_eq!(repaired_max, repaired, "{ranks}");
     }
-    // The example in the text has the time of 16,000 ranks, 283.45 h; that of 64,000 is 294.33 h. Both are 14 repair
-    // times.
+    // The example in the text uses the time of 16,000 ranks, 283.45 h; that of 64,000 ranks is 294.33 h. Both contain
+    // 14 repair times.
     assert_eq!((283.45_f64 / 20.0).floor(), (294.33_f64 / 20.0).floor());
 }
 
-/// Figure 3.9: a job of 256 h on nodes that live 50 years; two minutes for a clone and for a new start.
+/// Figure 3.9: a job of 256 h on nodes with an MTTF of 50 years; clone and relaunch take two minutes each.
 struct Figure39 {
     beta: f64,
 }
@@ -187,7 +187,7 @@ fn crossovers_of_figure_3_9() {
 #[test]
 fn partial_replication_of_figure_3_1() {
     let spheres = |share| Spheres::partly_doubled(100_000.0, share, 5.0 * YEAR);
-    // Checkpoints of 15 min; restarts of 15 min are inferred, since the thesis says nothing of them.
+    // Checkpoints take 15 min; restarts of 15 min are inferred, because the thesis does not state them.
     let stretch: Vec<_> =
         [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| spheres(share).checkpointed_stretch(0.25, 0.25)).into();
     for (value, expected) in stretch.iter().zip([6.48, 4.58, 3.16, 2.07, 1.07]) {
@@ -236,7 +236,7 @@ fn space_of_checksums_in_figures_4_12_and_4_14() {
 
 #[test]
 fn protected_regions_take_the_times_of_figure_4_22() {
-    // The text has 20 % at one fault in 45 s to 51 % at one in 25 s; the code as described takes this.
+    // The text has 20 % at one fault in 45 s to 51 % at one in 25 s; the algorithm as described gives these.
     for (distance, percent) in [(45.0, 24.3), (40.0, 27.9), (35.0, 32.4), (30.0, 37.9), (25.0, 46.8)] {
         let more = (Chain::PUBLISHED.stretch(1.0 / distance, 20_260_101, 20_000) - 1.0) * 100.0;
         assert!((more - percent).abs() < 2.5, "{distance}: {more}");

@@ -1,5 +1,5 @@
-//! Table II and figure 4a of the paper on FTI and HydEE. Its traffic is a chain: 1024 ranks in strips, on 64 hosts of
-//! 16.
+//! Table II and figure 4a of the paper on FTI and HydEE. Its traffic is a chain: 1024 ranks in strips, on 64 hosts with
+//! 16 ranks each.
 
 use planner::clusters::catastrophe::FailureLaw;
 use planner::clusters::dimensions::{Dimensions, Judge, PUBLISHED_ENCODE_S, best, front};
@@ -8,7 +8,7 @@ use planner::clusters::partition::{Weights, partition};
 use planner::clusters::{HostGraph, Layout, Traffic};
 use std::collections::BTreeSet;
 
-/// Traffic that is no boundary exchange, as a share: what the printed figures have more than a chain.
+/// Fraction of traffic outside the boundary exchange: the excess of the printed figures over a chain.
 const BACKGROUND: f64 = 0.0048;
 
 fn judge<'a>(traffic: &'a Traffic, layout: &'a Layout) -> Judge<'a> {
@@ -20,7 +20,7 @@ fn near(value: f64, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance, "{value} is not {expected}");
 }
 
-/// The clusters that the partitioner finds in the chain.
+/// Clusters that the partitioner finds in the chain.
 fn hierarchical(traffic: &Traffic, layout: &Layout) -> Clustering {
     let clusters = partition(&HostGraph::new(traffic, layout), Weights::default());
     Clustering::hierarchical(layout, &clusters, 4)
@@ -38,9 +38,10 @@ fn all_sixteen_entries_of_table_two() {
     let (traffic, layout) = (Traffic::chain(1024), Layout::new(64, 16));
     let judge = judge(&traffic, &layout);
     let rows = [
-        // Logged in percent as printed, and as a chain has it; restarted; seconds; probability, and its digits here.
+        // Logged percent as printed, and for a chain; restarted; seconds; magnitude of the probability, and its value
+        // here.
         (Clustering::consecutive(1024, 32), 3.5, 3.03, 3.125, 204.0, 1e-4, 1.1e-4),
-        // A failing host has two of these clusters: 1.6 %. The paper prints one: 0.7, from 0.78.
+        // A failing host affects two of these clusters: 1.6 %. The paper prints one: 0.7, from 0.78.
         (Clustering::consecutive(1024, 8), 12.9, 12.41, 2.0 * 100.0 * 8.0 / 1024.0, 51.0, 0.95, 0.95),
         (Clustering::distributed(&layout, 16), 100.0, 100.0, 25.0, 102.0, 1e-15, 2e-15),
         (hierarchical(&traffic, &layout), 1.9, 1.47, 6.25, 25.5, 1e-6, 1.2e-6),
@@ -58,7 +59,7 @@ fn all_sixteen_entries_of_table_two() {
     assert_eq!(f64::floor(8.0 / 1024.0 * 1000.0) / 10.0, 0.7);
 }
 
-/// What 64 ranks on 16 hosts were recorded to send (scripts/cluster-matrix.sh): heat in strips, 400 steps.
+/// Recorded traffic of 64 ranks on 16 hosts (scripts/cluster-matrix.sh): heat in strips, 400 steps.
 fn recorded() -> Traffic {
     serde_json::from_str(include_str!("testdata/strips-64.json")).unwrap()
 }
@@ -71,7 +72,7 @@ fn clusters_of_a_recorded_job_are_hosts_that_are_next_to_each_other() {
     let expected: Vec<Vec<u32>> = (0..4).map(|first| (4 * first..4 * first + 4).collect()).collect();
     assert_eq!(clusters, expected);
     let neighbours = traffic.pairs.iter().filter(|(from, to, _)| from.abs_diff(*to) == 1).map(|(.., bytes)| bytes);
-    // The rest is what the library exchanges when it begins and, eight times, the sum over all ranks.
+    // The rest is exchanged by the library at start, and by eight sums over all ranks.
     near(neighbours.sum::<f64>() / traffic.total(), 0.987, 0.001);
 }
 
@@ -81,7 +82,7 @@ fn table_two_by_scaling_a_recorded_job() {
     traffic.check(&layout).unwrap();
     let judge = judge(&traffic, &layout);
     let rows = [
-        // As printed: logged in percent, restarted, seconds, and the magnitude of the probability.
+        // As printed: logged percent, restarted, seconds, and magnitude of the probability.
         (Clustering::consecutive(1024, 32), 3.5, 3.125, 204.0, 1e-4),
         (Clustering::consecutive(1024, 8), 12.9, 1.5625, 51.0, 0.95),
         (Clustering::distributed(&layout, 16), 100.0, 25.0, 102.0, 1e-15),
@@ -90,7 +91,7 @@ fn table_two_by_scaling_a_recorded_job() {
     for (clustering, logged, restarted, encode, magnitude) in rows {
         let Dimensions { logged: share, restarted: again, encode_s_per_gb, catastrophe } =
             judge.dimensions(&clustering);
-        // Its messages are short, so that what is no boundary exchange is more than in the paper's job.
+        // The job's messages are short, so the fraction outside the boundary exchange exceeds that of the paper's job.
         near(share * 100.0, logged, 1.8);
         near(again * 100.0, restarted, 1e-9);
         near(encode_s_per_gb, encode, 1e-9);
@@ -138,13 +139,13 @@ fn catastrophes_of_figure_4a() {
 #[test]
 fn twenty_gigabytes_take_an_hour_to_encode_in_naive_clusters() {
     near(20.0 * 32.0 * PUBLISHED_ENCODE_S / 60.0, 68.0, 0.1);
-    // The text has "less than five minutes" for the hierarchical ones, which its own 25.5 s do not give.
+    // The text has "less than five minutes" for hierarchical clusters, which its own 25.5 s do not give.
     near(20.0 * 4.0 * PUBLISHED_ENCODE_S / 60.0, 8.5, 0.01);
 }
 
 #[test]
 fn members_of_a_group_are_on_distinct_hosts_and_racks() {
-    // Four racks of four hosts that are next to each other.
+    // Four racks of four neighbouring hosts.
     let layout = Layout { per_host: 2, racks: (0..16).map(|host| host / 4).collect() };
     let everything: Vec<u32> = (0..16).collect();
     let clustering = Clustering::hierarchical(&layout, &[everything], 4);
@@ -164,7 +165,7 @@ fn members_of_a_group_are_on_distinct_hosts_and_racks() {
 fn every_rank_is_in_one_cluster_and_one_group_whatever_the_shape() {
     for (hosts, per_host) in [(1, 3), (3, 1), (7, 2), (13, 4), (30, 1)] {
         let layout = Layout::new(hosts, per_host);
-        // A ring with long links, so that nothing is even.
+        // A ring with long links, so that nothing divides evenly.
         let ranks = layout.rank_count();
         let pairs = (0..ranks).flat_map(|rank| [(rank, (rank + 1) % ranks, 3.0), (rank, (rank * 7 + 3) % ranks, 1.0)]);
         let traffic = Traffic { ranks, pairs: pairs.collect() };
@@ -183,7 +184,7 @@ fn every_rank_is_in_one_cluster_and_one_group_whatever_the_shape() {
 
 #[test]
 fn communities_are_found_though_their_hosts_are_not_consecutive() {
-    // Host h is of community h mod 4; within one there is a hundred times the traffic.
+    // Host h belongs to community h mod 4, within which there is a hundred times the traffic.
     let traffic = Traffic {
         ranks: 32,
         pairs: (0..32_u32)

@@ -1,5 +1,5 @@
-//! The tables of the thesis on FTM (checkpoint interval, first protection point, choice of a spare, RaaS), as published
-//! and right.
+//! Tables of the thesis on FTM (checkpoint interval, first protection point, choice of a spare, RaaS), as published and
+//! corrected.
 
 use planner::Version::{AsPublished, Corrected};
 use planner::detection::heartbeat_detection;
@@ -8,7 +8,7 @@ use planner::interval::{daly_first_order, fialho};
 use planner::room::{Node, Spare, Store};
 use planner::spare_choice::SpareChoice;
 
-/// A column of table 5.5, with what the formulas give.
+/// A column of table 5.5, with the results of the formulas.
 struct Column {
     name: &'static str,
     work: f64,
@@ -18,9 +18,9 @@ struct Column {
     lost_share: f64,
     /// As published: interval, k, and where protection starts.
     published: (f64, f64, f64),
-    /// Calculated: interval, k by eq. 5.9 as printed, by the right one, by eq. 5.5, and the right start.
+    /// Calculated: interval, k by eq. 5.9 as printed, corrected, by eq. 5.5, and the corrected start.
     calculated: (f64, f64, f64, f64, f64),
-    /// Time that remains after a failure at the published k.
+    /// Remaining time after a failure at the published k.
     remaining_published: f64,
 }
 
@@ -83,14 +83,14 @@ const TABLE_5_5: [Column; 5] = [
 ];
 
 impl Column {
-    /// With the rounded interval of the table, as the paper calculated.
+    /// Uses the table's rounded interval, as the paper does.
     fn point(&self) -> FirstPoint {
         let Self { work, restart, lost_share, published: (interval, ..), .. } = *self;
         FirstPoint { work, interval, restart, lost_share, relaunch: 0.0 }
     }
 }
 
-/// Whether `value` is `expected` to half a unit of the last of these decimals.
+/// Asserts that `value` is `expected` to half a unit of the last of `decimals` places.
 #[track_caller]
 fn is(name: &str, value: f64, expected: f64, decimals: i32) {
     let tolerance = 0.5001 * 10_f64.powi(-decimals);
@@ -131,7 +131,7 @@ fn first_protection_points_of_table_5_5_as_published() {
         // BT-D was printed as 0.45; equation and table give 0.46.
         let expected = if name.ends_with("BT-D") { 0.46 } else { k };
         is(name, ((printed + 1e-4) * 100.0).floor() / 100.0, expected, 2);
-        // The table cuts digits off.
+        // The table truncates digits.
         is(name, (k * column.work * 100.0).floor() / 100.0, start, 2);
         is(name, column.point().remaining(column.checkpoint, k), column.remaining_published, 1);
     }
@@ -145,7 +145,7 @@ fn first_protection_points_of_table_5_5_corrected() {
         is(name, k, calculated.2, 4);
         is(name, k * work, calculated.4, 1);
         is(name, column.point().uncoordinated(overhead(work, protected)), calculated.3, 4);
-        // What k means: from there on the rest of a protected run takes no longer than a new one.
+        // By definition of k, the rest of a protected run takes as long as a new run from there on.
         is(name, column.point().remaining(checkpoint, k), work, 6);
     }
     let overheads = TABLE_5_5.iter().map(|column| overhead(column.work, column.protected));
@@ -170,7 +170,7 @@ fn spare_node_configuration_of_table_5_3() {
     is("s as printed", choice.point(), 0.97, 2);
 }
 
-/// BT-C, with this slowdown.
+/// Parameters of BT-C, with this slowdown.
 fn bt(slowdown: f64) -> SpareChoice {
     SpareChoice {
         work: 631.51,
@@ -184,7 +184,7 @@ fn bt(slowdown: f64) -> SpareChoice {
     }
 }
 
-/// MM 5120².
+/// Parameters of MM 5120², with this slowdown.
 fn mm(slowdown: f64) -> SpareChoice {
     SpareChoice {
         work: 475.96,
@@ -202,7 +202,7 @@ fn mm(slowdown: f64) -> SpareChoice {
 fn spare_node_configuration_of_table_5_6() {
     is("m of BT-C", bt(1.0).overhead, 0.0592, 4);
     is("m of MM", mm(1.0).overhead, 0.0999, 4);
-    // The slowdowns are printed with two digits, cut off; these have three.
+    // The printed slowdowns are truncated to two decimals; these have three.
     is("s of BT-C", bt(1.285).point(), 0.9776, 3);
     is("no-spare point of BT-C", bt(1.285).point() * 631.51, 617.40, 0);
     is("s of MM", mm(1.278).point(), 0.9989, 4);

@@ -1,8 +1,8 @@
-//! The tables of the paper on fault tolerance with GASPI.
+//! Tables of the paper on fault tolerance with GASPI.
 
 use planner::detection::{Scan, failure_cost_mean, fit_line, redo_mean};
 
-/// Table I: nodes, seconds of a scan, mean seconds until a failure was known and acknowledged.
+/// Table I: nodes, seconds of a scan, mean seconds until a failure was detected and acknowledged.
 const TABLE_I: [(f64, f64, f64); 6] = [
     (8.0, 0.010, 4.9),
     (16.0, 0.018, 5.3),
@@ -38,9 +38,9 @@ fn detection_time_of_table_one_does_not_grow_with_nodes() {
 
 #[test]
 fn work_done_again_is_half_an_interval_on_average() {
-    // Figure 4: 64 s for a failure, of which 7 s are detection and 10 s rebuilding and reading. The rest is not the
-    // mean over failures, but that of one iteration: the paper's "time between two checkpoints" is the largest, not the
-    // mean.
+    // Figure 4: a failure costs 64 s, of which 7 s are detection and 10 s rebuilding and reading. The rest is not a
+    // mean over failures but belongs to one iteration: the paper's "time between two checkpoints" is the largest, not
+    // the mean.
     assert_eq!(64.0 - 7.0 - 10.0, 47.0);
     assert_eq!(redo_mean(94.0), 47.0);
     assert_eq!(failure_cost_mean(7.0, 8.0, 2.0, 94.0), 64.0);

@@ -1,5 +1,5 @@
-//! The models as a whole: against what papers have published, against the simulation, and advice. One program, since
-//! each would be linked apart.
+//! Tests of whole models: against published papers, against the simulation, and advice. One program, because each would
+//! be linked separately.
 
 mod advise;
 mod dino;

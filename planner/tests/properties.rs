@@ -1,4 +1,4 @@
-//! What must hold for any figures: longer lives never make a job slower, and at the limits the models are each other.
+//! Properties for any figures: longer lifetimes never make a job slower, and models agree at their limits.
 
 use planner::Version::{AsPublished, Corrected};
 use planner::cloning::{Cloning, spares_with_confidence};
@@ -72,7 +72,7 @@ proptest! {
         for interval in [daly_first_order, daly_higher_order, |mtti, checkpoint| fialho(mtti, checkpoint, 1.0, 0.0)] {
             prop_assert!(interval(mtti * factor, checkpoint) >= interval(mtti, checkpoint));
         }
-        // Where checkpoints are short the three are one.
+        // For short checkpoints all three formulas agree.
         let short = mtti * 1e-6;
         let first = daly_first_order(mtti, short);
         prop_assert!((daly_higher_order(mtti, short) / first - 1.0).abs() < 1e-3);
@@ -110,7 +110,7 @@ proptest! {
     fn time_to_an_interruption_of_single_hosts_is_their_mttf_over_their_number(count in 1..100_000_u32, mttf in 1.0..1e7_f64) {
         let mtti = Spheres::uniform(f64::from(count), 1, mttf).mtti();
         prop_assert!((mtti * f64::from(count) / mttf - 1.0).abs() < 1e-6, "{}", mtti);
-        // Two of one are 3/2 as long as one, three 11/6.
+        // A sphere of two lives 3/2 as long as one node, a sphere of three 11/6.
         prop_assert!((Spheres::uniform(1.0, 2, mttf).mtti() / mttf - 1.5).abs() < 1e-6);
         prop_assert!((Spheres::uniform(1.0, 3, mttf).mtti() / mttf - 11.0 / 6.0).abs() < 1e-6);
     }
@@ -130,7 +130,7 @@ proptest! {
         let point = FirstPoint { work, interval, restart, lost_share: lost, relaunch: 0.0 };
         let k = point.coordinated(checkpoint, Corrected);
         prop_assert!((point.remaining(checkpoint, k) / work - 1.0).abs() < 1e-9);
-        // The slip of the printed one makes it late for checkpoints that take more than 1.
+        // The error of the printed formula delays the point for checkpoints longer than 1.
         prop_assert_eq!(point.coordinated(checkpoint, AsPublished) > k, checkpoint > 1.0 && k > 0.0 || checkpoint < 1.0 && k < 0.0);
     }
 

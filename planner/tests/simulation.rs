@@ -1,4 +1,4 @@
-//! The simulation against the closed forms, where both apply: within one percent, at fixed seeds.
+//! The simulation agrees with the closed forms within one percent, where both apply, at fixed seeds.
 
 use planner::Version::Corrected;
 use planner::cloning::Cloning;
@@ -14,11 +14,11 @@ fn agree(name: &str, outcomes: &Outcomes, expected: f64) {
     assert_eq!(outcomes.unfinished, 0.0, "{name}");
     let error = outcomes.time / expected - 1.0;
     assert!(error.abs() < 0.01, "{name}: simulated {} ± {}, expected {expected}", outcomes.time, outcomes.time_error);
-    // Else one percent would say little.
+    // A larger error would make the comparison meaningless.
     assert!(outcomes.time_error / expected < 0.004, "{name}: ± {}", outcomes.time_error);
 }
 
-/// A thousand hosts that live five years each, and a job of a hundred hours.
+/// A thousand hosts with an MTTF of five years, and a job of a hundred hours.
 fn single() -> Policy {
     Policy { work: 100.0, spheres: vec![(1, 1000)], mttf: 43_800.0, restart: 0.25, replacement: None, saving: None }
 }
@@ -66,10 +66,10 @@ fn checkpoints_in_the_background_take_the_time_of_the_closed_form() {
     let policy = Policy { work: 200.0, saving: Some(saving), ..single() };
     let outcomes = simulate(&policy, SEED, 10_000, 1e6);
     agree("background", &outcomes, policy.expected_time().unwrap());
-    // Those that are to come before the last one is written come when it is.
+    // Checkpoints that are due before the previous one is complete are taken when it is.
     let crowded = Policy { saving: Some(Saving { interval: 1.0, ..saving }), ..policy.clone() };
     agree("one after the other", &simulate(&crowded, SEED, 10_000, 1e6), crowded.expected_time().unwrap());
-    // They cost less than if the job stood still for all of it.
+    // They cost less than if the job stopped for all of the time.
     let stopped = Saving { stop: 2.01, background: 0.0, slowdown: 0.0, ..saving };
     assert!(policy.expected_time() < Policy { saving: Some(stopped), ..policy.clone() }.expected_time());
 }
@@ -110,8 +110,8 @@ fn the_published_form_without_cloning_is_near_the_simulation_only_if_corrected()
     let outcomes = simulate(&policy, SEED, 4000, 1e6);
     let form = |version| time_without_cloning(work, mttf, f64::from(ranks), 2.0, 0.5, version);
     let error = |version| (form(version) / outcomes.time - 1.0).abs();
-    // Duda's formula takes failures for Poisson, while spheres that are not repaired are lost more and more often: on
-    // average they survive longer, and more is lost when they do not.
+    // Duda's formula assumes Poisson failures, but without repair spheres are lost more and more often. So on average
+    // they survive longer, and more is lost when they do not.
     assert!(error(Corrected) < 0.2, "{}", error(Corrected));
     assert!(error(planner::Version::AsPublished) > 2.0 * error(Corrected));
 }
@@ -125,7 +125,7 @@ fn partial_replication_without_replacement_takes_the_time_of_the_exact_form() {
 
 #[test]
 fn windows_lose_spheres_at_the_rate_of_the_closed_form() {
-    // Hosts that live a year, and take a day to be replaced, so that what is rare happens.
+    // Hosts with a long replacement time, so that rare losses of spheres occur.
     let slow = Replacement { window: 20.0, ..INSTANT };
     let policy = Policy { work: 6000.0, spheres: vec![(2, 100)], mttf: 10_000.0, restart: 5.0, ..doubled(slow) };
     let expected = policy.expected_time().unwrap();
@@ -176,7 +176,7 @@ fn spares_that_run_out_leave_the_job_with_what_is_left() {
     let run = |policy: &Policy| simulate(&Policy { work: 1000.0, ..policy.clone() }, SEED, 400, 1e6);
     let (few, enough, repaired) =
         (run(&with(Some(5), None)), run(&with(Some(100), None)), run(&with(Some(5), Some(10.0))));
-    // 46 hosts fail in this time, in the mean.
+    // On average 46 hosts fail in this time.
     assert!((enough.replacements - 45.7).abs() < 1.5, "{}", enough.replacements);
     assert_eq!((few.without_spare, enough.without_spare), (1.0, 0.0));
     assert!(few.interruptions > 10.0 * enough.interruptions.max(0.01));
@@ -206,20 +206,20 @@ fn jobs_that_cannot_end_are_said_not_to() {
 fn losses_at_given_times_cost_what_can_be_counted_by_hand() {
     let saving = Saving { interval: 10.0, first: 0.0, stop: 1.0, background: 0.0, slowdown: 0.0 };
     let single = Policy { work: 35.0, spheres: vec![(1, 2)], restart: 3.0, saving: Some(saving), ..single() };
-    // Three checkpoints.
+    // Three checkpoints add three units.
     assert_eq!(replay(&single, &[], 1e3), Some(38.0));
-    // At 16 there are 5 behind the checkpoint, which are done again after 3.
+    // At 16, five units since the checkpoint are repeated after a restart of 3.
     assert_eq!(replay(&single, &[(16.0, 1)], 1e3), Some(38.0 + 5.0 + 3.0));
-    // Before the first checkpoint all is done again; while it is loaded again, it is loaded anew.
+    // Before the first checkpoint everything is repeated; a loss during the restart begins it anew.
     assert_eq!(replay(&single, &[(4.0, 0)], 1e3), Some(38.0 + 4.0 + 3.0));
     assert_eq!(replay(&single, &[(4.0, 0), (6.0, 1)], 1e3), Some(38.0 + 4.0 + 2.0 + 3.0));
     assert_eq!(replay(&single, &[(16.0, 1)], 20.0), None);
-    // What takes longer to write than the interval is taken as often as it can be: at 10, 22 and 34.
+    // Checkpoints that take longer than the interval follow each other directly: at 10, 22 and 34.
     let slow = Saving { interval: 10.0, stop: 0.0, background: 12.0, ..saving };
     let slow = Policy { saving: Some(slow), ..single.clone() };
     assert_eq!(replay(&slow, &[(33.0, 0)], 1e3), Some(33.0 + 3.0 + 25.0));
     assert_eq!(replay(&slow, &[(34.5, 0)], 1e3), Some(34.5 + 3.0 + 13.0));
-    // A loss of one of two costs the stop for its copy; of both, a return.
+    // The loss of one of two hosts costs the stop for the clone; the loss of both, a return.
     let replacement = Replacement { window: 2.0, stop: 0.5, slowdown: 0.0, spares: None, repair: None };
     let double = Policy { spheres: vec![(2, 2)], replacement: Some(replacement), ..single };
     assert_eq!(replay(&double, &[(16.0, 0)], 1e3), Some(38.5));

@@ -1,79 +1,80 @@
-//! One configuration, with what is expected of it.
+//! One configuration, with its expected figures.
 
 use serde::Serialize;
 
-/// What happens to data that one replica has wrong.
+/// Effect of wrong data in one replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Corruption {
-    /// Some rank has one replica: nobody sees it there.
+    /// Undetected: some ranks have a single replica.
     Unseen,
-    /// Two replicas differ.
+    /// Detected: two replicas differ.
     Detected,
-    /// Three replicas outvote it.
+    /// Corrected: the other two of three replicas outvote it.
     Outvoted,
 }
 
-/// Where a time comes from.
+/// Origin of an expected time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// A formula.
+    /// A closed form, exact or of first order.
     ClosedForm,
-    /// Many simulated runs.
+    /// Statistics of simulated runs.
     Simulation,
 }
 
-/// Who takes checkpoints.
+/// Origin of the checkpoints of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SavedBy {
-    /// The program, of what it needs.
+    /// The program saves the data that it needs.
     Program,
-    /// The runtime, of the whole job, in a directory that all hosts see. There is no other level, and no smaller group.
+    /// The runtime saves the whole job, in a directory that all hosts share. Other levels and partial checkpoints are
+    /// not modelled.
     Runtime,
 }
 
-/// One configuration.
+/// A configuration and its figures.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// Replicas of a rank, in the mean.
+    /// Mean number of replicas of a rank.
     pub degree: f64,
-    /// Hosts that are kept free.
+    /// Number of spare hosts.
     pub spares: u32,
-    /// Hosts, spares included.
+    /// Number of hosts, spares included.
     pub hosts: u32,
-    /// Who takes checkpoints; absent: nobody.
+    /// Origin of checkpoints; `None` without checkpoints.
     pub saved_by: Option<SavedBy>,
-    /// Work between checkpoints.
+    /// Work between checkpoints in seconds; `None` without checkpoints.
     pub checkpoint_interval_s: Option<f64>,
-    /// Work before the first.
+    /// Work before the first checkpoint in seconds; `None` without checkpoints.
     pub first_checkpoint_s: Option<f64>,
-    /// Expected time. Infinite: it does not end.
+    /// Expected time in seconds; infinite if the job does not end.
     pub time_s: f64,
-    /// Where that comes from.
+    /// Origin of the expected time.
     pub source: Source,
-    /// Host hours.
+    /// Expected host hours, spares included.
     pub host_hours: f64,
-    /// Kilowatt hours.
+    /// Expected energy in kilowatt hours; `None` if the power of a host is unknown.
     pub energy_kwh: Option<f64>,
     /// Probability that all replicas of a rank are lost at some time, which sets the job back.
     pub interrupted: f64,
-    /// Probability that it is not done at the deadline.
+    /// Probability of missing the deadline; `None` without a deadline, or if too long to simulate.
     pub late: Option<f64>,
-    /// Memory of all processes.
+    /// Memory of all processes in bytes; `None` if unknown.
     pub memory_bytes: Option<f64>,
-    /// Disk for the checkpoints that are kept, and the next while it is written: two in all of one replica of each rank
-    /// where the program makes them, three of all replicas where the runtime does.
+    /// Disk space in bytes for the checkpoints that are kept and the one being written. The program's own count as two
+    /// of one replica of each rank, those of the runtime as three of all replicas. `None` if unknown.
     pub disk_bytes: Option<f64>,
-    /// What happens to corrupt data.
+    /// Effect of wrong data in one replica.
     pub corruption: Corruption,
-    /// What is passed to `redrun`, without the program.
+    /// Command line of `redrun`, without the program.
     pub command: String,
 }
 
 impl Row {
-    /// The command of this configuration, without the program: `ranks` ranks, `per_host` processes to a host.
+    /// Sets the command line, for `ranks` ranks with `per_host` processes on each host.
     pub(super) fn with_command(self, ranks: u32, per_host: u32) -> Self {
         let mut words = vec!["redrun".to_owned()];
         if self.degree > 1.0 {
@@ -102,7 +103,7 @@ impl Row {
     }
 }
 
-/// As `redrun` takes it: whole seconds where nobody sees the difference.
+/// Formats a time for the command line of `redrun`: whole seconds from 100 s on.
 #[must_use]
 pub fn time_text(seconds: f64) -> String {
     if seconds < 100.0 { format!("{:.1}s", seconds.max(0.1)) } else { format!("{seconds:.0}s") }

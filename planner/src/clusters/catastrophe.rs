@@ -1,33 +1,33 @@
-//! Probability that a failure of hosts takes more members of an encoding group than its code can lose.
+//! Probability that a failure of hosts takes more members of an encoding group than its code can restore.
 
 use super::Layout;
 use super::groups::Clustering;
 use std::collections::BTreeMap;
 
-/// How many hosts fail at once, given that something fails.
+/// Distribution of the number of hosts that fail at once, given a failure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FailureLaw {
-    /// Probability that it is one host.
+    /// Probability of exactly one host.
     pub one: f64,
-    /// Probability of f ≥ 2 hosts, times `ratio` to the power -f.
+    /// Factor of the probability of f ≥ 2 hosts, `scale · ratio^-f`.
     pub scale: f64,
-    /// How many times rarer each host more makes it.
+    /// Factor by which each further host makes a failure rarer.
     pub ratio: f64,
 }
 
 impl Default for FailureLaw {
     /// 0.95 for one host and `0.5 · 10^-f` for more; the rest are failures without loss of a host. Inferred from the
-    /// results of the paper on FTI and HydEE, all four of which it gives.
+    /// results of the paper on FTI and HydEE, all four of which it reproduces.
     fn default() -> Self {
         Self { one: 0.95, scale: 0.5, ratio: 10.0 }
     }
 }
 
-/// Failures of more hosts at once are not added up: what they add is below 10⁻²⁹.
+/// Most hosts failing at once that are summed: the rest contributes less than 10⁻²⁹.
 const HOSTS_AT_ONCE_MAX: u32 = 30;
 
 impl FailureLaw {
-    /// Probability that exactly `hosts` fail at once.
+    /// Probability that exactly `hosts` hosts fail at once.
     #[must_use]
     pub fn probability(&self, hosts: u32) -> f64 {
         match hosts {
@@ -37,14 +37,13 @@ impl FailureLaw {
         }
     }
 
-    /// Probability that a failure is one that some group does not survive, where half of a group's members, rounded
-    /// down, may be lost.
+    /// Probability that a failure is fatal to some group, whose code restores half of its members, rounded down.
     ///
-    /// Groups on the same hosts are lost together. The probabilities of others are added (the union bound), which is
-    /// exact as long as two are not lost at once.
+    /// Groups on the same hosts are lost together. Probabilities of different groups are added (the union bound), which
+    /// is exact as long as no two are lost at once.
     #[must_use]
     pub fn catastrophe(&self, clustering: &Clustering, layout: &Layout) -> f64 {
-        // Host sets of the same size and tolerance are alike.
+        // Sets of hosts with the same size and tolerance have the same probability.
         let mut alike = BTreeMap::<(u32, u32), std::collections::BTreeSet<Vec<u32>>>::new();
         for group in &clustering.groups {
             let mut members = BTreeMap::<u32, u32>::new();
@@ -64,7 +63,7 @@ impl FailureLaw {
     }
 }
 
-/// Hosts that a group may lose, whichever they are, when it may lose this number of members.
+/// Number of hosts that a group can lose, whichever they are, if it can lose `tolerance` members.
 fn hosts_tolerated(members: impl Iterator<Item = u32>, tolerance: u32) -> u32 {
     let mut members: Vec<_> = members.collect();
     members.sort_unstable_by(|one, other| other.cmp(one));
@@ -76,8 +75,8 @@ fn hosts_tolerated(members: impl Iterator<Item = u32>, tolerance: u32) -> u32 {
     members.iter().take_while(is_tolerated).count() as u32
 }
 
-/// Probability that of `failed` hosts among `hosts` more than `tolerated` are among the `size` of a group
-/// (hypergeometric).
+/// Hypergeometric probability that, of `failed` among `hosts` hosts, more than `tolerated` are among the `size` hosts
+/// of a group.
 fn more_than(tolerated: u32, size: u32, hosts: u32, failed: u32) -> f64 {
     let hits = tolerated + 1..=size.min(failed);
     let ways = hits.filter(|hits| failed - hits <= hosts - size);

@@ -1,4 +1,4 @@
-//! What a clustering is judged by, and the clusterings that nothing beats in all of it.
+//! Quality of a clustering in four quantities, and the clusterings on the Pareto front.
 
 use super::catastrophe::FailureLaw;
 use super::groups::Clustering;
@@ -7,12 +7,12 @@ use super::{HostGraph, Layout, Traffic};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// The four quantities; less is better in each.
+/// Four quantities of a clustering; less is better in each.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Dimensions {
-    /// Share of bytes that go between clusters, and are logged.
+    /// Fraction of bytes sent between clusters, which are logged.
     pub logged: f64,
-    /// Share of ranks that restart when one host fails, in the mean over hosts.
+    /// Fraction of ranks that restart when one host fails, as mean over the hosts.
     pub restarted: f64,
     /// Seconds to encode a gigabyte.
     pub encode_s_per_gb: f64,
@@ -21,24 +21,24 @@ pub struct Dimensions {
 }
 
 impl Dimensions {
-    /// What the paper asks for at the least: 20 % logged, 20 % restarted, a minute to encode a gigabyte, and one
-    /// failure in a thousand that loses data ("several thousand").
+    /// Requirements of the paper: 20 % logged, 20 % restarted, a minute to encode a gigabyte, and at most one failure
+    /// in a thousand that loses data ("several thousand").
     pub const BASELINE: Self = Self { logged: 0.2, restarted: 0.2, encode_s_per_gb: 60.0, catastrophe: 1e-3 };
 
-    /// In the order of the fields.
+    /// The quantities, in the order of the fields.
     #[must_use]
     pub fn values(&self) -> [f64; 4] {
         [self.logged, self.restarted, self.encode_s_per_gb, self.catastrophe]
     }
 
-    /// Whether all four are within those of `other`.
+    /// Returns true if all four quantities are at most those of `other`.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.values().iter().zip(other.values()).all(|(own, other)| *own <= other)
     }
 
-    /// Distance from the centre of a radar picture, by quantity: 1 is the baseline. Shares and time are relative to it;
-    /// of the probability the orders of magnitude are, from 10⁻¹⁵ on.
+    /// Distances from the centre of a radar chart, where 1 is the baseline. Fractions and time are relative to it. For
+    /// the probability, orders of magnitude from 10⁻¹⁵ on are.
     #[must_use]
     pub fn radar(&self, baseline: &Self) -> [f64; 4] {
         let orders = |probability: f64| (probability.max(1e-15).log10() + 15.0).max(0.0);
@@ -52,14 +52,14 @@ impl Dimensions {
     }
 }
 
-/// How clusterings are judged.
+/// Input for judging clusterings.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Judge<'a> {
-    /// What is sent.
+    /// Communication matrix of the job.
     pub traffic: &'a Traffic,
-    /// Where ranks run.
+    /// Placement of ranks on hosts and racks.
     pub layout: &'a Layout,
-    /// How hosts fail.
+    /// Distribution of failing hosts.
     pub law: FailureLaw,
     /// Seconds to encode a gigabyte, for each member of a group: 6.375 on the paper's machine.
     pub encode_s_per_gb_member: f64,
@@ -68,22 +68,22 @@ pub struct Judge<'a> {
 /// Seconds for a gigabyte and member in the paper on FTI and HydEE.
 pub const PUBLISHED_ENCODE_S: f64 = 6.375;
 
-/// A clustering with a name for tables.
+/// A clustering with a name, for tables.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Candidate {
-    /// What it is.
+    /// Description of the clustering.
     pub name: String,
-    /// Its figures.
+    /// Its four quantities, for comparison.
     pub dimensions: Dimensions,
-    /// How many clusters it has.
+    /// Number of its clusters.
     pub clusters: usize,
-    /// The ranks.
+    /// Clusters and groups of ranks; left out of reports.
     #[serde(skip)]
     pub clustering: Clustering,
 }
 
 impl Judge<'_> {
-    /// The four quantities of a clustering.
+    /// Computes the four quantities of a clustering.
     #[must_use]
     pub fn dimensions(&self, clustering: &Clustering) -> Dimensions {
         Dimensions {
@@ -119,8 +119,8 @@ impl Judge<'_> {
         Candidate { name, dimensions: self.dimensions(&clustering), clusters, clustering }
     }
 
-    /// Clusterings of all kinds that fit the layout: those of the paper to compare with, and hierarchical ones with
-    /// weights from rather logging to rather restarting.
+    /// Clusterings of several kinds that fit the layout: those of the paper for comparison, and hierarchical ones with
+    /// weights from avoiding logs to avoiding restarts.
     #[must_use]
     pub fn candidates(&self, hosts_min: u32) -> Vec<Candidate> {
         let ranks = self.layout.rank_count();
@@ -154,7 +154,8 @@ impl Judge<'_> {
     }
 }
 
-/// Those that no other is at least as good as in all quantities and better in one, in order of what is logged.
+/// Pareto front, by ascending fraction of logged bytes: clusterings that no other equals in all quantities and beats in
+/// one.
 #[must_use]
 pub fn front(candidates: &[Candidate]) -> Vec<&Candidate> {
     let beats = |one: &Dimensions, other: &Dimensions| one.is_within(other) && one != other;
@@ -165,8 +166,8 @@ pub fn front(candidates: &[Candidate]) -> Vec<&Candidate> {
     front
 }
 
-/// The candidate to take: within the baseline in all quantities if one is, and then, or else, with the least sum of
-/// distances from the centre of the radar.
+/// The best candidate: within the baseline in all quantities if possible; among those, the one with the least sum of
+/// distances in the radar chart.
 #[must_use]
 pub fn best<'a>(candidates: &[&'a Candidate], baseline: &Dimensions) -> Option<&'a Candidate> {
     let score = |of: &Dimensions| {

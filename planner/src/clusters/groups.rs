@@ -4,17 +4,17 @@
 use super::Layout;
 use serde::{Deserialize, Serialize};
 
-/// Ranks in clusters, and in groups within them.
+/// Division of ranks into clusters, and of clusters into groups.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Clustering {
-    /// The cluster of each rank: those of one roll back together, and messages between clusters are logged.
+    /// Cluster of each rank. A cluster rolls back together, and messages between clusters are logged.
     pub cluster_of_rank: Vec<u32>,
-    /// Ranks that share a code.
+    /// Groups of ranks that share an erasure code.
     pub groups: Vec<Vec<u32>>,
 }
 
 impl Clustering {
-    /// Clusters of equally many consecutive ranks, each its own group: what a user would do first.
+    /// Clusters of consecutive ranks, each of which is also a group: the naive choice.
     #[must_use]
     pub fn consecutive(ranks: u32, size: u32) -> Self {
         let groups: Vec<Vec<u32>> =
@@ -22,7 +22,7 @@ impl Clustering {
         Self::of_groups(ranks, groups)
     }
 
-    /// Groups over `size` hosts, each with one rank of every host, which are the clusters too.
+    /// Groups over `size` hosts, each with one rank of every host. The groups are also the clusters.
     #[must_use]
     pub fn distributed(layout: &Layout, size: u32) -> Self {
         let hosts: Vec<u32> = (0..layout.host_count()).collect();
@@ -30,8 +30,8 @@ impl Clustering {
         Self::of_groups(layout.rank_count(), groups)
     }
 
-    /// Clusters of whole hosts, each with groups across `group_size` of its hosts, or more where it does not divide
-    /// evenly.
+    /// Clusters of whole hosts, with groups across `group_size` hosts of a cluster, or more if the division leaves a
+    /// remainder.
     #[must_use]
     pub fn hierarchical(layout: &Layout, clusters: &[Vec<u32>], group_size: u32) -> Self {
         let mut cluster_of_rank = vec![0; layout.rank_count() as usize];
@@ -53,13 +53,13 @@ impl Clustering {
         Self { cluster_of_rank, groups }
     }
 
-    /// The largest group.
+    /// Number of members of the largest group.
     #[must_use]
     pub fn group_size_max(&self) -> u32 {
         self.groups.iter().map(Vec::len).max().unwrap_or(0) as u32
     }
 
-    /// Groups with more members on one rack than the code can lose.
+    /// Number of groups with more members in one rack than the code can restore.
     #[must_use]
     pub fn groups_lost_with_a_rack(&self, layout: &Layout) -> usize {
         let is_lost = |group: &&Vec<u32>| {
@@ -71,19 +71,19 @@ impl Clustering {
     }
 }
 
-/// The i-th rank of each of these hosts, for every i.
+/// For each i, the i-th ranks of these hosts.
 fn across(hosts: &[u32], layout: &Layout) -> Vec<Vec<u32>> {
     (0..layout.per_host).map(|place| hosts.iter().map(|host| host * layout.per_host + place).collect()).collect()
 }
 
-/// Hosts of a cluster in groups of `size` or a little more, as equal as possible. Those of one rack are dealt to
-/// different groups.
+/// Divides the hosts of a cluster into groups of at least `size`, as equal as possible. Hosts of one rack are
+/// distributed over different groups.
 fn host_groups(hosts: &[u32], layout: &Layout, size: u32) -> Vec<Vec<u32>> {
     let count = (hosts.len() / size.max(1) as usize).max(1);
     let mut by_rack = hosts.to_vec();
     by_rack.sort_by_key(|host| (layout.racks[*host as usize], *host));
     let mut groups = vec![Vec::new(); count];
-    // Hosts of one rack are consecutive here, so dealing them in turn spreads a rack over as many groups as there are.
+    // Hosts of one rack are consecutive, so dealing them in turn spreads a rack over all groups.
     let is_rack_shared =
         by_rack.windows(2).any(|pair| layout.racks[pair[0] as usize] == layout.racks[pair[1] as usize]);
     for (number, host) in by_rack.iter().enumerate() {

@@ -1,21 +1,22 @@
-//! Hosts into clusters that roll back together: few bytes between clusters, and small clusters.
+//! Divides hosts into clusters that roll back together, with few bytes between clusters, and small clusters.
 //!
-//! The cost of a partition is `a · logged + b · restarted`: the share of bytes between clusters, which have to be
-//! logged, and the mean share of hosts that restart when one fails, `Σ (|C|/N)²`. The set of hosts is divided in two
-//! again and again, each time by growing one part from a host and moving hosts to and fro while the cost falls
-//! (Fiduccia and Mattheyses). In the tree of divisions those are kept that lower the cost, which takes all their
-//! descendants into account. In the end hosts move between clusters where that lowers the cost.
+//! The cost of a partition is `a · logged + b · restarted`: the fraction of bytes between clusters, which must be
+//! logged, and the mean fraction of hosts that restart when one fails, `Σ (|C|/N)²`.
+//!
+//! The hosts are bisected recursively. Each bisection grows one part from a host, and then moves hosts between the
+//! parts while the cost falls (Fiduccia and Mattheyses). A division is kept if it lowers the cost, taking all divisions
+//! below it into account. Finally, hosts move between clusters where that lowers the cost.
 
 use super::HostGraph;
 
-/// What counts.
+/// Weights of the cost, and the least size of a cluster.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Weights {
-    /// Of the share of bytes that is logged.
+    /// Weight of the fraction of bytes that are logged.
     pub logged: f64,
-    /// Of the share of hosts that restarts.
+    /// Weight of the fraction of hosts that restart.
     pub restarted: f64,
-    /// Hosts a cluster has at least.
+    /// Least number of hosts in a cluster.
     pub hosts_min: u32,
 }
 
@@ -25,12 +26,12 @@ impl Default for Weights {
     }
 }
 
-/// Maximum number of hosts from which a part is grown; they are spread evenly.
+/// Most hosts from which a part is grown; they are spread evenly.
 const SEED_COUNT_MAX: usize = 16;
-/// Rounds of refinement; each stops the loop when it gains nothing.
+/// Most rounds of refinement. Refinement stops earlier when a round gains nothing.
 const ROUND_COUNT_MAX: usize = 8;
 
-/// Clusters, each a sorted list of hosts, in order of their first.
+/// Divides hosts into clusters. Each is a sorted list of hosts; clusters are ordered by their first host.
 #[must_use]
 pub fn partition(graph: &HostGraph, weights: Weights) -> Vec<Vec<u32>> {
     let all: Vec<u32> = (0..graph.neighbours.len() as u32).collect();
@@ -52,12 +53,10 @@ struct Divider<'a> {
 }
 
 impl Divider<'_> {
-    /// Cost of rolling back a cluster of this size.
     fn restart_cost(&self, size: usize) -> f64 {
         self.weights.restarted * (size as f64 / self.host_count).powi(2)
     }
 
-    /// Cost of logging these bytes.
     fn log_cost(&self, bytes: f64) -> f64 {
         if self.graph.total > 0.0 { self.weights.logged * bytes / self.graph.total } else { 0.0 }
     }
@@ -66,7 +65,7 @@ impl Divider<'_> {
         self.weights.hosts_min.max(1) as usize
     }
 
-    /// The cheapest clusters of these hosts that the tree of divisions has, and their cost.
+    /// Cheapest clusters of these hosts in the tree of divisions, and their cost.
     fn divide(&self, hosts: Vec<u32>) -> (Vec<Vec<u32>>, f64) {
         let whole = self.restart_cost(hosts.len());
         if hosts.len() < 2 * self.least() {
@@ -83,7 +82,7 @@ impl Divider<'_> {
         (clusters, cost)
     }
 
-    /// Two parts of these hosts and the bytes between them.
+    /// Bisects these hosts. Returns both parts and the bytes between them.
     fn bisect(&self, hosts: &[u32]) -> (Vec<u32>, Vec<u32>, f64) {
         let step = hosts.len().div_ceil(SEED_COUNT_MAX);
         let best = (0..hosts.len())
@@ -103,7 +102,7 @@ impl Divider<'_> {
         (one, other, best.cut)
     }
 
-    /// Moves single hosts to a cluster of their neighbours while that lowers the cost.
+    /// Moves single hosts to a neighbour's cluster while that lowers the cost.
     fn refine(&self, mut clusters: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
         let mut cluster_of = vec![0; self.graph.neighbours.len()];
         for (number, cluster) in clusters.iter().enumerate() {
@@ -146,10 +145,10 @@ impl Divider<'_> {
     }
 }
 
-/// A division of some hosts in two.
+/// A division of some hosts into two parts.
 struct Halves<'a> {
     divider: &'a Divider<'a>,
-    /// Neighbours of each among these hosts, by position.
+    /// Neighbours of each host among these hosts, as positions, with bytes.
     neighbours: Vec<Vec<(usize, f64)>>,
     in_one: Vec<bool>,
     size_one: usize,
@@ -157,7 +156,7 @@ struct Halves<'a> {
 }
 
 impl<'a> Halves<'a> {
-    /// Half of the hosts, grown from one by the host that is bound to it most.
+    /// Grows one part from a seed up to half of the hosts, always by the host with the least increase of the cut.
     fn grown(divider: &'a Divider<'a>, hosts: &[u32], seed: usize) -> Self {
         let position: std::collections::BTreeMap<u32, usize> =
             hosts.iter().enumerate().map(|(number, host)| (*host, number)).collect();
@@ -176,7 +175,7 @@ impl<'a> Halves<'a> {
         halves
     }
 
-    /// Bytes more between the halves once this host is in the other.
+    /// Change of the bytes between the parts if this host changes sides.
     fn cut_change(&self, host: usize) -> f64 {
         let change =
             |(other, bytes): &(usize, f64)| if self.in_one[*other] == self.in_one[host] { *bytes } else { -bytes };
@@ -203,8 +202,8 @@ impl<'a> Halves<'a> {
         size > self.divider.least()
     }
 
-    /// Passes in which each host moves once, the best first though it may be for the worse, and all after the cheapest
-    /// state are taken back.
+    /// Passes in which each host moves once, the best move first even if it raises the cost. Moves after the cheapest
+    /// state are undone.
     fn refine(&mut self) {
         for _ in 0..ROUND_COUNT_MAX {
             let before = self.cost();
@@ -225,7 +224,7 @@ impl<'a> Halves<'a> {
                 if cost < best.0 - 1e-15 {
                     best = (cost, moves.len());
                 }
-                // Long ways downhill of a large graph lead nowhere.
+                // In a large graph, long sequences of worsening moves lead nowhere.
                 if moves.len() > best.1 + 32 {
                     break;
                 }
