@@ -1,5 +1,5 @@
-//! Software or hardware, while the job runs: what is reported goes in, what follows from it and was not said yet comes
-//! out.
+//! Attribution of faults to software or hardware while the job runs. Reports enter; conclusions that were not stated
+//! before leave.
 
 use attribution::{Cause, Conclusion, Evidence, Finding, Life, Site, Who};
 use coordinator::{Purpose, Report};
@@ -9,7 +9,7 @@ use replica_output::mismatch::OutputMismatch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Number of findings that are looked at: more say nothing new.
+/// Maximum number of findings that are judged. Further ones add no knowledge.
 const FINDINGS_MAX: usize = 256;
 /// Maximum number of open cases told at the end.
 const OPEN_MAX: usize = 5;
@@ -17,11 +17,11 @@ const OPEN_MAX: usize = 5;
 /// Names the host that a replica was on.
 type HostOf<'a> = &'a dyn Fn(ReplicaId) -> String;
 
-/// What was found so far, and said.
+/// Evidence so far, and the conclusions that were stated.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Attribution {
     evidence: Evidence,
-    /// The replicas that each finding is about.
+    /// Replicas of each known finding: a finding about the same replicas is not judged again.
     known: BTreeSet<Vec<Life>>,
     told: Vec<Conclusion>,
 }
@@ -30,7 +30,7 @@ fn life(replica: ReplicaId, host: HostOf<'_>) -> Life {
     Life { job: 0, replica: replica.to_string(), host: host(replica) }
 }
 
-/// Who is wrong, of these; nobody if there is only one.
+/// The replica or replicas at fault. `None` with fewer than two lives: there is nothing to compare.
 fn who(culprit: Option<ReplicaId>, all: &[ReplicaId], all_differ: bool, host: HostOf<'_>) -> Option<Who> {
     let mut lives: Vec<_> = all.iter().map(|replica| life(*replica, host)).collect();
     lives.sort();
@@ -47,7 +47,7 @@ fn who(culprit: Option<ReplicaId>, all: &[ReplicaId], all_differ: bool, host: Ho
 
 fn of_message(mismatch: &Mismatch, host: HostOf<'_>) -> Option<Finding> {
     if mismatch.finding == Comparison::TransportCorrupt {
-        // Its way changed it, and not the program or what computed it.
+        // The transport changed the payload: neither the program nor the hardware that computed it is at fault.
         return None;
     }
     let all: Vec<_> = mismatch.votes.iter().map(|vote| vote.replica).collect();
@@ -71,7 +71,7 @@ fn of_output(rank: VirtualRank, mismatch: &OutputMismatch, host: HostOf<'_>) -> 
 }
 
 impl Attribution {
-    /// Takes in a report. `host` names the hosts as they were when that happened.
+    /// Takes in a report. `host` names the host of each replica at the time of the report.
     pub fn note(&mut self, report: &Report, host: HostOf<'_>) -> Vec<Conclusion> {
         let finding = match report {
             Report::Event(Event::Mismatch(mismatch)) => {
@@ -81,7 +81,7 @@ impl Attribution {
                 of_message(mismatch, host)
             }
             Report::OutputMismatch { rank, mismatch, .. } => of_output(*rank, mismatch, host),
-            // What stands ready to judge was copied before anything differed.
+            // A replica that stands ready to arbitrate was copied before any difference existed.
             Report::CloneBegun { purpose: Purpose::Arbitration, .. } => None,
             Report::CloneBegun { replica, source, host: name, .. } => {
                 let copy = Life { host: name.clone(), ..life(*replica, host) };
@@ -115,7 +115,7 @@ impl Attribution {
         new
     }
 
-    /// At the end of the job: what nothing explains.
+    /// Cases without an explanation, at the end of the job.
     fn left_open(&self) -> Vec<Conclusion> {
         let conclusions = self.evidence.judge().conclusions;
         conclusions.into_iter().filter(|one| one.cause == Cause::Open).take(OPEN_MAX).collect()
@@ -129,12 +129,12 @@ mod tests {
     use redrt_wire::event::Vote;
     use sdc_detect::Element;
 
-    /// Replica I of each rank is on host hI.
+    /// Replica i of each rank is on host "hi".
     fn host(replica: ReplicaId) -> String {
         format!("h{}", replica.index.0)
     }
 
-    /// A message of rank 1 on which its replicas have these digests; the first receiver of rank 0 tells.
+    /// A message of rank 1 with these digests of its replicas, reported by the first receiver of rank 0.
     fn message(digests: &[u128], culprit: Option<u16>, action: Action) -> Report {
         let vote = |(index, digest): (usize, &u128)| Vote {
             replica: ReplicaId::new(1, index as u16),

@@ -1,5 +1,4 @@
-//! The clones that are under way, for the user: a line for each at the foot of a terminal; elsewhere a line now and
-//! then.
+//! Progress of clones for the user: status lines at the foot of a terminal; elsewhere a line at intervals.
 
 use super::Shell;
 use job_report::bytes_text;
@@ -9,22 +8,21 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Where lines stay, another one about the same clone comes after this time.
+/// Interval between lines about one clone where no status lines are shown.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How far a clone is.
 struct Clone {
     newcomer: Newcomer,
     progress: Option<Progress>,
     told_at: Duration,
 }
 
-/// By place: see the module.
+/// Clones under way, by the replica that each becomes.
 #[derive(Default)]
 pub struct Clones(BTreeMap<ReplicaId, Clone>);
 
 impl Clone {
-    /// Whether another line is due that stays.
+    /// True if the next permanent line is due, which then counts as written.
     fn is_due(&mut self, now: Duration) -> bool {
         let is_due = now >= self.told_at + LINE_INTERVAL;
         if is_due {
@@ -43,7 +41,7 @@ impl Clone {
     }
 }
 
-/// How far memory has gone over, how fast, and how long the rest takes.
+/// Share of memory that was sent, the rate, and the time left.
 pub(super) fn progress_text(progress: &Progress) -> String {
     let Progress { round, done_bytes, total_bytes, bytes_per_second } = *progress;
     let percent = done_bytes.saturating_mul(100).checked_div(total_bytes).unwrap_or(100).min(100);
@@ -53,7 +51,7 @@ pub(super) fn progress_text(progress: &Progress) -> String {
     format!("round {round}, {percent} % of {total}, {rate}/s{left}")
 }
 
-/// The same for programs.
+/// Fields of [`progress_text`] as JSON.
 pub(super) fn progress_json(progress: &Progress) -> Value {
     json!({
         "round": progress.round, "done_bytes": progress.done_bytes, "total_bytes": progress.total_bytes,
@@ -62,12 +60,11 @@ pub(super) fn progress_json(progress: &Progress) -> Value {
 }
 
 impl Clones {
-    /// Whether none is under way.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What programs are told of them.
+    /// Clones under way, as JSON for `redctl`.
     pub fn status(&self, host: impl Fn(ReplicaId) -> String) -> Vec<Value> {
         let clone = |clone: &Clone| {
             let Newcomer { replica, source, .. } = clone.newcomer;
@@ -81,7 +78,7 @@ impl Clones {
 }
 
 impl Shell<'_> {
-    /// Memory of a clone is going over.
+    /// Shows that more memory of a clone was sent.
     pub(super) fn note_progress(&mut self, newcomer: Newcomer, progress: Progress) {
         self.note_clones();
         let now = self.now();
@@ -94,7 +91,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Follows the coordinator in which clones there are, and shows them.
+    /// Takes over the coordinator's list of clones, and shows it.
     pub(super) fn note_clones(&mut self) {
         let now = self.now();
         let under_way: BTreeMap<_, _> =
@@ -125,7 +122,7 @@ mod tests {
         let (done_bytes, total_bytes, bytes_per_second) = (256 << 20, 1 << 30, 128 << 20);
         clone.progress = Some(Progress { round: 2, done_bytes, total_bytes, bytes_per_second });
         assert_eq!(clone.line("h5"), "1.0 to h5 as 1.2: round 2, 25 % of 1.0 GiB, 128.0 MiB/s, 6 s left");
-        // Nothing to divide by.
+        // A total of zero must not be divided by.
         clone.progress = Some(Progress { round: 3, done_bytes: 0, total_bytes: 0, bytes_per_second: 0 });
         assert_eq!(clone.line("h5"), "1.0 to h5 as 1.2: round 3, 100 % of 0 bytes, 0 bytes/s");
     }

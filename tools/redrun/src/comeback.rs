@@ -1,15 +1,15 @@
-//! A root that was killed, and comes back in another process: what the journal has is gone through again, without a
-//! word, and then the daemons are called.
+//! Recovery of a killed root in another process: the journal is replayed without output to the user, then the daemons
+//! are called.
 //!
 //! ```text
-//!   journal ─▶ inputs, one after another ─▶ root ─▶ messages, in the streams of the daemons, which have most of them
-//!                                                ─▶ what was to be shown, less what was shown (`transit`)
-//!   daemons ◀─ Call ── then each says what it has, and gets and gives what is missing
+//!   journal ─▶ inputs, one after another ─▶ root ─▶ messages, into the daemons' streams: most were delivered before
+//!                                                ─▶ output, less the part that was shown (`transit`)
+//!   daemons ◀─ Call ── then each reports its state, and both sides resend missing messages
 //! ```
-//! The time of the job stands still while it has no root: a process that was not heard of then is not late.
+//! The job's clock stands still while there is no root. Otherwise silence in that time would count as lateness.
 //!
-//! A job that went back to a line has had several lives, each with daemons and messages of its own ([`before`]). One
-//! that was going back when its root was killed begins that anew, unless processes were launched already.
+//! A job that went back to a checkpoint has had several lives, each with its own daemons and messages ([`before`]). A
+//! return that was under way when the root was killed begins anew, unless processes were launched already.
 
 mod before;
 mod files;
@@ -45,12 +45,12 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the user is told when there will be no coming back.
+/// Warning that the job continues without a usable journal.
 pub(super) fn cannot_come_back(why: &str) -> String {
     format!("the root of this job cannot come back if it is killed: {why}")
 }
 
-/// The job that a root left behind which was killed.
+/// State of a job whose root was killed, from its journal.
 #[derive(Debug)]
 pub struct Past {
     begun: Begun,
@@ -59,18 +59,18 @@ pub struct Past {
     directory: PathBuf,
     is_elsewhere: bool,
     mirror: Option<Mirror>,
-    /// Its term is not lower.
+    /// Lower bound of the new root's term.
     term_min: Term,
 }
 
 impl Past {
-    /// Takes it over: no other process can until this one ends.
+    /// Takes the job over. The lock on the journal excludes other processes until this one ends.
     ///
     /// # Errors
-    /// When its root lives, or its journal cannot be read.
+    /// When the root is alive, or its journal cannot be read.
     pub fn open(job: u64, council: Option<(i32, u64)>) -> Result<Self> {
         let mirror = council.map(|(socket, _)| Mirror::inherited(socket)).transpose()?;
-        // Above that of any root which goes on with a journal that a council has left behind.
+        // Higher than the term of any root that goes on with a journal of an earlier council.
         let term_min = Term(council.map_or(0, |(_, term)| term << COUNCIL_TERM_BITS));
         let directory =
             running_jobs::find_root(job).with_context(|| format!("job {job:016x} has left nothing to go on with"))?;
@@ -82,7 +82,7 @@ impl Past {
         Ok(Self { begun, before, journal, directory, is_elsewhere, mirror, term_min })
     }
 
-    /// Whether the root was on another host, where all is that it has left behind but its journal.
+    /// True if the root was on another host: only its journal is here.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.is_elsewhere
     }
@@ -91,7 +91,7 @@ impl Past {
         self.begun.job
     }
 
-    /// What the command line would choose anew is as it was.
+    /// Restores world, view and seed, which parsing would choose afresh.
     pub fn correct(&self, job: &mut Job) {
         let coordinator = &self.begun.settings.life.coordinator;
         job.world = coordinator.world.clone();
@@ -100,22 +100,22 @@ impl Past {
     }
 }
 
-/// What is kept beside the journal.
+/// Pipes beside the journal that outlive a root.
 #[derive(Debug)]
 pub(super) struct Keepsakes {
     pub transits: [Transit; 2],
-    /// Absent where standard input is a file, which is there for who comes next.
+    /// `None` where standard input is a file: the next root opens that itself.
     pub spool: Option<Spool>,
 }
 
-/// The lowest bits of a root's term number the roots within one term of the council.
+/// Low bits of a root's term, which number the roots within one term of the council.
 const COUNCIL_TERM_BITS: u32 = 12;
 
 const STREAMS: [&str; 2] = ["output", "error"];
 
 impl Keepsakes {
-    /// Of a job of which so much was shown. `input_bytes` of standard input were read, which is absent where it is a
-    /// file.
+    /// New pipes for a job. `shown_bytes`: output shown so far. `input_bytes`: standard input read so far, `None` where
+    /// it is a file.
     fn create(directory: &Path, lease: Duration, shown_bytes: [u64; 2], input_bytes: Option<u64>) -> Result<Self> {
         let failed = || format!("Failed to write to {}", directory.display());
         let transit = |of: usize| Transit::create(directory, STREAMS[of], shown_bytes[of]).with_context(failed);
@@ -125,7 +125,8 @@ impl Keepsakes {
         Ok(Self { transits, spool })
     }
 
-    /// Of one whose root was on another host. Where hosts share the directory, it has what that has left.
+    /// New pipes for a job whose root was on another host. Pipes of that root are removed: hosts may share the
+    /// directory.
     fn create_elsewhere(directory: &Path, lease: Duration, shown_bytes: [u64; 2], input: Option<u64>) -> Result<Self> {
         for name in STREAMS.into_iter().chain(["input"]) {
             let _ = std::fs::remove_file(directory.join(format!("{name}{}", keeper::PIPE)));
@@ -145,26 +146,26 @@ impl Keepsakes {
     }
 }
 
-/// What a shell stands on when it is made.
+/// Everything a [`Shell`] is built from.
 pub(super) struct Ground {
     pub settings: job_root::Settings,
     pub fleet: Fleet,
     pub ledger: Ledger,
     pub keepsakes: Option<Keepsakes>,
     pub replay: Option<Replay>,
-    /// What the user is to be told.
+    /// Messages for the user that wait for a console.
     pub untold: Vec<String>,
 }
 
-/// What is gone through again.
+/// State of a replay.
 #[derive(Debug)]
 pub(super) struct Replay {
-    /// The life that is being gone through, and those that follow.
+    /// The life that is being replayed, then those that follow.
     life: LifeBefore,
     later: VecDeque<LifeBefore>,
     relayed_count: u64,
     shown_bytes: [u64; 2],
-    /// What was shown at least. More of a file is a guess, on another host.
+    /// Lower bound of the output that was shown. On another host, a greater length of a file is a guess.
     noted_bytes: [u64; 2],
     is_elsewhere: bool,
     pub output: output::Before,
@@ -173,7 +174,7 @@ pub(super) struct Replay {
 }
 
 impl Ground {
-    /// Of a job that begins. Its daemons are started.
+    /// For a new job. Starts its daemons.
     pub fn of_new_job(
         job: &Job,
         job_number: u64,
@@ -200,8 +201,8 @@ impl Ground {
         Ok(Self { settings, fleet, ledger, keepsakes: kept, replay: None, untold: Vec::new() })
     }
 
-    /// Of one whose root was killed. Its daemons are not called yet. `has_console`: this process's standard streams are
-    /// those of somebody who looks at them.
+    /// For a job whose root was killed. Its daemons are not called yet. `has_console`: a user reads this process's
+    /// standard streams.
     pub fn of_past(past: Past, mut plan: HostPlan, has_console: bool) -> Result<Self> {
         let Past { begun, before, journal, directory, is_elsewhere, mirror, term_min } = past;
         let Before { mut lives, term, input_bytes, file_bytes, shown_bytes, .. } = before;
@@ -251,9 +252,9 @@ fn begin(
     plan: &HostPlan,
 ) -> Result<(Ledger, Keepsakes)> {
     let begun = Begun {
-        // Without the --root that the console has put behind the name.
+        // Leaves out the word `--root` that the console put behind the program's name.
         arguments: std::env::args_os().enumerate().filter(|(at, _)| *at != 1).map(|(_, word)| word).collect(),
-        // One that was removed is not there for another root either.
+        // A removed directory is missing for the next root too.
         directory: std::env::current_dir().unwrap_or_else(|_| "/".into()),
         environment: std::env::vars_os().collect(),
         machine: Machine::here(),
@@ -276,7 +277,7 @@ fn begin(
     Ok((Ledger::begin(&begun, &directory, mirror)?, keepsakes))
 }
 
-/// What was said before is not said again.
+/// Discards lines: the previous root wrote them.
 #[derive(Debug)]
 pub(super) struct Unsaid;
 
@@ -287,13 +288,13 @@ impl say::Lines for Unsaid {
 }
 
 impl Shell<'_> {
-    /// Goes through all that has happened, and then calls the daemons.
+    /// Replays the journal, then calls the daemons.
     pub(super) fn come_back(&mut self, mut replay: Replay) -> Result<()> {
         let (mut shown_bytes, noted_bytes, term) = (replay.shown_bytes, replay.noted_bytes, replay.term);
         let is_elsewhere = replay.is_elsewhere;
         let input_file = replay.input_file.clone();
         let mut later = std::mem::take(&mut replay.later);
-        // What was written there before is there.
+        // Records of the replayed time are in the audit log already.
         let audit = self.audit.take();
         self.outputs.replay();
         let snapshot = replay.life.snapshot.take();
@@ -309,7 +310,7 @@ impl Shell<'_> {
         loop {
             let Some(record) = self.replay.as_mut().and_then(|replay| replay.life.records.pop_front()) else {
                 let Some(life) = later.pop_front() else { break };
-                // What is left was said by those who are gone.
+                // Remaining messages are from daemons of the previous life.
                 heard.clear();
                 self.begin_life_before(life, last)?;
                 continue;
@@ -393,7 +394,7 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// The job went back, and has other daemons.
+    /// Begins the next life of the replay: the job went back, and has other daemons.
     fn begin_life_before(&mut self, mut life: LifeBefore, lost_at: Duration) -> Result<()> {
         self.send_orders(u64::MAX);
         let Some((replay, returned)) = self.replay.as_mut().zip(life.returned.take()) else { return Ok(()) };
@@ -401,7 +402,7 @@ impl Shell<'_> {
         self.ledger.begin_life();
         let plan = self.fleet.plan().clone().with_hosts(returned.hosts);
         self.fleet = Fleet::come_back(plan, returned.secret, self.ledger.clone(), replay.term, &replay.life.known)?;
-        // Unless processes were launched, that is done again.
+        // A return without launched processes is done again.
         let count = returned.count;
         let due = Return { count, to_older: false, lost: BTreeSet::new() };
         self.return_due = (!replay.life.is_launched).then_some(due);
@@ -411,7 +412,8 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// What has become of daemons, of which this process knows nothing else.
+    /// Applies an input's effect on the state that is kept outside of the root: hosts, site pool, hosts that are
+    /// joining.
     fn happened_before(&mut self, input: &Input) {
         match input {
             Input::HostLost { host, .. } => self.fleet.lost_before(*host),
@@ -435,7 +437,7 @@ impl Shell<'_> {
         }
     }
 
-    /// The root has asked for a host: it was being added from then on, unless that failed at once.
+    /// Replays the addition of a host that the root asked for, unless the addition failed at once.
     pub(super) fn add_noted_host(&mut self) {
         let Some(replay) = &mut self.replay else { return };
         let is_next = |record: &Record| matches!(record, Record::Input { .. } | Record::Hear { .. });
@@ -453,11 +455,11 @@ impl Shell<'_> {
         }
         match file.map(|kept| files::input(&kept, is_elsewhere)) {
             Some(Ok(file)) => (self.input, self.input_is_file) = (Some(streams::pumped(file)?), true),
-            // It has not ended: a console may go on with it.
+            // The input has not ended: a console may supply more.
             Some(Err(why)) => self.untold.push(format!("standard input does not go on where it was: {why:#}")),
             None => {}
         }
-        // What the root before had read.
+        // Input that the previous root had read and not handled.
         let waiting = self.spool.as_mut().map(Spool::take).transpose().context("Failed to read standard input")?;
         if let Some(bytes) = waiting.filter(|bytes| !bytes.is_empty()) {
             self.handle(Input::StandardInput(bytes));
@@ -465,7 +467,7 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Sends what the root has made.
+    /// Sends a message that the root has made.
     pub(super) fn relay(&mut self, to: Option<u32>, message: &ToDaemon) {
         if let Some(replay) = &mut self.replay {
             let count = replay.relayed_count;
@@ -475,7 +477,7 @@ impl Shell<'_> {
         self.fleet.relay(to, message);
     }
 
-    /// What was sent when the root had made this number of messages, or fewer.
+    /// Sends messages from outside the root whose place is before the root's message `relayed_count`.
     fn send_orders(&mut self, relayed_count: u64) {
         while let Some(replay) = &mut self.replay
             && let Some((_, to, body)) = replay.life.orders.pop_front_if(|(after, ..)| *after <= relayed_count)
@@ -494,7 +496,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Why there will be no coming back, if something has happened to the journal.
+    /// Warns the user once the journal has become unusable.
     pub(super) fn hear_of_ledger(&mut self) {
         if let Some(why) = self.ledger.poll_trouble() {
             self.spool = None;

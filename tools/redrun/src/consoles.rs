@@ -1,8 +1,8 @@
-//! A job that outlives its terminal: what becomes of its standard streams when a console comes, or goes.
+//! Consoles of a job that outlives its terminal: its standard streams when a console attaches or leaves.
 //!
-//! A console that goes takes its terminal and pipes along: what is printed from then on is kept, and input is not
-//! read. Files are read and written as before. One that comes gets what was kept and all that follows, unless output
-//! goes to a regular file; it is read from if nothing else is, and input has not ended.
+//! A console that leaves takes its terminal and pipes along. Output is kept from then on, and input is not read. Files
+//! are read and written as before. A new console gets the kept output and all that follows, unless output goes to a
+//! regular file. Input comes from it if there is no other source, and input has not ended.
 
 use super::writer::outlet::goes_with_console;
 use super::{Shell, WRITERS_LOOK, streams};
@@ -14,11 +14,11 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long a job that has ended waits for a console, which is given the rest of its output and its exit code.
+/// Time for which an ended job waits for a console, to hand it the remaining output and the exit code.
 const END_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 impl Shell<'_> {
-    /// From now on the job is found by consoles.
+    /// Makes the job reachable for consoles.
     pub(super) fn open_seat(&mut self) {
         let Some(seat) = &mut self.seat else { return };
         if let Err(error) = seat.listen(self.job_number) {
@@ -26,13 +26,13 @@ impl Shell<'_> {
         }
     }
 
-    /// How many processes the job has now.
+    /// Number of live processes.
     pub(super) fn live_count(&self) -> usize {
         let view = self.root.coordinator().view();
         self.job.world.replicas().filter(|replica| view.is_live(*replica)).count()
     }
 
-    /// A process was started.
+    /// Counts a started process. The last one completes the start: console and debuggers are informed.
     pub(super) fn note_started(&mut self) {
         self.started_count += 1;
         let count = self.live_count();
@@ -44,7 +44,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Whether anything has happened.
+    /// Handles events of consoles. True if there were any.
     pub(super) fn hear_of_consoles(&mut self) -> bool {
         let all = self.seat.as_mut().map_or_else(Vec::new, Seat::work);
         let has_happened = !all.is_empty();
@@ -60,7 +60,7 @@ impl Shell<'_> {
 
     fn attach(&mut self, streams: Streams) {
         self.record("attached", &json!({}));
-        // Where this cannot be done, there is only no moving line, and no prompt.
+        // Failure costs only status lines and prompts.
         let _ = nix::unistd::dup2_stdin(&streams.input);
         let _ = nix::unistd::dup2_stdout(&streams.output);
         let _ = nix::unistd::dup2_stderr(&streams.error);
@@ -76,7 +76,7 @@ impl Shell<'_> {
         self.record("detached", &json!({}));
         self.outputs.standard().lead_nowhere();
         self.input = self.input.take().filter(|_| self.input_is_file);
-        // Else a pipe has a writer that will never write.
+        // Standard streams must not stay open: as a writer of a pipe this process would keep its reader waiting.
         if let Ok(nothing) = File::options().read(true).write(true).open("/dev/null") {
             let _ = nix::unistd::dup2_stdin(&nothing);
             let _ = nix::unistd::dup2_stdout(&nothing);
@@ -86,7 +86,7 @@ impl Shell<'_> {
         self.seat.iter_mut().for_each(Seat::let_go);
     }
 
-    /// Whether the user wants no summary and no moving lines: the one who has started the job, or looks at it now.
+    /// True if the user who started the job, or who is attached now, wants neither summary nor status lines.
     pub(super) fn is_quiet(&self) -> bool {
         self.job.quiet || self.seat.as_ref().is_some_and(Seat::is_quiet)
     }
@@ -97,7 +97,7 @@ impl Shell<'_> {
         self.outputs.look_at_terminal();
     }
 
-    /// Waits until the last lines are written, or the user does not want to wait for that. The exit code.
+    /// Waits until the last lines are written, or the user interrupts. Returns the exit code.
     pub(super) fn let_writers_end(&mut self, code: i32) -> i32 {
         let standard = self.outputs.standard();
         standard.close();
@@ -118,7 +118,7 @@ impl Shell<'_> {
         code
     }
 
-    /// Tells the console the job's exit code, or one that comes within a day.
+    /// Hands the exit code to the console, or to one that attaches within [`END_KEPT`]. Returns it.
     pub(super) fn tell_end(&mut self, code: i32) -> i32 {
         let since = Instant::now();
         while let Some(seat) = &mut self.seat

@@ -1,4 +1,4 @@
-//! Which hosts have the records of the root (`--roots`): that there are enough of them.
+//! The council: keeps enough hosts with the root's records (`--roots`).
 
 use super::Shell;
 use anyhow::{Context, Result};
@@ -13,17 +13,16 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// A host that was asked to hold the records, and does not within this time, has ended what it has started for that.
+/// Time for a host to join as a member. Later it has given up, and has ended the process that it started for that.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A number that no other member has.
+/// A random number for a member. Members that ended never come back, so it must be a new one.
 fn any_id() -> Result<u64> {
     let random = Secret::generate().context("Failed to make a number")?;
     let bytes = random.key()[..8].try_into().expect("eight bytes");
     Ok(u64::from_le_bytes(bytes).max(1))
 }
 
-/// Starts the first member, beside the root.
 pub(super) fn found(job: u64, secret: &Secret, plan: &HostPlan) -> Result<Mirror> {
     let host = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
     Mirror::found(&Setup {
@@ -40,16 +39,16 @@ pub(super) fn found(job: u64, secret: &Secret, plan: &HostPlan) -> Result<Mirror
     })
 }
 
-/// A host that could hold the records.
+/// A host that may hold the records.
 struct Candidate {
     host: u32,
     address: IpAddr,
     rack: Option<u32>,
-    /// It has them, or was asked to.
+    /// True if it has the records, or was asked to hold them.
     is_in: bool,
 }
 
-/// Hosts to be asked, so that with the root's own there are `wanted`: first those whose racks none has.
+/// Hosts to ask, so that `wanted` hosts have the records, the root's own included. Racks without a member come first.
 fn missing(wanted: usize, own: IpAddr, all: &[Candidate]) -> Vec<u32> {
     let others = || all.iter().filter(|candidate| candidate.address != own);
     let mut addresses: BTreeSet<IpAddr> =
@@ -70,7 +69,7 @@ fn missing(wanted: usize, own: IpAddr, all: &[Candidate]) -> Vec<u32> {
 }
 
 impl Shell<'_> {
-    /// Asks other hosts to hold the records, when there are too few that do.
+    /// Asks more hosts to hold the records if fewer than `--roots` do, and records changes of the voters.
     pub(super) fn keep_council(&mut self) {
         let Some(Members { places, voters }) = self.ledger.council() else { return };
         if self.voters != voters {
@@ -130,7 +129,7 @@ mod tests {
         let all = [candidate(0, 0, false), candidate(1, 0, true), candidate(2, 0, false), candidate(3, 0, false)];
         assert_eq!(missing(3, own, &all), [2]);
         assert!(missing(1, own, &all).is_empty());
-        // Several daemons on the root's own host.
+        // Several daemons on the root's own host count as one.
         let mut same = candidate(1, 0, false);
         same.address = own;
         assert!(missing(3, own, &[candidate(0, 0, false), same]).is_empty());

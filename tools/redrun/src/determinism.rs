@@ -1,4 +1,4 @@
-//! What `--check-determinism` says at the end: where the program is not deterministic.
+//! The report of `--check-determinism`: places where the program is not deterministic.
 
 use super::Shell;
 use crate::symbols::{Location, Symbols};
@@ -10,14 +10,14 @@ use redrt_wire::trace::Trace;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Number of places that are told one by one.
+/// Maximum number of places in the report.
 const PLACES_MAX: usize = 8;
-/// Number of functions of a stack that are shown.
+/// Maximum number of functions shown of a stack.
 const DEPTH_MAX: usize = 10;
-/// The file names of the libraries begin with these.
+/// Prefixes of the libraries' file names.
 const LIBRARIES: [&str; 2] = ["libmpi_abi.so", "libredrt_preload.so"];
 
-/// A stack as the user sees it: the MPI function that was called, and who called it.
+/// A stack for the user: the MPI function that was called, and its callers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 struct Stack {
     call: String,
@@ -32,12 +32,13 @@ impl Stack {
             let is_library = |name: &str| LIBRARIES.iter().any(|library| name.starts_with(library));
             locations.iter().any(|one| one.object.rsplit('/').next().is_some_and(is_library))
         };
-        // Up to the outermost frame of the libraries, so that its own callbacks are not taken for the program.
+        // Searches for the outermost frame of the libraries: a callback into the program is below it, and not its
+        // caller.
         let own_count = located.iter().rposition(is_own).map_or(0, |last| last + 1);
         let call = located[..own_count].last().and_then(|last| last.last());
         let call = call.map(|call| call_name(&call.function)).unwrap_or_default();
         let mut callers: Vec<_> = located[own_count..].iter().flatten().take(DEPTH_MAX).cloned().collect();
-        // What is before the program is the same in all.
+        // Frames before `main` are the same in all programs.
         let main = callers.iter().position(|caller| caller.function == "main");
         callers.truncate(main.map_or(callers.len(), |main| main + 1));
         Self { call, callers }
@@ -66,7 +67,7 @@ fn call_name(function: &str) -> String {
     }
 }
 
-/// A place in the program that sends what differs.
+/// A place in the program that sends differing messages.
 struct SendSite<'a> {
     first: &'a Nondeterministic,
     stacks: BTreeMap<ReplicaId, Stack>,
@@ -74,7 +75,7 @@ struct SendSite<'a> {
 }
 
 impl<'a> SendSite<'a> {
-    /// The places, in the order in which the first message of each was sent.
+    /// All places, ordered by the first message of each.
     fn all(check: &'a Check, symbols: &mut Symbols) -> Vec<Self> {
         let mut places: Vec<Self> = Vec::new();
         for message in check.messages() {
@@ -146,7 +147,7 @@ impl<'a> SendSite<'a> {
     }
 }
 
-/// Where replicas asked for what they differ in, as far as that is known.
+/// Stacks of the calls in which the replicas' paths parted. Empty if unknown.
 fn stacks_of(what: &Apart, check: &Check, symbols: &mut Symbols) -> Vec<(ReplicaId, Stack)> {
     let Apart::Path { outcome, .. } = what else { return Vec::new() };
     let traces = check.stacks.get(outcome).into_iter().flatten();
@@ -165,15 +166,15 @@ fn alone_json((one, stack): &(&ReadingAlone, Stack)) -> Value {
     json!({ "replica": replica.to_string(), "clock": clock, "thread": thread, "stack": stack.json() })
 }
 
-/// What is said of a check.
+/// Result of a check.
 pub(super) struct Verdict {
     pub lines: Vec<String>,
     pub json: Value,
     pub is_deterministic: bool,
 }
 
-/// In the first line of a verdict: what is known of a program in which no difference was found, and whether it is
-/// deterministic as far as that goes. A process that was ended has not told what it had compared.
+/// First line and outcome for a program without a difference; `None` if nothing was compared or the job ended early. A
+/// process that was ended has not reported its comparisons.
 fn of_no_difference(compared: u64, ended_well: bool) -> (String, Option<bool>) {
     match (ended_well, compared) {
         (true, 0) => {
@@ -243,7 +244,7 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
 }
 
 impl Shell<'_> {
-    /// What was found, where that was asked for.
+    /// The check's result. `None` without `--check-determinism`.
     pub(super) fn judge_determinism(&self, ended_well: bool) -> Option<Verdict> {
         let told = self.root.coordinator().statistics().filter_map(|(_, one)| one);
         let compared = told.map(|one| one.messages_compared).sum();

@@ -1,7 +1,7 @@
-//! The daemons of the job, as `redrun` sees them: started, attached, spoken to, watched, given up.
+//! The daemons of the job from the side of `redrun`: start, attachment, messages, heartbeats, loss.
 //!
-//! Enters: messages for them, time. Leaves: [`News`]. How messages survive a change of way is said in
-//! `redrt_wire::tree`, who is taken for dead in [`host_watch`].
+//! Messages and time enter; [`News`] leaves. `redrt_wire::tree` describes how messages survive a change of the
+//! connection, [`host_watch`] how a dead host is found.
 
 mod comeback;
 mod grow;
@@ -30,87 +30,81 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a host gets to refuse a connection to a daemon that has ended.
+/// Time in which a host must refuse a connection if its daemon has ended.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long daemons get to leave by themselves.
+/// Time for daemons to leave by themselves.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// What has happened.
+/// An event for the shell.
 #[derive(Debug)]
 pub enum News {
-    /// Every host of the job is there.
+    /// All hosts of the job have attached.
     Complete,
-    /// A daemon said something.
+    /// Message of a host's daemon.
     Message(u32, FromDaemon),
-    /// A host is not part of the job any more.
+    /// The host was lost, and left the job.
     Dead {
-        /// The host.
         host: u32,
-        /// Why.
         why: HostLoss,
     },
-    /// A connection of a host broke, and it came back by another way.
+    /// A connection broke, and the host came back by another one.
     Reattached(u32),
-    /// One who was taken for dead came back and was told to leave.
+    /// A host that counted as dead came back, and was told to leave.
     Fenced(u32),
-    /// A stranger was refused.
+    /// A connection of a stranger was refused.
     Refused(Refusal),
-    /// A host that was added to the running job is there.
+    /// A host that was added to the running job has attached.
     Joined(u32),
-    /// It could not be had.
+    /// Adding a host failed.
     NotJoined {
-        /// The host.
         host: u32,
-        /// Why, in words.
+        /// The reason, for the user.
         why: String,
     },
-    /// This program did not run for so long, and hosts may have given it up.
+    /// This process did not run for so long. Hosts may have given it up meanwhile.
     StoodStill(Duration),
-    /// `redctl` asks.
+    /// A question of `redctl`.
     Asked(LinkId, Question),
-    /// Another root has taken this one's place, which is to end without a word.
+    /// Another root has a higher term. This one must end without a message.
     Replaced(Term),
-    /// A host that the job was to be started on is not to be had.
+    /// A host of the job's start cannot be had.
     NotStarted {
-        /// The host.
         host: u32,
-        /// Why, with its name.
+        /// The reason, with the host's name.
         why: anyhow::Error,
     },
-    /// The job cannot be started.
     Failed(anyhow::Error),
 }
 
-/// Why a host is not part of the job any more.
+/// The reason why a host left the job.
 #[derive(Debug, thiserror::Error)]
 pub enum HostLoss {
-    /// Those who watch it say so.
+    /// Its observers agreed.
     #[error("{0}")]
     Dead(Death),
-    /// Its daemon is not what it should be.
+    /// Its daemon sent a frame that cannot be decoded.
     #[error("its daemon sent what cannot be read: {0}")]
     Unreadable(FrameError),
-    /// It speaks of what it cannot know.
+    /// Its daemon reported on a replica that is not on that host.
     #[error(transparent)]
     Misplaced(Misplaced),
-    /// Others hear both of them.
+    /// It and another host do not hear each other, and others hear both.
     #[error("it and {by} do not hear each other")]
     Unheard {
-        /// The name of the other.
+        /// Name of the other host.
         by: String,
     },
-    /// This program did not run, and what was noticed after that may follow from it.
+    /// This process did not run. The loss may be a consequence.
     #[error("redrun stood still for {:.1} s, so that the daemons gave it up ({noticed})", stood.as_secs_f64())]
     StoodStill {
-        /// For how long.
         stood: Duration,
-        /// What was noticed.
+        /// The loss as it was noticed.
         noticed: Box<HostLoss>,
     },
 }
 
 impl HostLoss {
-    /// For how long the host was not heard before it was given up.
+    /// Time without a sign of life before the loss.
     pub fn silence(&self, tick: Duration) -> Duration {
         match self {
             Self::Dead(death) => tick * death.ticks(),
@@ -120,35 +114,33 @@ impl HostLoss {
     }
 }
 
-/// What is known of one host.
+/// State of one host.
 #[derive(Default)]
 struct Member {
     attach: Option<Attach>,
     dead: bool,
-    /// The connection by which it is attached to the root itself.
+    /// Connection to the root, of a host that is attached directly.
     link: Option<LinkId>,
     session: Session,
     refusals: Refusals,
-    /// Its daemon is to be called: it looks for a root that is gone, until it has connected to this one itself.
+    /// True while its daemon looks for a root that is gone. It is called until it has connected.
     is_to_be_called: bool,
-    /// It knows which hosts hold what is decided here once it has this number of messages.
+    /// Number of messages after which the host knows which hosts have the root's records.
     roots_known_from: u64,
 }
 
-/// A connection to the root.
+/// Role of the other end of a connection to the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
-    /// Nothing was said yet.
+    /// No frame has arrived yet.
     New,
-    /// A daemon.
     Daemon(u32),
-    /// A daemon that was told to leave, and may have something to say to that.
+    /// Daemon of a host that was told to leave. Its last message may follow.
     Buried(u32),
-    /// `redctl`.
     Control,
 }
 
-/// See the module.
+/// All daemons of the job: see the module.
 pub struct Fleet {
     plan: HostPlan,
     outlives_terminal: bool,
@@ -158,12 +150,12 @@ pub struct Fleet {
     members: Vec<Member>,
     roles: HashMap<LinkId, Role>,
     starting: Vec<Starting>,
-    /// Those of a root that was killed, for which host or for all.
+    /// Launchers that a killed root has started.
     launchers: Launchers,
     complete: bool,
-    /// As daemons were told: several hosts hold what is decided here, or are about to.
+    /// As daemons were informed: several hosts have the root's records, or are about to.
     has_several_roots: bool,
-    /// Hosts that were added, and until when they may take.
+    /// Hosts that are being added, with their deadlines.
     joining: BTreeMap<u32, Instant>,
     launched_at: Instant,
     progress_at: Instant,
@@ -171,14 +163,14 @@ pub struct Fleet {
     arbiter: Arbiter,
     next_tick: Option<Instant>,
     round: u64,
-    /// When this program was last seen to have stood still, and for how long.
+    /// Time at which a standstill of this process was last noticed, and its length.
     stood_still: Option<(Instant, Duration)>,
     news: VecDeque<News>,
 }
 
 impl Fleet {
-    /// Starts the daemons of all hosts. They do not have the terminal of a job that outlives it, and may know from the
-    /// beginning that several hosts hold what is decided here.
+    /// Starts the daemons of all hosts. `outlives_terminal`: daemons do not get the terminal. `has_several_roots`:
+    /// daemons learn at their start that several hosts have the root's records.
     pub fn start(
         plan: HostPlan,
         secret: Secret,
@@ -220,27 +212,25 @@ impl Fleet {
         })
     }
 
-    /// Readable when [`Fleet::work`] has something to do.
+    /// Readable when [`Fleet::work`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.hub.fd()
     }
 
-    /// The job's secret.
     pub fn secret(&self) -> &Secret {
         self.hub.secret()
     }
 
-    /// Where `redrun` listens.
+    /// Address on which `redrun` listens.
     pub fn address(&self) -> SocketAddr {
         self.hub.address()
     }
 
-    /// The hosts of the job.
     pub fn plan(&self) -> &HostPlan {
         &self.plan
     }
 
-    /// A host's name for the user.
+    /// A host's name for users.
     pub fn name(&self, host: u32) -> &str {
         let attached = self.members[host as usize].attach.as_ref().map(|attach| attach.name.as_str());
         match &self.plan.hosts[host as usize].name {
@@ -249,7 +239,7 @@ impl Fleet {
         }
     }
 
-    /// The name of the host that this runs on, which need not be one of the job.
+    /// Name of the host on which this process runs, which may be none of the job's.
     pub fn own_name(&self) -> String {
         let planned = self.plan.hosts.iter().find(|host| host.local).and_then(|host| host.name.as_ref());
         let called =
@@ -257,67 +247,67 @@ impl Fleet {
         planned.map_or_else(called, |name| name.name.clone())
     }
 
-    /// A host's address, once it is there.
+    /// A host's address. `None` until it has attached.
     pub fn host_address(&self, host: u32) -> Option<std::net::IpAddr> {
         Some(self.members.get(host as usize)?.attach.as_ref()?.listen.ip())
     }
 
-    /// Whether a host is not part of the job any more.
+    /// True once the host has left the job.
     pub fn is_dead(&self, host: u32) -> bool {
         self.members[host as usize].dead
     }
 
-    /// CPUs of a host; 0 when it has not attached.
+    /// CPUs of a host; 0 until it has attached.
     pub fn cpu_count(&self, host: u32) -> u32 {
         self.members[host as usize].attach.as_ref().map_or(0, |attach| attach.cpu_count)
     }
 
-    /// When [`Fleet::work`] is to be called though nothing has happened.
+    /// Time at which [`Fleet::work`] must be called even without an event.
     pub fn next_deadline(&self) -> Option<Instant> {
-        // Somebody must notice that a launcher has failed.
+        // The failure of a launcher is found by polling.
         let soon = (!self.complete || !self.joining.is_empty()).then(|| Instant::now() + Duration::from_millis(50));
         [soon, self.next_tick].into_iter().flatten().min()
     }
 
-    /// Sends to every daemon what the root has not made.
+    /// Sends to all daemons a message that does not come from the root. The journal has it.
     pub fn send_all(&mut self, message: &ToDaemon) {
         let body = encode(message);
         self.ledger.order(None, &body);
         self.give(None, body.into());
     }
 
-    /// Tells daemons which hosts hold what is decided here.
+    /// Informs daemons of the hosts that have the root's records.
     pub fn tell_roots(&mut self, roots: Roots) {
         self.has_several_roots = roots != Roots::One;
         self.send_all(&ToDaemon::Roots(roots));
         self.members.iter_mut().for_each(|member| member.roots_known_from = member.session.sent());
     }
 
-    /// Whether daemons know of several, or that there are to be.
+    /// True if daemons know that several hosts have the records, or are about to.
     pub fn has_several_roots(&self) -> bool {
         self.has_several_roots
     }
 
-    /// Whether all daemons that are there know that. One that has not come yet learns it before anything else.
+    /// True if all attached daemons have acknowledged that. A daemon that attaches later learns it first.
     pub fn all_know_roots(&self) -> bool {
         let is_there = |member: &&Member| !member.dead && member.attach.is_some();
         self.members.iter().filter(is_there).all(|member| member.session.first() >= member.roots_known_from)
     }
 
-    /// Sends to the daemon of one host what the root has not made.
+    /// Sends to one daemon a message that does not come from the root. The journal has it.
     pub fn send(&mut self, host: u32, message: &ToDaemon) {
         let body = encode(message);
         self.ledger.order(Some(host), &body);
         self.give(Some(host), body.into());
     }
 
-    /// Sends what the root has made, to one host or to all.
+    /// Sends a message of the root, to one host or to all. The journal has its cause.
     pub fn relay(&mut self, to: Option<u32>, message: &ToDaemon) {
         self.ledger.relayed();
         self.give(to, encode(message).into());
     }
 
-    /// A message takes its place in the streams of its receivers, and leaves.
+    /// Keeps a message in the streams of its receivers, and sends it.
     fn give(&mut self, to: Option<u32>, body: Rc<[u8]>) {
         let frame = Down::Message { to, body: body.to_vec() };
         match to {
@@ -337,19 +327,19 @@ impl Fleet {
         }
     }
 
-    /// Answers `redctl`.
+    /// Answers `redctl`, after the journal is flushed.
     pub fn answer(&mut self, link: LinkId, text: String) {
         self.ledger.flush();
         self.hub.send(link, &Down::Answer(text));
     }
 
-    /// The connection that leads to a host.
+    /// The connection that leads to a host: its own, or that of the nearest daemon above.
     fn way(&self, host: u32) -> Option<LinkId> {
         let above = std::iter::successors(Some(host), |host| shape::parent(*host, self.plan.fan_out));
         above.map(|host| &self.members[host as usize]).find_map(|member| member.link)
     }
 
-    /// To all, by the connections of those that are attached here.
+    /// Sends a frame over all direct connections; the daemons pass it down.
     fn pass(&mut self, frame: &Down) {
         let links: Vec<_> = self.members.iter().filter_map(|member| member.link).collect();
         for link in links {
@@ -357,9 +347,9 @@ impl Fleet {
         }
     }
 
-    /// Does what there is to do; never blocks.
+    /// Handles all pending events; never blocks.
     pub fn work(&mut self) -> VecDeque<News> {
-        // Before anybody is blamed for what follows from it.
+        // First: events that a standstill of this process caused must not count against hosts.
         self.notice_standstill();
         for event in self.hub.events() {
             match event {
@@ -410,7 +400,7 @@ impl Fleet {
             self.observed_here(duty);
         }
         match (role, frame) {
-            // Who is below it finds another way.
+            // The daemons below a buried one attach by another way.
             (Role::Buried(own), Up::Attach(attach)) if attach.host != own => {}
             (_, Up::Attach(attach)) => self.attach(link, role, *attach),
             (Role::Daemon(_), Up::Message { host, number, body }) => self.message(host, number, &body),
@@ -425,7 +415,7 @@ impl Fleet {
                 self.news.push_back(News::Asked(link, question));
             }
             (Role::Daemon(_), Up::Replaced { by }) if by > self.term => self.news.push_back(News::Replaced(by)),
-            // A beat was taken note of above. What makes no sense comes from nobody we know.
+            // Beats were counted above. Other frames do not fit the role: no sound daemon sends them.
             _ => {}
         }
     }
@@ -457,7 +447,7 @@ impl Fleet {
         }
     }
 
-    /// A host that was given up says something. That it stood still, say, which the user should know.
+    /// Passes on a note of a host that was given up: its own standstill, for example, explains the loss to the user.
     fn last_words(&mut self, host: u32, body: &[u8]) {
         if let Ok(note @ FromDaemon::Note(_)) = redrt_wire::frame::decode_body(body) {
             self.news.push_back(News::Message(host, note));
@@ -552,7 +542,7 @@ impl Fleet {
         }
     }
 
-    /// A connection broke: if the daemon has ended, its host refuses a new one.
+    /// Dials a host whose connection broke: a refusal shows that its daemon has ended.
     fn ask_for_refusal(&mut self, host: u32) {
         let member = &mut self.members[host as usize];
         let may_ask = member.refusals.may_ask();
@@ -563,7 +553,7 @@ impl Fleet {
 
     fn dialled(&mut self, host: u32, result: io::Result<LinkId>) {
         match result {
-            // It is there, and will come back by itself.
+            // The daemon lives, and attaches again by itself.
             Ok(link) => {
                 self.members[host as usize].refusals.not_refused();
                 self.call(host, link);
@@ -584,13 +574,13 @@ impl Fleet {
         }
     }
 
-    /// Waits for the daemons to leave, and helps them. `keeps_sessions`: as in [`ToDaemon::Shutdown`].
+    /// Waits for daemons to leave, then ends their launchers. `keeps_sessions`: as in [`ToDaemon::Shutdown`].
     pub fn end(&mut self, keeps_sessions: bool) {
-        // Those that have been told already are leaving. Others may have a lease, and would wait for another root.
+        // Sent to all: a daemon that holds a lease and has not had the message would wait for another root.
         self.send_all(&ToDaemon::Shutdown { keeps_sessions });
         let members = &self.members;
         let is_dead = |starting: &Starting| starting.host.is_some_and(|host| members[host as usize].dead);
-        // The launcher of a dead host may wait for it for ever.
+        // The launcher of a dead host may wait without end.
         let (mut dead, mut alive): (Vec<_>, Vec<_>) = self.starting.drain(..).partition(is_dead);
         launcher::end(&mut dead, Duration::ZERO, || {});
         if self.term > Term::default() {
@@ -599,7 +589,7 @@ impl Fleet {
             self.end_launchers(true);
         }
         let hub = &mut self.hub;
-        // What they were told last may not have gone yet.
+        // The last messages may still be queued.
         launcher::end(&mut alive, LEAVE_TIME_MAX, || drop(hub.events()));
     }
 }

@@ -1,14 +1,16 @@
-//! One corruption is one message to the user, however many processes find it in however many messages. The audit log
-//! and the counts have all of them.
+//! Folds messages to the user: one message for one corruption, however many processes find it in however many messages.
+//! The audit log and the counts have all reports.
 //!
-//! | found | is the same corruption as |
+//! | report | counts as the same corruption |
 //! |---|---|
-//! | a replica is outvoted | all else of that replica, until a copy takes its place |
-//! | nobody can tell who is right | all else of that rank, until one of its replicas is a copy: then they differ |
-//! | two have parted, or write different bytes, and nobody can tell | all else of that kind of that rank, likewise |
-//! | a payload changed on its way | what other receivers say of that message |
+//! | a replica is outvoted | all further reports about it, until a copy takes its place |
+//! | a rank's replicas differ without a majority | all further reports about the rank, until one of its replicas is a
+//! copy |
+//! | replicas part, or write different bytes, without a majority | all further reports of that kind about the rank,
+//! likewise |
+//! | a payload changed on its way | reports of other receivers about that message |
 //!
-//! The same goes for checkpoints that are not taken for one reason, and for texts that are others after a return.
+//! Repeated failures of checkpoints for one reason are folded likewise, and texts that differ after a return.
 
 use coordinator::{EndReason, LineFailure, Report, RetireReason};
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
@@ -16,29 +18,27 @@ use redrt_wire::event::{Event, Evidence, Finding, Mismatch, PathMismatch};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Corruption that cannot be outvoted spreads from rank to rank; nobody reads thousands of lines about it.
+/// Maximum number of lines: corruption that cannot be outvoted spreads from rank to rank.
 const LINES_MAX: usize = 10;
 
-/// What is said of a report.
+/// The part of a report that the user sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shown {
-    /// Its line.
     Line,
-    /// For the first time, that something is left out.
+    /// A hint that lines are left out, once.
     Hint,
-    /// Nothing.
     Nothing,
 }
 
-/// What a corruption is known by.
+/// Identity of a corruption.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 enum Origin {
     Replica(ReplicaId),
     Rank(VirtualRank),
     Message(VirtualRank, ContextId, SeqNum),
-    /// Of replicas that cannot go on together, if so, or write different bytes.
+    /// Replicas of this rank that parted (`true`), or that write different bytes (`false`).
     Path(VirtualRank, bool),
-    /// Of one that its siblings have outvoted by their path.
+    /// A replica whose path its siblings have outvoted.
     Strayed(ReplicaId),
 }
 
@@ -57,21 +57,21 @@ impl Origin {
     }
 }
 
-/// What the user has been told.
+/// The messages that the user has seen.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Folding {
     told: BTreeSet<Origin>,
     with_evidence: BTreeSet<Origin>,
     line_count: usize,
     has_hinted: bool,
-    /// Why checkpoints were not taken, without numbers.
+    /// Reasons for failed checkpoints, with digits replaced.
     line_failures: BTreeSet<String>,
-    /// A text is another one since the last return.
+    /// True once a text has differed since the last return.
     has_departed: bool,
 }
 
 impl Folding {
-    /// What is said of this report.
+    /// Decides how this report is shown.
     pub fn show(&mut self, report: &Report) -> Shown {
         match report {
             Report::Event(Event::Mismatch(mismatch)) => self.show_origin(Origin::of(mismatch)),
@@ -87,9 +87,9 @@ impl Folding {
                 self.has_departed = false;
                 Shown::Line
             }
-            // That it is corrupt was said, and that it is gone will be.
+            // The user knows that it is corrupt, and its loss is reported.
             Report::Retired { replica, reason: RetireReason::Outvoted } if self.knows(*replica) => Shown::Nothing,
-            // The first of several.
+            // The first of several strikes.
             Report::Strike { replica, count: 1, limit } if *limit > 1 && self.knows(*replica) => Shown::Nothing,
             Report::Recovered(recovered) => {
                 for told in [&mut self.told, &mut self.with_evidence] {
@@ -123,7 +123,7 @@ impl Folding {
         if std::mem::replace(&mut self.has_hinted, true) { Shown::Nothing } else { Shown::Hint }
     }
 
-    /// Of each corruption that was told, what is known first.
+    /// Shows the first evidence of each corruption that was shown.
     fn show_evidence(&mut self, evidence: &Evidence) -> Shown {
         let Evidence { sender, context, sequence, suppliers, .. } = evidence;
         let may_be = suppliers.iter().map(|supplier| Origin::Replica(*supplier));
@@ -134,8 +134,8 @@ impl Folding {
     }
 }
 
-/// What failures for the same reason have in common. The replica, the checkpoint, a descriptor, a port and the id of a
-/// child differ from one to the next: numbers do not count.
+/// The text of a failure without numbers: replica, checkpoint, descriptor, port and child's id differ from one failure
+/// to the next.
 fn kind_of(why: &LineFailure) -> String {
     let mut kind = String::new();
     for letter in format!("{why:?}").chars() {
@@ -234,7 +234,7 @@ mod tests {
         let reports = [failed(1, "full"), failed(2, "full"), failed(3, "gone"), failed(4, "full"), failed(5, "gone")];
         let shown = reports.map(|report| folding.show(&report));
         assert_eq!(shown, [Shown::Line, Shown::Nothing, Shown::Line, Shown::Nothing, Shown::Nothing]);
-        // Each time another rank, file, and child.
+        // Rank, file and child differ each time.
         let child = |rank: u64| {
             failed(rank, &format!("line-{rank}.partial/{rank}.image: a child process, {} sleep", 99 * rank))
         };

@@ -1,4 +1,4 @@
-//! Which of the faults that `--inject` asked for have happened.
+//! Faults of `--inject`, and how often each has happened.
 
 use coordinator::Report;
 use job_options::Fault;
@@ -6,17 +6,17 @@ use redrt_types::ReplicaId;
 use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;
 
-/// See the module.
+/// Each fault with its count.
 #[derive(Debug, Default)]
 pub struct Injections(Vec<(Fault, u64)>);
 
 impl Injections {
-    /// None of these has happened.
+    /// Starts with all counts at zero.
     pub fn new(faults: &[Fault]) -> Self {
         Self(faults.iter().map(|fault| (fault.clone(), 0)).collect())
     }
 
-    /// Takes note of one that has; `host_name` is that of a host's number.
+    /// Counts a fault if this report is about one. `host_name` maps a host's number to its name.
     pub fn count<'a>(&mut self, report: &Report, host_name: impl Fn(u32) -> &'a str) {
         let is_it = |fault: &Fault| match report {
             Report::Event(Event::Injected { replica, asked, .. }) => is_asked(fault, *replica, *asked, &host_name),
@@ -30,22 +30,22 @@ impl Injections {
         self.0.iter_mut().filter(|(fault, _)| is_it(fault)).for_each(|(_, count)| *count += 1);
     }
 
-    /// How often each has.
+    /// The counts, in the order of `--inject`.
     pub fn counts(&self) -> Vec<u64> {
         self.0.iter().map(|(_, count)| *count).collect()
     }
 
-    /// They have happened so often.
+    /// Restores the counts from a snapshot.
     pub fn resume(&mut self, counts: &[u64]) {
         self.0.iter_mut().zip(counts).for_each(|((_, known), count)| *known = *count);
     }
 
-    /// Those that have not happened, in the words of `--inject`; of random kills, how many have.
+    /// Faults that have not happened, in the words of `--inject`. For random kills: how many have happened.
     pub fn missing(&self) -> impl Iterator<Item = String> {
         self.all_missing().map(|(_, words)| words)
     }
 
-    /// The same, with the reason. `sent`: how many messages a replica has sent, where that is known.
+    /// Like [`missing`](Self::missing), with reasons. `sent`: number of messages that a replica has sent, if known.
     pub fn missing_with_reasons(
         &self,
         sent: impl Fn(ReplicaId) -> Option<u64>,
@@ -64,8 +64,7 @@ impl Injections {
     }
 }
 
-/// Why a fault that was asked for has not happened. `sent`: how many messages its replica has sent, where that is
-/// known.
+/// Reason why a requested fault has not happened. `sent`: number of messages that its replica has sent, if known.
 fn why_missing(fault: &Fault, sent: impl Fn(ReplicaId) -> Option<u64>) -> String {
     use ProcessFault::{FlipHeap, FlipLogged, FlipPayload, FlipThread, FlipWire, Kill, Reset};
     let (send, needs_bytes) = match fault {
@@ -140,7 +139,7 @@ mod tests {
             note(event(one, flip)),
             "flip:1.1@#10 kill:1.0@2.5s random:mtbf=5s,seed=7,count=2 (0 of 2) sick:h2:900"
         );
-        // The same host is meant, and the same fault.
+        // Host and fault both match.
         let sick = |host| event(one, ProcessFault::Sick { host, period: 900 });
         assert!(note(sick(0)).ends_with("sick:h2:900"));
         assert!(!note(sick(1)).contains("sick"));

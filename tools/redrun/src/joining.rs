@@ -1,4 +1,4 @@
-//! Hosts that come while the job runs, and leave again.
+//! Hosts that join the running job, and leave it again.
 //!
 //! ```text
 //!   redctl spare add ─▶ add_host ─▶ fleet ─▶ joined ────▶ answer, and the root has places there
@@ -16,48 +16,46 @@ use redrt_wire::daemon::{HostName, ToDaemon};
 use spare_pool::Spare;
 use std::collections::BTreeMap;
 
-/// Why a host cannot be added by `redctl spare add`.
+/// Reason why `redctl spare add` cannot add a host.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpareError {
     /// The job does not copy replicas.
     #[error(transparent)]
     Wish(#[from] WishError),
-    /// It is beginning or ending.
+    /// The job is starting or ending.
     #[error("the job is not running")]
     NotRunning,
-    /// Somebody has asked for it.
     #[error("host {host} is being added already")]
     Awaited { host: String },
-    /// No daemon could be started there.
+    /// The host's daemon could not be started.
     #[error("{0:#}")]
     Daemon(anyhow::Error),
 }
 
-/// For whom a host is being added.
+/// The requests for which a host is being added.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Awaited {
-    /// `redctl spare add`, with the number of places that it named, if it did.
+    /// The number of places that `redctl spare add` named (inner), if the request came from there (outer).
     for_user: Option<Option<u32>>,
-    /// Who waits for the answer to that, and is still there.
+    /// Connection that waits for the answer, while it is open.
     link: Option<LinkId>,
-    /// The root has asked for it.
     for_root: bool,
-    /// It was told what runs in the job.
+    /// True once the host's daemon was told to launch processes.
     pub is_launched: bool,
 }
 
 impl Awaited {
-    /// As the journal of a root says it.
+    /// For a host whose addition the journal records.
     pub fn noted(for_user: Option<Option<u32>>) -> Self {
         Self { for_user, for_root: for_user.is_none(), ..Self::default() }
     }
 }
 
-/// Hosts that are being added, by number.
+/// Hosts that are being added, by their numbers.
 pub(super) type Joining = BTreeMap<u32, Awaited>;
 
 impl Shell<'_> {
-    /// `redctl spare add`: whether that is done already.
+    /// Carries out `redctl spare add`. True if that is complete already.
     pub(super) fn add_spare(
         &mut self,
         link: LinkId,
@@ -83,7 +81,7 @@ impl Shell<'_> {
         Ok(false)
     }
 
-    /// The root wants a host to be part of the job.
+    /// Finds a host for the root, or begins to add it.
     pub(super) fn find_or_add(&mut self, spare: &Spare) {
         let found = self.find_host(&spare.name);
         if let Some(awaited) = found.and_then(|host| self.joining.get_mut(&host)) {
@@ -91,7 +89,7 @@ impl Shell<'_> {
             return;
         }
         if self.replay.is_some() {
-            // What came of it is in the journal.
+            // The journal has the outcome.
             return self.add_noted_host();
         }
         let name = spare.name.clone();
@@ -116,7 +114,7 @@ impl Shell<'_> {
         self.handle(Input::SpareAdded { host, name, count });
     }
 
-    /// The daemon of a host that was added is there.
+    /// Takes in an added host whose daemon has attached.
     pub(super) fn host_joined(&mut self, host: u32) {
         let Some(Awaited { for_user, link, is_launched, .. }) = self.joining.remove(&host) else { return };
         if let Some(launch) = self.launch.as_ref().filter(|_| !is_launched) {
@@ -137,7 +135,7 @@ impl Shell<'_> {
         }
     }
 
-    /// A host that was to be added cannot be had.
+    /// Answers requests for a host whose addition failed.
     pub(super) fn host_not_joined(&mut self, host: u32, why: &str) {
         let name = self.fleet.name(host).to_owned();
         let Some(awaited) = self.joining.remove(&host) else { return };
@@ -149,7 +147,7 @@ impl Shell<'_> {
         }
     }
 
-    /// A host that was to become free is: its daemon leaves, unless it is that of this host.
+    /// Releases a host that the job has vacated, unless it is this one: its daemon leaves.
     pub(super) fn host_free(&mut self, host: u32) {
         if !self.fleet.plan().hosts[host as usize].local {
             self.handle(Input::HostDismissed(host));
@@ -157,7 +155,7 @@ impl Shell<'_> {
         }
     }
 
-    /// The daemon of a host leaves.
+    /// Lets the daemon of a host leave.
     pub(super) fn dismiss_host(&mut self, host: u32) {
         self.members.remove(&host);
         match self.replay {

@@ -1,4 +1,4 @@
-//! From hosts that are there to replicas that are started on them.
+//! From attached hosts to replicas that run on them.
 
 use super::{Shell, layout, pools, start_record};
 use anyhow::{Context, Result};
@@ -28,7 +28,7 @@ impl Shell<'_> {
         self.abandon_newer_lines();
         let restore = self.restore()?;
         self.make_shared_log();
-        // An image has the processors of its process with it, and its host may be another, which has not what was said.
+        // An image carries its process's processor affinity, and may go to another host than the rankfile names.
         let slots = if restore.is_none() { self.slots() } else { Vec::new() };
         let launch = Launch {
             job: self.job_number,
@@ -47,7 +47,7 @@ impl Shell<'_> {
             allows_other_mpi: job.allows_other_mpi,
             binding: job.hosts.binding,
             slots,
-            // That of a spawned job is something else.
+            // A spawned job's standard input has another use.
             standard_input: job.origin.is_none(),
             restore,
         };
@@ -59,7 +59,7 @@ impl Shell<'_> {
             self.notify(audit_log::JOB_START, &fields, "");
             self.tell_of_resumption();
         }
-        // A job runs also if redctl does not find it.
+        // Without the entry the job runs, but `redctl` does not find it.
         let entry = running_jobs::write_down(
             self.job_number,
             &self.fleet.own_name(),
@@ -78,7 +78,7 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Which process runs on which host, where that is to be decided, and the programs with what they are told of that.
+    /// Decides placement where that is open, and adapts the programs to it.
     fn lay_out(&self) -> Result<(Vec<Option<u32>>, Vec<Application>)> {
         let job = self.job;
         let layout = layout::lay_out(&job.world, &job.view, &self.fleet)?;
@@ -98,7 +98,7 @@ impl Shell<'_> {
         Ok((layout.placement, applications))
     }
 
-    /// The programs, with what they are told of the hosts they are on.
+    /// The programs with settings for their hosts.
     fn applications(&self, layout: &layout::Layout) -> Vec<Application> {
         let hosts: Vec<_> = layout.hosts(&self.fleet).collect();
         let mut applications = self.job.applications.clone();
@@ -115,13 +115,13 @@ impl Shell<'_> {
         applications
     }
 
-    /// The cores that a rankfile gives processes.
+    /// Cores that a rankfile assigns to processes.
     fn slots(&self) -> Vec<(ReplicaId, Slots)> {
         let places = self.job.hosts.ranks.iter();
         places.filter_map(|place| Some((place.replica, place.slots.clone()?))).collect()
     }
 
-    /// The faults that processes carry out themselves.
+    /// Faults that processes inject themselves.
     pub(super) fn process_faults(&self) -> Result<Vec<(ReplicaId, ProcessFault)>> {
         let mut faults = Vec::new();
         for fault in &self.job.faults {
@@ -141,12 +141,12 @@ impl Shell<'_> {
     }
 }
 
-/// Whether the user says that Slurm lets the job outlive its hosts: by what sbatch and salloc read themselves.
+/// True if Slurm keeps the job when a host fails, judged by the variables that sbatch and salloc read.
 fn is_told_no_kill() -> bool {
     ["SBATCH_NO_KILL", "SALLOC_NO_KILL"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// As daemons are told it: of places that are free they know anyway.
+/// Placement for daemons. Free places get host 0: the view says that they are free.
 pub(super) fn for_daemons(placement: &[Option<u32>]) -> Vec<u32> {
     placement.iter().map(|host| host.unwrap_or_default()).collect()
 }

@@ -1,4 +1,4 @@
-//! Which process runs on which host, once it is known what the hosts have.
+//! Placement of processes on hosts, once CPUs and names of the hosts are known.
 
 use super::fleet::Fleet;
 use super::pools;
@@ -7,18 +7,17 @@ use placement::plan::MapBy;
 use redrt_types::{View, World};
 use spare_pool::{Host, Order, place};
 
-/// Every process on a host.
 pub struct Layout {
-    /// The number of the host of every process, in order of process number; none for places that are free.
+    /// Host of each process, in the order of process numbers. `None` for free places.
     pub placement: Vec<Option<u32>>,
     shared_count: usize,
     shared_rack_count: usize,
 }
 
-/// Places for processes on every host, so that there are enough.
+/// Number of processes for each host, in sum enough for all.
 ///
-/// What the user said counts; a host of which nothing was said has as many places as CPUs if others were said something
-/// of, and an even part of the processes if not. More processes than places share them evenly.
+/// A count that the user gave is used. Without any, hosts get equal parts. With some, each other host has as many
+/// places as CPUs. More processes than places share them evenly.
 fn slot_counts(process_count: u32, said: &[Option<u32>], cpu_counts: &[u32]) -> Vec<u32> {
     if said.iter().all(Option::is_none) {
         return vec![process_count.div_ceil(said.len() as u32); said.len()];
@@ -30,7 +29,7 @@ fn slot_counts(process_count: u32, said: &[Option<u32>], cpu_counts: &[u32]) -> 
     counts.into_iter().map(|count| count.saturating_mul(factor)).collect()
 }
 
-/// Lays the processes that are started, all in the view, out on the hosts of the fleet that are not spares.
+/// Lays out the processes of the view on the hosts of the fleet that are not spares.
 pub fn lay_out(world: &World, view: &View, fleet: &Fleet) -> Result<Layout> {
     let launched = World::new(view.degrees());
     let plan = fleet.plan();
@@ -64,13 +63,13 @@ impl Layout {
         self.placement.iter().filter(|other| **other == Some(host)).count() as u32
     }
 
-    /// The hosts, as what their processes share.
+    /// Number of processes and CPUs of each host.
     pub fn hosts<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = pools::Host> + 'a {
         let host = |host| pools::Host { process_count: self.processes_on(host), cpu_count: fleet.cpu_count(host) };
         (0..fleet.plan().hosts.len() as u32).map(host)
     }
 
-    /// What the user should know of it, where hosts were named.
+    /// Notes about the layout for the user. None without named hosts.
     pub fn notes(&self, world: &World, fleet: &Fleet) -> Vec<String> {
         let plan = fleet.plan();
         if plan.hosts.iter().all(|host| host.name.is_none()) {
@@ -100,7 +99,7 @@ impl Layout {
         notes
     }
 
-    /// The map that `--report-placement` prints: a line for each host.
+    /// Lines of `--report-placement`, one for each host.
     pub fn report(&self, world: &World, fleet: &Fleet) -> Vec<String> {
         let line = |host: u32| {
             let here = world.replicas().zip(&self.placement).filter(|(_, at)| **at == Some(host));

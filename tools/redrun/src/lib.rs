@@ -1,4 +1,4 @@
-//! `redrun`: carries out what the root of the job decides (`job_root`). One thread and one `poll` join its machine, the
+//! `redrun` carries out the decisions of the job's root (`job_root`). One thread and one `poll` join that machine, the
 //! daemons, the user's signals and the three standard streams.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -81,27 +81,27 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::{debug, trace};
 use watching::Watching;
 
-/// The exit code when a program that is being checked is not deterministic.
+/// Exit code when a checked program is not deterministic.
 const NONDETERMINISTIC_CODE: i32 = 1;
-/// The exit code when a fault that had to be injected was not.
+/// Exit code when a fault that had to be injected did not happen.
 const NOT_INJECTED_CODE: i32 = 1;
-/// The exit code when `redrun` itself fails.
+/// Exit code when `redrun` itself fails.
 const FAILED_CODE: i32 = 1;
-/// While last lines are being written, how often signals are looked for.
+/// Interval between looks at signals while the last lines are being written.
 const WRITERS_LOOK: Duration = Duration::from_millis(100);
 
-/// Runs a job to its end and returns its exit code. With a seat, it outlives its terminal; with a past, it goes on
+/// Runs a job to its end and returns its exit code. With a seat the job outlives its terminal; with a past it continues
 /// where a root was killed.
 fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<Seat>, past: Option<Past>) -> Result<i32> {
-    // An orphan of a daemon that was killed comes to this process, which ends it.
+    // Orphans of a killed daemon become children of this process, which ends them.
     host_processes::sweep::become_subreaper()?;
-    // Where that cannot be had, news take a little longer.
+    // Failure only delays news.
     host_processes::prompt::wish();
     if past.is_some() {
-        // What was said before.
+        // The replay's lines were shown before.
         console.attach(Arc::new(Unsaid));
     }
-    // Why it cannot come back was not said before.
+    // An error here is new: it is shown.
     let mut shell = Shell::new(job, console, upwards, seat, past).inspect_err(|_| console.detach())?;
     console.attach(shell.outputs.standard());
     let code = shell.run_to_end().unwrap_or_else(|error| {
@@ -117,94 +117,94 @@ struct Shell<'a> {
     job: &'a Job,
     console: &'a Console,
     root: Root,
-    /// What the root is told next: what came while outputs of an input were carried out.
+    /// Inputs that came while outputs were being carried out.
     inputs: VecDeque<Input>,
-    /// Outputs of an input are being carried out.
+    /// True while outputs of an input are being carried out.
     is_handling: bool,
     fleet: Fleet,
-    /// From which another root could go on.
+    /// The journal, from which another root can continue.
     ledger: Ledger,
-    /// Hosts that were asked to hold it, too, and when.
+    /// Hosts that were asked to join as members, and the time of that.
     councillors: BTreeMap<u32, Instant>,
-    /// Members of the council that decide together.
+    /// Members of the council that vote.
     voters: Vec<u64>,
-    /// Their hosts.
+    /// Names of the voters' hosts.
     root_hosts: Vec<String>,
-    /// What daemons know of that.
+    /// State of the notice to daemons about several roots.
     notice: root_quorum::Notice,
-    /// What happened before is gone through again.
+    /// Present during a replay of the journal.
     replay: Option<comeback::Replay>,
-    /// What hosts that come later are told.
+    /// The order to launch, for hosts that join later.
     launch: Option<Launch>,
     site: spares::SitePool,
     joining: joining::Joining,
     clones: clones::Clones,
     saving: saving::Saving,
-    /// Absent where no lines are taken.
+    /// `None` without checkpoints.
     lines: Option<lines::Lines>,
-    /// Copies of what hosts have of the line that is about to count.
+    /// Copies to other hosts of the parts of a new checkpoint, before it is committed.
     parts: Option<parts::Parts>,
-    /// What hosts have of a line goes to the object store.
+    /// Upload of a new checkpoint's parts to the object store.
     storing: Option<storing::Storing>,
-    /// Another redrun has resumed the job.
+    /// True once another `redrun` has resumed the job.
     is_superseded: bool,
-    /// The job is to go back to a line.
+    /// Set when the job is to go back to a checkpoint.
     return_due: Option<lines::Return>,
-    /// The hosts that the root knows to be part of the job.
+    /// Hosts that the root counts as part of the job.
     members: BTreeSet<u32>,
-    /// Since when processes are being loaded again, and the time of the job at which they were lost.
+    /// Times of a return under way.
     went_back: Option<lines::Returning>,
-    /// Since when it is known that this life of the job ends.
+    /// Time at which this life of the job was known to end.
     ending_since: Option<Instant>,
-    /// How long what is being dealt with was lost before this program knew.
+    /// Delay between the present loss and this process's knowledge of it.
     lost_for: Duration,
-    /// How often the job went back.
+    /// Number of returns.
     returns: u32,
-    /// Connections of redctl that are answered when the next line is taken or given up.
+    /// Connections of `redctl` that wait for the next checkpoint's outcome.
     line_waiters: Vec<LinkId>,
-    /// Connections of redctl whose wishes the root is told of.
+    /// Connections of `redctl` whose wishes the root has.
     askers: BTreeMap<Asker, LinkId>,
     asker_count: u64,
-    /// Of the last signal that was for the program.
+    /// Number of the last signal for the program.
     signal_number: u64,
     spawned: spawned::Spawned,
-    /// Present where the job outlives its terminal.
+    /// Present if the job outlives its terminal.
     seat: Option<Seat>,
     started_count: usize,
     job_number: u64,
     entry: Option<running_jobs::Entry>,
     started_at: Instant,
     audit: Option<Recorder>,
-    /// Present where a command is run for events.
+    /// Present with `--on-event`.
     notices: Option<Notices>,
     outputs: Outputs,
     input: Option<std::fs::File>,
-    /// By which nothing of it is lost when this process is killed.
+    /// Keeps standard input that was read and not yet in the journal, should this process be killed.
     spool: Option<Spool>,
-    /// It is read on when a console goes.
+    /// If true, input is read on when a console leaves.
     input_is_file: bool,
-    /// Nothing more will be read.
+    /// True once nothing more is read.
     input_has_ended: bool,
     signals: SignalFd,
-    /// All processes are held, because what they print cannot be written.
+    /// True while all processes are held because their output cannot be written.
     all_are_held: bool,
     reports: summary::Tally,
     injections: Injections,
     watching: Watching,
-    /// Where the profile goes.
+    /// Path of `--profile`.
     profile_path: Option<PathBuf>,
     counts: Counts,
     attribution: attribution::Attribution,
     exit_code: Option<i32>,
     impatient: bool,
     folding: folding::Folding,
-    /// The host that was lost last.
+    /// Host of the last loss.
     lost_host: Option<String>,
-    /// The exit code of a job that is else well, when not all it printed could be written.
+    /// Exit code of an otherwise successful job whose output could not all be written.
     lost_output: Option<i32>,
-    /// What the user is told as soon as there is a way.
+    /// Messages for the user that wait for a console.
     untold: Vec<String>,
-    /// Rung by the threads that write.
+    /// Rung by the writing threads.
     bell: Bell,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Shell<'a> {
             (None, None) => random_number(),
         };
         let audit = job.audit.as_deref().map(|path| log::path_in(path, job_number));
-        // An error is told before anything is started.
+        // Errors with the log must show before anything is started.
         let is_elsewhere = past.as_ref().is_some_and(Past::is_elsewhere);
         let mut untold = Vec::new();
         let audit = match audit {
@@ -252,7 +252,7 @@ impl<'a> Shell<'a> {
                 Ground::of_new_job(job, job_number, plan, settings, outlives_terminal)?
             }
         };
-        // Before anything is started, and after signals are caught: its threads are not to get any.
+        // Before any start, and after signals are blocked: its threads must not receive them.
         let watching = Watching::listen(job.metrics, job.web, ground.fleet.secret())?;
         if let Some(why) = ground.ledger.poll_trouble() {
             console.warning(&cannot_come_back(&why));
@@ -365,7 +365,7 @@ impl<'a> Shell<'a> {
         self.console.allow_status(!self.is_quiet());
         let outcome = self.serve();
         if outcome.is_err() && self.exit_code.is_none() {
-            // The root does not know that this is the end.
+            // The root does not know of this end.
             let fields = serde_json::json!({ "exit_code": FAILED_CODE });
             self.record(audit_log::JOB_END, &fields);
             self.notify(audit_log::JOB_END, &fields, "");
@@ -397,12 +397,12 @@ impl<'a> Shell<'a> {
         Ok(code)
     }
 
-    /// Runs until the job has ended and everything it printed has been written.
+    /// Runs until the job has ended and all its output is written.
     fn serve(&mut self) -> Result<i32> {
         loop {
             if let Some(code) = self.exit_code {
                 let is_written = self.outputs.is_empty();
-                // What went wrong last is known by now, and was perhaps not looked at.
+                // The last failure of a writer may not have been seen yet.
                 self.write_outputs();
                 if is_written && self.spawned.is_empty() {
                     return Ok(code);
@@ -412,7 +412,7 @@ impl<'a> Shell<'a> {
                 }
             }
             self.wait()?;
-            // Not before all that the lost processes and their daemons have said is heard, by who knew them.
+            // Only now: the old fleet must take in every message of the lost processes and their daemons first.
             if let Some(due) = self.return_due.take() {
                 self.go_back(due)?;
             }
@@ -444,12 +444,12 @@ impl<'a> Shell<'a> {
         let ready = |index: usize| fds[index].any().unwrap_or(false);
         let (signal, input) = (ready(0), has_input && ready(2));
         drop(fds);
-        // What was done until now is looked at below.
+        // The work that rang the bell is looked at below.
         let _ = self.bell.read();
         if signal {
             self.read_signals();
         }
-        // What is typed after a console has left is not for the job, and another's terminal may have nothing to read.
+        // Input after a console has left is not for the job, and `poll` was about the former terminal.
         let input = !self.hear_of_consoles() && input;
         for news in self.fleet.work() {
             self.take(news)?;
@@ -518,7 +518,7 @@ impl<'a> Shell<'a> {
                     self.fleet.answer(link, answer);
                 }
             }
-            // Whatever this process would do now, the other does. Its daemons and processes are not to be ended.
+            // The other root has the daemons and processes. This one must not end them.
             News::Replaced(by) => {
                 debug!(target: "redrun", term = by.0, "another root has taken this one's place");
                 self.ledger.is_replaced();
@@ -540,15 +540,15 @@ impl<'a> Shell<'a> {
         Ok(())
     }
 
-    /// The name of the host that a replica runs on.
+    /// Name of the host of a replica. Empty if it has none.
     fn host_name(&self, replica: ReplicaId) -> String {
         self.root.host(replica).map_or_else(String::new, |host| self.fleet.name(host).to_owned())
     }
 
-    /// Tells the root something, and does what follows from it: one input after another.
+    /// Gives the root an input and carries out its outputs, one input at a time.
     fn handle(&mut self, input: Input) {
         if self.replay.is_some() {
-            // It is in the journal, where it was handled.
+            // The journal has the input, at the place where it was handled.
             return;
         }
         self.inputs.push_back(input);
@@ -619,7 +619,7 @@ impl<'a> Shell<'a> {
                 Output::DropLine(generation) => self.drop_line(generation),
                 Output::GoBack { count } => self.return_is_due(count),
                 Output::Finish { code, will_go_on } => {
-                    // It hands over what was printed last.
+                    // `finish` hands over the last output, so the journal must be complete before.
                     self.ledger.flush();
                     self.ledger.ending();
                     self.outputs.finish(will_go_on);
@@ -636,7 +636,7 @@ impl<'a> Shell<'a> {
         self.note_clones();
     }
 
-    /// What this program itself takes note of when the root is told something: the same in one that comes back.
+    /// This process's own notes of an input. A replay repeats them.
     fn happened(&mut self, input: &Input) {
         match input {
             Input::Launched { .. } => {
@@ -644,7 +644,7 @@ impl<'a> Shell<'a> {
                 self.members = hosts.filter(|host| !self.joining.contains_key(host)).collect();
             }
             Input::Daemon { message: FromDaemon::Exited { found_at_ns, .. }, .. } => {
-                // As far as the clocks of the two hosts agree.
+                // Accurate as far as the clocks of the two hosts agree.
                 let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
                 self.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
             }
@@ -659,7 +659,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// All processes are gone.
+    /// Notes the return, once all processes are gone. A count of 0 goes to an older checkpoint.
     fn return_is_due(&mut self, count: u32) {
         let hosts = 0..self.fleet.plan().hosts.len() as u32;
         let lost = hosts.filter(|host| !self.members.contains(host)).collect();
@@ -674,8 +674,8 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// The audit log of a root that has come to this host. One that is cut off from all others may have the old one still:
-/// then what follows is in a file beside it. What is only on another host is not missed so much that the job ends.
+/// Opens the audit log for a root that has moved to this host. A root that is cut off may still write the old log: then
+/// records go to a file beside it. Without either the job continues unlogged.
 fn open_log_elsewhere(path: PathBuf, untold: &mut Vec<String>) -> Option<(Log, PathBuf)> {
     let why = match Log::open(&path) {
         Ok(log) => return Some((log, path)),
@@ -697,8 +697,8 @@ fn open_log_elsewhere(path: PathBuf, untold: &mut Vec<String>) -> Option<(Log, P
     }
 }
 
-/// A number for the job that is nobody else's.
+/// A number that no other job has.
 fn random_number() -> u64 {
-    // Not from the secret, which must not be seen in it.
+    // Not derived from the secret: the number is public.
     Secret::generate().map_or(0, |random| u64::from_le_bytes(random.key()[..8].try_into().expect("eight bytes")))
 }

@@ -1,4 +1,4 @@
-//! Lines of the running job: their store, which a thread of its own works with, and going back to one.
+//! Checkpoints of the running job: the store, which a thread of its own works with, and returns to a checkpoint.
 
 pub mod life;
 
@@ -30,88 +30,88 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What the thread is to do.
+/// Work for the store's thread.
 enum Work {
-    /// A new line, which may be built on this one.
+    /// Begin this checkpoint, perhaps built on that one.
     Begin(Generation, Option<Generation>),
     Commit(Box<Manifest>),
     Drop(Generation),
-    /// Lines that do not count here any more are not to count in the object store.
+    /// Remove checkpoints from the object store that this job has abandoned.
     Sweep,
 }
 
-/// What it has done.
+/// Outcome of a [`Work`].
 enum Done {
-    /// Where it is, which lines are kept beside it, and on which it may be built.
+    /// Directory of the checkpoint, the checkpoints kept beside it, and the one that it may be built on.
     Begun(Generation, PathBuf, Vec<Generation>, Option<Box<Manifest>>),
     Committed(Box<Kept>),
     Failed(Generation, StoreFailure),
-    /// The job has a newer life elsewhere.
+    /// The job was resumed elsewhere, and this life is over.
     Superseded,
-    /// What there was of it is gone, or is removed with the next one. It is whole if it had been kept before.
+    /// The checkpoint's files are gone, or are removed with the next one. With [`Kept`] if it had been committed
+    /// before.
     Dropped(Generation, Option<Box<Kept>>),
-    /// What did not count is gone, or is removed with the next line.
+    /// Abandoned checkpoints are gone, or are removed with the next one.
     Swept,
 }
 
-/// The job is to go back.
+/// A return that is due.
 #[derive(Debug)]
 pub(super) struct Return {
-    /// As often as this from the line that it goes back to.
+    /// Number of starts from the checkpoint, this one included.
     pub count: u32,
-    /// That is an older one than the newest, which cannot be loaded.
+    /// The newest checkpoint cannot be loaded: the one before is used.
     pub to_older: bool,
-    /// The hosts that are not part of it any more.
+    /// Hosts that have left the job.
     pub lost: BTreeSet<u32>,
 }
 
-/// When what happened of a return to a line.
+/// Times of a return to a checkpoint.
 pub(super) struct Returning {
-    /// How long before that the job was lost, as far as daemons and those who watch hosts know.
+    /// Time from the loss until this process knew of it.
     detected: Duration,
-    /// The job was to go back.
+    /// Time at which the return was decided.
     told_at: Instant,
-    /// All that was left had ended.
+    /// Time at which the remaining processes had ended.
     went_at: Instant,
-    /// Daemons were told to load its processes.
+    /// Time at which daemons were told to load processes.
     pub launched_at: Instant,
-    /// The time of the job at which it was lost.
+    /// Job time of the loss.
     lost_at: Duration,
-    /// As in [`Return`].
     count: u32,
 }
 
-/// See the module.
+/// Checkpoints of the job: see the module.
 pub struct Lines {
     checkpoint: Checkpoint,
     store: Store,
-    /// The place of this job in the object store.
+    /// This job's place in the object store.
     remote: Option<Access>,
-    /// A line that is not whole there may have a number that the store here does not know of.
+    /// Lower bound of the next number: an incomplete checkpoint in the object store is unknown to the local store.
     next_min: Generation,
     worker: Worker<Work, Done>,
-    /// The line from which this life of the job began, or the newest since.
+    /// The newest checkpoint of this life, or the one it began from.
     pub newest: Option<Box<Kept>>,
-    /// Those that are kept beside the one that is being taken.
+    /// Checkpoints that stay beside the one being taken.
     pub(super) beside: Vec<Generation>,
-    /// The one that it is built on.
+    /// The checkpoint that the present one is built on.
     pub basis: Option<Box<Manifest>>,
-    /// What a root that was killed was to have kept last.
+    /// During a replay: manifest of the last commit, which may not have been carried out.
     uncommitted: Option<Box<Manifest>>,
-    /// They go with the job.
+    /// True if checkpoints are removed with the job.
     are_forgotten: bool,
-    /// The log of changed files that hosts share, where each has one of its own.
+    /// The shared log of changed files, where each host has one of its own besides.
     shared_log: Option<SharedLog>,
 }
 
 impl Lines {
-    /// Opens the store, if lines are taken. Nothing is made in it. `comes_back`: the job runs, and had the store's
-    /// lock; `is_elsewhere`, on another host.
+    /// Opens the store, if checkpoints are taken, and creates nothing in it. `comes_back`: the job runs already, and
+    /// had the store's lock. `is_elsewhere`: it had it on another host.
     pub fn new(job: &Job, job_number: u64, comes_back: bool, is_elsewhere: bool, bell: &Bell) -> Result<Option<Self>> {
         let Some(checkpoint) = job.checkpoint.clone() else { return Ok(None) };
         let store = Store::of_job(&checkpoint.directory, job_number).with_key(checkpoint.key.clone());
         let remote = checkpoint.access.as_ref().map(|access| access.below(&format!("{job_number:016x}")));
-        // An error is told before anything is started.
+        // Errors must show before anything is started.
         store.next()?;
         let option = if remote.is_some() { "--checkpoint-scratch" } else { "--checkpoint-dir" };
         std::fs::create_dir_all(&checkpoint.directory)
@@ -128,10 +128,10 @@ impl Lines {
             }
             _ => {}
         }
-        // One that was resumed has the lock. Without lines nobody can resume it, and there is no directory yet.
+        // A resumed job has the lock already. Before the first checkpoint there is no directory, and nothing to resume.
         let (needs_lock, mut lock) = (job.resume.is_none(), None);
         if needs_lock && comes_back && store.directory().exists() {
-            // A host that was lost may be taken to have it for a while, by a server of files.
+            // A file server may keep the lock of a lost host for a while.
             lock = store.lock().or_else(|error| if is_elsewhere { Ok(None) } else { Err(error) })?;
         }
         let directory = job.applications.first().map(|application| &application.directory);
@@ -167,23 +167,23 @@ impl Lines {
         }))
     }
 
-    /// Where the lines of this job are.
+    /// Directory of this job's checkpoints.
     pub fn directory(&self) -> &Path {
         self.store.directory()
     }
 
-    /// What the last life of the job had shown when it ended. None if it was killed: nobody knows then.
+    /// Texts that the job's previous life had shown when it ended. `None` if it was killed: the amount is unknown.
     pub fn shown_before(&self) -> Option<ShownTexts> {
         decode_body(&self.store.shown()?).ok()
     }
 
-    /// What the coordinator is to know; `count` is how often the job was started from the newest line, and `has_input`
-    /// whether processes that have had so much of standard input can be given what was read since.
+    /// Settings of checkpoints for the coordinator. `count`: number of starts from the newest one. `has_input`: true if
+    /// standard input from this byte on can be given again.
     pub fn settings(&self, count: u32, has_input: impl Fn(u64) -> bool) -> LineSettings {
         LineSettings {
             schedule: self.checkpoint.schedule,
             first: self.checkpoint.first,
-            // A directory that cannot be listed any more is told of when the next line is begun.
+            // A directory that cannot be listed fails the next checkpoint, with a message.
             next: self.store.next().unwrap_or(Generation(u64::from(u32::MAX))).max(self.next_min),
             restored: self
                 .newest
@@ -195,7 +195,7 @@ impl Lines {
     }
 }
 
-/// `lock` keeps others from resuming the job as long as it runs.
+/// Begins a checkpoint. `lock` keeps others from resuming the job while it runs.
 fn begin(
     store: &Store,
     generation: Generation,
@@ -209,7 +209,7 @@ fn begin(
     Ok(Done::Begun(generation, directory, store.generations()?, basis.map(Box::new)))
 }
 
-/// Changes of files are kept for as long as there is a line to go back to before them.
+/// Removes records of file changes that are older than the oldest checkpoint.
 fn forget_old_changes(store: &Store) {
     let oldest = store.generations().ok().and_then(|all| all.last().copied());
     if let Some(kept) = oldest.and_then(|oldest| store.open(oldest).ok()) {
@@ -218,22 +218,23 @@ fn forget_old_changes(store: &Store) {
     }
 }
 
-/// Whether the job was resumed elsewhere since: its newest life is another one than this. A root that comes back takes
-/// what it finds for its own. A store that does not say takes no line either.
+/// True if the object store has a newer life of the job: it was resumed elsewhere. `life`: this job's, taken from the
+/// store at the first call after a comeback. If the store does not answer the result is false; then it takes no
+/// checkpoint either.
 fn is_superseded(remote: Option<&Access>, life: &mut Option<u64>) -> bool {
     let newest = remote.and_then(|remote| remote.objects().ok()).map(|objects| objects.life());
     newest.is_some_and(|newest| *life.get_or_insert(newest) < newest)
 }
 
-/// In an object store a line counts when its manifest is there.
+/// Uploads the manifest. From then on the checkpoint counts in the object store.
 fn publish(remote: Option<&Access>, generation: Generation, path: &Path) -> io::Result<()> {
     let Some(remote) = remote else { return Ok(()) };
     let entry = Entry { key: objects::manifest_key(generation), path: path.to_owned(), facts: None };
     remote.put(&[entry], &mut |_| Ok(())).map(drop).map_err(|error| io::Error::other(format!("{error:#}")))
 }
 
-/// Removes from the object store what is no whole line here. What cannot be removed is no reason not to have a line,
-/// and is removed with a later one.
+/// Removes from the object store all that belongs to no whole checkpoint here. Failure is harmless: a later sweep
+/// removes it.
 fn sweep(store: &Store, remote: Option<&Access>) {
     if let (Some(remote), Ok(whole)) = (remote, store.generations()) {
         let _ = remote.sweep(&whole);
@@ -279,7 +280,8 @@ fn work_on(
 }
 
 impl Shell<'_> {
-    /// What was given before was done, or is given again when all is known ([`Shell::give_to_store_again`]).
+    /// Gives work to the thread. During a replay work is dropped: it was done already, or is given again afterwards
+    /// ([`Shell::give_to_store_again`]).
     fn give_to_store(&mut self, work: Work) {
         let Some(lines) = &mut self.lines else { return };
         match (work, &self.replay) {
@@ -289,8 +291,8 @@ impl Shell<'_> {
         }
     }
 
-    /// The job has ended. If it did so well, lines in memory, where they take room from others, go when nobody writes
-    /// to them any more.
+    /// After the job's success, marks checkpoints in memory for removal, since they take room from others. They go when
+    /// nobody writes to them.
     pub(super) fn forget_lines(&mut self, ended_well: bool) {
         if let Some(lines) = self.lines.as_mut().filter(|lines| ended_well && lines.checkpoint.level == Level::Memory) {
             lines.are_forgotten = true;
@@ -299,8 +301,7 @@ impl Shell<'_> {
         }
     }
 
-    /// The job has ended, and may be resumed: what it has shown is not shown again then. If that cannot be written down
-    /// it is.
+    /// Stores the amount of output shown when the job ends, so that a resumed job does not repeat it.
     pub(super) fn write_down_shown(&self) {
         let Some(lines) = self.lines.as_ref().filter(|lines| lines.newest.is_some()) else { return };
         if let Some(shown) = self.root.shown_texts(&|replica| self.outputs.unwritten_bytes(replica))
@@ -310,11 +311,12 @@ impl Shell<'_> {
         }
     }
 
-    /// Nobody writes to lines any more but the thread that works with the store.
+    /// Removes marked checkpoints. Only the store's thread may still write to them.
     pub(super) fn remove_forgotten_lines(&mut self) {
         let Some(lines) = self.lines.as_ref() else { return };
         if let Some(log) = lines.shared_log.as_ref().filter(|_| lines.are_forgotten || lines.newest.is_none()) {
-            // There is nothing to go back to. What stays takes room, and has the number of this job.
+            // Without a checkpoint the log has no use. Failure is harmless: the directory takes room and has this job's
+            // number.
             let _ = log.directory().remove();
         }
         let Some(lines) = Some(lines).filter(|lines| lines.are_forgotten) else { return };
@@ -326,7 +328,7 @@ impl Shell<'_> {
         }
     }
 
-    /// What the store was at when the root was killed.
+    /// Repeats the requests to the store that were open when the root was killed.
     pub(super) fn give_to_store_again(&mut self) {
         let questions: Vec<_> = self.root.unanswered().collect();
         for question in questions {
@@ -335,7 +337,7 @@ impl Shell<'_> {
                 Output::DropLine(generation) => self.give_to_store(Work::Drop(generation)),
                 Output::CommitLine(taken) => {
                     let manifest = self.lines.as_mut().and_then(|lines| lines.uncommitted.take());
-                    // Else parts of it are being copied.
+                    // Otherwise parts of the checkpoint are still being copied.
                     if let Some(manifest) = manifest.filter(|manifest| manifest.generation == taken.generation) {
                         self.give_to_store(Work::Commit(manifest));
                     }
@@ -356,24 +358,24 @@ impl Shell<'_> {
         self.give_to_store(Work::Drop(generation));
     }
 
-    /// All of a line is on the disks. `keepers`: who has a copy of the part of each host; `objects`: what of it is in
-    /// the object store.
+    /// Commits a checkpoint whose files are all on disk. `keepers`: for each host, the host with a copy of its part.
+    /// `objects`: its files in the object store.
     pub(super) fn keep_line(&mut self, taken: TakenLine, keepers: &[Option<u32>], objects: Vec<Stored>) {
         let manifest = Manifest { objects, ..self.manifest(taken, keepers) };
         self.give_to_store(Work::Commit(Box::new(manifest)));
     }
 
-    /// How far away lines are kept.
+    /// Level of the checkpoints' storage.
     pub(super) fn level(&self) -> Level {
         self.lines.as_ref().map_or_else(Level::default, |lines| lines.checkpoint.level)
     }
 
-    /// Those that are kept beside the one that is being taken.
+    /// Checkpoints that stay beside the one being taken.
     pub(super) fn lines_beside(&self) -> Vec<Generation> {
         self.lines.as_ref().map(|lines| lines.beside.clone()).unwrap_or_default()
     }
 
-    /// What the thread that works with the store has done.
+    /// Handles outcomes of the store's thread.
     pub(super) fn hear_of_store(&mut self) {
         while let Some(done) = self.lines.as_ref().and_then(|lines| lines.worker.poll_event()) {
             match done {
@@ -406,7 +408,7 @@ impl Shell<'_> {
         self.hear_of_line(generation, StoreNews::Committed);
     }
 
-    /// Whether what a line has is where that of a new one goes, and its copies too.
+    /// True if a new checkpoint's parts go to the same places as those of `basis`, copies included.
     fn can_build_on(&self, basis: &Manifest) -> bool {
         let level = self.level();
         let are_placed_alike = || basis.hosts == self.host_names() && self.has_partners_of(basis);
@@ -417,7 +419,7 @@ impl Shell<'_> {
         (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect()
     }
 
-    /// There is a place for a line: every host is to begin.
+    /// Lets every host begin a checkpoint whose directory exists.
     fn begin_line(
         &mut self,
         generation: Generation,
@@ -455,7 +457,7 @@ impl Shell<'_> {
         self.handle(Input::LineOpened { generation, orders });
     }
 
-    /// The key of the lines, as daemons are sent it.
+    /// The encryption key, sealed for daemons.
     fn sealed_key(&self) -> Result<Option<Vec<u8>>> {
         let key = self.lines.as_ref().and_then(|lines| lines.checkpoint.key.as_ref());
         let sealed = key.map(|key| line_store::sealed::carry(key, self.fleet.secret())).transpose();
@@ -466,7 +468,7 @@ impl Shell<'_> {
         self.handle(Input::Job(coordinator::Input::Store { generation, news }));
     }
 
-    /// Answers redctl when a line was taken or given up.
+    /// Answers waiting connections of `redctl` once a checkpoint is taken or has failed.
     pub(super) fn answer_about_line(&mut self, report: &Report) {
         let answer = match report {
             Report::LineTaken { .. } => String::new(),
@@ -526,7 +528,7 @@ impl Shell<'_> {
         }
     }
 
-    /// The job goes on from its newest line, with daemons of its own: all its processes are gone.
+    /// Starts the job from its newest checkpoint, with new daemons. All its processes are gone.
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
         let (went_at, lost_at) = (Instant::now(), self.now());
         let mut count = due.count;
@@ -566,7 +568,7 @@ impl Shell<'_> {
         let life = life::life(self.job, Some(self.now()), view, lines, has_input);
         self.site.leave();
         self.site = super::spares::SitePool::new(self.job, self.job_number)?;
-        // Daemons of the last life that were taken for dead do not know it.
+        // Daemons of the previous life that counted as dead must not know the secret.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
         self.ledger.returned(Returned { secret: secret.clone(), hosts: plan.hosts.clone(), kept, count });
         let root_lease = if self.ledger.is_kept() { plan.root_lease } else { Duration::ZERO };
@@ -579,10 +581,10 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// A host was to be one of those that the job goes back on, and is not to be had: it goes back without that.
+    /// Goes back without a host that cannot be had.
     ///
     /// # Errors
-    /// When the job has not run yet, or runs: then this is its end.
+    /// When no return is under way, or processes are launched: this is the job's end.
     pub(super) fn go_back_without(&mut self, host: u32, why: anyhow::Error) -> Result<()> {
         let Some(returning) = self.went_back.as_ref().filter(|_| !self.root.is_launched()) else { return Err(why) };
         let count = returning.count;
@@ -595,12 +597,12 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// What was of the life that is over. One that was never launched was only an attempt to go back.
+    /// Clears the state of the previous life. A life without launched processes was part of one return.
     pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
         (self.parts, self.storing) = (None, None);
         self.joining.clear();
         self.clones = super::clones::Clones::default();
-        // Whom new daemons hold nobody has told them.
+        // New daemons start without a hold on any process.
         self.all_are_held = false;
         let told_at = self.ending_since.take().unwrap_or(went_at);
         let detected = std::mem::take(&mut self.lost_for);
@@ -611,7 +613,7 @@ impl Shell<'_> {
         self.returns += u32::from(is_new);
     }
 
-    /// The root was on another host until now: what describes lines may be there.
+    /// Warns if the newest checkpoint's directory is missing here, where the root has moved.
     pub(super) fn look_for_lines(&mut self) {
         let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_ref()) else { return };
         if !kept.directory.exists() {
@@ -621,21 +623,21 @@ impl Shell<'_> {
         }
     }
 
-    /// A root before this one had a place for a line.
+    /// Replays [`Done::Begun`].
     pub(super) fn line_begun_before(&mut self, beside: Vec<Generation>, basis: Option<Box<Manifest>>) {
         if let Some(lines) = &mut self.lines {
             (lines.beside, lines.basis) = (beside, basis);
         }
     }
 
-    /// It had a line kept, or went back to it.
+    /// Replays a commit, or a return.
     pub(super) fn line_kept_before(&mut self, kept: Box<Kept>) {
         if let Some(lines) = &mut self.lines {
             lines.newest = Some(kept);
         }
     }
 
-    /// The newest line cannot be loaded.
+    /// Chooses the checkpoint before the newest, which cannot be loaded.
     fn take_older_line(&mut self) -> Result<()> {
         let Some(lines) = &mut self.lines else { return Ok(()) };
         let unloadable = lines.newest.take().map(|kept| kept.manifest.generation);
@@ -649,7 +651,7 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Says from where a job goes on that was ended, or lost with its `redrun`.
+    /// Reports the checkpoint from which a resumed job continues.
     pub(super) fn tell_of_resumption(&mut self) {
         let Some(kept) = &self.job.resume else { return };
         let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
@@ -661,8 +663,7 @@ impl Shell<'_> {
         self.record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
     }
 
-    /// The job is about to go on from its newest line that can be used. Others that are newer cannot be gone back to
-    /// after that: what was changed in files since this one is forgotten as it is taken back.
+    /// Discards checkpoints newer than the one that the job is about to load: the restore consumes their undo records.
     pub(super) fn abandon_newer_lines(&mut self) {
         let Some(lines) = &self.lines else { return };
         let Some(kept) = &lines.newest else { return };
@@ -674,7 +675,7 @@ impl Shell<'_> {
         }
     }
 
-    /// From which line the processes that are about to be launched go on.
+    /// The checkpoint's data for the processes that are about to be launched. `None` without one.
     pub(super) fn restore(&self) -> Result<Option<Restore>> {
         let Some((kept, seats)) = self.seats() else { return Ok(None) };
         let (manifest, of_all) = (&kept.manifest, &kept.directory);
@@ -696,7 +697,7 @@ impl Shell<'_> {
         if has_logs_of_hosts {
             let shared = manifest.shared_log().map(SharedLog::at);
             for (host, name) in homes::gone(manifest, self.fleet.plan()) {
-                // What was on its own disks is gone with it, or is changed no more.
+                // Those changes are gone with the host's disks, or nothing changes them any more.
                 if !shared.as_ref().is_some_and(|log| log.has_all_of(host)) {
                     self.console.warning(&format!(
                         "what processes on {name} changed in files since checkpoint {generation} is not taken back: it \
@@ -720,23 +721,23 @@ impl Shell<'_> {
         told.wrong.iter().for_each(|line| self.console.warning(line));
     }
 
-    /// The log of changed files that hosts share, where each has one of its own.
+    /// The shared log of changed files, where each host has one of its own besides.
     fn shared_log(&self) -> Option<SharedLog> {
         self.lines.as_ref().and_then(|lines| lines.shared_log.clone())
     }
 
-    /// Makes it. If that fails it is told when it is needed.
+    /// Creates the shared log. A failure shows where the log is needed.
     pub(super) fn make_shared_log(&self) {
         let _ = self.shared_log().map(|log| log.make(self.fleet.plan().hosts.len() == 1));
     }
 
-    /// How the object store is reached, where there is one, as daemons are sent it.
+    /// Access to the object store, sealed for daemons. `None` without one.
     pub(super) fn sealed_access(&self) -> Result<Option<Vec<u8>>> {
         let remote = self.lines.as_ref().and_then(|lines| lines.remote.as_ref());
         remote.map(|remote| remote.sealed(self.fleet.secret())).transpose()
     }
 
-    /// What each host has to have of the newest line, and of those that it is built on.
+    /// Files that each host needs of the newest checkpoint and its chain.
     fn objects(&self) -> Result<Option<Objects>> {
         let Some(sealed_access) = self.sealed_access()? else { return Ok(None) };
         let Some((lines, (kept, seats))) = self.lines.as_ref().zip(self.seats()) else { return Ok(None) };
@@ -750,7 +751,7 @@ impl Shell<'_> {
         Ok(Some(Objects { sealed_access, wanted }))
     }
 
-    /// Where they go on, by process.
+    /// The newest checkpoint, and each process's seat at the restore.
     fn seats(&self) -> Option<(&Kept, Vec<Option<Seat>>)> {
         let kept = self.lines.as_ref()?.newest.as_deref()?;
         let (view, of_all) = (self.root.coordinator().view(), &kept.directory);
@@ -758,13 +759,13 @@ impl Shell<'_> {
         Some((kept, homes::seats(&kept.manifest, self.fleet.plan(), view, job, of_all)))
     }
 
-    /// Their hosts.
+    /// Host of each process at the restore.
     pub(super) fn restored_placement(&self) -> Option<Vec<Option<u32>>> {
         let (_, seats) = self.seats()?;
         Some(seats.into_iter().map(|seat| seat.map(|seat| seat.host)).collect())
     }
 
-    /// All processes of a job that went back run again: what it took.
+    /// Reports the times of a return, once all processes run again.
     pub(super) fn tell_return(&mut self) {
         let Some(returning) = self.went_back.take() else { return };
         let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return };
@@ -791,7 +792,7 @@ impl Shell<'_> {
     }
 }
 
-/// The replicas of a rank that go on from a line, and print again what its source had printed since.
+/// For each live replica of a rank: position and output of the image that it starts from.
 pub(super) fn restored(kept: &Kept, view: &View, rank: VirtualRank) -> (VirtualRank, Vec<Restored>) {
     let source = kept.manifest.image(rank);
     let of_source = |replica: ReplicaId| Restored {

@@ -10,7 +10,7 @@ use redrt_types::VirtualRank;
 use text::{Snapshot, Totals};
 
 impl Shell<'_> {
-    /// What Prometheus is told.
+    /// The page for Prometheus.
     pub(super) fn metrics_text(&mut self) -> String {
         let totals = self.counts.advance(self.root.coordinator());
         text::text(&self.snapshot(totals))

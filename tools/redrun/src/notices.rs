@@ -1,5 +1,5 @@
-//! `--on-event`: a command that is run for what a user or an administrator wants to hear of, one after the other, by a
-//! thread of its own. It may take its time; the job goes on.
+//! `--on-event`: runs a command for each notable event, one after another, in a thread of its own. The job does not
+//! wait for it.
 
 use anyhow::{Context, Result, bail};
 use background_worker::{Bell, Inbox, Worker};
@@ -18,13 +18,13 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Events that are no warnings, and that an administrator who hears of losses wants to hear of, too.
+/// Events that are no warnings, but that a monitor of losses needs as well.
 const ALWAYS_TOLD: [&str; 4] = ["job-start", "recovered", "went-back", "job-end"];
-/// When this number of events waits, further ones are only counted.
+/// Number of waiting events above which further ones are only counted.
 const QUEUE_LENGTH_MAX: usize = 100;
-/// A command that takes longer is ended.
+/// Time after which a command is ended.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
-/// When the job has ended, the commands that are left are waited for no longer than this.
+/// Maximum wait for remaining commands once the job has ended.
 pub const END_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -32,20 +32,21 @@ struct Notice {
     event: String,
     message: String,
     record: Value,
-    /// How many before it were not told.
+    /// Number of events lost before this one.
     lost_count: u64,
 }
 
-/// The command that runs, for the thread that ends it.
+/// The running command, shared with the thread that may end it.
 #[derive(Debug, Default)]
 struct Running {
-    /// Leader of its process group. It is not waited for while it is here, so the number is its own.
+    /// Leader of the command's process group. While it is set the process is not reaped, so its number cannot be
+    /// reused.
     pid: Option<Pid>,
-    /// No other command is started.
+    /// True: no further command is started.
     is_abandoned: bool,
 }
 
-/// The thread, and who gives it work.
+/// Client of the thread that runs the commands.
 #[derive(Debug)]
 pub struct Notices {
     job: String,
@@ -55,10 +56,10 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Runs this command of the shell for each event from now on.
+    /// Runs this shell command for each event from now on.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When the thread cannot be started.
     pub fn start(command: &OsStr, job: &str, bell: Bell) -> Result<Self> {
         let (command, of_job) = (command.to_owned(), job.to_owned());
         let running = Arc::new(Mutex::new(Running::default()));
@@ -67,7 +68,7 @@ impl Notices {
             let mut has_failed = false;
             while let Some(notice) = inbox.next() {
                 let Err(error) = run(&command, &of_job, &notice, &of_thread) else { continue };
-                // One line says it; what a monitor lacks, its own log has.
+                // Only the first failure is reported; the command's own log has the others.
                 if !std::mem::replace(&mut has_failed, true) {
                     inbox.tell(format!("--on-event, for {}: {error:#}", notice.event));
                 }
@@ -77,13 +78,13 @@ impl Notices {
         Ok(Self { job: job.to_owned(), running, worker, lost_count: 0 })
     }
 
-    /// Whether this event is told: those that are shown as a warning or an error are.
+    /// True if the command runs for this event: all that are shown as warning or error, and [`ALWAYS_TOLD`].
     #[must_use]
     pub fn is_told(event: &str, is_shown: bool) -> bool {
         is_shown || ALWAYS_TOLD.contains(&event)
     }
 
-    /// Tells of an event, with the fields of its audit record and the line that the user is shown. Never waits.
+    /// Queues an event with the fields of its audit record and the line that the user sees. Never blocks.
     pub fn tell(&mut self, event: &str, fields: &Value, message: &str) {
         if self.worker.waiting_bytes() >= QUEUE_LENGTH_MAX {
             self.lost_count += 1;
@@ -99,7 +100,7 @@ impl Notices {
         self.worker.give(notice, 1);
     }
 
-    /// Ends the command that runs, with what it has started, and starts no other: nothing of a job outlives it.
+    /// Ends the running command with its process group, and starts no other: nothing may outlive the job.
     pub fn abandon(&self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.is_abandoned = true;
@@ -108,17 +109,17 @@ impl Notices {
         }
     }
 
-    /// How many events wait, with the one that is being told.
+    /// Number of events that wait or are being handled.
     pub fn waiting_count(&self) -> usize {
         self.worker.waiting_bytes()
     }
 
-    /// What the thread has to say.
+    /// A failure of the command, once.
     pub fn poll_trouble(&self) -> Option<String> {
         self.worker.poll_event()
     }
 
-    /// Nothing more comes. Whether the last command has ended within this time.
+    /// Closes the queue. True if the last command has ended within this time.
     pub fn close(&self, time_max: Duration) -> bool {
         self.worker.close();
         self.worker.wait_for_end(time_max)
@@ -129,7 +130,7 @@ fn in_memory(name: &str) -> Result<File> {
     Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC).context("Failed to make a file in memory")?.into())
 }
 
-/// Runs the command: the record is a line of JSON on its standard input, what it prints is kept for a failure.
+/// Runs the command. Standard input is the record, a line of JSON. Its output is kept for the message of a failure.
 fn run(command: &OsStr, job: &str, notice: &Notice, running: &Mutex<Running>) -> Result<()> {
     let mut input = in_memory("redrun-event")?;
     writeln!(input, "{}", notice.record).context("Failed to write to memory")?;
@@ -154,7 +155,7 @@ fn run(command: &OsStr, job: &str, notice: &Notice, running: &Mutex<Running>) ->
     let pid = Pid::from_raw(child.id() as i32);
     let is_over = wait(pid, COMMAND_TIME_MAX);
     if !is_over.as_ref().is_ok_and(|is_over| *is_over) {
-        // It is not waited for, so its number is still its own.
+        // Not reaped yet, so the process number is still the command's.
         let _ = killpg(pid, Signal::SIGKILL);
     }
     running().pid = None;
@@ -168,7 +169,7 @@ fn run(command: &OsStr, job: &str, notice: &Notice, running: &Mutex<Running>) ->
     }
 }
 
-/// Whether the process has ended within this time.
+/// True if the process has ended within this time.
 fn wait(pid: Pid, time_max: Duration) -> Result<bool> {
     let pidfd = open_pidfd(pid).context("Failed to watch the command")?;
     let until = Instant::now() + time_max;
@@ -192,7 +193,7 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// What it printed first.
+/// The first line of the command's output, for a message. Empty if there is none.
 fn first_line(printed: &mut File) -> String {
     const BYTES_MAX: u64 = 400;
     let mut line = Vec::new();

@@ -1,5 +1,5 @@
-//! What the processes print, on its last steps: what the root releases goes through line cutters to the threads that
-//! write it, to this program's own standard output and error or to files.
+//! Last steps of the processes' output: bytes that the root releases go through line cutters to the threads that write
+//! to standard output and error, or to files.
 
 use super::standard::Standard;
 use super::transit::Transit;
@@ -20,64 +20,63 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// At a terminal, how long an unfinished line (a prompt) waits for its end.
+/// At a terminal, time for which an unfinished line (a prompt) waits for its end.
 const PROMPT_DELAY: Duration = Duration::from_millis(100);
 
-/// A regular file that takes nothing for so long is told of.
+/// Time after which a regular file that takes no bytes is reported.
 pub(super) const STILL_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What has become of what was to be written.
+/// Change in the state of an output.
 #[derive(Debug)]
 pub enum OutputTrouble {
-    /// Nobody reads standard output any more.
+    /// Standard output has no reader any more.
     Closed,
-    /// This could not be written, and is lost.
+    /// The output could not be written, and is lost.
     Failed(OutputFailure),
-    /// This cannot be written now, and is tried again.
+    /// The output cannot be written now, and is tried again.
     Waits(OutputFailure),
-    /// It can be written again.
+    /// The output can be written again.
     GoesOn(String),
-    /// The file system of this takes nothing.
+    /// The file system of the output takes no bytes.
     Still(String),
 }
 
-/// All output of the job.
 pub struct Outputs {
     world: World,
-    /// By rank: what its replicas have agreed to print.
+    /// By rank: standard output that the replicas agree on.
     lines: Vec<LineCutter>,
-    /// By process: its standard error.
+    /// By process: standard error.
     errors: Vec<LineCutter>,
     standard: Arc<Standard>,
-    /// What was shown of each, where a root that comes back has to know.
+    /// Bytes shown of both streams, where a root that comes back needs the numbers.
     meters: Option<[Arc<AtomicU64>; 2]>,
     told_shown_bytes: [u64; 2],
-    /// Handed over by [`Outputs::write`].
+    /// Lines for standard output, until [`Outputs::write`] hands them over.
     output: Vec<u8>,
     error: Vec<u8>,
-    /// It was told that a file takes nothing.
+    /// True once the present [`OutputTrouble::Still`] was reported.
     told_of_still: bool,
-    /// With one process only there are no lines to keep apart.
+    /// True for streams of a single process: whole lines need not be awaited.
     passes_parts: (bool, bool),
     at_terminal: bool,
     prompt_due: Option<Duration>,
     files: Option<Files>,
-    /// What was shown before is put together again, and nothing is written.
+    /// True while earlier output is assembled again. Nothing is written meanwhile.
     is_replaying: bool,
-    /// Bytes of standard output and standard error until now that are not here any more.
+    /// Bytes of standard output and standard error that were handed to writers.
     handed_bytes: [u64; 2],
 }
 
-/// What the output of a job is that comes back.
+/// State of the outputs of a job that comes back.
 #[derive(Debug)]
 pub(super) struct Before {
-    /// Whether standard output and standard error lead anywhere: to files, or to a console.
+    /// True for standard output and standard error that lead to a file or a console.
     pub leads: [bool; 2],
-    /// What the files of `--output-dir` had when the job began.
+    /// Lengths of the files of `--output-dir` when the job began.
     pub file_bytes: Vec<u64>,
 }
 
-/// How far all output is, when all of it has been written.
+/// State of all output at a moment when everything is written.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Written {
     lines: Vec<LineCutter>,
@@ -87,36 +86,34 @@ pub struct Written {
 }
 
 impl Written {
-    /// Bytes of standard output and standard error.
+    /// Bytes of standard output and standard error that were handed to writers.
     pub fn handed_bytes(&self) -> [u64; 2] {
         self.handed_bytes
     }
 }
 
-/// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind
-/// those.
+/// The files of `--output-dir`: one for the output of each rank, then one for the errors of each replica.
 ///
-/// What of a job that comes back is in them is known by their lengths: nobody else writes there.
+/// Only the job writes to them. So their lengths tell how much of the output they have after a comeback.
 struct Files {
     writer: Writer,
     rank_count: usize,
-    /// By file: bytes that it had when the job began.
+    /// By file: length when the job began.
     begun_bytes: Vec<u64>,
-    /// By file: bytes that were written before, and are put together again.
+    /// By file: bytes of the earlier root that are still to be assembled again.
     written_bytes: Vec<u64>,
-    /// By file: what the job has printed until now.
+    /// By file: all that the job has printed.
     printed: Vec<PrintedToFile>,
 }
 
-/// What was printed to a file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PrintedToFile {
     bytes: u64,
-    /// It ends within a line.
+    /// True if the bytes end within a line.
     within_line: bool,
 }
 
-/// Whether the first bytes of a file, of which there is one at least, end with the end of a line.
+/// True if the first `length` bytes of the file end with a newline. `length` must not be 0.
 fn ends_line(file: &File, length: u64) -> io::Result<bool> {
     let mut last = [0];
     file.read_exact_at(&mut last, length - 1)?;
@@ -130,12 +127,12 @@ impl Files {
         let (mut lengths, mut printed) = (Vec::new(), Vec::new());
         let mut target = |name: String| {
             let mut options = File::options();
-            // A job that is resumed goes on in them, and so does one that comes back.
+            // A job that is resumed or comes back appends.
             let goes_on = job.resume.is_some() || before.is_some();
             options.create(true).read(goes_on).write(true).truncate(!goes_on).append(goes_on);
             let file = options.open(directory.join(&name)).with_context(failed)?;
             let length = file.metadata().with_context(failed)?.len();
-            // One that comes back goes through all that was written since it began.
+            // A job that comes back assembles all output since its beginning again.
             let begun = before.and_then(|before| before.file_bytes.get(lengths.len())).copied().unwrap_or(length);
             let within_line = begun > 0 && begun <= length && !ends_line(&file, begun).with_context(failed)?;
             lengths.push(length);
@@ -174,8 +171,7 @@ impl Files {
 }
 
 impl Outputs {
-    /// For this job, which may put the rank before each line, write what is printed to files, or outlive its terminal.
-    /// With what was before, if the job comes back.
+    /// Outputs of a job: labels, files and consoles as its options say. `before`: state of a job that comes back.
     pub fn new(
         job: &Job,
         is_detachable: bool,
@@ -214,8 +210,8 @@ impl Outputs {
         })
     }
 
-    /// The replicas of a rank have agreed to print this. `is_anew`: it is another text than was shown before, from a
-    /// line on.
+    /// Shows output that the replicas of a rank agree on. `is_anew`: from this line on the text differs from the one
+    /// shown before.
     pub fn show(&mut self, rank: VirtualRank, bytes: &[u8], is_anew: bool) {
         if let Some(files) = &mut self.files {
             return files.write(rank.0 as usize, bytes.to_vec(), is_anew);
@@ -230,7 +226,7 @@ impl Outputs {
         }
     }
 
-    /// A process printed this on its standard error; `is_anew` as for [`Outputs::show`].
+    /// Shows a process's standard error. `is_anew`: as for [`Outputs::show`].
     pub fn show_error(&mut self, replica: ReplicaId, bytes: Vec<u8>, is_anew: bool) {
         let process = self.world.process(replica).0 as usize;
         if let Some(files) = &mut self.files {
@@ -246,20 +242,20 @@ impl Outputs {
         }
     }
 
-    /// Bytes of the standard output of a replica's rank, and of its standard error, that were shown and are held here:
-    /// unfinished lines.
+    /// Bytes of unfinished lines that are held here: of the standard output of the replica's rank, and of its standard
+    /// error.
     pub fn unwritten_bytes(&self, replica: ReplicaId) -> [u64; 2] {
         let process = self.world.process(replica).0 as usize;
         [self.lines[replica.rank.0 as usize].partial_bytes(), self.errors[process].partial_bytes()]
     }
 
-    /// A process's standard error has ended.
+    /// Ends a process's standard error: its unfinished line goes out.
     pub fn end_error(&mut self, replica: ReplicaId) {
         self.errors[self.world.process(replica).0 as usize].flush(&mut self.error);
     }
 
-    /// The job has ended: unfinished lines go out too, unless it will go on with them, and whether all has arrived is
-    /// found out.
+    /// Ends the output. Unfinished lines go out, unless the job will go on with them, and writers find out if all has
+    /// arrived.
     pub fn finish(&mut self, will_go_on: bool) {
         for cutter in self.lines.iter_mut().filter(|_| !will_go_on) {
             cutter.flush(&mut self.output);
@@ -277,15 +273,15 @@ impl Outputs {
         }
     }
 
-    /// All that is shown now was shown before, or is to be: it is put together, until [`Outputs::go_on`].
+    /// Begins a replay: output is assembled without being written, until [`Outputs::go_on`].
     pub fn replay(&mut self) {
         self.is_replaying = true;
     }
 
-    /// From now on it is written, without what was shown before of standard output and standard error.
+    /// Ends the replay. Output beyond the bytes shown before is written.
     ///
     /// # Errors
-    /// When more was shown than there is. It would be shown again.
+    /// When `shown_bytes` does not fit the assembled output, so that some would be shown again.
     pub fn go_on(&mut self, shown_bytes: [u64; 2]) -> Result<()> {
         self.is_replaying = false;
         let known = self.known_bytes();
@@ -303,24 +299,24 @@ impl Outputs {
         Ok(())
     }
 
-    /// How much there is of standard output and standard error: less is not here any more, more was not printed.
+    /// Range of possible `shown_bytes`: fewer were handed over already, more were not printed.
     pub fn known_bytes(&self) -> [RangeInclusive<u64>; 2] {
         let known = |handed: u64, waiting: &Vec<u8>| handed..=handed + waiting.len() as u64;
         [known(self.handed_bytes[0], &self.output), known(self.handed_bytes[1], &self.error)]
     }
 
-    /// How much was shown of both, if that has changed.
+    /// Bytes shown of both streams, if the numbers have changed since the last call.
     pub fn poll_shown_bytes(&mut self) -> Option<[u64; 2]> {
         let shown = self.meters.as_ref()?.each_ref().map(|meter| meter.load(Ordering::Relaxed));
         (std::mem::replace(&mut self.told_shown_bytes, shown) != shown).then_some(shown)
     }
 
-    /// Whether lines have been without an end for so long that they are to be [shown](Outputs::show_prompt).
+    /// True if unfinished lines have waited long enough to be [shown](Outputs::show_prompt).
     pub fn prompt_is_due(&self, now: Duration) -> bool {
         self.prompt_due.is_some_and(|due| now >= due)
     }
 
-    /// Shows lines without an end.
+    /// Shows unfinished lines.
     pub fn show_prompt(&mut self) {
         self.prompt_due = None;
         for cutter in &mut self.lines {
@@ -328,7 +324,7 @@ impl Outputs {
         }
     }
 
-    /// Hands everything to those who write it. Never waits.
+    /// Hands all lines to the writers. Never blocks.
     pub fn write(&mut self, now: Duration) {
         if self.at_terminal && self.lines.iter().any(LineCutter::has_partial) {
             self.prompt_due.get_or_insert(now + PROMPT_DELAY);
@@ -343,7 +339,7 @@ impl Outputs {
         self.standard.job_error(std::mem::take(&mut self.error));
     }
 
-    /// How far it is, if all has been written that can be.
+    /// The state of all output, once everything is written.
     pub fn written(&self) -> Option<Written> {
         self.is_empty().then(|| Written {
             lines: self.lines.clone(),
@@ -353,7 +349,7 @@ impl Outputs {
         })
     }
 
-    /// What follows is put together from there on.
+    /// Starts a replay from a snapshot's state.
     pub fn begin_behind(&mut self, written: Written) {
         (self.lines, self.errors, self.handed_bytes) = (written.lines, written.errors, written.handed_bytes);
         if let Some(files) = &mut self.files {
@@ -364,12 +360,12 @@ impl Outputs {
         }
     }
 
-    /// What the files of `--output-dir` had when the job began.
+    /// Lengths of the files of `--output-dir` when the job began.
     pub fn file_bytes(&self) -> Vec<u64> {
         self.files.as_ref().map_or_else(Vec::new, |files| files.begun_bytes.clone())
     }
 
-    /// What has gone wrong since.
+    /// Next change in the state of an output. `None` if there is none.
     pub fn poll_trouble(&mut self) -> Option<OutputTrouble> {
         let from_files = self.files.iter().find_map(|files| {
             let trouble = files.writer.poll_trouble()?;
@@ -379,7 +375,7 @@ impl Outputs {
         if let Some((trouble, name, is_error)) = self.standard.poll_trouble().or(from_files) {
             let failed = |error: io::Error| OutputFailure { name: name.to_owned(), cause: error.to_string() };
             return match trouble {
-                // Nobody to read the errors is no reason to stop.
+                // A missing reader of standard error is no reason to stop.
                 Trouble::Closed(_) if is_error => self.poll_trouble(),
                 Trouble::Closed(_) => Some(OutputTrouble::Closed),
                 Trouble::Failed(_, error) => Some(OutputTrouble::Failed(failed(error))),
@@ -396,33 +392,33 @@ impl Outputs {
         self.standard.writers().iter().chain(self.files.iter().map(|files| &files.writer))
     }
 
-    /// One whose file takes nothing.
+    /// A writer whose file takes no bytes.
     fn still(&self) -> Option<&Writer> {
         self.writers().find(|writer| writer.still_since().is_some_and(|since| since.elapsed() >= STILL_TIME_MAX))
     }
 
-    /// Standard output leads to another console, or to none.
+    /// Adapts to the console that standard output leads to now.
     pub fn look_at_terminal(&mut self) {
         self.at_terminal = io::stdout().is_terminal();
     }
 
-    /// What the console writes to, too.
+    /// The streams, shared with the console.
     pub fn standard(&self) -> Arc<Standard> {
         self.standard.clone()
     }
 
-    /// Whether (more waits than should, little enough waits).
+    /// (Too much output waits, little enough waits.) Between the two limits both are false.
     pub fn fill_state(&self) -> (bool, bool) {
         let waiting = self.writers().map(Writer::waiting_bytes).max().unwrap_or_default();
         (waiting > BACKLOG_BYTES_MAX, waiting < BACKLOG_BYTES_MIN)
     }
 
-    /// Whether all has been written.
+    /// True if all output is written.
     pub fn is_empty(&self) -> bool {
         self.output.is_empty() && self.error.is_empty() && self.writers().all(Writer::is_idle)
     }
 
-    /// When [`Outputs::write`] and [`Outputs::poll_trouble`] have something to do though nothing has happened.
+    /// Time at which [`Outputs::write`] or [`Outputs::poll_trouble`] must be called even without an event.
     pub fn next_deadline(&self, now: Duration) -> Option<Duration> {
         let since = self.writers().filter_map(Writer::still_since).min();
         let still =

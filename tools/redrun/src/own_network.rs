@@ -1,8 +1,8 @@
-//! A network of its own for a job on a host that has none, as in a new network namespace where even the loopback
-//! interface is down: processes of one host reach each other by that.
+//! A network for a job on a host without one, such as a new network namespace whose loopback interface is down:
+//! processes of one host use it.
 //!
-//! `redrun` enters a namespace in which it is up, and all that it starts is there. Nothing outside changes, and nothing
-//! is lost: there was no interface to use.
+//! `redrun` enters a namespace of its own with loopback up, and its children inherit it. Nothing outside changes, and
+//! nothing is lost: there was no usable interface.
 
 use nix::errno::Errno;
 use nix::net::if_::InterfaceFlags;
@@ -12,12 +12,12 @@ use nix::unistd::{getgid, getuid};
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Gives this process a network if this host has none. Called when it has one thread.
+/// Gives this process a network if the host has none. The process must have one thread.
 ///
 /// # Errors
-/// When the kernel does not allow it. Then a job says what it lacks, unless it needs no network.
+/// When the kernel does not allow it. A job that needs a network reports the lack then.
 pub fn enter() -> io::Result<()> {
-    // First what is so nearly everywhere: a list of all interfaces costs more.
+    // The usual case first: a list of all interfaces costs more.
     if host_addresses::loopback().is_ok() || is_any_up()? {
         return Ok(());
     }
@@ -32,7 +32,7 @@ fn is_any_up() -> io::Result<bool> {
     Ok(nix::ifaddrs::getifaddrs()?.any(|interface| interface.flags.contains(InterfaceFlags::IFF_UP)))
 }
 
-/// The same where that takes privileges: in a namespace of users, in which everybody has them, and is who they are.
+/// Enters without privileges: a new user namespace grants them, with the same user and group.
 fn enter_as_user() -> io::Result<()> {
     let (user, group) = (getuid(), getgid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
@@ -41,7 +41,7 @@ fn enter_as_user() -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
-/// The kernel gives it its addresses then (netdevice(7)).
+/// Sets loopback up; the kernel then assigns its addresses (netdevice(7)).
 fn raise_loopback() -> io::Result<()> {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let mut name = [0; libc::IFNAMSIZ];
@@ -50,7 +50,8 @@ fn raise_loopback() -> io::Result<()> {
     }
     let flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     let request = libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } };
-    // SAFETY: - the request is a valid one, which the kernel reads during the call.
+    // SAFETY: - `request` is a valid `ifreq` with a terminated name: `lo` and zeros.
+    //         - it outlives the call, during which alone the kernel reads it.
     match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

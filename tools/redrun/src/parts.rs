@@ -1,6 +1,6 @@
-//! Copies of what each host has of a line, made before the line counts while the program runs.
+//! Copies to other hosts of each host's part of a checkpoint. They are made while the program runs, before the commit.
 //!
-//! What is done follows from inputs of the root alone, so that a root that comes back is where the one before was.
+//! All steps follow from inputs of the root alone, so a root that comes back is in the same state.
 
 use super::Shell;
 use coordinator::{StoreFailure, StoreNews, TakenLine};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Those of one line.
+/// Copies for one checkpoint.
 pub struct Parts {
     taken: TakenLine,
     copies: Copies,
@@ -23,14 +23,13 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Of which line.
     pub fn generation(&self) -> Generation {
         self.taken.generation
     }
 }
 
 impl Shell<'_> {
-    /// All images of a line are on the disks of their hosts.
+    /// Commits a checkpoint whose images are all on their hosts' disks, after its copies.
     pub(super) fn commit_line(&mut self, taken: TakenLine) {
         if self.level().is_fetched() {
             return self.store_line(taken);
@@ -66,7 +65,7 @@ impl Shell<'_> {
         self.finish_copies();
     }
 
-    /// All hosts, as places for copies.
+    /// All hosts, as candidates for copies.
     fn places(&self) -> Vec<Place> {
         let racks = &self.fleet.plan().racks;
         let place = |host| {
@@ -77,7 +76,7 @@ impl Shell<'_> {
         (0..self.fleet.plan().hosts.len() as u32).map(place).collect()
     }
 
-    /// Whether parts would be copied to where those of an older line are, if they are.
+    /// True if copies would go to the same hosts as those of `basis`, or it has none.
     pub(super) fn has_partners_of(&self, basis: &Manifest) -> bool {
         if !basis.level.has_copies() {
             return true;
@@ -86,7 +85,7 @@ impl Shell<'_> {
         partners(&keepers.keys().copied().collect::<Vec<_>>(), &self.places()) == keepers
     }
 
-    /// The hosts whose processes are saved in a line.
+    /// Hosts with images of the checkpoint.
     pub(super) fn sources_of(&self, taken: &TakenLine) -> BTreeSet<u32> {
         self.saved(taken).filter_map(|replica| self.root.host_at_line(replica)).collect()
     }
@@ -96,7 +95,7 @@ impl Shell<'_> {
         saved.filter(|(_, position)| position.is_some()).map(|(replica, _)| replica)
     }
 
-    /// Where a host has its part.
+    /// Directory of a host's part.
     pub(super) fn place(&self, host: u32, generation: Generation) -> PathBuf {
         let job = self.lines.as_ref().map(|lines| lines.directory().to_owned()).unwrap_or_default();
         place::of_host(&job, host, generation)
@@ -106,7 +105,7 @@ impl Shell<'_> {
         self.parts.as_ref().map_or_else(Vec::new, |parts| self.files_of(&parts.taken, host))
     }
 
-    /// The names of what a host has of a line that is being taken.
+    /// Names of a host's files in a checkpoint that is being taken.
     pub(super) fn files_of(&self, taken: &TakenLine, host: u32) -> Vec<String> {
         let images = self.saved(taken).filter(|replica| self.root.host_at_line(*replica) == Some(host));
         let images = images.map(|replica| image_path(Path::new(""), replica.rank));
@@ -115,7 +114,7 @@ impl Shell<'_> {
         images.chain(memory).map(|path| path.display().to_string()).collect()
     }
 
-    /// What a daemon says of such a copy.
+    /// Handles a daemon's report about a copy.
     pub(super) fn hear_of_part(&mut self, host: u32, generation: Generation, source: u32, step: PartStep) {
         if self.storing.is_some() {
             return self.hear_of_storing(host, generation, step);
@@ -144,7 +143,7 @@ impl Shell<'_> {
         self.finish_copies();
     }
 
-    /// A host is lost, and what it has not given or was to keep.
+    /// Handles a lost host: its part, if it was not copied yet, and the copies it was to keep.
     pub(super) fn part_lost(&mut self, host: u32) {
         self.storer_lost(host);
         let Some(parts) = &mut self.parts else { return };

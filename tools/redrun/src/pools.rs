@@ -1,53 +1,53 @@
-//! Pools of threads where cores are shared: they are to sleep when they have no work, not to spin.
+//! Thread pools where cores are shared: idle threads are to sleep, not to spin.
 //!
-//! OpenMP's threads spin at the end of each parallel region for the next one, and those of BLAS libraries do likewise.
-//! That saves a wake-up where each thread has a core. Where threads share cores, what spins takes the core from those
-//! that have work, so a region lasts as long as the time that the kernel gives a thread that has nothing to do.
+//! OpenMP's threads spin at the end of each parallel region, and those of BLAS libraries do likewise. That saves a
+//! wake-up where each thread has a core. Where threads share cores, a spinning thread keeps a core from threads with
+//! work, and a region lasts as long as the kernel's time slice of an idle thread.
 //!
-//! One answer holds for the whole program, on whichever hosts its processes are: replicas see the same environment. A
-//! program for which the user has set any of a pool's variables is left as it is.
+//! The program gets the same settings on all hosts: replicas must see the same environment. A program for which the
+//! user has set any of a pool's variables is left alone.
 
 use redrt_wire::daemon::Application;
 use std::ffi::OsStr;
 
-/// A kind of pool: the variables that say how many threads it has, the first one that is set, and those that make it
-/// sleep.
+/// A kind of pool: variables with its number of threads, of which the first that is set counts, and variables that make
+/// it sleep.
 struct Pool {
     counts: &'static [&'static str],
     settings: &'static [(&'static str, &'static str)],
 }
 
 const POOLS: [Pool; 2] = [
-    // The standard's variable, GNU's, and that of Intel and LLVM, with which MKL comes.
+    // Variables of the standard, of GNU, and of Intel and LLVM, whose runtime MKL uses.
     Pool {
         counts: &["OMP_NUM_THREADS"],
         settings: &[("OMP_WAIT_POLICY", "passive"), ("GOMP_SPINCOUNT", "0"), ("KMP_BLOCKTIME", "0")],
     },
-    // OpenBLAS with threads of its own: the power of two of the cycles that it spins for, the least that there is.
+    // OpenBLAS with its own threads: the spin time as a power of two of cycles, of which 4 is the least.
     Pool {
         counts: &["OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"],
         settings: &[("OPENBLAS_THREAD_TIMEOUT", "4")],
     },
 ];
 
-/// What the programs of a job share.
+/// A host's load by the job.
 #[derive(Clone, Copy)]
 pub struct Host {
-    /// Processes of the job there.
+    /// Processes of the job on the host.
     pub process_count: u32,
-    /// Its cores; 0 when they are not known.
+    /// Cores; 0 if unknown.
     pub cpu_count: u32,
 }
 
 impl Host {
-    /// Whether processes with pools of `threads` threads share cores. `None` is one thread for each core.
+    /// True if processes with pools of `threads` threads share cores. `None`: one thread for each core.
     fn is_shared(&self, threads: Option<u32>) -> bool {
         let threads = threads.unwrap_or(self.cpu_count);
         self.cpu_count > 0 && threads > 1 && self.process_count.saturating_mul(threads) > self.cpu_count
     }
 }
 
-/// Sets the variables of a program that runs on these hosts; those that were set, as the user would set them.
+/// Sets the variables for a program that runs on these hosts. Returns the settings, for the user.
 pub fn let_sleep(application: &mut Application, hosts: &[Host]) -> Vec<String> {
     let is_set = |name: &str| value_of(application, name).is_some();
     let has_to_sleep = |pool: &&Pool| {
@@ -63,7 +63,7 @@ fn value_of<'a>(application: &'a Application, name: &str) -> Option<&'a OsStr> {
     application.environment.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_os_str())
 }
 
-/// Threads of the outermost level: of a list the first (OpenMP 5.2 §21.1.2).
+/// Number of threads of the outermost level: the first of a list (OpenMP 5.2 §21.1.2).
 fn first_count(value: &OsStr) -> Option<u32> {
     value.to_str()?.split(',').next()?.trim().parse().ok()
 }
@@ -97,12 +97,13 @@ mod tests {
     #[test]
     fn pools_sleep_where_threads_share_cores() {
         let all = [&OPENMP[..], &[BLAS]].concat();
-        // Two processes with a thread for each core; with two threads on eight cores; on a second host that is smaller.
+        // In order: a thread for each core in two processes; two threads on eight cores; and again, with a smaller
+        // second host.
         assert_eq!(set(&[], &[(2, 2)]), all);
         assert!(set(&[("OMP_NUM_THREADS", "2")], &[(4, 8)]).is_empty());
         assert_eq!(set(&[("OMP_NUM_THREADS", "2")], &[(4, 8), (4, 4)]), all);
         assert_eq!(set(&[("OMP_NUM_THREADS", "3,2")], &[(3, 8)]), all);
-        // One process has all cores to itself, one thread no pool, and of a host nothing may be known.
+        // In order: one process with all cores; one thread, so no pool; a host with unknown cores.
         assert!(set(&[], &[(1, 16)]).is_empty());
         assert!(set(&[("OMP_NUM_THREADS", "1")], &[(64, 2)]).is_empty());
         assert!(set(&[], &[(8, 0)]).is_empty());
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(set(&[("OPENBLAS_THREAD_TIMEOUT", "26")], &[(2, 2)]), OPENMP);
         assert_eq!(set(&[("OPENBLAS_NUM_THREADS", "1")], &[(2, 2)]), OPENMP);
         assert_eq!(set(&[("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "2")], &[(2, 2)]), [BLAS]);
-        // What is no number is the runtime's affair: as if nothing were said.
+        // A value that is no number is left to the runtime, and counts as unset.
         assert_eq!(set(&[("OMP_NUM_THREADS", "many")], &[(2, 2)]).len(), 4);
     }
 }

@@ -21,7 +21,7 @@ fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
     })
 }
 
-/// Runs a job as the root that outlives its terminal.
+/// Runs a job as a root that outlives its terminal.
 fn run_as_root(
     mut job: job_options::Job,
     comes_back: Option<u64>,
@@ -37,7 +37,7 @@ fn run_as_root(
     run(&job, console, None, Some(seat), past)
 }
 
-/// Where the root of a job is that has none here, or why the job has ended.
+/// The host of a job whose root is elsewhere, or the end of one that is over.
 fn why_not_here(wanted: Option<&str>) -> Option<String> {
     if let Some((job, host)) = Status::root_of(wanted) {
         return Some(client::root_elsewhere(&job, &host));
@@ -46,7 +46,7 @@ fn why_not_here(wanted: Option<&str>) -> Option<String> {
     Some(format!("job {wanted} has ended: {}", running_jobs::noted_end(wanted)?))
 }
 
-/// Runs a job that a process of another has spawned.
+/// Runs a job that was spawned by a process of another job.
 fn run_spawned(arguments: &job_options::Arguments, console: &mut Console) -> anyhow::Result<i32> {
     let (commands, origin, stream) = begin()?;
     let upwards = relay(console, stream);
@@ -54,7 +54,7 @@ fn run_spawned(arguments: &job_options::Arguments, console: &mut Console) -> any
     run(&job, console, Some(upwards), None, None)
 }
 
-/// Runs the command line, which includes the program's own name; its exit code.
+/// Runs the command line; `words` begin with the program's name. Returns the exit code.
 #[must_use]
 pub fn main(words: Vec<OsString>) -> i32 {
     let mut console = Console::new("redrun");
@@ -62,7 +62,7 @@ pub fn main(words: Vec<OsString>) -> i32 {
         console.error(&format!("a rank of another job has started this redrun, which cannot begin anew: {error}"));
         return 1;
     }
-    // Where it is not allowed, a job that needs it says what is missing.
+    // Failure is reported by jobs that need a network.
     let _ = own_network::enter();
     if let Err(error) = developers::begin("redrun") {
         console.error(&error.to_string());
@@ -83,7 +83,7 @@ pub fn main(words: Vec<OsString>) -> i32 {
                 finish(run_as_root(*job, comes_back, council, &console), &console)
             }
             Terminal::Detachable { leaves } => {
-                // It may hold the lock of a directory, which the root takes itself.
+                // Releases a directory's lock, which the root takes.
                 drop(job);
                 finish(client::start(&arguments.unwrap_or_default(), leaves, &console), &console)
             }

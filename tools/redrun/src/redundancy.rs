@@ -1,4 +1,4 @@
-//! How long redundancy was missing: as lines for the user and as JSON. What is measured: [`coordinator::RankTime`].
+//! Time without full redundancy, as lines for the user and as JSON. [`coordinator::RankTime`] defines what is measured.
 
 use coordinator::{RankTime, Redundancy};
 use job_report::{share_text, time_text};
@@ -6,10 +6,10 @@ use redrt_types::VirtualRank;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Number of ranks that are named; JSON has all.
+/// Maximum number of ranks that lines name; JSON has all.
 const RANKS_MAX: usize = 4;
 
-/// Lines of the summary; none where no rank was ever short of a replica.
+/// Lines of the summary. None if every rank had all its replicas.
 pub(super) fn lines(redundancy: &Redundancy, now: Duration) -> Vec<String> {
     let total = redundancy.total(now);
     let Some(share) = total.protected_share().filter(|_| !total.short().is_zero()) else { return Vec::new() };
@@ -38,8 +38,8 @@ fn short_ranks(redundancy: &Redundancy, now: Duration) -> Vec<(VirtualRank, Rank
     redundancy.ranks(now).filter(|(_, time)| !time.short().is_zero() || time.missing_count > 0).collect()
 }
 
-/// Times in seconds. `protected_share` is null where no rank was to have two replicas. `ranks` has those that were
-/// short.
+/// Times in seconds. `protected_share` is null if no rank was to have two replicas. `ranks` lists those that lacked
+/// one.
 pub(super) fn json(redundancy: &Redundancy, now: Duration) -> Value {
     let total = redundancy.total(now);
     let ranks = short_ranks(redundancy, now).into_iter().map(|(rank, time)| {

@@ -1,4 +1,4 @@
-//! How far the images of the checkpoint that is being written are, for the user.
+//! Progress of a checkpoint's images, for the user.
 
 use super::Shell;
 use super::clones::{progress_json, progress_text};
@@ -8,7 +8,7 @@ use redrt_wire::line::Generation;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// By replica, for one checkpoint.
+/// Progress by replica, for the newest checkpoint.
 #[derive(Default)]
 pub struct Saving {
     generation: Option<Generation>,
@@ -23,7 +23,7 @@ impl Saving {
         self.images.insert(replica, progress);
     }
 
-    /// All images of this one together: they are in the round of the one that is behind.
+    /// Sum over all images. The round is that of the slowest.
     fn total(&self, generation: Generation) -> Option<Progress> {
         let images = || self.images.values().filter(|_| self.generation == Some(generation));
         let sum = |part: fn(&Progress) -> u64| images().map(part).sum();
@@ -37,7 +37,7 @@ impl Saving {
 }
 
 impl Shell<'_> {
-    /// Memory of a process goes into its image.
+    /// Notes the progress of a process's image.
     pub(super) fn note_saving(&mut self, generation: Generation, replica: ReplicaId, progress: Progress) {
         self.saving.note(generation, replica, progress);
         self.note_clones();
@@ -48,13 +48,13 @@ impl Shell<'_> {
         Some((generation, self.saving.total(generation)?))
     }
 
-    /// A line about it.
+    /// Progress of the checkpoint as a line.
     pub(super) fn saving_text(&self) -> Option<String> {
         let (generation, progress) = self.saving_progress()?;
         Some(format!("checkpoint {generation}: {}", progress_text(&progress)))
     }
 
-    /// The same for programs.
+    /// Progress of the checkpoint as JSON.
     pub(super) fn saving_json(&self) -> Option<Value> {
         self.saving_progress().map(|(_, progress)| progress_json(&progress))
     }

@@ -1,4 +1,4 @@
-//! The user's signals.
+//! Signals of the user.
 
 use super::Shell;
 use job_root::Input;
@@ -13,7 +13,7 @@ impl Shell<'_> {
         }
     }
 
-    /// A signal has come here, or to the console of the job.
+    /// Handles a signal to this process or to the job's console.
     pub(super) fn heed_signal(&mut self, signal: i32) {
         match Signal::try_from(signal) {
             Ok(Signal::SIGTSTP) => return self.stand_still(),
@@ -24,23 +24,23 @@ impl Shell<'_> {
         self.interrupt(signal);
     }
 
-    /// The program gets it, and those of jobs that it has spawned.
+    /// Passes a signal on to the program, and to spawned jobs.
     fn pass_signal(&mut self, signal: i32) {
         self.spawned.signal(signal);
-        // Numbers go up from one life of a job to the next, too, which may be on another host.
+        // Numbers must grow from one life of the job to the next, which may be on another host.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.signal_number = (since_epoch.as_micros() as u64).max(self.signal_number + 1);
         let number = self.signal_number;
         self.handle(Input::Job(coordinator::Input::Signalled { number, signal }));
     }
 
-    /// A signal by which the user says that this program is to end, if there is one.
+    /// Next signal that asks this program to end.
     pub(super) fn read_ending_signal(&mut self) -> Option<i32> {
         let mut read = || Some(self.signals.read_signal().ok()??.ssi_signo as i32);
         std::iter::from_fn(&mut read).find(|signal| !is_for_program(*signal))
     }
 
-    /// The job is to end.
+    /// Ends the job.
     pub(super) fn interrupt(&mut self, signal: i32) {
         self.spawned.terminate();
         if self.exit_code.is_some() || !self.root.is_launched() {
@@ -51,7 +51,7 @@ impl Shell<'_> {
         self.handle(Input::Job(coordinator::Input::Interrupted(signal)));
     }
 
-    /// Slurm ends a job that has lost a host, also one that goes on without it.
+    /// Explains SIGTERM after a loss: Slurm ends a job that has lost a host, even one that can go on.
     pub(super) fn explain_end(&mut self) {
         let Some(host) = self.lost_host.take().filter(|_| std::env::var_os("SLURM_JOB_ID").is_some()) else { return };
         self.console.warning(&format!(
@@ -60,7 +60,7 @@ impl Shell<'_> {
         ));
     }
 
-    /// Ctrl-Z stops the processes and this program. The daemons would take it for dead. For the job no time passes.
+    /// Ctrl-Z: stops the processes and this program. Daemons stop watching it first. The job's time stands still.
     fn stand_still(&mut self) {
         let since = Instant::now();
         self.spawned.signal(Signal::SIGTSTP as i32);

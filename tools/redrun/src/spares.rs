@@ -1,4 +1,4 @@
-//! Where copies can be put: places that the job begins with, and the site's pool.
+//! Places for copies: the job's own hosts, and the site's pool.
 
 use super::Shell;
 use super::launching::for_daemons;
@@ -12,14 +12,14 @@ use spare_pool::{JobId, News, Request, SiteOrder, Spares as _};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// The site's pool, if the job uses it.
+/// Client of the site's pool. Without `--pool` it does nothing.
 pub(super) struct SitePool {
     client: Option<Client>,
-    /// Leases are counted from here on: the job's own time begins anew when it is launched.
+    /// Time zero of leases: the job's time begins anew at its launch.
     begun_at: Instant,
 }
 
-/// What the site's pool is asked for, if the job is to use it.
+/// The request to the site's pool. `None` without `--pool`.
 pub(super) fn site_request(job: &Job, job_number: u64) -> Result<Option<Request>> {
     let request = |_| -> Result<Request> {
         Ok(Request {
@@ -32,27 +32,27 @@ pub(super) fn site_request(job: &Job, job_number: u64) -> Result<Option<Request>
 }
 
 impl SitePool {
-    /// Connects to the site's pool, if the job is to use it.
+    /// Connects to the site's pool, if the job uses it.
     pub fn new(job: &Job, job_number: u64) -> Result<Self> {
         let connect =
             |pool: &job_options::Pool| Client::connect(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
         Ok(Self { client: job.pool.as_ref().map(connect).transpose()?, begun_at: Instant::now() })
     }
 
-    /// For a life of the job that began before: all that the pool was told, and has said, is told to this one, which
-    /// then [goes on](SitePool::go_on).
+    /// Client for a life that began before. Messages to and from the pool are replayed, then it [goes
+    /// on](SitePool::go_on).
     pub fn of_past(job: &Job, job_number: u64) -> Result<Self> {
         let client =
             |pool: &job_options::Pool| Client::of_past(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
         Ok(Self { client: job.pool.as_ref().map(client).transpose()?, begun_at: Instant::now() })
     }
 
-    /// It has said this before.
+    /// Replays a message of the pool.
     pub fn heard_before(&mut self, news: &News) {
         self.client.iter_mut().for_each(|client| client.heard_before(news));
     }
 
-    /// Connects.
+    /// Connects after the replay.
     pub fn go_on(&mut self) {
         let now = self.now();
         self.client.iter_mut().for_each(|client| client.go_on(now));
@@ -66,7 +66,7 @@ impl SitePool {
         self.begun_at.elapsed()
     }
 
-    /// How long it takes until there is something to do.
+    /// Time until the client has work.
     pub fn next_wait(&self) -> Option<Duration> {
         let now = self.now();
         self.client.as_ref()?.next_event(now).map(|at| at.saturating_sub(now))
@@ -78,7 +78,7 @@ impl SitePool {
         }
     }
 
-    /// Does what is due. What it has said.
+    /// Does due work, and returns the pool's messages.
     fn work(&mut self) -> Vec<News> {
         let now = self.now();
         let Some(client) = &mut self.client else { return Vec::new() };
@@ -86,7 +86,7 @@ impl SitePool {
         std::iter::from_fn(|| client.poll_news()).collect()
     }
 
-    /// Tells the site's pool what the root wants.
+    /// Gives the pool an order of the root.
     pub fn tell(&mut self, order: SiteOrder) {
         let now = self.now();
         if let Some(client) = &mut self.client {
@@ -96,7 +96,7 @@ impl SitePool {
 }
 
 impl Shell<'_> {
-    /// Lost replicas are to be replaced from now on.
+    /// The coordinator's settings for replacing lost replicas.
     pub(super) fn recovery(&self, placement: &[Option<u32>]) -> Recovery {
         let job = self.job;
         let hosts = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
@@ -108,7 +108,7 @@ impl Shell<'_> {
         }
     }
 
-    /// The hosts and places that are kept for copies.
+    /// Places of each host that are free for copies.
     pub(super) fn rooms(&self, placement: &[Option<u32>]) -> Vec<Rooms> {
         let room = |host| Rooms {
             name: self.fleet.name(host).to_owned(),
@@ -117,7 +117,7 @@ impl Shell<'_> {
         (0..self.fleet.plan().hosts.len() as u32).map(room).collect()
     }
 
-    /// What may be put on a host besides what is launched there.
+    /// Places on a host beyond the launched processes.
     fn places_kept_free(&self, number: u32) -> u32 {
         let plan = self.fleet.plan();
         let host = &plan.hosts[number as usize];
@@ -128,8 +128,8 @@ impl Shell<'_> {
         }
     }
 
-    /// For each replica of a rank with two there is a place for a copy that stands ready; where there are no spare
-    /// hosts for them, on those that the job has.
+    /// Places on a host for arbiters: one for each replica launched there in a rank with two. They serve where no spare
+    /// host does.
     fn places_to_judge(&self, number: u32, placement: &[Option<u32>]) -> u32 {
         if self.job.arbitration_interval.is_none() {
             return 0;
@@ -142,14 +142,14 @@ impl Shell<'_> {
         launched.count() as u32
     }
 
-    /// Number of places of a host for which the user has given none.
+    /// Number of places of a host if the user gave none.
     pub(super) fn fair_count(&self, number: u32) -> u32 {
         let used = self.fleet.plan().hosts.iter().filter(|host| !host.spare).count().max(1) as u32;
         let degrees = (0..self.job.world.rank_count()).map(|rank| u32::from(self.job.degree(VirtualRank(rank))));
         degrees.sum::<u32>().div_ceil(used).max(self.fleet.cpu_count(number))
     }
 
-    /// What the site's pool has said is for the root.
+    /// Passes the pool's messages to the root.
     pub(super) fn hear_of_site(&mut self) {
         for news in self.site.work() {
             self.handle(Input::Site(news));

@@ -1,14 +1,13 @@
-//! Jobs that processes of this one have spawned, and the job that has spawned this one (MPI-5.0 §11.8). Each is a
-//! `redrun` of its own, a child of the one whose process asked for it, with a socket between the two as its standard
-//! input.
+//! Spawned jobs, and the job that spawned this one (MPI-5.0 §11.8). Each is a `redrun` of its own, a child of the one
+//! whose process asked for it. A socket connects the two, and is the child's standard input.
 //!
 //! ```text
 //!   process ── Spawn ─▶ redrun ── starts, Begin ─▶ redrun ── its job ──▶ comes to the port
 //!           ── Met ───▶        ◀─ Error, Name ───
 //! ```
-//! Until the jobs have met, that the new one ends only means that it was not spawned. From then on they end together: a
-//! failure of the lower one ends the upper one with its exit code, and whichever way the upper one ends, the lower one
-//! is told by a signal, or by the end of the socket. Names of ports are kept by the uppermost.
+//! Until the jobs have met, the end of the new one only means a failed spawn. From then on they end together: a failure
+//! of the child ends the parent with its exit code, and at its end the parent signals the child or closes the socket.
+//! The uppermost `redrun` keeps port names.
 
 use super::Shell;
 use super::standard::Standard;
@@ -39,17 +38,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// The `redrun` above this one, for those that have something to say to it.
+/// Link to the `redrun` above, shared with its users.
 pub type Upwards = Arc<Mutex<Link<UnixStream>>>;
 
-/// Locks it.
 pub fn lock(upwards: &Upwards) -> MutexGuard<'_, Link<UnixStream>> {
     upwards.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const UPWARDS: u64 = u64::MAX;
 
-/// Which question of which process.
+/// A process, and the number of its request.
 type Asker = (ReplicaId, u64);
 
 struct Child {
@@ -58,27 +56,27 @@ struct Child {
     link: Link<UnixStream>,
     asker: Asker,
     has_met: bool,
-    /// What it has said of its failure, before it met anybody.
+    /// Error lines before the jobs met.
     words: Vec<String>,
 }
 
-/// Who asks about a name.
+/// Origin of a question about a name.
 enum Caller {
     Process(Asker),
     Spawned(u64, u64),
 }
 
-/// See the module.
+/// Spawned jobs: see the module.
 pub struct Spawned {
     epoll: Epoll,
     children: BTreeMap<u64, Child>,
     count: u64,
-    /// Number of threads that pass on what they print, where this job outlives its terminal.
+    /// Number of threads that relay output of spawned jobs, where this job outlives its terminal.
     relay_count: Arc<AtomicUsize>,
-    /// Those that had failed before it was known that they had met those that spawned them.
+    /// Exit codes of jobs that failed before the message that they had met arrived.
     failed: HashMap<Asker, i32>,
     code: i32,
-    /// All were asked to end: nobody wants to know how they do.
+    /// True once all were asked to end: their exit codes have no effect.
     is_ending: bool,
     names: BTreeMap<String, String>,
     upwards: Option<Upwards>,
@@ -86,7 +84,7 @@ pub struct Spawned {
     question_count: u64,
 }
 
-/// What is to be done.
+/// Consequence for the shell.
 enum News {
     Tell(Asker, Answer),
     Line(String),
@@ -94,7 +92,8 @@ enum News {
     Orphaned,
 }
 
-/// Reads what a job that is spawned is to run, from standard input, and how to speak to `redrun` above it.
+/// Reads a spawned job's commands from standard input. Returns them with the origin and the stream to the `redrun`
+/// above.
 pub fn begin() -> Result<(Vec<SpawnCommand>, Origin, UnixStream)> {
     let mut stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut frames = FrameReader::default();
@@ -113,7 +112,6 @@ pub fn begin() -> Result<(Vec<SpawnCommand>, Origin, UnixStream)> {
 }
 
 impl Spawned {
-    /// Nothing spawned yet.
     pub fn new(upwards: Option<Upwards>) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         if let Some(link) = &upwards {
@@ -134,31 +132,31 @@ impl Spawned {
         })
     }
 
-    /// Readable when there is something to do.
+    /// Readable when there is work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
-    /// Whether no job that was spawned is left, and everything they have printed has been passed on.
+    /// True if no spawned job is left, and all their output was relayed.
     pub fn is_empty(&self) -> bool {
         self.children.is_empty() && self.relay_count.load(Ordering::Acquire) == 0
     }
 
-    /// The exit code of the first of them that failed, 0 when none has.
+    /// Exit code of the first spawned job that failed; 0 if none has.
     pub fn code(&self) -> i32 {
         self.code
     }
 
-    /// Asks all of them to end.
+    /// Ends all spawned jobs.
     pub fn terminate(&mut self) {
         self.is_ending = true;
         self.signal(Signal::SIGTERM as i32);
     }
 
-    /// Sends all of them this signal.
+    /// Sends a signal to all spawned jobs.
     pub fn signal(&self, signal: i32) {
         for child in self.children.values() {
-            // One that has ended is not reaped yet, so the id is nobody else's.
+            // A child that has ended is not reaped yet, so its number cannot be reused.
             let _ = kill(Pid::from_raw(child.process.id() as i32), Signal::try_from(signal).ok());
         }
     }
@@ -167,7 +165,7 @@ impl Spawned {
         let Plan { options, environment, relay } = plan;
         let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
         ours.set_nonblocking(true)?;
-        // By its name: another may have taken its place since, and then the daemon beside it is that one's.
+        // By name: the file may have been replaced since, and then the daemon beside it fits the new one only.
         let program = std::env::current_exe().context("Failed to find the program redrun")?.with_file_name("redrun");
         let mut command = Command::new(program);
         command.arg("--spawned").args(options).env_clear().stdin(Stdio::from(OwnedFd::from(theirs)));
@@ -184,7 +182,7 @@ impl Spawned {
                 let pass = move || {
                     pass_on(pipe.map(File::from), is_error, &standard);
                     count.fetch_sub(1, Ordering::Release);
-                    // Full only when it rings already.
+                    // Fails only if the bell rings already.
                     let _ = bell.write(1);
                 };
                 self.relay_count.fetch_add(1, Ordering::Relaxed);
@@ -196,7 +194,7 @@ impl Spawned {
         }
         let pidfd = open_pidfd(Pid::from_raw(process.id() as i32)).context("Failed to watch a process")?;
         let mut link = Link::new(ours, None);
-        // If it has ended already, that is seen next.
+        // The end of the child is seen by its pidfd.
         let _ = link.send(begin);
         let id = self.count;
         self.count += 1;
@@ -208,7 +206,7 @@ impl Spawned {
         Ok(())
     }
 
-    /// A process has met the job that it had spawned. The exit code of that, if it has failed since.
+    /// Notes that a process has met its spawned job. Returns the exit code if the job has failed since.
     fn met(&mut self, asker: Asker) -> Option<i32> {
         if let Some(child) = self.children.values_mut().find(|child| child.asker == asker) {
             child.has_met = true;
@@ -231,7 +229,7 @@ impl Spawned {
 
     fn hear_from(&mut self, id: u64, news: &mut Vec<News>) {
         let Some(child) = self.children.get_mut(&id) else { return };
-        // Whether it had ended before what it said was read: then nothing more will come.
+        // Read before the messages: if it had ended by now, no message can follow.
         let exit = child.process.try_wait().ok().flatten();
         let mut said = Vec::new();
         while let Ok(Received::Bytes) = child.link.receive() {}
@@ -299,7 +297,7 @@ impl Spawned {
             let number = self.question_count;
             self.question_count += 1;
             self.questions.insert(number, caller);
-            // If it is gone, so is this job.
+            // If the parent is gone, this job ends too.
             let _ = lock(upwards).send(&FromSpawned::Name(number, request));
             return;
         }
@@ -325,22 +323,22 @@ impl Spawned {
             Caller::Process(asker) => news.push(News::Tell(asker, Answer::Name(answer))),
             Caller::Spawned(id, number) => {
                 if let Some(child) = self.children.get_mut(&id) {
-                    // If it has ended, nobody wants to know.
+                    // A child that has ended needs no answer.
                     let _ = child.link.send(&ToSpawned::Name(number, answer));
                 }
             }
         }
     }
 }
-/// How another `redrun` is started.
+/// Options and streams of another `redrun`.
 struct Plan {
     options: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
-    /// What passes on what it prints, and what is rung when it has ended; it has this one's own streams if absent.
+    /// Relay of its output, with the bell to ring at the end. `None`: it shares this process's streams.
     relay: Option<(Arc<Standard>, Bell)>,
 }
 
-/// Passes on what another `redrun` prints, until it prints no more.
+/// Relays the output of another `redrun` until it ends.
 fn pass_on(pipe: Option<File>, is_error: bool, standard: &Standard) {
     let mut bytes = vec![0; 64 << 10];
     let mut pipe = pipe;
@@ -350,7 +348,7 @@ fn pass_on(pipe: Option<File>, is_error: bool, standard: &Standard) {
 }
 
 impl Shell<'_> {
-    /// A process asks for something that has to do with other jobs.
+    /// Serves a process's request that concerns other jobs.
     pub(super) fn serve_dynamic(&mut self, asker: Asker, request: Request) {
         let mut news = Vec::new();
         match request {
@@ -359,7 +357,7 @@ impl Shell<'_> {
                     news.push(News::Tell(asker, Answer::NotSpawned(format!("{error:#}"))));
                 }
             }
-            // The root has dealt with it.
+            // The root has handled it.
             Request::Checkpoint => {}
             Request::Met => news.extend(self.spawned.met(asker).map(News::Failed)),
             Request::Name(request) => self.spawned.ask_name(Caller::Process(asker), request, &mut news),
@@ -383,7 +381,7 @@ impl Shell<'_> {
         self.spawned.start(asker, &ToSpawned::Begin { commands, origin }, &plan)
     }
 
-    /// Where this job comes from, for its processes.
+    /// This job's origin, for its processes.
     pub(super) fn origin(&self) -> Origin {
         let plan = self.fleet.plan();
         let places = |host: &u32| plan.hosts[*host as usize].slot_count.unwrap_or(self.fleet.cpu_count(*host));
@@ -416,7 +414,7 @@ impl Shell<'_> {
     }
 }
 
-/// The console of a job that was spawned tells the one above of its errors.
+/// Lets a spawned job's console report errors to the `redrun` above.
 pub fn relay(console: &mut Console, stream: UnixStream) -> Upwards {
     let upwards: Upwards = Arc::new(Mutex::new(Link::new(stream, None)));
     let above = upwards.clone();

@@ -1,13 +1,13 @@
-//! Standard input of a root that may be killed between reading and writing down what it has read: the kernel moves the
-//! bytes (`splice`) through a pipe with a name to a file, and they are read from there.
+//! Standard input of a root that may be killed between reading and journalling: the kernel moves bytes (`splice`)
+//! through a named pipe to a file, from which they are read.
 //!
 //! ```text
 //!   standard input ── splice ─▶ pipe ── splice ─▶ file ── read ─▶ journal ─▶ processes
 //! ```
-//! At each moment a byte is in one of the first three. A keeper has the pipe open, so that it stays
-//! ([`root_records::keeper`]). What is in the file and not in the journal is what the next root begins with.
+//! At each moment a byte is in one of the first three. A keeper holds the pipe open, so its contents stay
+//! ([`root_records::keeper`]). The next root begins with the file's bytes beyond those in the journal.
 //!
-//! What the kernel cannot move (`/dev/null`) is read, and lost if the root is killed before it was written down.
+//! Input that the kernel cannot splice (`/dev/null`) is read, and lost if the root is killed before it is journalled.
 
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
@@ -17,32 +17,32 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Moved at once; what a new pipe holds.
+/// Bytes moved in one step: the capacity of a new pipe.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// See the module.
+/// Spool of standard input: see the module.
 #[derive(Debug)]
 pub struct Spool {
     pipe: File,
     file: File,
     byte_count: u64,
-    /// Bytes that were taken out.
+    /// Number of bytes that were taken out.
     taken_bytes: u64,
-    /// Read, and not in the file, which took no more.
+    /// Bytes that were read, and that the file did not take.
     rest: Vec<u8>,
-    /// Why it took no more.
+    /// Reason why the file takes no more.
     trouble: Option<io::Error>,
 }
 
 impl Spool {
-    /// A new one, in this directory. So much of standard input was written down before.
+    /// Creates the spool in this directory. `taken_bytes`: standard input journalled before.
     ///
     /// # Errors
-    /// When there is no room for it, or it is there.
+    /// When it exists already, or there is no room for it.
     pub fn create(directory: &Path, taken_bytes: u64) -> io::Result<Self> {
         nix::unistd::mkfifo(&directory.join("input.pipe"), Mode::S_IRUSR | Mode::S_IWUSR)?;
         let mut options = OpenOptions::new();
-        // Nothing is there that was read elsewhere, and positions are those of all that was read.
+        // Positions count all input, so the file begins with a hole for bytes that were read elsewhere.
         options
             .write(true)
             .create(true)
@@ -53,10 +53,10 @@ impl Spool {
         Self::come_back(directory, taken_bytes)
     }
 
-    /// That of a root that was killed, which had written down so much of it.
+    /// Opens the spool of a killed root, which had journalled `taken_bytes`.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it does not exist.
     pub fn come_back(directory: &Path, taken_bytes: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
@@ -69,15 +69,15 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Why nothing more can be kept here, if that is so. What was pulled can be taken out nevertheless.
+    /// Reason why the file takes no more. Bytes that were pulled can still be taken out.
     pub fn trouble(&self) -> Option<&io::Error> {
         self.trouble.as_ref()
     }
 
-    /// Moves what there is from standard input, which is readable. Whether there was anything; else it has ended.
+    /// Moves available bytes of standard input, which must be readable. False at its end.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// When standard input cannot be read.
     pub fn pull(&mut self, input: &File) -> io::Result<bool> {
         match splice(input, None, &self.pipe, None, PIECE_BYTES_MAX, SpliceFFlags::empty()) {
             Ok(0) => Ok(false),
@@ -101,7 +101,7 @@ impl Spool {
         }
     }
 
-    /// Moves what is in the pipe to the file.
+    /// Moves the pipe's contents to the file.
     fn settle(&mut self) -> io::Result<()> {
         loop {
             let mut at = self.byte_count as i64;
@@ -114,10 +114,10 @@ impl Spool {
         }
     }
 
-    /// What was not taken out yet.
+    /// Takes out the bytes not taken yet.
     ///
     /// # Errors
-    /// When the file does not give it back.
+    /// When the file cannot be read.
     pub fn take(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; (self.byte_count - self.taken_bytes) as usize];
         self.file.read_exact_at(&mut bytes, self.taken_bytes)?;
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(spool.take().unwrap(), b"one\n");
         typed.write_all(b"two\n").unwrap();
         assert!(spool.pull(&input).unwrap());
-        // Killed before it was told anybody; and while more was on its way.
+        // Killed before journalling, and while more bytes were in the pipe.
         typed.write_all(b"three\n").unwrap();
         splice(&input, None, &spool.pipe, None, 100, SpliceFFlags::empty()).unwrap();
         drop(spool);
@@ -183,7 +183,7 @@ mod tests {
         let input = File::from(OwnedFd::from(reader));
         typed.write_all(b"kept\n").unwrap();
         assert!(spool.pull(&input).unwrap());
-        // Not open for writing: it takes nothing.
+        // A file that is open only for reading takes nothing.
         spool.file = File::open(directory.path().join("input")).unwrap();
         typed.write_all(b"read\n").unwrap();
         assert!(spool.pull(&input).unwrap());

@@ -1,4 +1,4 @@
-//! This program's standard output and standard error, which the processes and the console share.
+//! This program's standard output and standard error, shared by processes and console.
 
 use super::transit::Transit;
 use super::writer::outlet::Change;
@@ -12,11 +12,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// A writer and which of its targets.
+/// Index of a writer, and one of its targets.
 type WriterTarget = (usize, TargetIndex);
 
-/// Both streams: of one thread if they are the same file or terminals, so that order is kept; else of one each, so that
-/// one that stands still does not silence the other.
+/// Both streams. One thread writes both if they are the same file or terminal, which keeps their order. Otherwise each
+/// has a thread, so that one that blocks does not silence the other.
 #[derive(Debug)]
 pub struct Standard {
     writers: Vec<Writer>,
@@ -44,8 +44,8 @@ impl say::Lines for Standard {
 }
 
 impl Standard {
-    /// Starts what writes to them. `is_detachable`: they can be made to lead elsewhere. `leads`: each leads somewhere
-    /// now. `transits`: where a root that comes back has to know what was shown.
+    /// Starts the writers. `is_detachable`: streams can be redirected later. `leads`: streams that lead somewhere now.
+    /// `transits`: pipes that measure the shown bytes, for a root that may come back.
     pub fn start(
         on_error: OnOutputError,
         is_detachable: bool,
@@ -54,7 +54,7 @@ impl Standard {
         bell: &Bell,
     ) -> io::Result<Self> {
         let output = match closed::standard_output_was_closed() {
-            // Not open for writing: whatever is written there fails.
+            // Opened for reading, so that writes fail.
             true => File::open("/dev/null")?,
             false => file(io::stdout().as_fd())?,
         };
@@ -75,53 +75,52 @@ impl Standard {
         })
     }
 
-    /// To standard output.
+    /// Writes to standard output.
     pub fn output(&self, bytes: Vec<u8>) {
         self.writers[self.output.0].write(self.output.1, bytes);
     }
 
-    /// To standard error, of what the job prints.
+    /// Writes the processes' errors to standard error.
     pub fn job_error(&self, bytes: Vec<u8>) {
         self.writers[self.error.0].write(self.error.1, bytes);
     }
 
-    /// The job prints no more.
+    /// Ends the processes' output.
     pub fn settle(&self) {
         self.writers[self.output.0].settle(self.output.1);
     }
 
-    /// To one of them, from a thread that may wait while much waits to be written.
+    /// Writes to a stream from another thread. Blocks while much waits.
     pub fn relay(&self, is_error: bool, bytes: Vec<u8>) {
         let (writer, target) = if is_error { self.error } else { self.output };
         self.writers[writer].wait_for_room(BACKLOG_BYTES_MIN);
         self.writers[writer].say(target, bytes);
     }
 
-    /// They lead to a console's streams from now on. What it shows in which order is kept where both are one terminal
-    /// now and were so at the start.
+    /// Redirects both streams to a console. The order between the two is kept only if both are one terminal now and
+    /// were so at the start.
     pub fn lead_to(&self, output: File, error: File) {
         self.writers[self.output.0].change(self.output.1, Change::To(output));
         self.writers[self.error.0].change(self.error.1, Change::To(error));
     }
 
-    /// The console is gone, and with it its terminal or pipes.
+    /// Detaches the streams: the console is gone, with its terminal or pipes.
     pub fn lead_nowhere(&self) {
         for (writer, target) in [self.output, self.error] {
             self.writers[writer].change(target, Change::Away);
         }
     }
 
-    /// Whether something is kept that the console does not take, since its reader is gone.
+    /// True if output is kept because the console's reader is gone.
     pub fn is_stuck(&self) -> bool {
         self.writers.iter().any(Writer::is_stuck)
     }
 
-    /// The threads.
     pub fn writers(&self) -> &[Writer] {
         &self.writers
     }
 
-    /// What has gone wrong, and with which stream; whether that is standard error.
+    /// Next trouble with a stream, its name, and true for standard error.
     pub fn poll_trouble(&self) -> Option<(Trouble, &str, bool)> {
         self.writers.iter().enumerate().find_map(|(number, writer)| {
             let trouble = writer.poll_trouble()?;
@@ -130,12 +129,12 @@ impl Standard {
         })
     }
 
-    /// Nothing more will be written.
+    /// Closes the writers' queues.
     pub fn close(&self) {
         self.writers.iter().for_each(Writer::close);
     }
 
-    /// Waits until everything is written, no longer than this for each. Whether it is.
+    /// Waits for each writer to finish. True if all have within the time.
     pub fn wait_for_end(&self, time_max: Duration) -> bool {
         self.writers.iter().all(|writer| writer.wait_for_end(time_max))
     }

@@ -1,11 +1,11 @@
-//! The record that a job begins with.
+//! The first record of a job's audit log.
 
 use job_options::Job;
 use redrt_types::VirtualRank;
 use redrt_wire::daemon::Launch;
 use serde_json::{Value, json};
 
-/// What is run, where and how.
+/// Programs, hosts and options of the job.
 pub(super) fn start_record(job: &Job, launch: &Launch, hosts: &[String]) -> Value {
     let programs: Vec<_> =
         job.applications.iter().map(|application| application.program.display().to_string()).collect();

@@ -1,24 +1,24 @@
-//! What `redctl status` is told: ranks, replicas, hosts. Processes tell their counters when they are asked whether the
-//! job stands still, about once a second; these are the last ones.
+//! The answer to `redctl status`: ranks, replicas, hosts. Processes report counters when they are asked for a
+//! standstill, about once a second; the last report is shown.
 
 use super::{Shell, redundancy};
 use nix::unistd::{User, geteuid};
 use redrt_types::{ReplicaId, VirtualRank};
 use serde_json::{Value, json};
 
-/// To a hundredth.
+/// Rounded to 0.01 ms.
 pub(super) fn milliseconds(ns: u64) -> f64 {
     (ns as f64 / 1e4).round() / 100.0
 }
 
-/// Of the user whose job it is; the number of one that has no name here.
+/// Name of the job's user, or the number of a user without one.
 pub(super) fn user_name() -> String {
     let user = geteuid();
     User::from_uid(user).ok().flatten().map_or_else(|| user.to_string(), |user| user.name)
 }
 
 impl Shell<'_> {
-    /// As the user has named them.
+    /// Programs by the names that the user gave.
     pub(super) fn program_names(&self) -> String {
         let names = self.job.applications.iter().filter_map(|application| application.arguments.first());
         names.map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" : ")

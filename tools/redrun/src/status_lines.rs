@@ -1,33 +1,33 @@
-//! Lines at the foot of a terminal that change: written below all else, taken away before anything else is written.
+//! Changing lines at the foot of a terminal: below all other text, and cleared before other text is written.
 
 use console::{Term, truncate_str};
 use std::io::Write;
 
-/// See the module. Absent where standard error is no terminal, or nobody wants them.
+/// Status lines. `terminal` is `None` if standard error is no terminal, or status lines are not wanted.
 #[derive(Debug, Default)]
 pub struct StatusLines {
     terminal: Option<Term>,
     lines: Vec<String>,
     shown_count: usize,
-    /// The program's output has left a line unfinished on the terminal, which must not be written over.
+    /// True while the cursor is within a line of the program's output, which must not be overwritten.
     is_held: bool,
 }
 
 impl StatusLines {
-    /// On standard error, if that is a terminal.
+    /// Shows lines on standard error if it is a terminal.
     #[must_use]
     pub fn new() -> Self {
         let terminal = Some(Term::stderr()).filter(Term::is_term);
         Self { terminal, ..Self::default() }
     }
 
-    /// Whether there is a place to show them.
+    /// True if there is a terminal to show them on.
     #[must_use]
     pub fn is_shown(&self) -> bool {
         self.terminal.is_some()
     }
 
-    /// Shows these from now on.
+    /// Replaces the lines.
     pub fn set(&mut self, lines: Vec<String>) {
         if self.lines != lines {
             self.clear();
@@ -36,16 +36,16 @@ impl StatusLines {
         }
     }
 
-    /// Something else is about to be written.
+    /// Clears the lines before other text is written.
     pub fn clear(&mut self) {
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.shown_count > 0) {
-            // A terminal that has gone away is no reason to stop.
+            // A terminal that is gone is no reason to stop.
             let _ = terminal.clear_last_lines(self.shown_count);
         }
         self.shown_count = 0;
     }
 
-    /// It has been written. `is_at_start`: the cursor is where a line begins.
+    /// Draws the lines again after other text. `is_at_start`: the cursor is at the start of a line.
     pub fn resume(&mut self, is_at_start: bool) {
         self.is_held = !is_at_start;
         self.draw();
@@ -71,7 +71,7 @@ mod tests {
     use std::io::Read;
     use std::os::fd::AsFd;
 
-    /// The lines on a terminal, and its other end.
+    /// Status lines on a terminal, and the terminal's other end.
     fn on_terminal() -> (StatusLines, File) {
         let pair = openpty(None, None).unwrap();
         let slave = File::from(pair.slave);
@@ -79,7 +79,7 @@ mod tests {
         (StatusLines { terminal: Some(terminal), ..StatusLines::default() }, File::from(pair.master))
     }
 
-    /// What the terminal gets until it has this; what it gets at most, if that does not come.
+    /// Reads the terminal's other end until `awaited` appears, or until nothing more comes.
     fn seen(end: &mut File, awaited: &str) -> String {
         let mut seen = String::new();
         while !seen.contains(awaited) {
@@ -112,7 +112,7 @@ mod tests {
         lines.set(vec!["hidden".into()]);
         lines.resume(true);
         assert_eq!(seen(&mut end, "\n"), "hidden\r\n");
-        // Shown once, not twice.
+        // Shown once.
         assert_eq!(lines.shown_count, 1);
     }
 

@@ -1,6 +1,6 @@
-//! Hosts put what they have of a line into the object store, while the program runs; then the line counts.
+//! Upload of each host's part of a checkpoint to the object store, while the program runs. The commit follows.
 //!
-//! What is done follows from inputs of the root alone, so that a root that comes back is where the one before was.
+//! All steps follow from inputs of the root alone, so a root that comes back is in the same state.
 
 use super::Shell;
 use coordinator::{StoreFailure, StoreNews, TakenLine};
@@ -11,7 +11,7 @@ use redrt_wire::object::Stored;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Of one line.
+/// Uploads for one checkpoint.
 pub struct Storing {
     taken: TakenLine,
     awaited: BTreeSet<u32>,
@@ -20,14 +20,13 @@ pub struct Storing {
 }
 
 impl Storing {
-    /// Of which line.
     pub fn generation(&self) -> Generation {
         self.taken.generation
     }
 }
 
 impl Shell<'_> {
-    /// All images of a line are on the disks of their hosts.
+    /// Begins the uploads for a checkpoint whose images are all on their hosts' disks.
     pub(super) fn store_line(&mut self, taken: TakenLine) {
         let generation = taken.generation;
         let sealed = match self.sealed_access() {
@@ -50,7 +49,7 @@ impl Shell<'_> {
         self.storing = Some(Storing { taken, awaited, objects: Vec::new(), begun: Instant::now() });
     }
 
-    /// What a daemon says of that.
+    /// Handles a daemon's report about its upload.
     pub(super) fn hear_of_storing(&mut self, host: u32, generation: Generation, step: PartStep) {
         let Some(storing) = self.storing.as_mut().filter(|storing| storing.generation() == generation) else { return };
         match step {
@@ -69,7 +68,7 @@ impl Shell<'_> {
         }
     }
 
-    /// A host is lost, perhaps with what it had not put there yet.
+    /// Gives the checkpoint up if the lost host had not finished its upload.
     pub(super) fn storer_lost(&mut self, host: u32) {
         let Some(storing) = self.storing.as_ref().filter(|storing| storing.awaited.contains(&host)) else { return };
         let generation = storing.generation();

@@ -1,4 +1,4 @@
-//! Standard input as it is read, and the threads that write what replicas print.
+//! Standard input, and the writers of replicas' output.
 
 use super::Shell;
 use super::output::OutputTrouble;
@@ -14,11 +14,11 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 
-/// Standard input read ahead of what rank 0 has taken.
+/// Maximum of standard input in flight to rank 0.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-/// Standard input, to be read when it is readable. A regular file always says it is, also when its file system stands
-/// still: a thread reads that, into a pipe. In one the first bytes are left out, which a job that is resumed has read.
+/// Opens standard input for `poll`. A regular file is always readable for `poll`, even while its file system is stuck,
+/// so a thread copies it into a pipe. Of a file, a resumed job skips the bytes that it has read.
 pub(super) fn open_input(skipped_bytes: u64) -> Result<File> {
     let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     if !input.metadata().is_ok_and(|metadata| metadata.is_file()) {
@@ -30,16 +30,16 @@ pub(super) fn open_input(skipped_bytes: u64) -> Result<File> {
     pumped(input)
 }
 
-/// A regular file, as a pipe that a thread reads it into.
+/// A pipe into which a thread copies a regular file.
 pub(super) fn pumped(mut input: File) -> Result<File> {
     let (reader, mut writer) = std::io::pipe().context("Failed to make a pipe")?;
-    // When the job has ended nobody reads the pipe any more.
+    // The thread ends when the pipe's reader is gone.
     let pump = move || drop(std::io::copy(&mut input, &mut writer));
     std::thread::Builder::new().name("redrun-input".into()).spawn(pump)?;
     Ok(File::from(OwnedFd::from(reader)))
 }
 
-/// Whether this was a terminal, and its other end is gone.
+/// True if this is a terminal whose other end is gone.
 fn has_hung_up(input: &File) -> bool {
     let mut fds = [PollFd::new(input.as_fd(), PollFlags::empty())];
     // After a hang-up isatty() says no. A pipe whose writer is gone has ended, and is no character device.
@@ -56,7 +56,7 @@ impl Shell<'_> {
         }
         self.ledger.flush();
         self.outputs.write(now);
-        // It goes along with what is written to the journal next, so no output waits for it.
+        // The record goes with the next write of the journal, so no output waits for it.
         if self.fleet.plan().roots > 1
             && let Some(bytes) = self.outputs.poll_shown_bytes()
         {
@@ -73,7 +73,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Output that is lost ends the job; output that waits holds its processes, since what waits is bounded.
+    /// Lost output ends the job. Output that waits holds the processes, since the queue is bounded.
     fn output_trouble(&mut self, trouble: OutputTrouble) {
         match trouble {
             OutputTrouble::Closed => self.lose_output(OUTPUT_CLOSED_CODE, coordinator::Input::OutputClosed, None),
@@ -101,7 +101,7 @@ impl Shell<'_> {
 
     fn lose_output(&mut self, code: i32, input: coordinator::Input, failure: Option<OutputFailure>) {
         self.lost_output = self.lost_output.or(Some(code));
-        // Between the end of the last process and that of the job nothing is taken any more.
+        // Between the last process's end and the job's, the coordinator takes no inputs.
         if self.exit_code.is_none() && !self.root.coordinator().is_finished() {
             self.handle(Input::Job(input));
         } else if let Some(failure) = failure {
@@ -116,13 +116,14 @@ impl Shell<'_> {
         }
     }
 
-    /// Standard input is read while the job runs, there is room, and, at a terminal, this is the foreground job.
+    /// True if standard input is to be read: the job runs, the window has room, no copy of rank 0 is being cut, and at
+    /// a terminal this is the foreground job.
     pub(super) fn wants_input(&self) -> bool {
         let running = self.root.wants_input() && self.exit_code.is_none();
         let Some(input) = self.input.as_ref().filter(|_| running) else { return false };
         let is_foreground =
             || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
-        // What was sent while a replica of rank 0 is being copied would be missing in its copy.
+        // Input sent now could be missing in a copy of rank 0's replica.
         let is_copied =
             self.root.coordinator().is_cutting(VirtualRank(0)) || self.root.coordinator().is_stopping_for_line();
         let is_foreground = || match &self.seat {
@@ -149,7 +150,7 @@ impl Shell<'_> {
         };
         match read {
             Ok(bytes) if !bytes.is_empty() => self.handle(Input::StandardInput(bytes)),
-            // Its terminal is gone, and another may come.
+            // The terminal is gone; another may come.
             _ if self.seat.is_some() && has_hung_up(input) => self.input = None,
             _ => {
                 self.input = None;

@@ -1,4 +1,4 @@
-//! The summary at the end: what was run, what was lost, what was compared.
+//! The summary at the end of a job: programs, losses, comparisons.
 
 pub mod profile;
 
@@ -19,83 +19,83 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-/// Number of lost replicas that are named; the audit log has all.
+/// Maximum number of named losses; the audit log has all.
 const LOST_NAMES_MAX: usize = 12;
 
-/// Counts reports as they are made.
+/// Counters over the reports.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     mismatches: u64,
     undecided: u64,
     mismatches_by_replica: BTreeMap<ReplicaId, u64>,
-    /// Lines of standard output that differed.
+    /// Number of differing lines of standard output.
     output_mismatches: u64,
     output_by_replica: BTreeMap<ReplicaId, u64>,
     divergences: u64,
     readings_alone: u64,
     pub(super) injected: u64,
-    /// In order; a place may be lost several times.
+    /// In order of time. A place may be lost several times.
     pub(super) losses: Vec<(ReplicaId, Exit)>,
-    /// Copies that have taken a place, and how long each was missing.
+    /// Vulnerability windows that copies have closed.
     pub(super) windows: Vec<Duration>,
-    /// Copies made for any reason …
+    /// Number of all copies.
     pub(super) copies: u64,
-    /// … and what they cost, as far as that was told.
+    /// Costs of copies, as far as reported.
     pub(super) costs: Vec<Cost>,
-    /// Copies that were made because somebody wanted them.
+    /// Copies that joined on request.
     joined: u64,
-    /// Replicas that left because somebody wanted it.
+    /// Replicas that left on request.
     left: u64,
-    /// Disputes that copies were asked about, and those in which they named somebody.
+    /// Disputes that were put to arbiters, and those in which a culprit was named.
     arbitrations: u64,
     named: u64,
     /// Checkpoints that were taken.
     pub(super) lines: Vec<LineCost>,
-    /// Those that were not.
+    /// Number of checkpoints that failed.
     failed_lines: u64,
-    /// How often the job went back to one …
+    /// Number of returns to a checkpoint.
     returns: u64,
-    /// … how many texts were others than before …
+    /// Number of texts that differed after a return.
     departures: u64,
-    /// … and how long it took each time until its processes ran again.
+    /// Time of each return until processes ran again.
     pub(super) restarts: Vec<Duration>,
-    /// Copies that were asked, and have not left.
+    /// Arbiters that are in the view.
     arbiters: BTreeSet<ReplicaId>,
-    /// By the pair of processes; both ends tell.
+    /// By reporting process and its peer: both ends report.
     reconnections: BTreeMap<(ReplicaId, ReplicaId), u64>,
 }
 
-/// What one checkpoint took.
+/// Cost of one checkpoint.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct LineCost {
-    /// The program stood still for this.
+    /// Time for which the program stood still.
     pub stopped: Duration,
-    /// From its begin until it was on the disk.
+    /// Time from beginning to commit.
     pub elapsed: Duration,
-    /// Of all images.
+    /// Bytes of all images.
     pub bytes: u64,
 }
 
 impl Tally {
-    /// The longest time for which the program was stopped for a checkpoint.
+    /// The longest stop for a checkpoint.
     fn stopped_max(&self) -> Duration {
         self.lines.iter().map(|line| line.stopped).max().unwrap_or_default()
     }
 
-    /// Mismatches so far, of messages and output.
+    /// Number of mismatches of messages and output.
     pub fn mismatches(&self) -> u64 {
         self.mismatches + self.output_mismatches
     }
 
-    /// Connections that were lost and taken up again.
+    /// Number of connections that were lost and reopened.
     fn reconnections(&self) -> u64 {
         let told = |pair: &(ReplicaId, ReplicaId)| self.reconnections.get(pair).copied().unwrap_or(0);
-        // Either end may be lost before it has told.
+        // Both ends report a reconnection, but either may be lost before.
         let pairs = self.reconnections.keys().filter(|(one, other)| one < other || told(&(*other, *one)) == 0);
         pairs.map(|(one, other)| told(&(*one, *other)).max(told(&(*other, *one)))).sum()
     }
 
-    /// Takes note of one report.
+    /// Counts a report.
     pub fn count(&mut self, report: &Report) {
         if let Report::Recovered(recovered) = report {
             self.copies += 1;
@@ -148,7 +148,7 @@ fn degrees_text(degrees: &[u16]) -> String {
     if low == high { low.to_string() } else { format!("{low} to {high}") }
 }
 
-/// All that is to be told about a job that has ended.
+/// Data of the summary.
 pub struct Summary<'a> {
     coordinator: &'a Coordinator,
     tally: &'a Tally,
@@ -156,16 +156,16 @@ pub struct Summary<'a> {
     code: i32,
     total: Statistics,
     lost: Vec<(ReplicaId, Exit)>,
-    /// The audit log and its last record.
+    /// Path and head of the audit log.
     audit: Option<(&'a Path, Head)>,
-    /// Faults that were asked for and have not happened.
+    /// Requested faults that have not happened.
     not_injected: Vec<String>,
-    /// What the run was seen to do, and where that was written.
+    /// Path and contents of the profile.
     profile: Option<(&'a Path, &'a Profile)>,
 }
 
 impl<'a> Summary<'a> {
-    /// Adds up what is known.
+    /// Adds up the counters.
     pub fn new(
         coordinator: &'a Coordinator,
         tally: &'a Tally,
@@ -192,7 +192,7 @@ impl<'a> Summary<'a> {
             total.resident_bytes = total.resident_bytes.max(one.resident_bytes);
         }
         let mut lost = tally.losses.clone();
-        // The last of a rank is lost without being told of as the others.
+        // The last replica of a rank is lost without a report.
         let untold = coordinator
             .exits()
             .filter(|(replica, _, lost)| *lost && !tally.losses.iter().any(|(told, _)| told == replica));
@@ -200,8 +200,7 @@ impl<'a> Summary<'a> {
         Self { coordinator, tally, elapsed, code, total, lost, audit, not_injected, profile }
     }
 
-    /// The lines for the user; none for an unreplicated job in which nothing happened, which is to be as quiet as any
-    /// other `mpiexec`.
+    /// Lines for the user. `None` for an unreplicated job without events, which stays as quiet as under any `mpiexec`.
     pub fn lines(&self) -> Option<Vec<String>> {
         let tally = self.tally;
         let happened = [
@@ -327,7 +326,7 @@ impl<'a> Summary<'a> {
         Some(lines)
     }
 
-    /// What the user must hear, however quiet the job is to be: its replicas were not compared, as if there were none.
+    /// Warning, even for quiet jobs, that no messages were compared although there are replicas.
     pub fn unprotected(&self) -> Option<&'static str> {
         let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
         (is_replicated && self.code == 0 && !self.used_mpi()).then_some(
@@ -336,7 +335,7 @@ impl<'a> Summary<'a> {
         )
     }
 
-    /// What the user must hear of a job that was to be saved: processes of a program that does not use MPI are not.
+    /// Warning, even for quiet jobs, that no checkpoint was taken because the program does not use MPI.
     pub fn unsaved(&self) -> Option<&'static str> {
         (self.code == 0 && self.tally.lines.is_empty() && !self.used_mpi())
             .then_some("nothing was saved: no process of this program called MPI_Init. Is it built for another MPI?")
@@ -346,8 +345,7 @@ impl<'a> Summary<'a> {
         self.coordinator.statistics().any(|(_, statistics)| statistics.is_some())
     }
 
-    /// What is known where no process has told of a message. Processes tell at their ends, and these may have been
-    /// ended.
+    /// Line for a job whose processes reported no messages. They report at their end, and may have been killed before.
     fn without_messages(&self) -> Option<String> {
         let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
         let statistics = || self.coordinator.statistics();
@@ -381,7 +379,7 @@ impl<'a> Summary<'a> {
         with_names(compared, &named)
     }
 
-    /// The same as JSON, with what was found of the program if it was checked.
+    /// The summary as JSON, with the result of a determinism check.
     pub fn json_text(&self, determinism: Option<&Value>) -> Result<String> {
         let mut json = self.json();
         if let Some(determinism) = determinism {
@@ -443,12 +441,12 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// `0.1: 3` for each replica that was named as the one that is wrong.
+/// An entry such as `0.1: 3` for each replica that was named corrupt.
 fn by_replica(counts: &BTreeMap<ReplicaId, u64>) -> Vec<String> {
     counts.iter().map(|(replica, count)| format!("{replica}: {count}")).collect()
 }
 
-/// A line, followed by names in parentheses if there are any.
+/// The line, followed by names in parentheses if there are any.
 fn with_names(line: String, names: &[String]) -> String {
     if names.is_empty() { line } else { format!("{line} ({})", names.join(", ")) }
 }

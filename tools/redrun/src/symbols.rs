@@ -1,4 +1,4 @@
-//! Places in executable files → functions and lines, as far as the files tell.
+//! Maps places in executable files to functions and lines, as far as the files describe them.
 
 use addr2line::Loader;
 use object::{Object, ObjectSegment};
@@ -6,20 +6,20 @@ use redrt_wire::trace::Frame;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A function, and the line in it.
+/// A function and a place in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Location {
-    /// Its name; empty where nobody knows.
+    /// Name of the function; empty if unknown.
     pub function: String,
-    /// File and line, or the object file and the offset in it.
+    /// File and line, or object file and offset.
     pub place: String,
-    /// The file of the object that the code is in.
+    /// Object file with the code.
     pub object: String,
 }
 
 struct Binary {
     loader: Loader,
-    /// Of each segment: where it is in the file, how long it is there, and its address.
+    /// Of each segment: offset in the file, length in the file, address.
     segments: Vec<(u64, u64, u64)>,
 }
 
@@ -41,13 +41,13 @@ impl Binary {
     }
 }
 
-/// Knows the files that it was asked about.
+/// Symbol tables of all files asked for so far.
 #[derive(Default)]
 pub struct Symbols(BTreeMap<String, Option<Binary>>);
 
 impl Symbols {
-    /// The functions that a frame is in: several where some are inlined, the innermost first. `is_return` says that the
-    /// frame is what a call returns to, so that the call is before it.
+    /// Functions of a frame: several if some are inlined, the innermost first. `is_return`: the frame is a return
+    /// address, so the call is before it.
     pub fn locate(&mut self, frame: &Frame, is_return: bool) -> Vec<Location> {
         let plain = || Location {
             function: String::new(),
@@ -72,7 +72,7 @@ impl Symbols {
     }
 }
 
-/// What the file's debugging information says.
+/// Functions by the file's debugging information.
 fn inlined(binary: &Binary, address: u64, object: &str) -> Vec<Location> {
     let mut locations = Vec::new();
     let Ok(mut frames) = binary.loader.find_frames(address) else { return locations };
@@ -82,7 +82,7 @@ fn inlined(binary: &Binary, address: u64, object: &str) -> Vec<Location> {
         let line = place.line.map_or_else(String::new, |line| format!(":{line}"));
         let function = frame.function.as_ref().and_then(|function| function.demangle().ok());
         let function = function.map(|function| function.into_owned());
-        // Where only lines are told, the table of symbols has the name.
+        // Debugging information may have lines only; the symbol table has the name then.
         let symbol = || addr2line::demangle_auto(binary.loader.find_symbol(address)?.into(), None).into_owned().into();
         let function = function.or_else(symbol).unwrap_or_default();
         locations.push(Location { function, place: format!("{file}{line}"), object: object.to_owned() });

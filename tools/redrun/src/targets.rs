@@ -8,15 +8,15 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// What the names of these files begin with.
+/// Prefix of the files' names.
 const NAME_BEGIN: &str = "redrt-";
 
-/// The file of a job, until this is dropped.
+/// The file of a job. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Target(PathBuf);
 
 impl Target {
-    /// Writes it, and removes those of jobs that were killed on this host and have left theirs.
+    /// Writes the file. Removes stale files of jobs that were killed on this host.
     ///
     /// # Errors
     /// When the directory cannot be written.
@@ -29,11 +29,11 @@ impl Target {
         let text = json!([{ "targets": [format!("{host_name}:{}", address.port())], "labels": labels }]).to_string();
         let path = directory.join(format!("{NAME_BEGIN}{job}.json"));
         let failed = || format!("Failed to write {}", path.display());
-        // Prometheus reads what ends in .json, and must not read a half.
+        // Prometheus reads files that end in .json, and must never see a partial one.
         let new = directory.join(format!("{NAME_BEGIN}{job}.new"));
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
         if written.is_err() {
-            // A half of it, on a full disk.
+            // On a full disk the file may be partial.
             let _ = fs::remove_file(&new);
         }
         written.with_context(failed)?;
@@ -43,7 +43,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Another may have removed it already.
+        // Another process may have removed it already.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!((&value[0]["targets"][0], &value[0]["labels"]["user"]), (&json!("h1:9123"), &json!("me")));
         drop(target);
         assert_eq!(names(), ["other.json", "redrt-2.json", "redrt-3.json"]);
-        // The file is written, and cannot take its place.
+        // The new file is written, but cannot be renamed.
         fs::create_dir_all(directory.path().join("redrt-cd.json/x")).unwrap();
         assert!(Target::write(directory.path(), "cd", "h1", at, &json!({})).is_err());
         assert!(!directory.path().join("redrt-cd.new").exists());

@@ -1,4 +1,4 @@
-//! What the user, the audit log and the metrics are told of the job.
+//! Messages about the job to the user, the audit log and the metrics.
 
 use super::folding::Shown;
 use super::notices::{END_TIME_MAX, Notices};
@@ -18,26 +18,26 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Commands of `--on-event` are waited for without a word for this long.
+/// Time for which remaining commands of `--on-event` are awaited without a message.
 const NOTICES_SILENCE_MAX: Duration = Duration::from_secs(2);
 
 impl Shell<'_> {
-    /// The name of the host that a replica was on in a view, which may be an older one; now, if none is given.
+    /// Name of a replica's host in a view, which may be an older one. `None`: the present host.
     pub(super) fn host_name_in(&self, replica: ReplicaId, view: Option<ViewNumber>) -> String {
         let host = view.map_or_else(|| self.root.host(replica), |view| self.root.host_in(replica, view));
         host.map_or_else(String::new, |host| self.fleet.name(host).to_owned())
     }
 
-    /// Writes to the audit log.
+    /// Adds a record to the audit log.
     pub(super) fn record(&mut self, event: &str, fields: &serde_json::Value) {
         if let Some(audit) = &mut self.audit {
             audit.record(event, fields);
         }
     }
 
-    /// Tells the command of `--on-event`.
+    /// Runs the command of `--on-event` for an event.
     pub(super) fn notify(&mut self, event: &str, fields: &serde_json::Value, message: &str) {
-        // What was told before is not told again.
+        // A replay repeats no events.
         if let Some(notices) = self.notices.as_mut().filter(|_| self.replay.is_none()) {
             notices.tell(event, fields, message);
         }
@@ -49,7 +49,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Waits until the commands have ended, and says so; not for long, and not if the user does not want to wait.
+    /// Waits a limited time for the commands, with a message. An interrupt ends the wait.
     pub(super) fn let_notices_end(&self) {
         let since = Instant::now();
         let mut is_told = false;
@@ -76,14 +76,14 @@ impl Shell<'_> {
         self.hear_of_notices();
     }
 
-    /// What the thread that writes the audit log has to say.
+    /// Shows warnings of the thread that writes the audit log.
     pub(super) fn hear_of_audit(&mut self) {
         while let Some(what) = self.audit.as_mut().and_then(Recorder::poll_trouble) {
             self.console.warning(&what);
         }
     }
 
-    /// Waits until the audit log is written, or the user does not want to wait for that.
+    /// Waits until the audit log is written. A signal ends the wait.
     fn close_audit(&mut self) {
         while let Some(audit) = &mut self.audit
             && !audit.close(WRITERS_LOOK)
@@ -115,7 +115,7 @@ impl Shell<'_> {
         self.counts = counts;
         let is_end = matches!(report, Report::Ended { .. });
         let (fleet, host_count) = (&self.fleet, self.fleet.plan().hosts.len());
-        // A number comes from a process, and may be anything.
+        // A process reports the number, so it can be out of range.
         self.injections.count(report, |number| if (number as usize) < host_count { fleet.name(number) } else { "" });
         if is_end {
             self.record_missing_faults();
@@ -142,7 +142,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Says what follows from all verdicts until now, where the program is not being checked anyway.
+    /// Reports new conclusions from all verdicts, unless the program is being checked.
     pub(super) fn attribute(&mut self, report: &Report, view: Option<ViewNumber>) {
         if self.job.options.traces {
             return;
@@ -161,7 +161,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Whether all faults that were asked for have happened: else the job has not survived them.
+    /// Reports faults that were not injected. True if there are none: otherwise the job's survival proves nothing.
     pub(super) fn tell_of_missing_faults(&self) -> bool {
         let mut is_complete = true;
         let told: BTreeMap<_, _> = self.root.coordinator().statistics().collect();
@@ -180,7 +180,7 @@ impl Shell<'_> {
         is_complete
     }
 
-    /// What each process has sent and compared.
+    /// Records how much each process has sent and compared.
     pub(super) fn record_coverage(&mut self) {
         let told: Vec<_> =
             self.root.coordinator().statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
@@ -237,7 +237,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Keeps the time of a run that went well, for choices to come. That it cannot be kept is no failure of the job.
+    /// Stores the time of a successful run for later choices. Failure is only a warning.
     fn learn_run(&self, code: i32) {
         let Some(path) = self.job.learned_in.as_deref().filter(|_| code == 0) else { return };
         let (identity, (profile, _)) = (format!("{:016x}", self.job_number), self.profile(code));
@@ -248,7 +248,7 @@ impl Shell<'_> {
     }
 }
 
-/// What is written at the end.
+/// A file written at the end.
 #[derive(Clone, Copy)]
 enum Written {
     Summary,
@@ -266,8 +266,8 @@ impl Written {
     }
 }
 
-/// Writes the summary, the profile, or what is learned, in a thread of its own: its file system may stand still. Then
-/// the user is told, and may interrupt.
+/// Writes a file in a thread of its own, since its file system may be stuck. The user is informed then, and may
+/// interrupt.
 fn write(
     what: Written,
     path: &Path,

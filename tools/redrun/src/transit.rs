@@ -1,19 +1,19 @@
-//! The last step of what a job prints, by which a root that comes back knows what was shown: nothing is shown twice or
-//! lost, at whichever instruction the one before was killed.
+//! Last step of the job's output. A root that comes back knows exactly which bytes were shown, so none is shown twice
+//! or lost, at whichever instruction the previous root was killed.
 //!
-//! The trap: who writes to a terminal or pipe and then notes how much can be killed in between. So bytes go through a
-//! pipe with a name, from which the kernel moves them on in one step (`splice`), and what is left in that pipe is what
-//! was not shown. A keeper has it open, so that it stays ([`root_records::keeper`]).
+//! The trap: a writer that counts after its write can be killed in between. So bytes go through a named pipe, from
+//! which the kernel moves them on in one step (`splice`); bytes left in that pipe were not shown. A keeper holds the
+//! pipe open, so its contents stay ([`root_records::keeper`]).
 //!
 //! ```text
 //!   account:  Filling(shown, count) ── write ──▶ pipe        all of it, as the pipe is empty
 //!   account:  Draining(shown, count) ─ splice ─▶ target      shown = account's + count − what is left
 //! ```
-//! Killed while `Filling`, none of it was shown; while `Draining`, all that is not in the pipe. The account is a file
-//! of 16 bytes that one call writes. Where nobody has kept the pipe, what was in it is not known: it is shown again.
+//! Killed while `Filling`: nothing of it was shown. While `Draining`: all that is not in the pipe. The account is a
+//! file of 16 bytes that one call writes. Without a keeper the pipe's contents are unknown, and are shown again.
 //!
-//! Where the kernel cannot move bytes to a target (a file that is open for appending, above all) they are written, and
-//! counted after that: what was being written when the root was killed may be there twice.
+//! If the kernel cannot splice to a target (above all a file opened for appending), bytes are written and then counted:
+//! bytes written as the root was killed may appear twice.
 
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Moved at once; any pipe holds this much.
+/// Bytes moved in one step, which any pipe holds.
 const STAGED_BYTES_MAX: usize = 4096;
 const ACCOUNT_BYTES: usize = 16;
 
@@ -35,18 +35,18 @@ enum Phase {
     Draining = 1,
 }
 
-/// See the module.
+/// The step for one stream: see the module.
 #[derive(Debug)]
 pub struct Transit {
     pipe: File,
     account: File,
-    /// Bytes that the target has taken, since the job began.
+    /// Bytes that the target has taken since the job began.
     shown_bytes: u64,
-    /// The same, for another thread to see.
+    /// Copy of `shown_bytes` for other threads.
     meter: Arc<AtomicU64>,
-    /// In the pipe: the first of what comes next.
+    /// Bytes in the pipe, which the next output begins with.
     staged_bytes: usize,
-    /// Whether a keeper had the pipe open when this was made.
+    /// True if a keeper had the pipe open when this was made.
     is_kept: bool,
 }
 
@@ -54,7 +54,8 @@ fn open_pipe(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }
 
-/// Whether a process has the pipe open. As only who had it from the root has, that is so since the root was killed.
+/// True if a process has the pipe open. Only processes that got it from the root can, so it was open all the time since
+/// the root was killed.
 fn has_keeper(path: &Path) -> io::Result<bool> {
     match OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path) {
         Ok(_) => Ok(true),
@@ -68,10 +69,10 @@ fn open_account(path: &Path) -> io::Result<File> {
 }
 
 impl Transit {
-    /// A new one, in this directory. So much was shown before.
+    /// Creates the step in this directory. `shown_bytes`: bytes shown before.
     ///
     /// # Errors
-    /// When there is no room for it, or it is there.
+    /// When it exists already, or there is no room for it.
     pub fn create(directory: &Path, name: &str, shown_bytes: u64) -> io::Result<Self> {
         let path = directory.join(format!("{name}.pipe"));
         nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
@@ -81,10 +82,10 @@ impl Transit {
         Ok(transit)
     }
 
-    /// That of a root that was killed.
+    /// Takes over the step of a killed root.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it does not exist.
     pub fn come_back(directory: &Path, name: &str) -> io::Result<Self> {
         let path = directory.join(format!("{name}.pipe"));
         let is_kept = has_keeper(&path)?;
@@ -98,7 +99,7 @@ impl Transit {
         let left = bytes_in(&pipe)?;
         let shown_bytes = if phase == Phase::Draining as u8 && is_kept { noted + count - left } else { noted };
         let transit = Self::of(pipe.try_clone()?, account, shown_bytes, is_kept);
-        // Before the pipe is emptied: this process may be killed too.
+        // Before the pipe is emptied: this process may be killed as well.
         transit.note(Phase::Filling, 0)?;
         let mut rest = vec![0; left as usize];
         pipe.read_exact(&mut rest)?;
@@ -110,7 +111,7 @@ impl Transit {
         Self { pipe, account, shown_bytes, meter, staged_bytes: 0, is_kept }
     }
 
-    /// Where another thread sees what the target has taken since the job began.
+    /// Counter of bytes that the target has taken since the job began, for other threads.
     pub fn meter(&self) -> Arc<AtomicU64> {
         self.meter.clone()
     }
@@ -120,12 +121,12 @@ impl Transit {
         self.meter.store(self.shown_bytes, Ordering::Relaxed);
     }
 
-    /// What the target has taken since the job began.
+    /// Bytes that the target has taken since the job began.
     pub fn shown_bytes(&self) -> u64 {
         self.shown_bytes
     }
 
-    /// Whether a process had the pipe open while there was no root.
+    /// True if a keeper had the pipe open while there was no root.
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -138,10 +139,11 @@ impl Transit {
         self.account.write_all_at(&bytes, 0)
     }
 
-    /// Passes some bytes on to the target; how many. What was passed in vain before must be the first of them.
+    /// Passes bytes on to the target. Returns their number. Bytes of an earlier call that were not passed must come
+    /// first.
     ///
     /// # Errors
-    /// Those of a write to the target.
+    /// Errors of writing to the target.
     pub fn pass(&mut self, target: &File, bytes: &[u8]) -> nix::Result<usize> {
         if self.staged_bytes == 0 {
             self.stage(&bytes[..bytes.len().min(STAGED_BYTES_MAX)])?;
@@ -152,7 +154,8 @@ impl Transit {
                 self.staged_bytes -= count;
                 self.count(count);
                 if self.staged_bytes == 0 {
-                    // For where nobody keeps the pipe. Without it the account says the same where somebody does.
+                    // Serves a comeback without a keeper; with one, the account before says the same. So failure is
+                    // harmless.
                     let _ = self.note(Phase::Filling, 0);
                 }
                 Ok(count)
@@ -171,7 +174,7 @@ impl Transit {
         self.note(Phase::Draining, count).map_err(failed)
     }
 
-    /// To a target that nothing can be moved to.
+    /// Writes to a target that splice does not support.
     fn write(&mut self, target: &File, bytes: &[u8]) -> nix::Result<usize> {
         let failed = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
         self.note(Phase::Filling, 0).map_err(failed)?;
@@ -186,8 +189,8 @@ impl Transit {
 
 fn bytes_in(pipe: &File) -> io::Result<u64> {
     let mut count: libc::c_int = 0;
-    // SAFETY: - FIONREAD writes one int to where it is told, which is count.
-    //         - the descriptor is open.
+    // SAFETY: - FIONREAD writes one int to `count`, which outlives the call.
+    //         - the descriptor is open: `pipe` borrows it.
     let result = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(pipe), libc::FIONREAD, &raw mut count) };
     Errno::result(result)?;
     Ok(count as u64)
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// What a reader of the target and of the account of a root that was killed know.
+    /// The state that outlives a killed root: target and account.
     struct Seen {
         directory: tempfile::TempDir,
         target: io::PipeReader,
@@ -226,7 +229,7 @@ mod tests {
         let (mut seen, mut transit) = begin();
         assert_eq!(transit.pass(&seen.to_target, b"shown").unwrap(), 5);
         assert_eq!(seen.come_back().shown_bytes(), 5);
-        // Between any two calls of the next one.
+        // Killed between any two calls of the next one.
         transit.note(Phase::Filling, 4).unwrap();
         assert_eq!(seen.come_back().shown_bytes(), 5);
         transit.note(Phase::Filling, 4).unwrap();

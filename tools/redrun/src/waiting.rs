@@ -1,5 +1,5 @@
-//! `--host-wait`: whether a job that has lost a host, and has no spare, goes on with the hosts that are left, or ends
-//! to be resumed with as many as it had.
+//! `--host-wait`: after the loss of a host, with no spare, the job either goes on with fewer hosts or ends, to be
+//! resumed with as many as before.
 
 use super::Shell;
 use job_options::HostWait;
@@ -9,8 +9,8 @@ use planner::spare_choice::SpareChoice;
 use std::collections::BTreeMap;
 
 impl Shell<'_> {
-    /// Why the job is rather to be resumed with as many hosts as it had than to go on with those of `plan`, if so:
-    /// before the no-spare point (thesis on FTM, section 5.3.2).
+    /// Reason to end and resume with as many hosts as before, rather than go on with those of `plan`: the no-spare
+    /// point is not reached (thesis on FTM, section 5.3.2). `None` to go on.
     pub(super) fn reason_to_wait(&self, manifest: &Manifest, plan: &HostPlan) -> Option<String> {
         let HostWait { wait, work } = self.job.host_wait?;
         let work = work?.as_secs_f64();
@@ -19,7 +19,7 @@ impl Shell<'_> {
         let sizes: Vec<_> = (0..plan.hosts.len()).map(size).collect();
         let names = plan.hosts.iter().map(|host| host.name.as_ref().map(|host| host.name.as_str()));
         let slowdown = crowding(&sizes, &names.collect::<Vec<_>>(), cpus);
-        // A line is where it goes on either way, so nothing is lost by one of them alone.
+        // Both choices continue from a checkpoint, so lost work does not differ.
         let choice = SpareChoice {
             work,
             overhead: 0.0,
@@ -44,9 +44,8 @@ impl Shell<'_> {
     }
 }
 
-/// How many times longer the job takes where its groups of processes, of these sizes, are on these hosts than where
-/// each group has one: the most processes for a processor over those before. One that has less than a process waits for
-/// nobody.
+/// Factor by which the job slows down when groups of processes with these sizes share these hosts: processes per
+/// processor of the fullest host, after over before. Below one process per processor nothing slows down.
 fn crowding(sizes: &[usize], hosts: &[Option<&str>], cpus: u32) -> f64 {
     let mut now = BTreeMap::<_, usize>::new();
     for (size, host) in sizes.iter().zip(hosts) {
@@ -68,11 +67,11 @@ mod tests {
         };
         assert_eq!(of(&[4, 4, 4], &["a", "b", "c"], 4), 1.0);
         assert_eq!(of(&[4, 4, 4], &["a", "b", "a"], 4), 2.0);
-        // A spare has been empty, and processors that were free take what comes.
+        // A spare was empty before, and free processors take the load.
         assert_eq!(of(&[4, 4, 0], &["a", "s", "s"], 4), 1.0);
         assert_eq!(of(&[2, 2], &["a", "a"], 4), 1.0);
         assert_eq!(of(&[3, 3], &["a", "a"], 4), 1.5);
-        // Where all were crowded already, only what is added counts.
+        // Hosts were crowded before: only the added load counts.
         assert_eq!(of(&[8, 8, 8], &["a", "b", "b"], 2), 2.0);
     }
 }

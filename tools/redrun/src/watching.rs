@@ -1,4 +1,4 @@
-//! Who watches a running job over HTTP: Prometheus (`--metrics`) and browsers (`--web`).
+//! HTTP access to a running job, for Prometheus (`--metrics`) and browsers (`--web`).
 
 use super::Shell;
 use super::status::user_name;
@@ -10,12 +10,12 @@ use redrt_wire::secret::Secret;
 use serde_json::json;
 use std::net::SocketAddr;
 
-/// What can be asked.
+/// Question of a client.
 #[derive(Clone, Copy, Debug)]
 pub enum About {
     /// Numbers for Prometheus.
     Metrics,
-    /// What `redctl status --json` says.
+    /// The text of `redctl status --json`.
     Status,
 }
 
@@ -27,21 +27,21 @@ const OF_WEB: &[(&str, Answer<About>)] = &[
     ("/events", Answer::Stream(About::Status)),
 ];
 
-/// The listening ends, of which there may be none.
+/// Listening sockets of both options, where given.
 #[derive(Debug)]
 pub struct Watching {
     metrics: Option<Pages<About>>,
     web: Option<Pages<About>>,
     token: String,
-    /// By which Prometheus finds the metrics.
+    /// File through which Prometheus finds the metrics.
     target: Option<Target>,
 }
 
 impl Watching {
-    /// Listens where that is wanted. The token of a job is the same for all its roots.
+    /// Listens where options ask for it. The token is the same for all roots of a job.
     ///
     /// # Errors
-    /// When an address cannot be had.
+    /// When an address is not available.
     pub fn listen(metrics: Option<SocketAddr>, web: Option<SocketAddr>, secret: &Secret) -> Result<Self> {
         let token: String = secret.derive("redrt token of the page of a job").key()[..16].iter().map(hex).collect();
         let listen = |option: &str, address: Option<SocketAddr>, site: Site<About>| {
@@ -66,12 +66,12 @@ impl Watching {
         self.all().find_map(Pages::next_question)
     }
 
-    /// What is readable when somebody asks.
+    /// Descriptors to poll for clients.
     pub fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.all().map(|pages| PollFd::new(pages.fd(), PollFlags::POLLIN))
     }
 
-    /// Where they are, in words.
+    /// Addresses, as lines for the user.
     pub fn places(&self) -> Vec<String> {
         let metrics = self.metrics.iter().map(|pages| format!("metrics are at http://{}/metrics", pages.address()));
         let page = |pages: &Pages<About>| {
@@ -86,7 +86,7 @@ fn hex(byte: &u8) -> String {
 }
 
 impl Shell<'_> {
-    /// Tells Prometheus where the metrics are. The job runs in any case.
+    /// Writes the file for Prometheus. Failure is only a warning.
     pub(super) fn announce_metrics(&mut self) {
         let (Some(directory), Some(pages)) = (&self.job.metrics_targets, &self.watching.metrics) else { return };
         let labels = json!({ "user": user_name(), "program": self.program_names() });
@@ -97,7 +97,7 @@ impl Shell<'_> {
             .ok();
     }
 
-    /// Answers all open questions.
+    /// Answers all waiting clients.
     pub(super) fn answer_watchers(&mut self) {
         while let Some(asked) = self.watching.next_question() {
             let text = match asked.question {

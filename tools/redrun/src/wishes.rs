@@ -1,4 +1,4 @@
-//! What users want of a running job, by `redctl`.
+//! Wishes of users for a running job, by `redctl`.
 
 use super::Shell;
 use super::joining::SpareError;
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::tree::Question;
 
-/// Why a wish is refused, before the root is told of it.
+/// Reason to refuse a wish before the root gets it.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("this job has no host {0}: redctl status shows them, redctl spare add {0} adds it")]
@@ -21,8 +21,8 @@ enum Refused {
 }
 
 impl Shell<'_> {
-    /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done. None when the
-    /// answer comes later.
+    /// Answers `redctl` with the status, an error, or an empty text for a wish that is done. `None`: the answer follows
+    /// later.
     pub(super) fn answer(&mut self, link: LinkId, question: Question) -> Option<String> {
         let outcome: Result<bool, Refused> = match question {
             Question::Status => return Some(self.status().to_string()),
@@ -56,7 +56,7 @@ impl Shell<'_> {
         }
     }
 
-    /// One whom the root is to answer.
+    /// Registers a connection that the root will answer.
     fn asker(&mut self, link: LinkId) -> Asker {
         let asker = Asker(self.asker_count);
         self.asker_count += 1;
@@ -64,7 +64,7 @@ impl Shell<'_> {
         asker
     }
 
-    /// The root has answered.
+    /// Passes the root's answer on.
     pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_root::Refused>) {
         let Some(link) = self.askers.remove(&asker) else { return };
         self.line_waiters.retain(|waiter| *waiter != link);
@@ -75,7 +75,7 @@ impl Shell<'_> {
         self.find_host(name).ok_or_else(|| Refused::NoHost(name.to_owned()))
     }
 
-    /// The number of a host, by the name it has in the job, or `localhost`.
+    /// Number of a host, by its name in the job or `localhost`.
     pub(super) fn find_host(&self, name: &str) -> Option<u32> {
         let is_here = |host: &u32| self.fleet.plan().hosts[*host as usize].local && !self.fleet.is_dead(*host);
         let here = || (0..self.fleet.plan().hosts.len() as u32).find(is_here);

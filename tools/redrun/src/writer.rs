@@ -1,13 +1,13 @@
-//! A thread that writes to files, pipes or a terminal, and says what went wrong.
+//! A thread that writes to files, pipes or a terminal, and reports trouble.
 //!
 //! ```text
 //!   main thread ── bytes ─▶ queue ─▶ writer thread ─▶ file
 //!               ◀─ Trouble: closed, failed, waits, goes on
 //! ```
-//! Targets that share a file system or a terminal share a thread: what is written to them keeps its order.
+//! Targets that share a file system or terminal share a thread, which keeps the order of writes.
 //!
-//! Those of a job that can be detached lead through an [`Outlet`]: the main thread changes where they lead while the
-//! thread writes, and what is printed while they lead nowhere is kept.
+//! Targets of a detachable job lead through an [`Outlet`]: the main thread can redirect them during a write, and output
+//! is kept while they lead nowhere.
 
 mod kept;
 pub mod outlet;
@@ -28,48 +28,48 @@ use std::thread;
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
-/// With more than this waiting to be written, the processes are held.
+/// Waiting bytes above which processes are held.
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// With less than this they go on.
+/// Waiting bytes below which held processes go on.
 pub const BACKLOG_BYTES_MIN: usize = 1 << 20;
-/// Between tries to write what could not be written, with `--on-output-error=wait`.
+/// Interval between attempts with `--on-output-error=wait`.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Written at once: a file system that is slow shows some movement.
+/// Maximum of one write: even a slow file system shows progress.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What is written to.
+/// A file, pipe or terminal that a writer writes to.
 #[derive(Debug)]
 pub struct Target {
-    /// For the user.
+    /// Name for messages.
     pub name: String,
-    /// Absent while it leads nowhere.
+    /// `None` while the target leads nowhere.
     file: Option<File>,
-    /// It can be made to lead elsewhere.
+    /// True if the target can be redirected.
     is_detachable: bool,
-    /// By which a root that comes back knows what was shown of what the job has printed.
+    /// Counts shown bytes of the job's output, for a root that may come back.
     transit: Option<Transit>,
     is_terminal: bool,
     is_regular: bool,
-    /// Nothing can be written to it any more.
+    /// True once nothing more can be written.
     is_closed: bool,
-    /// The last byte that a terminal was given ended a line.
+    /// True if the last byte written to a terminal ended a line.
     ends_line: bool,
 }
 
 impl Target {
-    /// This file, open for writing.
+    /// A target for this file, which is open for writing.
     pub fn new(name: String, file: File) -> Self {
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let is_terminal = file.is_terminal();
         Self { file: Some(file), is_detachable: false, is_terminal, is_regular, ..Self::nowhere(name) }
     }
 
-    /// The same of a job that can be detached.
+    /// A target of a detachable job.
     pub fn detachable(name: String, file: File) -> Self {
         Self { is_detachable: true, ..Self::new(name, outlet::without_waiting(file)) }
     }
 
-    /// One that can be made to lead somewhere.
+    /// A target that leads nowhere until it is redirected.
     pub fn nowhere(name: String) -> Self {
         Self {
             name,
@@ -83,14 +83,14 @@ impl Target {
         }
     }
 
-    /// With what a root that comes back goes on with.
+    /// Adds a step that counts shown bytes.
     pub fn with_transit(self, transit: Option<Transit>) -> Self {
         Self { transit, ..self }
     }
 
     fn change(&mut self, change: Change) {
         match change {
-            // What a script has chosen outlives its terminal.
+            // A file that a script has chosen outlives the terminal.
             Change::To(_) if self.is_regular => {}
             Change::To(file) => {
                 let new = Self { ends_line: true, ..Self::detachable(self.name.clone(), file) };
@@ -106,48 +106,46 @@ impl Target {
     }
 }
 
-/// Which of a writer's targets.
+/// Index of a target within its writer.
 pub type TargetIndex = usize;
 
-/// What the thread does.
+/// Work for the thread.
 #[derive(Debug)]
 enum Piece {
-    /// With a checksum that is taken when they are handed over: what replicas have agreed on may lie here for long, and
-    /// exists once.
+    /// The checksum is taken at the hand-over: agreed output exists only once, and may lie here for long.
     Bytes { target: TargetIndex, is_of_job: bool, bytes: Vec<u8>, checksum: u64 },
-    /// All bytes for it have been given: have they arrived?
+    /// All bytes for the target were given: finds out whether they have arrived.
     Settle(TargetIndex),
-    /// These lines stand at the foot of the terminal from now on.
+    /// New lines at the foot of the terminal.
     Status(Vec<String>),
-    /// The outlet has changed.
+    /// The outlet has changes.
     Look,
 }
 
-/// What the thread says.
+/// Report of the thread.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Nobody reads it any more.
+    /// The target has no reader any more.
     Closed(TargetIndex),
-    /// What was to be written there is lost. Told once for each target.
+    /// Output to the target is lost. Reported once for each target.
     Failed(TargetIndex, io::Error),
-    /// It cannot be written now, and is tried again.
+    /// The target cannot be written now, and is tried again.
     Waits(TargetIndex, io::Error),
-    /// It can be written again.
+    /// The target can be written again.
     GoesOn(TargetIndex),
 }
 
-/// See the module.
+/// Main thread's end of the queue: see the module.
 #[derive(Debug)]
 pub struct Writer {
     worker: Worker<Piece, Trouble>,
     names: Vec<String>,
     is_regular: bool,
-    /// Absent where nothing can be detached.
+    /// `None` if no target is detachable.
     outlet: Option<Outlet>,
 }
 
 impl Writer {
-    /// Starts the thread.
     pub fn start(name: &str, targets: Vec<Target>, on_error: OnOutputError, bell: Bell) -> io::Result<Self> {
         let names = targets.iter().map(|target| target.name.clone()).collect();
         let is_regular = targets.iter().any(|target| target.is_regular);
@@ -157,7 +155,7 @@ impl Writer {
         };
         let (of_thread, kept) = (outlet.clone(), Kept::new(targets.len()));
         let serve = move |inbox: &Inbox<Piece, Trouble>| {
-            // A limit of file sizes (`ulimit -f`) is an error as others are.
+            // A file size limit (`ulimit -f`) must fail writes, not kill the process.
             let _ = xfsz().thread_block();
             let status = StatusLines::default();
             let mut thread = Thread { targets, on_error, inbox, status, outlet: of_thread, kept };
@@ -170,7 +168,7 @@ impl Writer {
         Ok(Self { worker: Worker::start(name, bell, BACKLOG_BYTES_MIN, serve)?, names, is_regular, outlet })
     }
 
-    /// A target of a job that can be detached leads elsewhere from now on.
+    /// Redirects a target of a detachable job.
     pub fn change(&self, target: TargetIndex, change: Change) {
         if let Some(outlet) = &self.outlet {
             outlet.change(target, change);
@@ -178,17 +176,17 @@ impl Writer {
         }
     }
 
-    /// Whether something is kept that the console does not take, since its reader is gone.
+    /// True if output is kept because the console's reader is gone.
     pub fn is_stuck(&self) -> bool {
         self.outlet.as_ref().is_some_and(Outlet::is_stuck)
     }
 
-    /// Writes this, which the job has printed, after what was given before.
+    /// Queues output of the job.
     pub fn write(&self, target: TargetIndex, bytes: Vec<u8>) {
         self.give(target, true, bytes);
     }
 
-    /// Writes this, which this program has to say.
+    /// Queues output of this program.
     pub fn say(&self, target: TargetIndex, bytes: Vec<u8>) {
         self.give(target, false, bytes);
     }
@@ -201,8 +199,8 @@ impl Writer {
         }
     }
 
-    /// Nothing more will be written there: if what was written is refused only when a file is closed, as by NFS, that
-    /// is found out.
+    /// Ends the output to a target. Some file systems, such as NFS, report failed writes only when a file is closed;
+    /// this finds them.
     pub fn settle(&self, target: TargetIndex) {
         self.worker.give(Piece::Settle(target), 0);
     }
@@ -212,43 +210,41 @@ impl Writer {
         self.worker.give(Piece::Status(lines), 0);
     }
 
-    /// A target's name.
     pub fn name(&self, target: TargetIndex) -> &str {
         &self.names[target]
     }
 
-    /// Waits until no more than this waits to be written.
+    /// Blocks until at most this many bytes wait.
     pub fn wait_for_room(&self, byte_count_max: usize) {
         self.worker.wait_for_room(byte_count_max);
     }
 
-    /// Bytes that are not written.
+    /// Bytes that wait to be written.
     pub fn waiting_bytes(&self) -> usize {
         self.worker.waiting_bytes()
     }
 
-    /// Whether everything is written.
+    /// True if everything is written.
     pub fn is_idle(&self) -> bool {
         self.worker.is_idle()
     }
 
-    /// What has gone wrong, and was not told yet.
+    /// Next report of the thread.
     pub fn poll_trouble(&self) -> Option<Trouble> {
         self.worker.poll_event()
     }
 
-    /// Nothing more will be given.
+    /// Closes the queue.
     pub fn close(&self) {
         self.worker.close();
     }
 
-    /// Waits until everything is written, no longer than this. Whether it is.
+    /// Waits until everything is written. False after `time_max`.
     pub fn wait_for_end(&self, time_max: Duration) -> bool {
         self.worker.wait_for_end(time_max)
     }
 
-    /// Since when a regular file has taken nothing of what is to be written to it. That a reader of a pipe takes its
-    /// time is nothing special.
+    /// Time since which a regular file has taken no bytes although some wait. Slow readers of pipes are no trouble.
     pub fn still_since(&self) -> Option<Instant> {
         self.worker.still_since().filter(|_| self.is_regular)
     }
@@ -298,7 +294,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Does something that may move the cursor of a terminal.
+    /// Runs `write`, which may move a terminal's cursor, with the status lines cleared.
     fn with_cursor(&mut self, target: TargetIndex, write: impl FnOnce(&mut Self)) {
         let is_terminal = self.targets[target].is_terminal;
         if is_terminal {
@@ -313,7 +309,7 @@ impl Thread<'_> {
     fn write(&mut self, at: TargetIndex, is_of_job: bool, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.targets[at].is_closed {
-            // What was kept goes first.
+            // Kept output goes first.
             let is_direct = self.targets[at].file.is_some() && !self.kept.has(at);
             let count = match is_direct {
                 true => self.write_some(at, is_of_job, rest),
@@ -326,7 +322,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Writes some bytes. How many; 0 when the target has ceased to lead anywhere, or may lead elsewhere.
+    /// Writes some bytes, and returns their number; 0 if the target leads nowhere any more, or may have been
+    /// redirected.
     fn write_some(&mut self, at: TargetIndex, is_of_job: bool, bytes: &[u8]) -> usize {
         let target = &mut self.targets[at];
         let Some(file) = &target.file else { return 0 };
@@ -378,7 +375,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Keeps some bytes until there is a console. How many; 0 when there may be one now.
+    /// Keeps some bytes until there is a console, and returns their number; 0 if there may be one now.
     fn keep_some(&mut self, at: TargetIndex, is_of_job: bool, bytes: &[u8]) -> usize {
         let Some(outlet) = &self.outlet else { return bytes.len() };
         if self.kept.has_room() {
@@ -388,7 +385,7 @@ impl Thread<'_> {
                     outlet.note_kept(true);
                     return count;
                 }
-                // The disk is full: nothing is lost by waiting for room on it, or for a console.
+                // The disk is full. Waiting for room or for a console loses nothing.
                 Err(_) => outlet.wait(Some(RETRY_INTERVAL)),
             }
         } else {
@@ -397,7 +394,7 @@ impl Thread<'_> {
         0
     }
 
-    /// Heeds changes of the outlet.
+    /// Applies changes of the outlet.
     fn heed(&mut self) {
         for (target, change) in self.outlet.as_ref().map_or_else(Vec::new, Outlet::take) {
             self.targets[target].change(change);
@@ -405,7 +402,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Heeds changes of the outlet, and shows what was kept until what comes next leads nowhere.
+    /// Applies changes of the outlet, then shows kept output up to a piece whose target leads nowhere.
     fn look(&mut self) {
         if self.outlet.is_none() {
             return;
@@ -423,7 +420,7 @@ impl Thread<'_> {
             };
             let target = &self.targets[at];
             if target.is_closed {
-                // It was said that this is lost.
+                // Its loss was reported.
                 self.kept.shown(bytes.len());
             } else if target.file.is_none() {
                 break;
@@ -439,7 +436,7 @@ impl Thread<'_> {
         }
     }
 
-    /// The job has ended: waits for somebody to show the rest to.
+    /// Shows all kept output after the job's end. Blocks until a console takes it.
     fn show_the_rest(&mut self) {
         self.look();
         while !self.kept.is_empty() {
@@ -451,7 +448,7 @@ impl Thread<'_> {
         }
     }
 
-    /// What a file system that writes late could not write, it says when a file is closed.
+    /// Finds failures of late writes, which a file system reports when a file is closed.
     fn settle(&mut self, at: TargetIndex) {
         let target = &mut self.targets[at];
         let Some(file) = target.file.as_ref().filter(|_| target.is_regular && !target.is_closed) else { return };
@@ -463,12 +460,12 @@ impl Thread<'_> {
     }
 }
 
-/// It takes nothing now: somebody else made it non-blocking, or it can be detached. Returns when it takes something, or
-/// leads elsewhere.
+/// Waits until a non-blocking target takes bytes, or is redirected. A target is non-blocking if it is detachable, or if
+/// another process made it so.
 fn wait_for_room(file: &File, outlet: Option<&Outlet>) {
     let mut fds = vec![PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
     fds.extend(outlet.map(|outlet| PollFd::new(outlet.fd(), PollFlags::POLLIN)));
-    // If it cannot be waited for, writing fails too.
+    // If waiting fails, the next write fails too.
     let _ = poll(&mut fds, PollTimeout::from(1000u16));
 }
 
@@ -558,14 +555,14 @@ mod tests {
         (reader, File::from(std::os::fd::OwnedFd::from(writer)))
     }
 
-    /// A process that another test starts has all descriptors of this one until it is another program.
+    /// A child that another test spawns holds all of this process's descriptors until its exec.
     fn wait_until_nobody_reads(file: &File) {
         let mut fds = [PollFd::new(file.as_fd(), PollFlags::empty())];
         while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
         assert_eq!(fds[0].revents(), Some(PollFlags::POLLERR));
     }
 
-    /// Reads in the background until the pipe has ended.
+    /// Reads in the background until the pipe ends.
     fn read(mut reader: io::PipeReader) -> thread::JoinHandle<Vec<u8>> {
         thread::spawn(move || {
             let mut got = Vec::new();
@@ -574,7 +571,7 @@ mod tests {
         })
     }
 
-    /// A writer of both streams to one pipe, in a job that can be detached.
+    /// A writer of both streams to one pipe, in a detachable job.
     fn detachable(file: File) -> Writer {
         let targets = vec![
             Target::detachable("output".into(), file.try_clone().unwrap()),
@@ -599,7 +596,7 @@ mod tests {
         while !writer.is_idle() {
             thread::yield_now();
         }
-        // One that goes before it has shown all, and whose pipe takes nothing more meanwhile.
+        // A console that leaves before it has taken all, and whose pipe is full meanwhile.
         let (mut first, file) = pipe();
         [0, 1].into_iter().for_each(|target| writer.change(target, Change::To(file.try_clone().unwrap())));
         drop(file);

@@ -1,5 +1,5 @@
-//! The records of a journal, by the lives that the job has had: a new one begins when it goes back to a line, with
-//! daemons of its own.
+//! Records of a journal, split into the lives of the job. A return to a checkpoint begins a life, with daemons of its
+//! own.
 
 use super::snapshot::Snapshot;
 use crate::fleet::Known;
@@ -11,45 +11,42 @@ use redrt_wire::tree::Term;
 use root_records::ledger::{Launchers, Record, Returned, Senseless};
 use std::collections::VecDeque;
 
-/// One life.
 #[derive(Debug, Default)]
 pub struct LifeBefore {
-    /// How it began, unless it is the first.
+    /// The return that began this life. `None` for the first.
     pub returned: Option<Returned>,
-    /// What happened in it.
     pub records: VecDeque<Record>,
-    /// Messages that the root has not made: after how many of its own, to whom, and what.
+    /// Messages from outside the root: count of root messages before it, receiver (`None`: all), body.
     pub orders: VecDeque<(u64, Option<u32>, Vec<u8>)>,
-    /// What is known of its daemons.
     pub known: Known,
-    /// They were told what to run.
+    /// True once daemons were told to launch processes.
     pub is_launched: bool,
-    /// What was before, if records of that are gone.
+    /// State at the beginning of `records`, if a snapshot took the place of older records.
     pub snapshot: Option<Box<Snapshot>>,
 }
 
-/// All lives.
+/// All lives, and values that span them.
 #[derive(Debug, Default)]
 pub struct Before {
-    /// The first is there in any case.
+    /// Never empty.
     pub lives: VecDeque<LifeBefore>,
-    /// The newest root.
+    /// Term of the newest root.
     pub term: Term,
-    /// Where it was, if that was not the first.
+    /// Machine of the newest root. `None` while it is that of the first.
     pub machine: Option<Machine>,
-    /// What was shown for sure of standard output and standard error.
+    /// Bytes of standard output and standard error that were shown for sure.
     pub shown_bytes: [u64; 2],
-    /// Read of standard input.
+    /// Bytes read of standard input.
     pub input_bytes: u64,
-    /// What the files of `--output-dir` had when the job began.
+    /// Lengths of the files of `--output-dir` when the job began.
     pub file_bytes: Vec<u64>,
 }
 
 impl Before {
-    /// That is in these records.
+    /// Sorts these records into lives.
     ///
     /// # Errors
-    /// When a snapshot is not one of this version.
+    /// When a snapshot is of another version.
     pub fn of(records: Vec<Record>) -> Result<Self, Senseless> {
         let mut before = Self { lives: [LifeBefore::default()].into(), ..Self::default() };
         for record in records {
@@ -93,7 +90,7 @@ impl Before {
 }
 
 impl Before {
-    /// What was before is not gone through again.
+    /// Starts from a snapshot: earlier records are not replayed.
     fn begin_at(&mut self, launchers: Launchers, mut snapshot: Box<Snapshot>) {
         (self.term, self.machine) = (snapshot.term, Some(snapshot.machine));
         (self.input_bytes, self.shown_bytes) = (snapshot.input_bytes, snapshot.shown_bytes());
@@ -105,7 +102,7 @@ impl Before {
 }
 
 impl LifeBefore {
-    /// Its root was killed after it was told that processes are being launched, and before daemons were.
+    /// Drops the input [`Input::Launched`] of a root that was killed before daemons had the order to launch.
     fn forget_launch(&mut self) {
         let is_launch = |record: &Record| matches!(record, Record::Input { input, .. } if matches!(**input, Input::Launched { .. }));
         self.records.retain(|record| !is_launch(record));

@@ -1,4 +1,4 @@
-//! Standard streams that are files: what a script has chosen outlives its terminal, and its host where hosts share it.
+//! Standard streams that are files: they outlive the terminal, and the host too where hosts share them.
 
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -12,7 +12,7 @@ pub(super) fn is_regular(stream: BorrowedFd<'_>) -> bool {
     nix::sys::stat::fstat(stream).is_ok_and(|facts| facts.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
-/// A standard stream that is a file, as another process finds it.
+/// Path and position of a standard stream that is a regular file, for another process to reopen. `None` otherwise.
 pub(super) fn file_of(stream: BorrowedFd<'_>) -> Option<KeptFile> {
     let file = File::from(stream.try_clone_to_owned().ok().filter(|_| is_regular(stream))?);
     let path = std::fs::read_link(format!("/proc/self/fd/{}", stream.as_raw_fd())).ok()?;
@@ -23,22 +23,22 @@ pub(super) fn file_of(stream: BorrowedFd<'_>) -> Option<KeptFile> {
     Some(KeptFile { path, position, appends, inode: metadata.ino() })
 }
 
-/// Files of standard output and standard error, found again.
+/// Files of standard output and standard error, reopened.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Open for writing, at their ends. Absent where there was none, or it is not there.
+    /// Open for writing, at their ends. `None` where the stream was no file, or the file was not found.
     pub files: [Option<File>; 2],
-    /// What the file of standard output has of the job, if it has nothing else.
+    /// Bytes of the job in the file of standard output. `None` if messages of this program may be in it too.
     pub output_bytes: Option<u64>,
-    /// Why others are not.
+    /// Reasons why files were not found.
     pub untold: Vec<String>,
 }
 
 impl Found {
-    /// Looks for these. `is_elsewhere`: the job began on another host, where a path may mean something else.
+    /// Reopens these files. `is_elsewhere`: the job began on another host, where a path may mean another file.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// When no descriptors are left.
     pub fn find(files: &[Option<KeptFile>; 2], is_elsewhere: bool) -> Result<Self> {
         let mut untold = Vec::new();
         let mut find = |kept: &KeptFile, name: &str| match open(kept, is_elsewhere) {
@@ -53,18 +53,18 @@ impl Found {
         let identity = |kept: &KeptFile| (kept.path.clone(), kept.inode);
         let is_one = kept_output.as_ref().map(identity) == kept_error.as_ref().map(identity);
         let error = match &output {
-            // Two that are open by themselves would write over each other.
+            // Two open files of one path would overwrite each other.
             Some(output) if is_one => Some(output.try_clone().context("Failed to use a file twice")?),
             _ => kept_error.as_ref().and_then(|kept| find(kept, "standard error")),
         };
         let length = output.as_ref().and_then(|output| Some(output.metadata().ok()?.len()));
-        // Lines of this program are in a file of both, too.
+        // A file of both streams also holds lines of this program.
         let begun_bytes = kept_output.as_ref().filter(|_| !is_one).map(|kept| kept.position);
         let output_bytes = length.zip(begun_bytes).and_then(|(length, begun)| length.checked_sub(begun));
         Ok(Self { files: [output, error], output_bytes, untold })
     }
 
-    /// They are this process's.
+    /// Makes the files this process's standard streams.
     pub fn lead_there(&self) -> Result<()> {
         let [output, error] = &self.files;
         if let Some(output) = output {
@@ -77,10 +77,10 @@ impl Found {
     }
 }
 
-/// Standard input, behind what was read of it.
+/// Reopens standard input behind the part that was read.
 ///
 /// # Errors
-/// When it is not there.
+/// When the file is missing or another one.
 pub(super) fn input(kept: &KeptFile, is_elsewhere: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     reopen(kept, options.read(true), SeekFrom::Start(kept.position), is_elsewhere)
@@ -153,7 +153,7 @@ mod tests {
         let found = Found::find(&[Some(other.clone()), None], true).unwrap();
         assert!(found.files[0].is_none() && found.output_bytes.is_none());
         assert!(found.untold[0].starts_with("standard output does not go on where it was: "), "{:?}", found.untold);
-        // The same host may have put another in its place.
+        // On the same host, a file that took the place of the old one is used.
         assert!(Found::find(&[Some(other), None], false).unwrap().files[0].is_some());
         let gone = KeptFile { path: directory.path().join("none"), position: 0, appends: false, inode: 1 };
         assert_eq!(Found::find(&[None, Some(gone)], true).unwrap().untold.len(), 1);

@@ -1,8 +1,8 @@
-//! All of a root at one moment, in place of the records from which another root would put it together: so that a
-//! journal does not grow for as long as its job runs.
+//! The complete state of a root at one moment. It replaces older records, so a journal does not grow for as long as its
+//! job runs.
 //!
-//! It is taken in a moment of calm: nothing is asked of store, pool or user, no host is being added, all that was
-//! printed has been written. What is under way then would have to be in it, and is in the records otherwise.
+//! It is taken in a moment of calm: no request to store, pool or user is open, no host is being added, all output has
+//! been written. Otherwise work under way would have to be part of the snapshot; records have it already.
 
 use super::super::Shell;
 use super::super::attribution::Attribution;
@@ -26,25 +26,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// See the module.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The time of the job.
+    /// Time since the job began.
     now: Duration,
-    /// Of the root.
+    /// Term of the root that wrote it.
     pub term: Term,
-    /// Where that was.
+    /// Machine of that root.
     pub machine: Machine,
-    /// Of the job, in this life of it.
+    /// The job's secret in its present life.
     pub secret: Secret,
-    /// Its hosts, those that were added among them …
+    /// The job's hosts, including added ones.
     pub planned: Vec<PlannedHost>,
-    /// … and what is known of them.
+    /// State of each of `planned`.
     pub hosts: Vec<HostBefore>,
-    /// Read of standard input, and whether it has ended.
+    /// Bytes read of standard input.
     pub input_bytes: u64,
     input_has_ended: bool,
-    /// What the files of `--output-dir` had when the job began.
+    /// Lengths of the files of `--output-dir` when the job began.
     pub file_bytes: Vec<u64>,
     root: Root,
     launch: Option<Box<Launch>>,
@@ -64,7 +63,7 @@ pub struct Snapshot {
     injected: Vec<u64>,
 }
 
-/// The store of lines, of which nothing is asked.
+/// The store of checkpoints, while no request to it is open.
 #[derive(Debug, Serialize, Deserialize)]
 struct LinesBefore {
     newest: Option<Box<Kept>>,
@@ -72,25 +71,25 @@ struct LinesBefore {
     basis: Option<Box<Manifest>>,
 }
 
-/// As [`serde`] sees it, of what cannot be cloned.
+/// Copies by encoding and decoding: the root's state is not `Clone`.
 fn copy<T: Serialize + for<'de> Deserialize<'de>>(value: &T) -> Result<T> {
     decode_body(&encode_long(value)).ok().context("The state of the root cannot be written down")
 }
 
 impl Snapshot {
-    /// All that had been printed.
+    /// Bytes of each stream that were shown: at a snapshot, all that was printed.
     pub fn shown_bytes(&self) -> [u64; 2] {
         self.written.handed_bytes()
     }
 }
 
 impl Shell<'_> {
-    /// Whether all that a root that goes on has to know is in a snapshot.
+    /// True if a snapshot has everything that another root needs to go on.
     fn is_calm(&self) -> bool {
         let store_is_idle = self.root.coordinator().line_under_way().is_none() && self.parts.is_none();
         let nothing_is_due = self.return_due.is_none() && self.went_back.is_none() && self.exit_code.is_none();
         let nobody_comes = self.joining.is_empty() && self.clones.is_empty() && self.inputs.is_empty();
-        // What the site's pool has been told and has said is in records alone.
+        // Requests to and answers of a site's pool are in records alone.
         let has_pool = self.job.pool.is_some();
         store_is_idle
             && nothing_is_due
@@ -101,7 +100,7 @@ impl Shell<'_> {
             && self.fleet.is_settled()
     }
 
-    /// Puts a snapshot in place of a journal that has become long.
+    /// Replaces a journal that has become long by a snapshot.
     pub(in super::super) fn shorten_journal(&mut self) {
         if self.ledger.is_long()
             && self.is_calm()
@@ -149,7 +148,7 @@ impl Shell<'_> {
         })
     }
 
-    /// Is as a root was that was killed, at the moment of the snapshot. The fleet is that already. The time of the job.
+    /// Takes over a killed root's state from its snapshot; the fleet has its part already. Returns the job's time.
     pub(super) fn begin_at(&mut self, snapshot: Snapshot) -> Duration {
         self.root = snapshot.root;
         self.launch = snapshot.launch.map(|launch| *launch);

@@ -1,4 +1,4 @@
-//! The daemons of a job whose root was killed, as the root that goes on sees them.
+//! The fleet of a root that takes the place of a killed one.
 
 use super::{Fleet, LEAVE_TIME_MAX, Launchers, Ledger, Member};
 use anyhow::Result;
@@ -19,28 +19,28 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// A host as a root knew it that was killed.
+/// State of a host in a snapshot.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostBefore {
     pub attach: Option<Attach>,
     pub dead: bool,
-    /// How many of its messages were received.
+    /// Number of its messages that were received.
     pub received: u64,
-    /// Messages that it may not have, the first of which has this number.
+    /// Number of the first message in `log`.
     pub first: u64,
     pub log: Vec<ByteBuf>,
 }
 
-/// What is known of the hosts of the job that goes on.
+/// State of the hosts as the journal has it.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// As they attached for the first time.
+    /// First attachment of each host.
     pub attached: BTreeMap<u32, Attach>,
-    /// How many messages of each were received.
+    /// Number of messages received from each host.
     pub received: BTreeMap<u32, u64>,
-    /// Who started daemons, for which host or for all.
+    /// Processes that started daemons, with their host (`None`: all).
     pub launchers: Launchers,
-    /// As they were when the records begin.
+    /// Hosts at the snapshot that the journal begins with. Empty without one.
     pub before: Vec<HostBefore>,
 }
 
@@ -61,11 +61,10 @@ impl Known {
 }
 
 impl Fleet {
-    /// The daemons of a job that was launched. They are not called before [`Fleet::call_all`], so nothing leaves until
-    /// then that is sent to them.
+    /// Restores the fleet of a job that was launched. Messages are kept and not sent before [`Fleet::call_all`].
     ///
     /// # Errors
-    /// When there is no port.
+    /// When no port can be opened.
     pub fn come_back(plan: HostPlan, secret: Secret, ledger: Ledger, term: Term, known: &Known) -> Result<Self> {
         let mut fleet = Self::new(plan, secret, true, ledger)?;
         (fleet.term, fleet.complete) = (term, true);
@@ -79,17 +78,17 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Whether no host is being added, and nothing was received that was not told.
+    /// True if no host is being added, and all news have been taken.
     pub fn is_settled(&self) -> bool {
         self.complete && self.joining.is_empty() && self.news.is_empty()
     }
 
-    /// Which root this is of its job.
+    /// This root's term.
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// All hosts, for another root.
+    /// All hosts, for a snapshot.
     pub fn hosts_before(&self) -> Vec<HostBefore> {
         let host = |member: &Member| HostBefore {
             attach: member.attach.clone(),
@@ -101,13 +100,13 @@ impl Fleet {
         self.members.iter().map(host).collect()
     }
 
-    /// Who started daemons, for which host or for all.
+    /// Launchers of this and of earlier roots, with their host (`None`: all).
     pub fn launchers_before(&self) -> Launchers {
         let of_this = self.starting.iter().filter_map(|starting| Some((starting.host, starting.identity()?)));
         self.launchers.iter().copied().chain(of_this).collect()
     }
 
-    /// A host was added before. Its number.
+    /// Replays the addition of a host. Returns its number.
     pub fn added_before(&mut self, spare: &Spare, known: &Known) -> u32 {
         let host = self.members.len() as u32;
         self.take_in(spare, known.member(host));
@@ -117,7 +116,7 @@ impl Fleet {
         host
     }
 
-    /// What was to come of a host that was being added was not said: it is there, or has nobody to connect to.
+    /// Ends the addition of a host whose outcome the journal lacks: joined if it attached, else failed.
     pub fn settle_added(&mut self, host: u32) {
         let member = &mut self.members[host as usize];
         self.news.push_back(match member.attach {
@@ -129,12 +128,12 @@ impl Fleet {
         });
     }
 
-    /// A message that was sent before takes its place in the streams of its receivers.
+    /// Replays a message from outside the root: it takes its place in the receivers' streams.
     pub fn sent_before(&mut self, to: Option<u32>, body: Vec<u8>) {
         self.give(to, Rc::from(body));
     }
 
-    /// A host was lost before.
+    /// Replays the loss of a host.
     pub fn lost_before(&mut self, host: u32) {
         if let Some(member) = self.members.get_mut(host as usize) {
             member.dead = true;
@@ -142,12 +141,12 @@ impl Fleet {
         }
     }
 
-    /// A message was received before, and the root was not told of it.
+    /// Delivers a message that the journal has and the root has not handled.
     pub fn hear_later(&mut self, host: u32, message: FromDaemon) {
         self.news.push_back(super::News::Message(host, message));
     }
 
-    /// Tells the daemons where their root is now.
+    /// Dials the daemons, so that they learn the root's address.
     pub fn call_all(&mut self) {
         self.watch();
         for host in 0..self.members.len() as u32 {
@@ -165,8 +164,8 @@ impl Fleet {
         }
     }
 
-    /// Leaves it to daemons to end launchers on other hosts, where no root is any more, and perhaps no member of its
-    /// council. Not those by which all daemons were started, and with which all would end.
+    /// Leaves launchers on other hosts to the daemons there: no root is left on those hosts, perhaps no member either.
+    /// The launcher of all daemons is excepted, as all would end with it.
     pub fn leave_launchers(&mut self) {
         let of_hosts = self.launchers.iter().filter(|(host, _)| host.is_some());
         let processes: Vec<ProcessIdentity> = of_hosts.map(|(_, process)| *process).collect();
@@ -175,15 +174,14 @@ impl Fleet {
         }
     }
 
-    /// Ends launchers that are not children of this process: those of hosts that are dead, which may wait for ever, or
-    /// all.
+    /// Ends launchers that are not children of this process: all, or those of dead hosts, which may wait without end.
     pub(super) fn end_launchers(&self, is_of_all: bool) {
         let is_due = |host: Option<u32>| is_of_all || host.is_some_and(|host| self.is_dead(host));
         self.launchers.iter().filter(|(host, _)| is_due(*host)).for_each(|(_, process)| process.terminate());
     }
 
-    /// No launcher of theirs is this process's child. Those that are there are told to leave, and their connections
-    /// end when they have.
+    /// Waits until daemons that an earlier root started have left: a closed connection shows it, as their launchers are
+    /// not children of this process.
     pub(super) fn see_daemons_leave(&mut self) {
         let until = Instant::now() + LEAVE_TIME_MAX;
         let is_there = |member: &Member| !member.dead && (member.link.is_some() || member.is_to_be_called);
@@ -193,7 +191,7 @@ impl Fleet {
                 return;
             }
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            // Whatever wakes it, it is looked at.
+            // `work` and the loop's condition find what woke the poll.
             let _ = poll(&mut [PollFd::new(self.hub.fd(), PollFlags::POLLIN)], timeout);
             self.work();
         }

@@ -10,11 +10,11 @@ use redrt_wire::daemon::{HostName, Remote, ToDaemon};
 use spare_pool::Spare;
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to connect.
+/// Time for the daemon of an added host to connect.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
 
 impl Fleet {
-    /// The number of a host that is part of the job.
+    /// Number of the living host with this name.
     pub fn find(&self, name: &str) -> Option<u32> {
         let is_it = |host: &u32| !self.members[*host as usize].dead && is_same_host(self.name(*host), name);
         (0..self.members.len() as u32).find(is_it)
@@ -54,7 +54,7 @@ impl Fleet {
         self.members.push(member);
     }
 
-    /// A host that was added has attached.
+    /// Takes in an added host that has attached.
     pub(super) fn joined(&mut self, host: u32) {
         self.joining.remove(&host);
         self.arbiter.add(host);
@@ -65,7 +65,7 @@ impl Fleet {
         self.news.push_back(News::Joined(host));
     }
 
-    /// Finds launchers of added hosts that have failed, and daemons that take too long.
+    /// Fails additions whose launcher ended or whose deadline passed.
     pub(super) fn check_joining(&mut self) {
         let now = Instant::now();
         for (host, until) in self.joining.clone() {
@@ -79,7 +79,7 @@ impl Fleet {
         }
     }
 
-    /// A host has nothing to do with the job any more: its daemon leaves.
+    /// Removes a host from the job: its daemon leaves.
     pub fn dismiss(&mut self, host: u32) {
         self.send(host, &ToDaemon::Shutdown { keeps_sessions: false });
         self.members[host as usize].dead = true;

@@ -1,4 +1,4 @@
-//! From the plan to daemons on every host, level by level of the tree.
+//! Start of daemons on all hosts, level by level of the tree.
 
 use super::{Fleet, News};
 use anyhow::{Context, Result, anyhow};
@@ -9,16 +9,16 @@ use placement::plan::{HostPlan, Launcher};
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
 use std::time::{Duration, Instant};
 
-/// How long the launch may go without a sign of progress. One message and the end of it come within 10 s.
+/// Time without progress after which the launch has failed. With message and end this stays below 10 s.
 const PROGRESS_TIME_MAX: Duration = Duration::from_secs(9);
 
-/// The name of a host that was named by nobody.
+/// Name of an unnamed host: this one.
 fn here() -> HostName {
     HostName { user: None, name: "localhost".into() }
 }
 
 impl Fleet {
-    /// Starts the daemons that connect to the root.
+    /// Starts the daemons that connect to the root directly.
     pub(super) fn launch(&mut self) -> Result<()> {
         let secret = self.hub.secret().clone();
         if let Launcher::Slurm { command, groups } = &self.plan.launcher {
@@ -58,7 +58,7 @@ impl Fleet {
         self.starting.push(starting);
     }
 
-    /// What a daemon is told that connects to the root.
+    /// Arguments of a daemon that connects to the root.
     pub(super) fn place(&self, host: Option<u32>) -> DaemonArguments {
         let HostPlan { fan_out, root_lease, .. } = self.plan;
         let (root, interface) = (self.hub.address(), self.plan.interface.clone());
@@ -66,7 +66,7 @@ impl Fleet {
         DaemonArguments { host, parent: root, root, fan_out, interface, root_lease, has_several_roots }
     }
 
-    /// What one is told that starts others.
+    /// Data for daemons that start others.
     pub(super) fn remote(&self) -> Result<Remote> {
         let (Launcher::Remote(command) | Launcher::Slurm { command, .. }) = &self.plan.launcher;
         Ok(Remote {
@@ -79,7 +79,7 @@ impl Fleet {
         })
     }
 
-    /// A daemon has attached for the first time: it starts those below it.
+    /// Lets a daemon that has attached for the first time start those below it.
     pub(super) fn grown(&mut self, host: u32) {
         self.progress_at = Instant::now();
         let below = shape::children(Some(host), self.plan.fan_out, self.plan.hosts.len() as u32);
@@ -97,7 +97,7 @@ impl Fleet {
         }
     }
 
-    /// Finds launchers that have failed, and daemons that take too long.
+    /// Reports launchers that failed, and hosts that are late.
     pub(super) fn check_launch(&mut self) {
         let is_missing = |host: Option<u32>| match host {
             Some(host) => self.members[host as usize].attach.is_none(),
@@ -119,7 +119,7 @@ impl Fleet {
             let message = self.too_late();
             let is_missing = |host: u32| self.members[host as usize].attach.is_none();
             let above = |host: u32| shape::parent(host, self.plan.fan_out);
-            // Nobody has started yet what is below one of them.
+            // Only the topmost missing hosts: daemons below them were not started yet.
             let late = (0..self.members.len() as u32).filter(|host| is_missing(*host));
             let late = late.filter(|host| above(*host).is_none_or(|above| !is_missing(above)));
             let news = late.map(|host| News::NotStarted { host, why: anyhow!(message.clone()) });

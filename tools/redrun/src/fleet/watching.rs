@@ -1,4 +1,4 @@
-//! Who of the hosts is still there: the beats of this program, what it hears itself and what the daemons say.
+//! Liveness of hosts: this process's beats, its own observations, and the daemons' reports.
 
 use super::{Fleet, HostLoss, News, Role};
 use host_watch::{Duty, TICKS, Verdict, Who};
@@ -8,11 +8,11 @@ use redrt_wire::tree::Down;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Losses of hosts so soon after this program stood still follow from that.
+/// Losses this soon after a standstill of this process are taken for its consequence.
 const STANDSTILL_FELT: Duration = Duration::from_secs(5);
 
 impl Fleet {
-    /// The hosts that are there are told of each other, and watched.
+    /// Starts watching: all living hosts learn the ring.
     pub fn watch(&mut self) {
         if !self.plan.is_remote() {
             return;
@@ -21,14 +21,14 @@ impl Fleet {
         self.next_tick = Some(Instant::now() + self.tick_time());
     }
 
-    /// Nobody watches anybody until [`Fleet::watch`] is called again: this program is about to stand still.
+    /// Stops watching until [`Fleet::watch`] is called: this process is about to stand still.
     pub fn unwatch(&mut self) {
         if self.next_tick.take().is_some() {
             self.send_all(&ToDaemon::Watch(Watch { ring: Vec::new(), timeout_ms: 0 }));
         }
     }
 
-    /// In which silence of hosts is counted.
+    /// Length of a tick, the unit in which silence is counted.
     pub fn tick_time(&self) -> Duration {
         self.plan.detect_timeout / TICKS
     }
@@ -48,7 +48,7 @@ impl Fleet {
     }
 
     pub(super) fn tick(&mut self) {
-        // However late it is: a time in which this program did not run is no silence of others.
+        // Counts from now, however late it is: time in which this process did not run is no silence of hosts.
         self.next_tick = Some(Instant::now() + self.tick_time());
         self.round += 1;
         self.pass(&Down::Beat { round: self.round });
@@ -66,7 +66,7 @@ impl Fleet {
         self.carry_out(verdicts);
     }
 
-    /// A tick that is late by half of the detection timeout shows that this program did not run.
+    /// Notices from a late tick (by half of the detection timeout) that this process did not run.
     pub(super) fn notice_standstill(&mut self) {
         let late = self.next_tick.map_or(Duration::ZERO, |at| at.elapsed());
         if late > self.plan.detect_timeout / 2 {
@@ -75,7 +75,7 @@ impl Fleet {
         }
     }
 
-    /// Why a host is given up: what this program did itself shortly before comes first.
+    /// The reason for a loss: a recent standstill of this process comes first.
     fn true_reason(&self, why: HostLoss) -> HostLoss {
         match self.stood_still.filter(|(at, _)| at.elapsed() < STANDSTILL_FELT) {
             Some((_, stood)) => HostLoss::StoodStill { stood, noticed: Box::new(why) },
@@ -114,7 +114,7 @@ impl Fleet {
         }
     }
 
-    /// The host cannot stay in the job, though its daemon is there.
+    /// Removes a host that cannot stay in the job, though its daemon lives.
     pub fn expel(&mut self, host: u32, why: Unfit) {
         let why = match why {
             Unfit::Misplaced(why) => HostLoss::Misplaced(why),
@@ -123,7 +123,7 @@ impl Fleet {
         self.bury(host, why);
     }
 
-    /// The host is not part of the job any more. If it is alive nevertheless it is told so.
+    /// Removes a host from the job. If it lives, it is told so.
     pub fn bury(&mut self, host: u32, why: HostLoss) {
         let way = self.way(host);
         let member = &mut self.members[host as usize];

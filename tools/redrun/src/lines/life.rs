@@ -1,4 +1,4 @@
-//! What the root is told when a job begins, or goes back to a line.
+//! The root's settings at the start of a job, and at a return to a checkpoint.
 
 use super::Lines;
 use anyhow::Result;
@@ -9,10 +9,10 @@ use redrt_types::{View, VirtualRank};
 use redrt_wire::fault::ProcessFault;
 use std::time::Duration;
 
-/// Of a job that begins, perhaps from a line of an earlier run.
+/// Settings of a new job, perhaps resumed from a checkpoint of an earlier run.
 ///
 /// # Errors
-/// When the facts about this host that the site's pool is told cannot be had.
+/// When facts about this host for the site's pool are missing.
 pub(in super::super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Result<Settings> {
     Ok(Settings {
         life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0)), |_| true),
@@ -25,8 +25,8 @@ pub(in super::super) fn settings(job: &Job, job_number: u64, lines: Option<&Line
     })
 }
 
-/// Of one that begins, or goes back to its newest line when `since` has passed; with its lines, how often it was
-/// started from that one, and whether processes that have had so much of standard input can be given the rest.
+/// Settings of a life: the first, or (`since`: job time) one after a return. `lines` has the number of starts from the
+/// newest checkpoint. `has_input`: as in [`Lines::settings`].
 pub(super) fn life(
     job: &Job,
     since: Option<Duration>,
@@ -57,7 +57,7 @@ fn coordinator_settings(
     let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
     for fault in &job.faults {
         match fault {
-            // What was injected is not injected again.
+            // A fault is injected once only.
             Fault::Timed(kill) if since.is_some_and(|since| kill.at <= since) => {}
             Fault::Timed(kill) => timed_kills.push(*kill),
             Fault::Random(kills) => random_kills = Some(*kills),

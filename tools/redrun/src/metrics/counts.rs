@@ -1,4 +1,4 @@
-//! What is counted for `--metrics` as it happens.
+//! Counters of `--metrics` that add up events.
 
 use super::text::Totals;
 use coordinator::{Coordinator, EndReason, Purpose, Report};
@@ -9,14 +9,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a verdict is about, and what was found.
+/// Subject and finding of a verdict.
 pub type Kind = (Cow<'static, str>, Cow<'static, str>);
 
-/// See the module.
+/// Counters: see the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     pub(super) verdicts: BTreeMap<Kind, u64>,
-    /// By the host of the replica that was outvoted.
+    /// By host of the outvoted replica.
     pub(super) host_verdicts: BTreeMap<String, u64>,
     pub(super) strikes: BTreeMap<String, u64>,
     bad_hosts: BTreeSet<String>,
@@ -26,16 +26,16 @@ pub struct Counts {
     pub(super) clones_begun: u64,
     pub(super) clones_failed: u64,
     pub(super) clones_done: u64,
-    /// Checkpoints, by what came of them, and how often the job went back to one.
+    /// Checkpoints by outcome.
     pub(super) checkpoints: BTreeMap<Cow<'static, str>, u64>,
     pub(super) returns: u64,
-    /// Disputes that copies were asked about, by what came of them.
+    /// Disputes that were put to arbiters, by outcome.
     pub(super) arbitrations: BTreeMap<Cow<'static, str>, u64>,
-    /// Times in which a replica was missing that are over.
+    /// Number of vulnerability windows that have closed.
     pub(super) windows: u64,
     pub(super) window_time: Duration,
     pub(super) window_longest: Duration,
-    /// What each process had counted when it was last looked at.
+    /// Last known statistics of each process.
     latest: BTreeMap<ReplicaId, (Incarnation, Statistics)>,
     totals: Totals,
 }
@@ -49,7 +49,7 @@ fn finding_name(finding: Finding) -> &'static str {
 }
 
 impl Counts {
-    /// Takes note of one report.
+    /// Counts a report.
     pub fn count(&mut self, report: &Report, host: &dyn Fn(ReplicaId) -> String) {
         match report {
             Report::Event(Event::Mismatch(mismatch)) => {
@@ -71,7 +71,7 @@ impl Counts {
             Report::Event(Event::Divergence { .. } | Event::Path(_)) => self.divergences += 1,
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
             Report::Lost(_) => self.losses += 1,
-            // What stands ready to judge makes nothing good.
+            // An arbiter replaces no lost replica.
             Report::CloneBegun { purpose: Purpose::Arbitration, .. } => {}
             Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
             Report::Arbitrated(arbitration) => {
@@ -103,8 +103,7 @@ impl Counts {
         self.bad_hosts.contains(host)
     }
 
-    /// What all processes have counted so far. A copy begins with what its source had counted, which is its source's
-    /// and counts once.
+    /// Sums of all processes' statistics. A copy starts with its source's values, which must count once.
     pub(super) fn advance(&mut self, coordinator: &Coordinator) -> Totals {
         let told: BTreeMap<_, _> = coordinator.statistics().collect();
         for (replica, at_end) in told {
@@ -114,7 +113,7 @@ impl Counts {
             let is_same = |(known, _): &(Incarnation, Statistics)| *known == incarnation;
             let before = self.latest.get(&replica).copied().filter(is_same).map_or(first, |(_, before)| before);
             self.totals.add(&before, &now);
-            // Until it has told, nothing is known of where a copy began.
+            // A copy's starting point is unknown until its first statistics.
             if now != Statistics::default() {
                 self.latest.insert(replica, (incarnation, now));
             }

@@ -1,4 +1,4 @@
-//! A state of the job → the text that is told. Pure.
+//! From the job's state to the text of the metrics page. Pure.
 
 use super::counts::Counts;
 use coordinator::RankTime;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Sums over all processes, dead ones among them.
+/// Sums over all processes, dead ones included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Totals {
     pub messages_sent: u64,
@@ -20,7 +20,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// One process has come from there to here.
+    /// Adds a process's progress between two statistics.
     pub fn add(&mut self, from: &Statistics, to: &Statistics) {
         self.messages_sent += to.messages_sent.saturating_sub(from.messages_sent);
         self.bytes_sent += to.bytes_sent.saturating_sub(from.bytes_sent);
@@ -29,14 +29,14 @@ impl Totals {
     }
 }
 
-/// All that is told.
+/// State of the job for one page.
 #[derive(Debug)]
 pub(super) struct Snapshot<'a> {
     pub job: String,
     pub phase: &'static str,
     pub elapsed: Duration,
     pub view: u64,
-    /// Ranks with all replicas, with some, with none; and how many are missing.
+    /// Number of ranks with all, some and no replicas.
     spheres: [u64; 3],
     windows_open: u64,
     pub replicas: BTreeMap<&'static str, u64>,
@@ -45,7 +45,7 @@ pub(super) struct Snapshot<'a> {
     pub processes: BTreeMap<String, u64>,
     pub clones_under_way: u64,
     pub copies_ready: u64,
-    /// Summed over all ranks.
+    /// Sum over all ranks.
     pub redundancy: RankTime,
     counts: &'a Counts,
     totals: Totals,
@@ -72,7 +72,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// Number of replicas of a rank that can go on alone, and its degree.
+    /// Counts a rank: `in_step` replicas can continue alone; it is to have `degree`.
     pub fn count_sphere(&mut self, in_step: usize, degree: u16) {
         let missing = usize::from(degree).saturating_sub(in_step);
         let health = if in_step == 0 { 2 } else { usize::from(missing > 0) };
@@ -81,7 +81,6 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// The text.
 pub(super) fn text(snapshot: &Snapshot<'_>) -> String {
     let mut page = Page::new("redrt");
     let Snapshot { counts, totals, .. } = snapshot;

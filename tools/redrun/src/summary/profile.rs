@@ -1,8 +1,7 @@
 //! `--profile`: what a run was seen to do, as `redplan` reads it.
 //!
-//! Replicas of a rank send the same, so what one of them tells at the end stands for the rank: the others may be dead.
-//! A copy has the counts of its source. Where no replica of some rank told anything, as when a job fails, calls and
-//! traffic are left out.
+//! Replicas of a rank send the same, so the report of one stands for the rank: the others may be dead. A copy has the
+//! counts of its source. If no replica of some rank reported, as when a job fails, calls and traffic are left out.
 
 use super::super::Shell;
 use super::LineCost;
@@ -15,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where it goes: the file, or one of its own in a directory.
+/// Path of the profile: `path` itself, or a file of the job's own if it is a directory.
 pub(in super::super) fn path_in(path: &Path, job: u64) -> PathBuf {
     if path.is_dir() { path.join(format!("redrt-{job:016x}{FILE_END}")) } else { path.to_owned() }
 }
@@ -25,7 +24,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| values.sum::<f64>() / count as f64)
 }
 
-/// Means over the ranks; of each rank, over the replicas that told.
+/// Means over ranks; for each rank, the mean over the replicas that reported.
 fn calls(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Calls {
     let seconds = |kind: CallKind| {
         let of_one = |one: &&ProcessProfile| one.calls[kind as usize].time_ns as f64 / 1e9;
@@ -47,8 +46,7 @@ fn calls(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Calls {
 
 fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)> {
     let of_rank = |(rank, told): (&u32, &Vec<&ProcessProfile>)| -> Vec<_> {
-        // A process that ended its part early in some way has sent less; the one that came furthest stands for the
-        // rank.
+        // A process that ended early has sent less. The process that came furthest stands for the rank.
         let sum = |one: &&&ProcessProfile| one.sent.iter().map(|to| to.messages).sum::<u64>();
         let furthest = told.iter().max_by_key(sum);
         furthest.iter().flat_map(|one| &one.sent).map(|to| (*rank, to.rank, to.bytes as f64)).collect()
@@ -57,7 +55,7 @@ fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)
 }
 
 impl Shell<'_> {
-    /// What is known of the run, and what is missing, for the user.
+    /// The profile of the run, and for the user a list of missing parts.
     pub(in super::super) fn profile(&self, code: i32) -> (Profile, Option<String>) {
         let coordinator = self.root.coordinator();
         let ranks = coordinator.world().rank_count();
@@ -110,7 +108,7 @@ impl Shell<'_> {
     }
 }
 
-/// The lines for the user.
+/// Lines for the user.
 pub(super) fn lines(profile: &Profile, path: &Path) -> Vec<String> {
     let mut text = String::new();
     if let Some(calls) = &profile.calls {
@@ -130,10 +128,10 @@ pub(super) fn lines(profile: &Profile, path: &Path) -> Vec<String> {
     vec![format!("  {text}profile {}", path.display())]
 }
 
-/// The text of the file.
+/// The profile as JSON.
 ///
 /// # Errors
-/// If some figure cannot be, which would be a bug.
+/// When a figure is impossible, which would be a bug.
 pub(in super::super) fn text(profile: &Profile) -> Result<String> {
     if let Err(error) = profile.check() {
         bail!("Failed to make the profile: {error}");

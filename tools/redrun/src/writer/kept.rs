@@ -1,65 +1,62 @@
-//! What a job prints while nobody is there to see it, in order: in memory, and in a file that has no name when it is
-//! much.
+//! Output of a job that nobody sees, in order: in memory, and beyond a limit in an unnamed file.
 
 use super::TargetIndex;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use tempfile::SpooledTempFile;
 
-/// More than this is kept in a file.
+/// Bytes kept in memory; more go to a file.
 const MEMORY_BYTES_MAX: usize = 1 << 20;
-/// With this much kept, no more is, and the processes are held until it is shown.
+/// Limit of kept bytes. Beyond it processes are held until a console takes some.
 pub const KEPT_BYTES_MAX: u64 = 1 << 30;
-/// Shown at once.
+/// Maximum bytes of one piece.
 const PIECE_BYTES_MAX: usize = 64 << 10;
-/// Before each piece: its target, one byte, whether the job has printed it, one, and its length, four.
+/// Header of each piece: target (1 byte), true if the job printed it (1 byte), length (4 bytes).
 const HEADER_BYTES: u64 = 6;
 
-/// Something that is kept.
 #[derive(Debug)]
 pub struct Piece {
-    /// For which target.
     pub target: TargetIndex,
-    /// The job has printed it, not this program.
+    /// True for output of the job, false for this program's.
     pub is_of_job: bool,
-    /// What was not shown of it yet.
+    /// The bytes not shown yet.
     pub bytes: Vec<u8>,
 }
 
-/// See the module.
+/// Kept output: see the module.
 #[derive(Debug)]
 pub struct Kept {
     file: SpooledTempFile,
     read_at: u64,
     write_at: u64,
-    /// The piece that is being shown, as far as that has not been done.
+    /// The piece being shown, without its shown part.
     front: Option<Piece>,
-    /// By target.
+    /// Kept bytes by target.
     byte_counts: Vec<u64>,
 }
 
 impl Kept {
-    /// Of as many targets, with nothing kept.
+    /// Empty, for this number of targets.
     pub fn new(target_count: usize) -> Self {
         let file = SpooledTempFile::new(MEMORY_BYTES_MAX);
         Self { file, read_at: 0, write_at: 0, front: None, byte_counts: vec![0; target_count] }
     }
 
-    /// Whether anything is kept that was printed to this target.
+    /// True if output for this target is kept.
     pub fn has(&self, target: TargetIndex) -> bool {
         self.byte_counts[target] > 0
     }
 
-    /// Whether nothing is kept.
+    /// True if nothing is kept.
     pub fn is_empty(&self) -> bool {
         self.byte_counts.iter().all(|&count| count == 0)
     }
 
-    /// Whether there is room for more.
+    /// True if more can be kept.
     pub fn has_room(&self) -> bool {
         self.write_at < KEPT_BYTES_MAX
     }
 
-    /// Keeps as much of this as goes into one piece. How many bytes that is.
+    /// Keeps as much as fits one piece. Returns the number of bytes.
     ///
     /// # Errors
     /// When the disk takes nothing. Nothing is kept then.
@@ -75,10 +72,10 @@ impl Kept {
         Ok(piece.len())
     }
 
-    /// What was kept first.
+    /// The oldest kept piece.
     ///
     /// # Errors
-    /// When the disk does not give it back.
+    /// When the file cannot be read.
     pub fn front(&mut self) -> io::Result<Option<&Piece>> {
         if self.front.is_none() && self.read_at < self.write_at {
             self.file.seek(SeekFrom::Start(self.read_at))?;
@@ -93,7 +90,7 @@ impl Kept {
         Ok(self.front.as_ref())
     }
 
-    /// As many bytes of it have been shown.
+    /// Removes bytes of the front piece that were shown.
     pub fn shown(&mut self, byte_count: usize) {
         let Some(piece) = &mut self.front else { return };
         piece.bytes.drain(..byte_count);
@@ -102,7 +99,7 @@ impl Kept {
             self.front = None;
         }
         if self.is_empty() {
-            // What the file takes of the disk is given back.
+            // A new file frees the old one's space on disk.
             *self = Self::new(self.byte_counts.len());
         }
     }
@@ -126,7 +123,7 @@ mod tests {
         while let Some(Piece { target, is_of_job, bytes }) = kept.front().unwrap() {
             let target = *target;
             assert_eq!(*is_of_job, target == 0);
-            // Not all of a piece is taken at once.
+            // Part of a piece is taken at a time.
             let count = bytes.len().div_ceil(2);
             if shown.last().unwrap().0 != target {
                 shown.push((target, Vec::new()));

@@ -1,7 +1,6 @@
-//! Where the standard streams of a job lead that can be detached from its terminal.
+//! Destinations of the standard streams of a detachable job.
 //!
-//! The main thread says so at any time, also while the thread that writes waits for a terminal or pipe that takes
-//! nothing.
+//! The main thread changes them at any time, even while the writer waits for a terminal or pipe that takes no bytes.
 
 use super::TargetIndex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,37 +13,36 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What becomes of a target.
+/// Change of a target.
 #[derive(Debug)]
 pub enum Change {
-    /// It leads to this stream of a console. A regular file stays what it is.
+    /// The target leads to this stream of a console. A target that is a regular file stays as it is.
     To(File),
-    /// The console takes its streams along: unless it is a file or device, it leads nowhere.
+    /// The console leaves with its streams: a target that is no file or device leads nowhere.
     Away,
 }
 
-/// See the module.
+/// Changes on their way from the main thread to a writer.
 #[derive(Clone, Debug)]
 pub struct Outlet(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Rung by a change.
+    /// Rung by each change.
     bell: EventFd,
 }
 
 #[derive(Debug, Default)]
 struct State {
     changes: Vec<(TargetIndex, Change)>,
-    /// Something is kept that nobody has seen.
+    /// True while the writer keeps output.
     keeps: bool,
-    /// What the last change led to takes nothing any more.
+    /// True once the target of the last change has no reader any more.
     has_no_reader: bool,
 }
 
 impl Outlet {
-    /// Without changes.
     pub fn new() -> io::Result<Self> {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         Ok(Self(Arc::new(Shared { state: Mutex::default(), bell })))
@@ -54,14 +52,14 @@ impl Outlet {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A target leads elsewhere.
+    /// Queues a change.
     pub fn change(&self, target: TargetIndex, change: Change) {
         self.lock().changes.push((target, change));
-        // Full only when it rings already.
+        // Fails only if the bell rings already.
         let _ = self.0.bell.write(1);
     }
 
-    /// The changes since.
+    /// Takes the queued changes.
     pub fn take(&self) -> Vec<(TargetIndex, Change)> {
         let mut state = self.lock();
         let _ = self.0.bell.read();
@@ -71,44 +69,44 @@ impl Outlet {
         std::mem::take(&mut state.changes)
     }
 
-    /// Readable when there are changes.
+    /// Readable when changes are queued.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }
 
-    /// Waits for one, no longer than this.
+    /// Waits for a change, at most for `time_max`; `None`: without limit.
     pub fn wait(&self, time_max: Option<Duration>) {
         let timeout = time_max.and_then(|time| PollTimeout::try_from(time).ok()).unwrap_or(PollTimeout::NONE);
         let mut fds = [PollFd::new(self.fd(), PollFlags::POLLIN)];
         let _ = poll(&mut fds, timeout);
     }
 
-    /// Whether something is kept that the console does not take, since its reader is gone.
+    /// True if output is kept because the console's reader is gone.
     pub fn is_stuck(&self) -> bool {
         let state = self.lock();
         state.keeps && state.has_no_reader && state.changes.is_empty()
     }
 
-    /// The thread says whether it keeps something.
+    /// Called by the writer: true if it keeps output.
     pub fn note_kept(&self, keeps: bool) {
         self.lock().keeps = keeps;
     }
 
-    /// The thread could not write any more.
+    /// Called by the writer when its target has no reader any more.
     pub fn note_no_reader(&self) {
         self.lock().has_no_reader = true;
     }
 }
 
-/// Whether this is a terminal, pipe or socket, which a console takes along when it goes.
+/// True for a terminal, pipe or socket: a leaving console takes these along.
 pub fn goes_with_console(file: &impl AsFd) -> bool {
     let is_queue = |kind: SFlag| matches!(kind, SFlag::S_IFIFO | SFlag::S_IFSOCK);
     let kind = nix::sys::stat::fstat(file).map(|facts| SFlag::from_bits_truncate(facts.st_mode & SFlag::S_IFMT.bits()));
     nix::unistd::isatty(file).unwrap_or(false) || kind.is_ok_and(is_queue)
 }
 
-/// The same terminal or pipe, opened anew: writing to it returns at once if it takes nothing, for this process only.
-/// Where that cannot be had, as of somebody else's terminal or of a socket, the file itself.
+/// Opens the same terminal or pipe anew, non-blocking for this process only. If that fails, as for another user's
+/// terminal or a socket, returns the file itself.
 pub fn without_waiting(file: File) -> File {
     if !goes_with_console(&file) {
         return file;
