@@ -1,4 +1,4 @@
-//! One process the daemon holds: its pid, its agent's socket, its pipes.
+//! A process of the daemon: its pid, its agent's socket, its pipes.
 
 use control_network::link::Link;
 use nix::errno::Errno;
@@ -20,41 +20,37 @@ use std::time::Instant;
 
 const READ_BYTES: usize = 64 << 10;
 
-/// What a child that is to be a copy will be.
+/// A copy that a child is to become.
 #[derive(Clone, Copy)]
 pub struct Copy {
-    /// By which clone.
+    /// The clone that makes it.
     pub id: CloneId,
-    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// `redrun` knows that there will be no copy.
+    /// True once `redrun` knows that the clone has failed.
     pub has_failed: bool,
 }
 
-/// What an event on one of a child's descriptors means; part of its epoll token.
+/// Meaning of an event on a child's descriptor; part of the epoll token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The pidfd: it died.
+    /// The pidfd: the process died.
     Death,
-    /// The agent's socket.
     Agent,
-    /// Standard output.
     Output,
-    /// Standard error.
     Error,
     /// Standard input can take more.
     Input,
     /// The socket of the helper that is its parent.
     Helper,
-    /// The socket of a helper that sends an image; the number is the clone's.
+    /// Socket of a helper that sends an image; the number is the clone's.
     Sender,
-    /// The socket of a helper that saves an image; the number is that of its child.
+    /// Socket of a helper that saves an image; the number is its child's.
     Saver,
-    /// The socket of a helper that sends or receives files; the number is its own.
+    /// Socket of a helper that sends or receives files; the number is its own.
     Carrier,
-    /// The socket of the helper that gets files from an object store.
+    /// Socket of the helper that fetches files from an object store.
     Fetcher,
-    /// The socket of a helper that flips a bit; the number is its own.
+    /// Socket of a helper that flips a bit; the number is its own.
     Flipper,
 }
 
@@ -74,7 +70,7 @@ const KINDS: [Kind; 11] = [
 const KIND_BITS: u32 = 4;
 
 impl Kind {
-    /// The epoll token of child `number`'s descriptor of this kind.
+    /// Epoll token for child `number`'s descriptor of this kind.
     pub fn token(self, number: usize) -> u64 {
         (number as u64) << KIND_BITS | self as u64
     }
@@ -85,83 +81,77 @@ impl Kind {
     }
 }
 
-/// What reading a pipe gave.
+/// Result of reading a pipe.
 pub enum Read {
-    /// These bytes.
     Bytes(Vec<u8>),
-    /// Nothing for now.
+    /// The pipe is empty for now.
     Nothing,
-    /// No one can write to it any more.
+    /// The pipe has no writer any more.
     End,
 }
 
-/// A pipe and whether epoll watches it.
+/// A pipe; `watched` while it is registered with epoll.
 pub struct Pipe {
     fd: OwnedFd,
     watched: bool,
 }
 
 impl Pipe {
-    /// Takes over the reading end, which was made non-blocking and is going to be watched.
+    /// Takes over the reading end, which must be non-blocking and registered with epoll.
     pub fn new(fd: OwnedFd) -> Self {
         Self { fd, watched: true }
     }
 }
 
-/// How often a process that prints and has not called `MPI_Init` is looked at for another MPI: a program that uses one
-/// has mapped it before it prints what it has computed.
+/// Number of times that a printing process which has not called `MPI_Init` is checked for another MPI. A program that
+/// uses one has mapped it before it prints results.
 pub const MPI_LOOKS: u32 = 64;
 
 /// A replica started by this daemon.
 pub struct Child {
-    /// The replica.
     pub replica: ReplicaId,
-    /// The child process, which leads a process group of its own.
+    /// The child process, which leads its own process group.
     pub pid: Pid,
-    /// The replica's process: the child, or below it when that is a helper; absent until it runs.
+    /// The replica's process: the child itself, or one below it if the child is a helper. `None` until it runs.
     pub program: Option<Pid>,
-    /// Connection to the helper.
     pub helper: Option<Link<UnixStream>>,
-    /// It is to be a copy, and is not in a view yet.
+    /// The copy that it is to become. `None` once the copy is in a view.
     pub copy: Option<Copy>,
-    /// It goes on from its image, with the whole job.
+    /// True if it continues from an image, along with the whole job.
     pub is_restored: bool,
-    /// It is the copy of a program that a script had started.
+    /// True for the copy of a program below a script: the script itself is not copied.
     pub lacks_script: bool,
-    /// Bytes that the replica has printed to standard output, its source's before it was copied among them.
+    /// Bytes printed to standard output, including those of the source before the copy.
     pub printed_bytes: u64,
-    /// Faults to be injected into that.
+    /// Faults to inject into the output.
     pub corruptions: Vec<Corruption>,
-    /// Those that were, and `redrun` is to be told of.
+    /// Injected faults that `redrun` has not been sent yet.
     pub corrupted: Vec<(ProcessFault, String)>,
-    /// Readable when the process has died.
     pub pidfd: OwnedFd,
-    /// Connection to the agent inside.
     pub agent: Option<Link<UnixStream>>,
-    /// Whether epoll watches the agent's socket for writing.
+    /// True while epoll watches the agent's socket for writing.
     pub agent_watched_for_writing: bool,
-    /// Whether it said `Hello`.
+    /// True once the agent has sent `Hello`.
     pub greeted: bool,
-    /// Standard output and standard error, while open.
+    /// Standard output and standard error, while they are open.
     pub pipes: [Option<Pipe>; 2],
     /// Standard input of rank 0.
     pub input: Option<OwnedFd>,
-    /// How it ended.
     pub exit: Option<Exit>,
-    /// When its pipes are closed though someone may still write to them.
+    /// Time at which the pipes are closed even if they have writers.
     pub drain_deadline: Option<Instant>,
-    /// Whether `redrun` was told that nothing more will come.
+    /// True once `redrun` was told that no more output comes.
     pub drained: bool,
-    /// Whether `redrun` asked to leave its output in the pipes.
+    /// True while `redrun` wants its output left in the pipes.
     pub held: bool,
-    /// The file that would count it if the kernel killed it for want of memory.
+    /// File that counts kills for want of memory.
     pub kills: Option<PathBuf>,
-    /// How often it is yet to be looked at for another MPI.
+    /// Remaining checks for another MPI.
     pub mpi_looks_left: u32,
 }
 
 impl Child {
-    /// All descriptors to watch.
+    /// Descriptors to register with epoll.
     pub fn descriptors(&self) -> Vec<(Kind, BorrowedFd<'_>)> {
         let mut all = vec![(Kind::Death, self.pidfd.as_fd())];
         all.extend(self.agent.as_ref().map(|agent| (Kind::Agent, agent.fd())));
@@ -173,14 +163,14 @@ impl Child {
         all
     }
 
-    /// Sends to the agent. A broken connection shows when it is read.
+    /// Sends to the agent. A broken connection shows at the next read.
     pub fn tell(&mut self, message: &ToAgent) {
         if let Some(agent) = &mut self.agent {
             let _ = agent.send(message);
         }
     }
 
-    /// Whether the agent's socket has something to read.
+    /// True if the agent's socket is readable.
     pub fn agent_has_input(&self) -> bool {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         let Some(agent) = &self.agent else { return false };
@@ -188,14 +178,15 @@ impl Child {
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
     }
 
-    /// Sends a signal to the process alone.
+    /// Signals the process alone.
     pub fn signal(&self, signal: i32) {
         if let (None, Ok(signal)) = (self.exit, Signal::try_from(signal)) {
             let _ = kill(self.program.unwrap_or(self.pid), signal);
         }
     }
 
-    /// Sends the user's signal to the program: with what a script has started, unless a helper is among that.
+    /// Delivers a user's signal to the program, including processes that a script has started. With a helper in the
+    /// process group only the program gets it.
     pub fn deliver(&self, signal: i32) {
         let Ok(signal) = Signal::try_from(signal) else { return };
         match self.program {
@@ -205,14 +196,12 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the process group.
     pub fn signal_group(&self, signal: Signal) {
         if self.exit.is_none() {
             let _ = killpg(self.pid, signal);
         }
     }
 
-    /// Kills the process and its process group.
     pub fn kill_group(&self) {
         if self.exit.is_none() {
             let _ = killpg(self.pid, Signal::SIGKILL);
@@ -220,7 +209,7 @@ impl Child {
         }
     }
 
-    /// Collects the exit of a process that has died. When it failed, what it left in its process group goes with it.
+    /// Collects the exit of a dead process. After a failure the rest of its process group is killed.
     pub fn reap(&mut self) -> nix::Result<Option<Exit>> {
         use nix::sys::wait::{Id, waitid};
         let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -230,7 +219,7 @@ impl Child {
             _ => return Ok(None),
         };
         if exit != Exit::Status(0) {
-            // Before it is reaped its number cannot belong to another group.
+            // Before the reaping: until then the number cannot belong to another group.
             let _ = killpg(self.pid, Signal::SIGKILL);
         }
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG))?;
@@ -238,7 +227,6 @@ impl Child {
         Ok(Some(exit))
     }
 
-    /// Reads once from a pipe.
     pub fn read(&mut self, stream: Stream) -> Read {
         let Some(pipe) = &self.pipes[stream as usize] else { return Read::End };
         let mut buffer = vec![0; READ_BYTES];
@@ -262,7 +250,6 @@ impl Child {
         }
     }
 
-    /// Closes a pipe.
     pub fn close(&mut self, stream: Stream, epoll: &Epoll) {
         if let Some(pipe) = self.pipes[stream as usize].take()
             && pipe.watched
@@ -271,13 +258,12 @@ impl Child {
         }
     }
 
-    /// Whether nothing more can be read from it.
+    /// True if both pipes are closed.
     pub fn pipes_are_closed(&self) -> bool {
         self.pipes.iter().all(Option::is_none)
     }
 
-    /// Watches the pipes or leaves them alone. A pipe cannot stay registered without interest: its hang-up would be
-    /// reported again and again.
+    /// Registers or unregisters the pipes. A registered pipe without interest would report its hang-up again and again.
     pub fn watch_pipes(&mut self, number: usize, watch: bool, epoll: &Epoll) {
         for (pipe, kind) in self.pipes.iter_mut().zip([Kind::Output, Kind::Error]) {
             let Some(pipe) = pipe.as_mut().filter(|pipe| pipe.watched != watch) else { continue };
@@ -290,7 +276,7 @@ impl Child {
         }
     }
 
-    /// Watches the agent's socket for writing while bytes wait for it.
+    /// Adapts epoll: the agent's socket is watched for writing while bytes wait for it.
     pub fn watch_agent(&mut self, number: usize, epoll: &Epoll) {
         let Some(agent) = &self.agent else { return };
         let for_writing = agent.backlog_bytes() > 0;

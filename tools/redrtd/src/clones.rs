@@ -1,4 +1,4 @@
-//! The daemon's part in clones: helpers that receive and send images, and what is told of them.
+//! The daemon's part in clones: helpers that receive and send images, and reports on them.
 
 use super::child::{Child, Copy, Kind, Read};
 use super::copying::{Reply, Task, Word, heard};
@@ -23,7 +23,7 @@ pub struct Sender {
     child: std::process::Child,
     pub(super) link: Link<UnixStream>,
     source: ReplicaId,
-    /// Nothing that it says, or how it ends, is worth telling any more.
+    /// True once its words and its end have no meaning any more.
     is_done: bool,
 }
 
@@ -34,7 +34,7 @@ impl Daemon {
             CloneOrder::Send { newcomer, address } => self.send_copy(id, newcomer, address),
             CloneOrder::Cut => {
                 if let Some(sender) = self.senders.get_mut(&id) {
-                    // If it is gone, its end is seen.
+                    // If the helper is gone, its end is noticed.
                     let _ = sender.link.send(&Word::Cut);
                 }
                 Ok(())
@@ -78,11 +78,11 @@ impl Daemon {
         if !job.launch.world.contains(newcomer.replica) {
             return Err(NoImage::NoPlace(newcomer.replica));
         }
-        // What is known of a source that is here is newer, and a program grows while it is copied.
+        // A source on this host gives a newer size. Programs grow while they are copied.
         let of_rank = self.children.iter().filter(|child| child.replica.rank == newcomer.replica.rank);
         let here = of_rank.filter_map(|child| memory::resident_bytes(child.program.unwrap_or(child.pid))).max();
         let needed_bytes = memory_bytes.max(here.map_or(0, |bytes| bytes + bytes / 8));
-        // Where it does not fit, the kernel would end it or, worse, its source.
+        // Without room the kernel would kill the copy or, worse, its source.
         if let Some(free_bytes) = memory::free_bytes().filter(|free| *free < needed_bytes) {
             return Err(NoImage::NoRoom { needed_bytes, free_bytes });
         }
@@ -118,7 +118,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Counts a clone of this replica, and finds the fault that is to hit it.
+    /// Counts clones of this replica. Returns the fault for this one, if any.
     fn next_clone_fault(&mut self, source: ReplicaId) -> Option<ProcessFault> {
         let count = self.clone_counts.entry(source).or_default();
         *count += 1;
@@ -130,8 +130,8 @@ impl Daemon {
 
     fn abandon(&mut self, id: CloneId) {
         if let Some(sender) = self.senders.get_mut(&id) {
-            // The agent of the source sees the end of its connection, and lets the program's threads go on. So does
-            // this daemon when it comes, and does not wait for it: that may take longer than others may miss its beats.
+            // The source's agent sees the connection end, and lets the program's threads go on. The daemon reaps the
+            // helper when its end shows: waiting for it here could take longer than the silence others tolerate.
             let _ = sender.child.kill();
             sender.is_done = true;
         }
@@ -141,7 +141,7 @@ impl Daemon {
         }
     }
 
-    /// What the helper that is a child's parent has said.
+    /// Handles replies of a child's helper.
     pub(super) fn helper_ready(&mut self, number: usize) {
         let child = &mut self.children[number];
         let (replica, copy) = (child.replica, child.copy);
@@ -166,7 +166,7 @@ impl Daemon {
                     self.tell(&FromDaemon::NotStarted { replica, message: told.sentence });
                 }
                 (Reply::Failed(told), Some(_)) => self.copy_failed(number, NoImage::Helper(told)),
-                // Nothing else is said by these helpers.
+                // These helpers send no other replies.
                 _ => {}
             }
         }
@@ -175,7 +175,7 @@ impl Daemon {
         }
     }
 
-    /// There will be no copy in this child: says so once.
+    /// Reports once that this child's copy failed.
     pub(super) fn copy_failed(&mut self, number: usize, why: NoImage) {
         let Some(copy) = &mut self.children[number].copy else { return };
         let id = copy.id;
@@ -184,7 +184,7 @@ impl Daemon {
         }
     }
 
-    /// What a helper that sends an image has said.
+    /// Handles replies of a helper that sends an image.
     pub(super) fn sender_ready(&mut self, number: usize) {
         let id = CloneId(number as u64);
         let Some(sender) = self.senders.get_mut(&id) else { return };
@@ -217,18 +217,18 @@ impl Daemon {
         }
     }
 
-    /// A helper has closed its connection, or says nothing that can be understood. How it ended.
+    /// Ends a helper whose connection has closed or is unreadable. Returns its exit.
     pub(super) fn end_helper(&self, mut helper: std::process::Child, link: &Link<UnixStream>) -> Exit {
         let _ = self.epoll.delete(link.fd());
         let _ = helper.kill();
-        // That its end cannot be heard of any more changes nothing: it was killed a moment ago.
+        // A failed wait changes nothing: the helper was killed a moment ago.
         helper.wait().map_or(Exit::Signal(Signal::SIGKILL as i32), |status| match status.signal() {
             Some(signal) => Exit::Signal(signal),
             None => Exit::Status(status.code().unwrap_or_default()),
         })
     }
 
-    /// The source of a clone is stopped: everything that it has printed is taken from its pipe, and it may go on.
+    /// Takes all output of a clone's stopped source, and lets the source go on.
     fn take_position(&mut self, id: CloneId, unread: Vec<u8>, is_below_script: bool) -> Position {
         let Some(source) = self.senders.get(&id).map(|sender| sender.source) else { return Position::default() };
         let Some(number) = self.number_of.get(&source).copied() else { return Position::default() };
@@ -239,7 +239,7 @@ impl Daemon {
         position
     }
 
-    /// Takes all that a stopped process has printed from its pipes. Where its standard streams go on.
+    /// Takes all output of a stopped process from its pipes. Returns the positions of its standard streams.
     pub(super) fn position(&mut self, number: usize, unread: Vec<u8>, is_below_script: bool) -> Position {
         for stream in [Stream::Output, Stream::Error] {
             while let Read::Bytes(bytes) = self.children[number].read(stream) {
@@ -253,12 +253,12 @@ impl Daemon {
         Position { output_bytes, input, input_has_ended: self.input.has_ended(), lacks_script }
     }
 
-    /// A copy greets: it is told its place.
+    /// Answers a copy's greeting with its place.
     pub(super) fn place_copy(&mut self, number: usize, incarnation: Incarnation) {
         self.give_place(number, incarnation, false);
     }
 
-    /// Tells a process that goes on from its image where it is now.
+    /// Sends a process that continues from its image its new place.
     pub(super) fn give_place(&mut self, number: usize, incarnation: Incarnation, is_restored: bool) {
         let Some(job) = &self.job else { return };
         let host_number = self.post.host();
@@ -283,12 +283,12 @@ impl Daemon {
             },
         };
         child.tell(&ToAgent::Place(Box::new(place)));
-        // Its source may have been.
+        // The source may have been held.
         child.tell(&ToAgent::Held(false));
     }
 }
 
-/// The daemon itself lacks something.
+/// Wraps a lack of the daemon itself.
 pub(super) fn no_helper(error: anyhow::Error) -> NoImage {
     NoImage::NoHelper(Told::passing(format!("{error:#}")))
 }

@@ -1,14 +1,14 @@
-//! The numbers of descriptors that processes and helpers inherit.
+//! Descriptor numbers that processes and helpers inherit.
 
 use std::os::fd::RawFd;
 
-/// Number of the control socket in every process.
+/// The control socket, in every process.
 pub const CONTROL_FD: RawFd = 200;
-/// Number of the node's shared memory in every process.
+/// The host's shared memory, in every process.
 pub const SHARED_MEMORY_FD: RawFd = 201;
-/// Number of the helper's socket to the daemon.
+/// A helper's socket to the daemon.
 pub const HELPER_FD: RawFd = 202;
-/// Number of the listening socket of the cloner's agent in a process that can be cloned.
+/// Listening socket of the cloner's agent, in a cloneable process.
 pub const CLONER_FD: RawFd = 203;
-/// Number of the memory for windows, where processes do not make it by themselves.
+/// Memory for windows, where processes do not create it themselves.
 pub const WINDOWS_FD: RawFd = 204;

@@ -1,7 +1,7 @@
-//! What this host lacks of a line is got from the object store before its processes go on from it.
+//! Downloads missing files of a checkpoint from the object store before this host's processes continue from it.
 //!
 //! ```text
-//!  Launch ──▶ a helper gets files ──Fetched──▶ what Launch asks for, then all that came meanwhile
+//!  Launch ──▶ a helper downloads files ──Fetched──▶ the launch, then messages that came meanwhile
 //!                     └─ fails, or all are to be killed ──▶ NotStarted, of each process of this host
 //! ```
 
@@ -16,17 +16,17 @@ use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
 use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
 
-/// See the module.
+/// A download under way, with the launch that waits for it.
 pub struct Fetching {
     helper: std::process::Child,
     pub(super) link: Link<UnixStream>,
     launch: Launch,
-    /// What `redrun` has said since, in its order.
+    /// Messages of `redrun` that came since, in order.
     later: Vec<ToDaemon>,
 }
 
 impl Daemon {
-    /// Launches processes, once what they go on from is here.
+    /// Launches processes, after the download of files that their images lack.
     pub(super) fn launch_fetched(&mut self, launch: Launch) -> Result<()> {
         let host = self.post.host() as usize;
         let objects = launch.restore.as_ref().and_then(|restore| restore.objects.as_ref());
@@ -55,7 +55,7 @@ impl Daemon {
         }
     }
 
-    /// What has to wait until processes are there. The rest is given back.
+    /// Queues a message that must wait for the launch. Returns it if it need not wait.
     pub(super) fn put_aside(&mut self, message: ToDaemon) -> Option<ToDaemon> {
         let Some(fetching) = &mut self.fetching else { return Some(message) };
         match message {
@@ -64,7 +64,7 @@ impl Daemon {
             }
             message => {
                 if matches!(message, ToDaemon::KillAll) {
-                    // Its end is seen.
+                    // The helper's end is noticed.
                     let _ = fetching.helper.kill();
                 }
                 fetching.later.push(message);
@@ -73,7 +73,7 @@ impl Daemon {
         }
     }
 
-    /// What the helper has said.
+    /// Handles the helper's replies.
     pub(super) fn fetcher_ready(&mut self) -> Result<()> {
         let Some(fetching) = &mut self.fetching else { return Ok(()) };
         let (replies, has_ended) = heard(&mut fetching.link);

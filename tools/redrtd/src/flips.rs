@@ -13,20 +13,19 @@ use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;
 use std::os::unix::net::UnixStream;
 
-/// A helper that flips a bit.
 pub struct Flipper {
     helper: std::process::Child,
     pub(super) link: Link<UnixStream>,
     replica: ReplicaId,
     asked: ProcessFault,
-    /// The send at which the thread stood.
+    /// Number of the send at which the thread stands.
     send: u64,
-    /// The bit has flipped, or it was told why not.
+    /// True once the outcome is reported.
     is_done: bool,
 }
 
 impl Daemon {
-    /// A thread of a child stands still for this fault, at this send.
+    /// Starts a helper for a fault in a child's thread, which stands still at this send.
     pub(super) fn start_flipper(&mut self, number: usize, fault: (ProcessFault, u64), thread: i32, word: u64) {
         if let Err(error) = self.try_start_flipper(number, fault, thread, word) {
             self.no_flip(self.children[number].replica, &format!("{error:#}"));
@@ -52,7 +51,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// What such a helper has said.
+    /// Handles a helper's replies.
     pub(super) fn flipper_ready(&mut self, number: usize) {
         let Some(flipper) = self.flippers.get_mut(&number) else { return };
         let (replica, asked, send) = (flipper.replica, flipper.asked, flipper.send);
@@ -81,7 +80,7 @@ impl Daemon {
         }
     }
 
-    /// A process has ended. What the helper has said about it comes first.
+    /// Handles remaining replies about a process that has ended, before its end is reported.
     pub(super) fn hear_flippers(&mut self, replica: ReplicaId) {
         let of_it: Vec<_> = self.flippers.iter().filter(|(_, one)| one.replica == replica).map(|(at, _)| *at).collect();
         of_it.into_iter().for_each(|number| self.flipper_ready(number));

@@ -1,43 +1,43 @@
-//! Which GPUs a process may use. Replicas of a rank see one environment, so none of the variables that say where a rank
-//! is can tell its replicas apart: on one host they would all take the same device. These variables are the ones that
-//! differ between replicas.
+//! GPUs of each process. Replicas of a rank see one environment, so no variable that gives a rank's place can tell its
+//! replicas apart: on one host all would take the same device. The variables here are the only ones that differ between
+//! replicas.
 
 use std::path::Path;
 
-/// The number of this process among those of its host.
+/// Variable with the index of this process among those of its host.
 pub const INDEX: &str = "REDRT_LOCAL_INDEX";
-/// What CUDA, ROCm and Level Zero read.
+/// Variables that CUDA, ROCm and Level Zero read.
 const DEVICES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
-/// Makes all of them together as long for each replica: the environment lies above the stack, whose addresses must be
-/// those of the siblings.
+/// Pads these variables to the same total length in each replica: the environment lies above the stack, whose addresses
+/// must equal those of the siblings.
 const FILL: &str = "REDRT_LOCAL_FILL";
-/// What they are filled up to a multiple of: more than numbers of devices take.
+/// Total lengths are padded to a multiple of this, which exceeds any list of devices.
 const FILL_BYTES: usize = 64;
 
-/// The GPUs of a host.
+/// GPUs of a host, and how many a process gets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Gpus {
-    /// As [`DEVICES`] name them.
+    /// Names of the devices for [`DEVICES`].
     names: Vec<String>,
     per_process: usize,
 }
 
 impl Gpus {
-    /// Those that a batch system has given this host's daemon, or else those that are there. None if processes are to
-    /// be given none.
+    /// The GPUs that a batch system has assigned to this host's daemon, or else all that are found. Empty if processes
+    /// get none.
     #[must_use]
     pub fn of_this_host(per_process: u16) -> Self {
         let given = DEVICES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
         let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
         let devices: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         let of_amd = std::fs::read_dir(Path::new("/sys/class/kfd/kfd/topology/nodes")).into_iter().flatten().flatten();
-        // Nodes without such units are processors.
+        // Nodes without SIMD units are processors.
         let is_gpu = |text: &String| text.lines().any(|line| line.starts_with("simd_count ") && line != "simd_count 0");
         let texts = of_amd.filter_map(|node| std::fs::read_to_string(node.path().join("properties")).ok());
         Self::new(&given, &devices, texts.filter(is_gpu).count(), per_process)
     }
 
-    /// The same, from what such a variable holds, the names in `/dev`, and the number of AMD's GPUs.
+    /// From the value of such a variable, the names in `/dev`, and the number of AMD's GPUs.
     fn new(given: &str, devices: &[String], amd_count: usize, per_process: u16) -> Self {
         if per_process == 0 {
             return Self::default();
@@ -53,7 +53,7 @@ impl Gpus {
         Self { names, per_process: per_process.into() }
     }
 
-    /// What the user should know when this number of processes is started.
+    /// A warning if the GPUs do not suffice for this number of processes.
     #[must_use]
     pub fn note(&self, process_count: usize) -> Option<String> {
         let (per_process, needed, count) = (self.per_process, self.per_process * process_count, self.names.len());
@@ -69,7 +69,7 @@ impl Gpus {
         }
     }
 
-    /// The variables of the process with this number on its host.
+    /// Variables of the process with this index on its host.
     #[must_use]
     pub fn variables(&self, index: usize) -> Vec<(&'static str, String)> {
         if self.per_process == 0 {
@@ -78,7 +78,7 @@ impl Gpus {
         let mut variables = vec![(INDEX, index.to_string())];
         if let count @ 1.. = self.names.len() {
             let first = index * self.per_process;
-            // More than there are would name one twice.
+            // A higher count would name a device twice.
             let own = (first..first + self.per_process.min(count)).map(|number| self.names[number % count].as_str());
             let own = own.collect::<Vec<_>>().join(",");
             variables.extend(DEVICES.map(|name| (name, own.clone())));

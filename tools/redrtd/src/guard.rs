@@ -1,12 +1,11 @@
-//! The parent of a daemon. What a daemon that is killed leaves behind becomes a child of this process, which ends it.
+//! Parent of a daemon. It ends orphans of a killed daemon, which become its children.
 //!
 //! ```text
 //!   redrun ── guard ── daemon ── processes of the job ── what they have started
 //! ```
-//! Each of the three ends everything below it when it ends, and is told of the end of the one above: the guard by
-//! SIGTERM, the daemon by SIGTERM and by its connection. So nothing is left when any two of them are killed, or when
-//! one is killed while another is stopped. When the job has ended well, what its processes have started in sessions of
-//! their own goes on.
+//! Each of the three ends everything below it when it ends. The guard learns of the end above by SIGTERM, the daemon by
+//! SIGTERM and by its connection. So nothing is left when any two of them are killed, or when one is killed while
+//! another is stopped. After a successful job, processes that moved to sessions of their own live on.
 
 use anyhow::{Context, Result};
 use host_processes::sweep;
@@ -21,19 +20,19 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How long a daemon gets to leave once the guard has been told to. It needs up to three seconds for those below it.
+/// Time for a daemon to leave once the guard was told to. The daemon itself gives those below it up to three seconds.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
-/// The exit code when a daemon had to be killed.
+/// Exit code if the daemon had to be killed.
 const KILLED_CODE: i32 = 128 + libc::SIGKILL;
 
-/// Runs this program with these arguments as a child, waits for its end, ends all that is left, returns its exit code.
+/// Runs this program with these arguments as a child. After its end all descendants are ended. Returns its exit code.
 pub fn guard(arguments: impl Iterator<Item = OsString>) -> Result<i32> {
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
-    // The login may end, and its terminal with it; the job goes on.
-    // SAFETY: ignoring a signal installs no handler.
+    // The job outlives the login and its terminal.
+    // SAFETY: - SIG_IGN installs no handler, so nothing can run in signal context.
     unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }.context("Failed to ignore SIGHUP")?;
     let awaited = SigSet::from_iter([Signal::SIGTERM, Signal::SIGCHLD, Signal::SIGCONT]);
-    // A batch system may send the program's signals to all processes of a job.
+    // A batch system may send signals for the program to all processes of a job.
     SigSet::from_iter([Signal::SIGUSR1, Signal::SIGUSR2]).thread_block()?;
     awaited.thread_block()?;
     let above = Above::watched()?;
@@ -49,16 +48,16 @@ pub fn guard(arguments: impl Iterator<Item = OsString>) -> Result<i32> {
         }
         Ok(())
     };
-    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    // SAFETY: - `set_up` runs in a forked child: it makes only system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
     let mut daemon = command.spawn().context("Failed to run the daemon")?;
     let ended = wait(&mut daemon, &signals, above).context("Failed to wait for the daemon");
-    // A daemon that has ended by itself has left what may go on.
+    // A daemon that ended successfully has left only what may live on.
     sweep::kill_descendants(matches!(&ended, Ok(Some(status)) if status.success()));
     Ok(ended?.map_or(KILLED_CODE, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())))
 }
 
-/// Waits until the daemon has ended; none if it does not though it was told to.
+/// Waits for the daemon's end. `None` if it does not end although it was told to.
 fn wait(daemon: &mut Child, signals: &SignalFd, above: Above) -> io::Result<Option<ExitStatus>> {
     let pid = Pid::from_raw(daemon.id() as i32);
     let mut leave_by: Option<Instant> = None;
@@ -79,7 +78,7 @@ fn wait(daemon: &mut Child, signals: &SignalFd, above: Above) -> io::Result<Opti
             let is_to_leave = signal.ssi_signo == Signal::SIGTERM as u32 || above.has_ended();
             if is_to_leave && leave_by.is_none() {
                 leave_by = Some(Instant::now() + LEAVE_TIME_MAX);
-                // It has not been waited for, so its number is its own.
+                // Not reaped yet, so the process number is still the daemon's.
                 let _ = kill(pid, Signal::SIGTERM);
                 let _ = kill(pid, Signal::SIGCONT);
             }
@@ -87,24 +86,23 @@ fn wait(daemon: &mut Child, signals: &SignalFd, above: Above) -> io::Result<Opti
     }
 }
 
-/// The process that has started the guard: `redrun`, or the launcher of another host.
+/// The process that started the guard: `redrun`, or the launcher of another host.
 ///
-/// The trap: a guard that is stopped does not get the SIGTERM that its parent's end sends it, and if the daemon is
-/// stopped too, nobody is left to end anything. SIGCONT is the one signal that a stopped process takes, and takes up
-/// its work again with.
+/// The trap: a stopped guard does not get the SIGTERM of its parent's end. If the daemon is stopped too, no process is
+/// left to end anything. SIGCONT is the one signal that resumes a stopped process.
 #[derive(Clone, Copy)]
 struct Above(Option<Pid>);
 
 impl Above {
-    /// From now on its end wakes this process. A launcher's end is none of a guard's business that asked for no signal:
-    /// there the daemon's connection tells it.
+    /// Arranges for SIGCONT at the parent's end. A guard whose launcher asked for no signal ignores the launcher's end:
+    /// the daemon's connection shows the root's.
     fn watched() -> Result<Self> {
         if nix::sys::prctl::get_pdeathsig().context("Failed to ask for the signal of the parent's end")?.is_none() {
             return Ok(Self(None));
         }
         let parent = getppid();
         nix::sys::prctl::set_pdeathsig(Signal::SIGCONT).context("Failed to ask for the parent's end")?;
-        // It may have ended before, with the signal that it had set.
+        // The parent may have ended before; then its own death signal applied.
         Ok(Self(Some(parent)))
     }
 
@@ -113,17 +111,16 @@ impl Above {
     }
 }
 
-/// The process that is this one's guard, to be woken when this one ends: somebody may have stopped it.
+/// The guard of this daemon, to be woken at the daemon's end: it may be stopped.
 #[derive(Debug)]
 pub struct Guard(Pid);
 
 impl Guard {
-    /// The parent.
     pub fn of_this_process() -> Self {
         Self(getppid())
     }
 
-    /// Lets it go on, if it is still there.
+    /// Resumes the guard, if it still exists.
     pub fn wake(&self) {
         if getppid() == self.0 {
             let _ = kill(self.0, Signal::SIGCONT);

@@ -1,5 +1,5 @@
-//! Connections to helpers. A task has the arguments and the environment of a program, which can be more than a socket
-//! takes at once: what is left goes out when the helper has read some of it.
+//! Connections to helpers. A task holds a program's arguments and environment, which may exceed a socket's buffer: the
+//! rest is sent once the helper has read some.
 
 use super::Daemon;
 use super::child::Kind;
@@ -8,7 +8,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::clone::CloneId;
 use std::os::unix::net::UnixStream;
 
-/// What is waited for: answers, and room while something is left to be sent.
+/// Events to wait for: replies, and room while bytes wait to be sent.
 pub(super) fn interest(link: &Link<UnixStream>) -> EpollFlags {
     match link.backlog_bytes() {
         0 => EpollFlags::EPOLLIN,
@@ -17,12 +17,11 @@ pub(super) fn interest(link: &Link<UnixStream>) -> EpollFlags {
 }
 
 impl Daemon {
-    /// Watches the connection to a helper.
     pub(super) fn watch_helper(&self, kind: Kind, number: usize, link: &Link<UnixStream>) -> nix::Result<()> {
         self.epoll.add(link.fd(), EpollEvent::new(interest(link), kind.token(number)))
     }
 
-    /// There is room on the connection to a helper, if it is one.
+    /// Sends waiting bytes to a helper. Other kinds are ignored.
     pub(super) fn flush_helper(&mut self, kind: Kind, number: usize) {
         let link = match kind {
             Kind::Helper => self.children[number].helper.as_mut(),
@@ -34,7 +33,7 @@ impl Daemon {
             Kind::Death | Kind::Agent | Kind::Output | Kind::Error | Kind::Input => None,
         };
         let Some(link) = link else { return };
-        // A broken connection shows when it is read.
+        // A broken connection shows at the next read.
         let _ = link.flush();
         let _ = self.epoll.modify(link.fd(), &mut EpollEvent::new(interest(link), kind.token(number)));
     }

@@ -1,64 +1,61 @@
-//! Standard input on its way to every replica of rank 0, at the speed of the slowest.
+//! Standard input for all replicas of rank 0, at the speed of the slowest.
 
 use super::child::{Child, Kind};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::{HashMap, VecDeque};
 
-/// Bytes that not every reader has taken yet.
+/// Bytes that some reader has not taken yet.
 #[derive(Default)]
 pub struct Input {
     pending: VecDeque<u8>,
     ended: bool,
-    /// By child number: how many of the pending bytes it has taken.
+    /// By child number: count of `pending` bytes that the child has taken.
     taken_bytes: HashMap<usize, usize>,
-    /// By child number: bytes that a copy is to get before any others, as its source had not read them.
+    /// By child number: bytes that a copy gets first, as its source had not read them.
     before: HashMap<usize, VecDeque<u8>>,
 }
 
 impl Input {
-    /// Child `number` is to get all the input.
+    /// Adds a reader, which gets all input.
     pub fn add_reader(&mut self, number: usize) {
         self.taken_bytes.insert(number, 0);
     }
 
-    /// Child `number` is a copy, which gets these bytes and then all that comes from now on. They include what is
-    /// pending here.
+    /// Adds a copy, which gets `before` and then all later input. `before` includes all bytes pending here.
     pub fn add_copy(&mut self, number: usize, before: Vec<u8>, has_ended: bool) {
         self.before.insert(number, before.into());
         self.taken_bytes.insert(number, self.pending.len());
         self.ended |= has_ended;
     }
 
-    /// What child `number` has yet to be given of what is here.
+    /// Bytes held here that child `number` has not taken.
     pub fn missing(&self, number: usize) -> Vec<u8> {
         let before = self.before.get(&number).into_iter().flatten();
         let taken = self.taken_bytes.get(&number).copied().unwrap_or(self.pending.len());
         before.chain(self.pending.range(taken..)).copied().collect()
     }
 
-    /// Whether nothing more will come.
+    /// True if no more input comes.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Child `number` is waited for no more.
+    /// Removes a reader: the others do not wait for it any more.
     pub fn remove_reader(&mut self, number: usize) {
         self.taken_bytes.remove(&number);
         self.before.remove(&number);
     }
 
-    /// More input.
     pub fn push(&mut self, bytes: &[u8]) {
         self.pending.extend(bytes);
     }
 
-    /// No more input.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Writes what the readers take; returns how many bytes all of them have taken since the last call.
+    /// Writes as much as the readers take. Returns the number of bytes that all of them have taken since the last call.
     pub fn feed(&mut self, children: &mut [Child], epoll: &Epoll) -> u64 {
         let pending = self.pending.make_contiguous();
         let mut finished = Vec::new();

@@ -1,9 +1,9 @@
-//! The daemon of one host: holds the replicas as its children, between `redrun` and the agents inside them.
+//! The daemon of one host: it holds the replicas as its children, between `redrun` and the agents inside them.
 //!
-//! Enters: frames from `redrun`, frames from agents, what processes print, their deaths. Leaves: the same, sorted. It
-//! decides nothing about the job; it only makes sure that its processes never outlive it, nor it `redrun`: the children
-//! get SIGKILL when it dies, the lost connection tells it that `redrun` has died, and being a sub-reaper it finds every
-//! descendant that is left. Its parent is a guard that does the same for it.
+//! Frames from `redrun` and from agents, output of processes and their deaths enter; the same leave, sorted. The daemon
+//! decides nothing about the job. It makes sure that its processes never outlive it, nor it `redrun`: the children get
+//! SIGKILL when it dies, the lost connection shows the death of `redrun`, and as a sub-reaper it finds every descendant
+//! that is left. Its parent is a guard that does the same for it.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -61,9 +61,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::debug;
 
-/// While more than this waits to be sent to `redrun`, nothing is read from the processes' pipes.
+/// Bytes waiting for `redrun` above which the processes' pipes are not read.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// How long after a process's death its pipes are kept open for descendants that still write to them.
+/// Time after a process's death for which its pipes stay open for descendants that write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(300);
 const EVENTS_AT_ONCE: usize = 256;
 
@@ -73,21 +73,21 @@ const PID_MAX: i32 = 1 << 22;
 const POST_TOKEN: u64 = u64::MAX;
 const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
-/// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
+/// Takes its place below `redrun`, and runs its part of the job to the end.
 fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     let guard = Guard::of_this_process();
-    // Where that cannot be had, news take a little longer.
+    // Failure only delays news.
     host_processes::prompt::wish();
     let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
     let post = Post::take(place, name, secret)?;
-    // From here on a broken connection means that the job is over, not that this program failed.
+    // From here on a broken connection is the end of the job, not a failure of this program.
     let mut daemon = Daemon::new(post)?;
     let outcome = daemon.serve();
     daemon.children.iter().for_each(Child::kill_group);
     daemon.post.end();
     daemon.launchers.iter().for_each(|launcher| launcher.terminate());
     host_processes::sweep::kill_descendants(daemon.keeps_sessions && outcome.is_ok());
-    // Nobody writes there any more.
+    // Only now: no process writes checkpoints any more.
     daemon.forget_lines();
     guard.wake();
     outcome
@@ -99,43 +99,42 @@ struct Daemon {
     signals: SignalFd,
     host: String,
     job: Option<LaunchedJob>,
-    /// Replicas that are still to be started: one after the other, with a look at everything else in between, as beats
-    /// are due.
+    /// Replicas still to be started, one at a time: beats are due in between.
     unstarted: VecDeque<ReplicaId>,
     children: Vec<Child>,
     number_of: HashMap<ReplicaId, usize>,
     kills: memory::Kills,
     input: input::Input,
     senders: HashMap<CloneId, clones::Sender>,
-    /// Helpers that save images, by the numbers of the children.
+    /// Helpers that save images, by child number.
     savers: HashMap<usize, line::Saver>,
     saver_turns: turns::Turns<copying::Task>,
-    /// Where processes write down what they change in files since the line that was begun last.
+    /// Log in which processes record changes of files since the last checkpoint was begun.
     undo: Option<UndoPlace>,
-    /// The processes of this host whose images the line has that was begun last.
+    /// Processes of this host with images in that checkpoint.
     sources: Vec<ReplicaId>,
     /// Helpers that send or receive files, by numbers of their own.
     carriers: HashMap<usize, parts::Carrier>,
     next_carrier: usize,
-    /// What processes go on from is being fetched.
+    /// Download of files that images lack.
     fetching: Option<fetching::Fetching>,
     /// Helpers that flip bits, by numbers of their own.
     flippers: HashMap<usize, flips::Flipper>,
     next_flipper: usize,
-    /// Clones made of each replica here.
+    /// Number of clones made of each replica here.
     clone_counts: HashMap<ReplicaId, u64>,
-    /// The lines below this directory are of no more use when the job has ended.
+    /// Directory whose checkpoints are removed at the end of the job.
     forgotten: Option<PathBuf>,
-    /// Started by roots that were on this host, or on others. They wait for daemons of hosts that may be lost.
+    /// Commands that roots of the job have started on this host. They may wait without end for daemons of lost hosts.
     launchers: Vec<ProcessIdentity>,
-    /// Whether `redrun` asked not to be sent output.
+    /// True while `redrun` wants no output.
     held: bool,
     leaving: bool,
-    /// What processes have started in sessions of their own goes on.
+    /// True if processes in sessions of their own live on.
     keeps_sessions: bool,
 }
 
-/// What is asked of this daemon, but for the program's data and what processes say to each other.
+/// Logs an order, unless it carries the program's data or messages between processes.
 fn tell_developers(message: &ToDaemon) {
     match message {
         ToDaemon::Launch(launch) => debug!(target: "redrtd", processes = launch.placement.len(), "a job"),
@@ -150,9 +149,9 @@ fn tell_developers(message: &ToDaemon) {
     }
 }
 
-/// What is known once the job was launched.
+/// State since the launch.
 struct LaunchedJob {
-    /// For redctl.
+    /// Entry by which `redctl` finds the job here.
     entry: Option<running_jobs::Entry>,
     launch: Launch,
     prepared: spawn::Prepared,
@@ -166,9 +165,9 @@ impl Daemon {
         mask.add(Signal::SIGTERM);
         mask.add(Signal::SIGINT);
         mask.add(Signal::SIGHUP);
-        // A limit of file sizes (`ulimit -f`), which holds for shared memory too, is an error as others are.
+        // A file size limit (`ulimit -f`), which holds for shared memory too, must fail writes, not kill the daemon.
         mask.add(Signal::SIGXFSZ);
-        // For the program. redrun gets them, too, and passes them on.
+        // For the program. `redrun` gets these signals too, and passes them on.
         [Signal::SIGUSR1, Signal::SIGUSR2].into_iter().for_each(|signal| mask.add(signal));
         mask.thread_block()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -243,7 +242,7 @@ impl Daemon {
         }
         if token == SIGNAL_TOKEN {
             while let Ok(Some(signal)) = self.signals.read_signal() {
-                // SIGINT and SIGHUP reach whole terminals; redrun decides what they mean.
+                // SIGINT and SIGHUP reach all processes of a terminal; `redrun` decides about them.
                 self.leaving |= signal.ssi_signo == Signal::SIGTERM as u32;
             }
             return Ok(());
@@ -293,7 +292,7 @@ impl Daemon {
 
     fn obey(&mut self, message: ToDaemon) -> Result<()> {
         tell_developers(&message);
-        // Whatever is wanted, it is wanted of all.
+        // Orders concern all replicas, so all must be started first.
         while !self.unstarted.is_empty() {
             self.start_next()?;
         }
@@ -366,13 +365,13 @@ impl Daemon {
                 self.leaving = true;
                 self.keeps_sessions = keeps_sessions;
             }
-            // The post has seen to these.
+            // The post has handled these.
             ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots(_) => {}
         }
         Ok(())
     }
 
-    /// It outlives this daemon. Where it cannot be started the root has one host less to go on with.
+    /// Starts a member, which outlives this daemon. On failure the root has one host less that can take over.
     fn start_councillor(&mut self, wanted: Councillor) {
         let Councillor { job, id, host, peers, voters, timeout, lease } = wanted;
         let started = std::env::current_exe().map_err(anyhow::Error::from).and_then(|own| {
@@ -411,10 +410,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// redctl finds the job on this host, and where its root listens.
+    /// Updates the entry by which `redctl` finds the job here and its root.
     fn write_down(&mut self) {
         if let Some(job) = &mut self.job {
-            // It would remove the new one, which has the same name.
+            // First drop the old entry: that removes the file, and both have the same name.
             job.entry = None;
             job.entry = running_jobs::write_down(job.launch.job, &self.host, self.post.root(), self.post.secret()).ok();
         }
@@ -470,15 +469,16 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whether the kernel kills this child for want of memory is to be known. A script may put itself elsewhere before
-    /// it runs the program.
+    /// Watches whether the kernel kills this child for want of memory. Called again for the program: a script may move
+    /// to another cgroup before it runs that.
     fn watch_kills(&mut self, number: usize) {
         let child = &mut self.children[number];
         let process = child.program.unwrap_or(child.pid);
         child.kills = self.kills.watch(&process.to_string());
     }
 
-    /// The program gets a signal: a rank that has replicas by its agents, which agree on a call; any other from here.
+    /// Delivers a user's signal to the program: for a rank with replicas through the agents, which agree on a call;
+    /// otherwise directly.
     fn deliver(&mut self, number: u64, signal: i32) {
         let Some(world) = self.job.as_ref().map(|job| &job.launch.world) else { return };
         for child in &mut self.children {
@@ -523,12 +523,11 @@ impl Daemon {
                             None if self.children[number].is_restored => self.place_restored(number),
                             None => self.welcome(number),
                         },
-                        // A namespace of its own: nobody else knows it by this id.
+                        // In a PID namespace of its own: other processes do not know this id.
                         FromAgent::Ready(card) if self.job.as_ref().is_some_and(|job| job.launch.cloneable) => {
                             card.pid = 0
                         }
-                        // Replicas see an id that is no process's (see docs/determinism.md); the others need the real
-                        // one.
+                        // Replicas see an artificial id (see docs/determinism.md); other processes need the real one.
                         FromAgent::Ready(card) if card.pid > PID_MAX => card.pid = self.children[number].pid.as_raw(),
                         FromAgent::AwaitsFlip { asked, send, thread, word } => {
                             self.start_flipper(number, (*asked, *send), *thread, *word);
@@ -595,7 +594,7 @@ impl Daemon {
         }
     }
 
-    /// A child has printed this.
+    /// Passes on output of a child, after notes that belong before it.
     fn pass_on(&mut self, number: usize, stream: Stream, bytes: Vec<u8>) {
         let replica = self.children[number].replica;
         if let Some(found) = self.other_mpi(number) {
@@ -608,7 +607,7 @@ impl Daemon {
         self.tell(&FromDaemon::Output { replica, stream, bytes });
     }
 
-    /// Another MPI that a child uses, told once.
+    /// Another MPI library that a child has mapped. Reported once.
     fn other_mpi(&mut self, number: usize) -> Option<Foreign> {
         let is_allowed = self.job.as_ref().is_none_or(|job| job.launch.allows_other_mpi);
         let child = &mut self.children[number];
@@ -639,7 +638,7 @@ impl Daemon {
     }
 
     fn child_died(&mut self, number: usize) -> Result<()> {
-        // What it said last matters more than that it died: a process may abort the job and exit at once.
+        // The agent's last messages come first: a process may abort the job and exit at once.
         while self.children[number].agent_has_input() {
             self.agent_ready(number, EpollFlags::EPOLLIN);
         }
@@ -676,7 +675,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Descendants may hold a dead process's pipes for ever.
+    /// Closes pipes of dead processes after the grace period: descendants may hold them open without end.
     fn close_overdue_pipes(&mut self) {
         let now = Instant::now();
         for number in 0..self.children.len() {
@@ -705,11 +704,11 @@ impl Daemon {
         }
     }
 
-    /// Output pipes are watched only while their bytes have somewhere to go.
+    /// Watches output pipes only while their bytes can be sent.
     fn update_interests(&mut self) {
         let held = self.held || self.post.backlog_bytes() > BACKLOG_BYTES_MAX;
         for (number, child) in self.children.iter_mut().enumerate() {
-            // What a copy prints before it has its place is told when it has.
+            // A copy's output waits until the copy has its place.
             child.watch_pipes(number, !(held || child.held || child.copy.is_some()), &self.epoll);
             child.watch_agent(number, &self.epoll);
         }

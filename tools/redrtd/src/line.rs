@@ -1,4 +1,4 @@
-//! The daemon's part in lines: a helper for each process that saves its image, and processes that go on from theirs.
+//! The daemon's part in checkpoints: helpers that save images, and processes that continue from images.
 
 use super::Daemon;
 use super::child::Kind;
@@ -17,21 +17,20 @@ use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// A helper that saves an image.
 pub struct Saver {
     helper: std::process::Child,
     pub(super) link: Link<UnixStream>,
 }
 
-/// The task of saving a process to a file.
+/// Makes the task that saves a process to a file.
 type TaskOf = dyn Fn(PathBuf, OfHost) -> Result<Task, NoImage>;
 
-/// What one helper of a host does besides.
+/// Extra duties of one helper of each host.
 #[derive(Default)]
 struct OfHost {
-    /// Saves the memory of the host to this file.
+    /// File for the host's shared memory.
     memory: Option<PathBuf>,
-    /// Prepares the log of changed files, and notes how long it is.
+    /// The log of changed files, which it prepares and measures.
     undo: Option<UndoTask>,
 }
 
@@ -48,7 +47,7 @@ impl Daemon {
                     Ok(key) => {
                         let (own_beside, key) = (own_beside.clone(), key.clone());
                         let OfHost { memory, undo } = of_host;
-                        // It is known when the helper is started.
+                        // Filled in when the helper is started.
                         let pid = 0;
                         Ok(Task::Save { pid, image, memory, undo, own_beside, building, compression, key })
                     }
@@ -69,7 +68,7 @@ impl Daemon {
                 self.abandon_parts(generation);
                 for number in self.saver_turns.abandon(generation) {
                     if let Some(saver) = self.savers.get_mut(&number) {
-                        // The agent sees the end of its connection, and lets the program's threads go on.
+                        // The source's agent sees the connection end, and lets the program's threads go on.
                         let _ = saver.helper.kill();
                     }
                 }
@@ -89,7 +88,7 @@ impl Daemon {
 
     fn begin_line(&mut self, generation: Generation, of: (&[ReplicaId], &Path), task: &TaskOf) {
         let (sources, directory) = of;
-        // What is the host's is the first one's task.
+        // The first helper has the duties of the host.
         let host = self.post.host();
         let memory = self.has_memory_in_lines().then(|| memory_path(directory, host));
         let undo = self.undo.clone().map(|place| UndoTask { place, cut: cut_path(directory, host) });
@@ -103,7 +102,7 @@ impl Daemon {
         }
     }
 
-    /// Starts the helper of a process, or lets it wait until the one before has ended, or the process is known.
+    /// Starts the helper of a process. It waits until an earlier helper has ended, and until the process is known.
     fn begin_saver(&mut self, number: usize, generation: Generation, task: Task) {
         let child = &self.children[number];
         let (replica, program, has_ended) = (child.replica, child.program, child.exit.is_some());
@@ -121,29 +120,29 @@ impl Daemon {
         }
     }
 
-    /// The log that this host shares with others, if it sees that.
+    /// The log of changed files that hosts share, if this host sees it.
     pub(super) fn shared_log(&self) -> Option<SharedPlace> {
         let directory = self.job.as_ref()?.prepared.shared_log()?.to_owned();
         Some(SharedPlace { directory, host: self.post.host() })
     }
 
-    /// Removes what this host has of the job's lines, if it was told to.
+    /// Removes this host's part of the job's checkpoints, if `redrun` asked for it.
     pub(super) fn forget_lines(&self) {
         if let Some(job) = &self.job {
             let _ = std::fs::remove_file(told_to_children(job.launch.job, nix::unistd::geteuid().as_raw()));
         }
         if let (Some(directory), Some(job)) = (&self.forgotten, &self.job) {
-            // What stays can be removed by redctl.
+            // `redctl` can remove the remains of a failure.
             let _ = Store::of_job(directory, job.launch.job).remove_all();
         }
     }
 
-    /// Whether what is in the memory that processes of this host share is sent again by nobody.
+    /// True if checkpoints must include the host's shared memory: without replicas its messages are not sent again.
     fn has_memory_in_lines(&self) -> bool {
         self.job.as_ref().is_some_and(|job| job.shared_memory.is_some() && !job.launch.world.is_replicated())
     }
 
-    /// It is known which process a child is: a line may wait for that.
+    /// Begins a checkpoint that waited for this child's process to be known.
     pub(super) fn saver_may_begin(&mut self, number: usize) {
         if let Some((generation, task)) = self.saver_turns.ended(number).next {
             self.begin_saver(number, generation, task);
@@ -163,13 +162,13 @@ impl Daemon {
     fn tell_savers(&mut self, generation: Generation, word: Word) {
         for number in self.saver_turns.at_work(generation) {
             if let Some(saver) = self.savers.get_mut(&number) {
-                // If it is gone, its end is seen.
+                // If the helper is gone, its end is noticed.
                 let _ = saver.link.send(&word);
             }
         }
     }
 
-    /// What a helper that saves an image has said.
+    /// Handles replies of a helper that saves an image.
     pub(super) fn saver_ready(&mut self, number: usize) {
         let replica = self.children[number].replica;
         let Some(saver) = self.savers.get_mut(&number) else { return };
@@ -218,7 +217,7 @@ impl Daemon {
         }
     }
 
-    /// A process goes on from its image: what it printed and had not read before is known.
+    /// Restores the standard streams of a process that continues from an image: bytes printed, and input not read.
     pub(super) fn go_on_with_streams(&mut self, number: usize) {
         let (Some(job), child) = (&self.job, &mut self.children[number]) else { return };
         let Some(restore) = job.launch.restore.as_ref().filter(|_| child.is_restored) else { return };
@@ -231,7 +230,7 @@ impl Daemon {
         }
     }
 
-    /// A process that goes on from its image greets: it is told where it is.
+    /// Answers the greeting of a restored process with its place.
     pub(super) fn place_restored(&mut self, number: usize) {
         let Some(job) = &self.job else { return };
         let replica = self.children[number].replica;

@@ -1,4 +1,4 @@
-//! `redrtd --member`: a member of the council of a job's roots, and the root of the job while it leads.
+//! `redrtd --member`: a member of the council of a job's roots. It runs the root while it leads.
 
 use anyhow::{Context, Result, ensure};
 use control_network::hub::{Event, Hub, LinkId};
@@ -28,29 +28,30 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
-/// A root that works is heard within this time, however busy its host is.
+/// Time without a beat after which a working root is ended, however busy its host may be.
 const SILENT_TIME_MAX: Duration = Duration::from_secs(5);
-/// One that was started works within this time: it has all that happened to go through.
+/// Time for a started root to begin work: it replays the journal first.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// How often a member starts a root of which none has worked for [`SILENT_TIME_MAX`]: what fails time and again here
-/// fails elsewhere too, where others have tried meanwhile.
+/// Maximum number of starts in a row without a root that works for [`SILENT_TIME_MAX`]. A failure that repeats here
+/// repeats elsewhere too, where others have tried meanwhile.
 const STARTS_MAX: u32 = 5;
-/// A member that is to join others hears of one that leads within this time.
+/// Time for a joining member to hear of a leader.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long members that have ended see to it that all others hear of it.
+/// Time for which an ended member spreads the news.
 const END_TIME: Duration = Duration::from_secs(1);
 
-/// The root of the job, if this member runs it.
+/// The root of the job, while this member runs it.
 struct Root {
     talk: Talk,
     pid: Pid,
     pidfd: OwnedFd,
-    /// Absent for the first root, which has started this process. What it says beside its output is why it fails.
+    /// `None` for the first root, which started this process. The words on its standard error are the reason if it
+    /// fails.
     child: Option<(Child, Said)>,
-    /// When it was heard last, or else is to be heard first.
+    /// Time of the last message, or of the start: silence counts from here.
     heard_at: Instant,
     works_since: Option<Instant>,
-    /// The job has ended, and it waits for somebody who wants to know.
+    /// True once the job has ended, and the root waits for a console.
     is_ending: bool,
 }
 
@@ -60,46 +61,46 @@ struct Process {
     member: Member,
     links: BTreeMap<Id, LinkId>,
     dialling: BTreeSet<Id>,
-    /// Those whose hosts say that they have ended.
+    /// Members whose hosts refuse connections: they have ended.
     refused: BTreeSet<Id>,
     pieces: BTreeMap<LinkId, Pieces>,
     root: Option<Root>,
-    /// A root is to be started when all that was proposed is kept.
+    /// True if a root is to be started once all proposed records are kept.
     is_start_due: bool,
-    /// Of roots none of which has worked for long.
+    /// Starts in a row without a root that worked for long.
     starts: u32,
-    /// Why the last could not be started.
+    /// Reason why the last start failed.
     trouble: Option<String>,
-    /// One was started in this lead, and is gone.
+    /// True if a root of this lead was started, and is gone.
     has_failed: bool,
-    /// Another was asked to lead. It may not have heard that.
+    /// Time at which another member was asked to lead. The message may be lost.
     handed_over_at: Option<Instant>,
     told: Option<Members>,
-    /// Since when nobody leads, as far as it knows.
+    /// Time since which this member knows of no leader.
     leaderless_since: Instant,
     ends_at: Option<Instant>,
-    /// Another has said that the job has ended.
+    /// True once another member has said that the job has ended.
     is_told_over: bool,
-    /// Where the journal of its root is, once there is one.
+    /// Directory of its root's journal, once it exists.
     directory: Option<PathBuf>,
-    /// The host that has the root, as was written there.
+    /// The host that runs the root, as last written to the directory.
     elsewhere: Option<String>,
     lock: Option<File>,
 }
 
-/// Is a member until the job has ended.
+/// Acts as a member until the job has ended.
 ///
 /// # Errors
-/// When it is not told what to do, or has no address.
+/// When its setup does not arrive, or it has no address.
 pub fn run() -> Result<()> {
-    // Neither what a terminal says to all, nor its end.
+    // The member outlives the terminal, so the terminal's signals and end do not concern it.
     for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTSTP, Signal::SIGUSR1, Signal::SIGUSR2] {
-        // SAFETY: ignoring a signal installs no handler.
+        // SAFETY: - SIG_IGN installs no handler, so nothing can run in signal context.
         unsafe { signal(ignored, SigHandler::SigIgn) }.context("Failed to ignore a signal")?;
     }
     let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
-    // Who has started it may end what is below it when it ends.
+    // For a first member this is the root, which the member may have to end.
     let peer = getsockopt(&input, sockopt::PeerCredentials).ok().map(|peer| Pid::from_raw(peer.pid()));
     let first_root = peer.map(|pid| Ok::<_, std::io::Error>((pid, open_pidfd(pid)?))).transpose()?;
     let mut talk = Talk::new(input)?;
@@ -149,14 +150,15 @@ pub fn run() -> Result<()> {
     process.serve()
 }
 
-/// Others see by it that this member brings the root back. Where hosts share the directory another may have done so.
+/// Locks the directory: marks that this member brings the root back. `None` if another host's member, which shares the
+/// directory, has the lock.
 fn lock(directory: &Path) -> Result<Option<File>> {
     let path = directory.join(LOCK);
     let file = File::create(&path).with_context(|| format!("Failed to write {}", path.display()))?;
     Ok(file.try_lock().is_ok().then_some(file))
 }
 
-/// A variable of the root's.
+/// A variable from the root's environment.
 fn variable(begun: &Begun, name: &str) -> Option<OsString> {
     begun.environment.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone())
 }
@@ -165,7 +167,7 @@ impl Process {
     fn serve(mut self) -> Result<()> {
         let tick = self.setup.timeout / TIMEOUT_TICKS as u32;
         let mut next_tick = Instant::now() + tick;
-        // It may have come with what this process was told first, and nothing more wakes it then.
+        // A message may have arrived with the setup; nothing would wake this process for it.
         self.hear_root();
         self.carry_out();
         loop {
@@ -173,7 +175,7 @@ impl Process {
             self.wait(timeout)?;
             self.hear_others();
             self.hear_root();
-            // One that was stopped has heard what came meanwhile before time goes on for it.
+            // Time goes on only now: a member that was stopped must first hear what arrived meanwhile.
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + tick;
                 self.greet();
@@ -206,14 +208,14 @@ impl Process {
         ToMember::Hello(self.setup.id, Place { address: self.hub.address(), host: self.setup.host.clone() })
     }
 
-    /// All others that it knows of, and where they listen.
+    /// All other known members, with their addresses.
     fn others(&self) -> BTreeMap<Id, SocketAddr> {
         let members = self.member.places().iter().map(|(id, place)| (*id, place.address));
         let all = self.setup.peers.iter().copied().chain(members);
         all.filter(|(id, _)| *id != self.setup.id).collect()
     }
 
-    /// Until it belongs to them, and when it does not know who leads, it says again and again that it is there.
+    /// Announces this member to the others until it belongs to them and knows a leader.
     fn greet(&mut self) {
         let id = self.setup.id;
         if self.member.places().contains_key(&id) && self.member.leader().is_some() {
@@ -271,7 +273,7 @@ impl Process {
                 }
                 Ok(Some(ToMember::Over)) => self.is_told_over = true,
                 Ok(Some(ToMember::Raft(message))) => self.member.hear(*message),
-                // Of a root, which is no other member.
+                // Messages of a root, not of a member.
                 Ok(Some(ToMember::Propose(_) | ToMember::Permit | ToMember::Beat | ToMember::Ending) | None) => {}
                 Err(_) => return self.hub.close(link),
             }
@@ -299,7 +301,7 @@ impl Process {
             match root.talk.hear::<ToMember>() {
                 Ok(Some(ToMember::Propose(proposal))) => {
                     root.heard_at = root.heard_at.max(Instant::now());
-                    // One that does not lead is about to end it.
+                    // A root that does not lead any more is about to be ended.
                     self.member.propose(&proposal);
                 }
                 Ok(Some(ToMember::Beat)) => {
@@ -325,7 +327,7 @@ impl Process {
         }
     }
 
-    /// One that hangs is ended. What it waits for, a disk perhaps, another host may have.
+    /// Ends a root that hangs: another host may have what it waits for, such as a disk.
     fn look_at_root(&mut self) {
         let Some(root) = &self.root else { return };
         let limit = if root.works_since.is_some() { SILENT_TIME_MAX } else { START_TIME_MAX };
@@ -337,11 +339,11 @@ impl Process {
 
     fn kill_root(&mut self) {
         let Some(mut root) = self.root.take() else { return };
-        // It wants no member any more: the job has ended, or goes on without a journal.
+        // The root needs no member any more: the job has ended, or continues without a journal.
         if self.ends_at.is_some() {
             return;
         }
-        // Its number is its own as long as its descriptor says that it has not ended.
+        // While the pidfd is not readable the process is not reaped, so the number is still its own.
         let mut fds = [PollFd::new(root.pidfd.as_fd(), PollFlags::POLLIN)];
         if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count == 0) {
             let _ = kill(root.pid, Signal::SIGKILL);
@@ -363,13 +365,13 @@ impl Process {
                 Output::Kept(count) => self.root.iter_mut().for_each(|root| root.talk.send(&ToRoot::Kept(count))),
                 Output::Lead => {
                     (self.has_failed, self.handed_over_at) = (false, None);
-                    // The first root is there already.
+                    // The first root runs already.
                     self.is_start_due = self.root.is_none();
                 }
                 Output::Yield => {
                     (self.is_start_due, self.handed_over_at) = (false, None);
                     self.kill_root();
-                    // Another host's goes on, and nobody is to go on with this one.
+                    // Another host's root continues, and nothing may continue from this journal.
                     self.directory.iter().for_each(|path| drop(remove_abandoned(&ledger::journal_path(path))));
                 }
                 Output::Ended(why) => {
@@ -377,7 +379,7 @@ impl Process {
                         running_jobs::note_end(self.setup.job, &self.setup.host, &why, |name| variable(&begun, name));
                     }
                     self.ends_at = Some(Instant::now() + END_TIME);
-                    // One that has no vote yet may not have heard it by then.
+                    // A member without a vote may not have heard of the end.
                     self.links.keys().copied().collect::<Vec<_>>().into_iter().for_each(|other| self.say_over(other));
                 }
             }
@@ -392,10 +394,10 @@ impl Process {
             return;
         }
         match self.handed_over_at {
-            // It leads within two timeouts, or does not.
+            // The other member leads within two timeouts, or not at all.
             Some(at) if at.elapsed() < 2 * self.setup.timeout => return,
             Some(_) => self.handed_over_at = None,
-            // What one host cannot do another may.
+            // The failure may be this host's.
             None if self.has_failed && self.member.hand_over() => {
                 self.handed_over_at = Some(Instant::now());
                 return;
@@ -420,7 +422,7 @@ impl Process {
         }
     }
 
-    /// How the job was begun.
+    /// The record of the job's beginning.
     fn begun(&self) -> Result<Begun> {
         let records = self.member.records();
         let first = records.first().context("there are no records")?;
@@ -431,10 +433,11 @@ impl Process {
         let records = self.member.records();
         let (first, rest) = records.split_first().context("there are no records")?;
         let begun = self.begun()?;
-        // As the root will look for it.
+        // The directory is found by the root's own variables.
         let of_root = |name: &str| variable(&begun, name);
         let own = self.directory.as_deref().filter(|_| self.lock.is_some());
-        // Where hosts share the directory another's member, which is cut off perhaps, removes what its root has left.
+        // On a shared directory the member of another host, perhaps cut off, removes its root's remains: the lock
+        // excludes it.
         let take = |directory: &Path| match own {
             Some(own) if own == directory => Ok(None),
             _ => lock(directory)?.context("another host uses the directory of the job").map(Some),
@@ -460,7 +463,7 @@ impl Process {
         command.arg(format!("--council-socket={descriptor}"));
         command.arg(format!("--council-term={}", self.member.term()));
         command.args(begun.arguments.iter().skip(1)).env_clear().envs(begun.environment);
-        // Where it was may not be on this host.
+        // The root's working directory may not exist on this host.
         command.current_dir(if begun.directory.is_dir() { begun.directory.as_path() } else { "/".as_ref() });
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let said = Said::of(&mut command)?;
@@ -468,15 +471,15 @@ impl Process {
             nix::unistd::setsid()?;
             SigSet::empty().thread_set_mask()?;
             for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTSTP, Signal::SIGUSR1, Signal::SIGUSR2] {
-                // SAFETY: the default of a signal is no handler.
+                // SAFETY: - SIG_DFL installs no handler.
                 unsafe { signal(ignored, SigHandler::SigDfl) }?;
             }
-            // SAFETY: - the descriptor is open in this process, which is about to run another program.
+            // SAFETY: - the descriptor is open: this forked process has a copy of it until exec.
             let result = unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
             nix::errno::Errno::result(result)?;
             Ok(())
         };
-        // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+        // SAFETY: - `set_up` runs in a forked child: it makes only system calls, and neither allocates nor takes locks.
         unsafe { command.pre_exec(set_up) };
         let child = command.spawn().with_context(|| format!("Failed to run {}", self.setup.redrun.display()))?;
         let pid = Pid::from_raw(child.id() as i32);
@@ -486,7 +489,7 @@ impl Process {
         Ok(Root { talk, pid, pidfd, child: Some((child, said)), heard_at, works_since: None, is_ending: false })
     }
 
-    /// Where its root was: which host has it now. What users ask on this host is answered with that.
+    /// On the host of a former root, writes down which host has it now, for users who ask here.
     fn say_where(&mut self) {
         let Some(directory) = self.directory.as_deref().filter(|_| self.root.is_none() && self.lock.is_some()) else {
             return;
@@ -494,26 +497,25 @@ impl Process {
         let leader = self.member.leader().filter(|leader| *leader != self.setup.id);
         let Some(place) = leader.and_then(|leader| self.member.places().get(&leader)) else { return };
         if self.elsewhere.as_ref() != Some(&place.host) {
-            // Where it cannot be written they learn only that the root is not here.
+            // Failure is harmless: users learn only that the root is not here.
             let _ = std::fs::write(directory.join(ELSEWHERE), &place.host);
             self.elsewhere = Some(place.host.clone());
         }
     }
 
-    /// Removes what a root of this host that was ended has left behind. The last one has removed what it had.
+    /// Removes the remains of this host's root. A root that ended well has removed them itself.
     fn tidy(&self) {
         let directory = self.directory.as_deref().filter(|_| self.lock.is_some());
         if self.ends_at.is_some() && self.member.is_leading() {
-            // Its root does that too, unless it was killed meanwhile. If the job goes on without a journal, who has
-            // started its daemons goes on with it.
+            // The root does the same unless it was killed. If the job continues without a journal, so do its launchers.
             directory.iter().for_each(|path| drop(running_jobs::remove_root_directory(path)));
             return;
         }
-        // On a host that is cut off they would wait for others for ever. Also those of a root whose member was killed,
-        // and in whose place this one is.
+        // Ends launchers: on a host that is cut off they would wait without end. They include those of a root whose
+        // member was killed, and which this member replaces.
         let records: Vec<_> = self.member.records().into_iter().map(ByteBuf::into_vec).collect();
         ledger::launchers(&records).into_iter().for_each(ProcessIdentity::terminate);
-        // Its root may have been killed, and nobody else has led so far.
+        // The root may have been killed before any other member led.
         if let Some(directory) = directory.filter(|directory| !ledger::journal_path(directory).exists()) {
             let _ = running_jobs::remove_root_directory(directory);
         }
@@ -529,13 +531,14 @@ impl Process {
         }
     }
 
-    /// The job has ended, or nobody has led for the lease, or all others have ended, which this one has not heard why.
+    /// True if this member's work is over: the job has ended, there was no leader for the lease, or all others have
+    /// ended for an unknown reason.
     fn is_over(&self) -> bool {
-        // All that were told have ended.
+        // All members that were informed have ended.
         let is_ended = self.ends_at.is_some_and(|at| Instant::now() >= at || self.links.is_empty());
         let others = self.others();
         let is_voter = self.member.voters().contains(&self.setup.id);
-        // Those whom it was to join have ended, or cannot be reached, and nothing depends on its vote.
+        // A member without a vote gives up early: the members it wants to join have ended or cannot be reached.
         let is_forlorn = self.leaderless_since.elapsed() > JOIN_TIME_MAX;
         let is_late = !is_voter && (is_forlorn || self.links.is_empty() && !self.refused.is_empty());
         let are_gone = !others.is_empty() && others.keys().all(|other| self.refused.contains(other));

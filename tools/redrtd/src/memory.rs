@@ -1,5 +1,5 @@
-//! What the kernel says of memory: how much of it is free for another process, and whether it has killed one because
-//! there was none left. Both are said of the host and of control groups, of either version.
+//! Memory facts from the kernel: free memory for another process, and kills for want of memory. Both come from the host
+//! and from cgroups, of either version.
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use std::collections::BTreeMap;
@@ -7,26 +7,26 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A process that the kernel kills for want of memory is seen to have died within this. What the kernel has counted
-/// before was another process: one that a rank has started, say.
+/// Maximum time from a kill for want of memory to the noticed death. Older counts concern other processes, such as a
+/// child of a rank.
 const DEATH_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The files that count the processes which the kernel has killed for want of memory.
+/// Counters of kills for want of memory, by their files.
 #[derive(Default)]
 pub struct Kills(BTreeMap<PathBuf, Counter>);
 
-/// Of one file: those of a control group, or of the host.
+/// Counter of one file: of a cgroup or the host.
 #[derive(Debug)]
 struct Counter {
     count: u64,
-    /// Those that no death was put down to yet, and when they were seen.
+    /// Kills not matched to a death yet, and the time at which the last was counted.
     open: u64,
     seen_at: Option<Instant>,
 }
 
 impl Kills {
-    /// Counts those among which a process would be that lives now: of its group, or of the host where no group counts
-    /// them. By this file they are asked for.
+    /// Begins to count kills around a living process: in its cgroup, or on the host if no cgroup counts. Returns the
+    /// file for [`Kills::explain`].
     pub fn watch(&mut self, process: &str) -> Option<PathBuf> {
         let files = groups_of(process).into_iter().flat_map(|group| FILES.map(|name| group.join(name)));
         let mut files = files.chain([PathBuf::from("/proc/vmstat")]);
@@ -35,12 +35,12 @@ impl Kills {
         Some(path)
     }
 
-    /// Looks at all counts.
+    /// Reads all counters.
     pub fn look(&mut self, now: Instant) {
         self.0.iter_mut().for_each(|(path, counter)| counter.look(path, now));
     }
 
-    /// Whether the kernel has killed a process that was just found killed, and that this file would count.
+    /// True if a kill for want of memory explains the death of a process that this file covers.
     pub fn explain(&mut self, path: &Path, now: Instant) -> bool {
         self.0.get_mut(path).is_some_and(|counter| {
             counter.look(path, now);
@@ -60,7 +60,7 @@ impl Counter {
         explains
     }
 
-    /// What was seen so long ago that the process must have been found dead by now is settled.
+    /// Kills older than [`DEATH_TIME_MAX`] are settled: their processes' deaths were noticed.
     fn take(&mut self, count: u64, now: Instant) {
         if self.seen_at.is_some_and(|at| now > at + DEATH_TIME_MAX) {
             self.open = 0;
@@ -73,14 +73,14 @@ impl Counter {
     }
 }
 
-/// Files of a group with a line `oom_kill COUNT`, of version 2 and 1.
+/// Files of a cgroup with a line `oom_kill COUNT`, in versions 2 and 1.
 const FILES: [&str; 2] = ["memory.events", "memory.oom_control"];
 
 fn kill_count(path: &Path) -> Option<u64> {
     field(&fs::read_to_string(path).ok()?, "oom_kill")
 }
 
-/// What a process has in memory; none of one that has ended.
+/// Resident memory of a process. `None` if it has ended.
 pub fn resident_bytes(process: Pid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
@@ -88,8 +88,8 @@ pub fn resident_bytes(process: Pid) -> Option<u64> {
     pages.checked_mul(page_bytes).filter(|bytes| *bytes > 0)
 }
 
-/// What a process that is started here may use besides what is used: no more than the host has available, and no more
-/// than each group that this process is in has left. None where nothing is known.
+/// Memory that a new process may use: the minimum of the host's available memory and the room in each cgroup of this
+/// process. `None` if unknown.
 pub fn free_bytes() -> Option<u64> {
     let host = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -100,7 +100,7 @@ pub fn free_bytes() -> Option<u64> {
     left.chain(host).min()
 }
 
-/// What a group has left; none if it has no limit. What it has of files can be read again, and makes room.
+/// Room in a cgroup. `None` without a limit. Its page cache counts as room, since files can be read again.
 fn left_in(text: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
     let stat = text("memory.stat").unwrap_or_default();
@@ -120,16 +120,16 @@ fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// The groups of a process that account for its memory, its own first, then those above.
+/// Cgroups that account for a process's memory, its own first, then their parents.
 fn groups_of(process: &str) -> Vec<PathBuf> {
     let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     groups(&text(Path::new("/proc").join(process).join("cgroup")), &text("/proc/self/mountinfo".into()))
 }
 
-/// From what `/proc/PID/cgroup` and `/proc/self/mountinfo` say.
+/// Parses `/proc/PID/cgroup` and `/proc/self/mountinfo`.
 fn groups(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
     let lines = || cgroup.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-    // Where both versions are mounted, memory is with one of them.
+    // Where both versions are mounted, one of them has the memory controller.
     let old = lines().find(|(controllers, _)| controllers.split(',').any(|one| one == "memory"));
     let new = || lines().find(|(controllers, _)| controllers.is_empty());
     let Some((is_old, path)) = old.map(|(_, path)| (true, path)).or_else(|| Some((false, new()?.1))) else {
@@ -147,7 +147,7 @@ fn groups(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
         is_its.then(|| Some((place.next()?, place.next()?)))?
     });
     let Some((root, point)) = mount else { return Vec::new() };
-    // In a container the path may be said as it is outside, and only a part of the tree is mounted.
+    // In a container the path may be the outer one, and only a part of the tree is mounted.
     let path = Path::new(path);
     let below = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
     let is_within = below.components().all(|part| matches!(part, Component::Normal(_)));
@@ -220,7 +220,7 @@ mod tests {
         assert!(!explain(4, 2), "one death was put down to it");
         // Two at once.
         assert!(explain(6, 3) && explain(6, 4) && !explain(6, 4));
-        // What a rank has started was killed, and much later a rank by somebody else.
+        // A rank's child was killed, and much later the rank for another reason.
         explain(7, 5);
         assert!(explain(8, 6) && !explain(8, 6));
         kills.take(9, at(7));

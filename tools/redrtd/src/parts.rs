@@ -1,5 +1,5 @@
-//! The daemon's part in copies of what hosts have of lines: helpers that send files, to other hosts or an object store,
-//! and that receive them.
+//! The daemon's part in copies of checkpoint parts: helpers that send files to other hosts or an object store, and that
+//! receive files.
 
 use super::Daemon;
 use super::child::Kind;
@@ -12,14 +12,13 @@ use redrt_wire::line::{Generation, PartOrder, PartStep};
 use redrt_wire::no_image::NoImage;
 use std::os::unix::net::UnixStream;
 
-/// A helper that sends or receives files.
 pub struct Carrier {
     helper: std::process::Child,
     pub(super) link: Link<UnixStream>,
     generation: Generation,
-    /// Whose part it is.
+    /// Host whose part it is.
     source: u32,
-    /// Nothing that it says, or how it ends, is worth telling any more.
+    /// True once its words and its end have no meaning any more.
     is_done: bool,
 }
 
@@ -52,7 +51,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Nothing comes of this line.
+    /// Ends the helpers of a checkpoint that was given up.
     pub(super) fn abandon_parts(&mut self, generation: Generation) {
         for carrier in self.carriers.values_mut().filter(|carrier| carrier.generation == generation) {
             let _ = carrier.helper.kill();
@@ -60,7 +59,7 @@ impl Daemon {
         }
     }
 
-    /// What such a helper has said.
+    /// Handles replies of such a helper.
     pub(super) fn carrier_ready(&mut self, number: usize) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         let (generation, source) = (carrier.generation, carrier.source);
@@ -73,7 +72,7 @@ impl Daemon {
                 Reply::Moved(bytes) => PartStep::Moved(bytes),
                 Reply::Stored(objects) => PartStep::Stored(objects),
                 Reply::Failed(told) => PartStep::Failed(NoImage::Helper(told)),
-                // That it has gone is told by who has it.
+                // The receiving host reports the arrival.
                 Reply::Sent(_) => {
                     carrier.is_done = true;
                     continue;

@@ -1,7 +1,7 @@
-//! This daemon's place in the tree: the way to the root, the daemons below it, its neighbours in the ring.
+//! This daemon's place in the tree: its uplink to the root, the daemons below, its neighbours in the ring.
 //!
-//! Enters: messages for `redrun`, time. Leaves: messages from it, or the end. Frames that are not for this host are
-//! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`host_watch`].
+//! Messages for `redrun` and time enter; messages from it, or the end, leave. Frames for other hosts are passed on.
+//! `redrt_wire::tree` describes broken connections, [`host_watch`] the watching of hosts.
 
 use anyhow::{Context, Result};
 use control_network::door;
@@ -22,44 +22,42 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-/// How long connecting to the parent may take at the start.
+/// Time to connect to the parent at the start.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(7);
-/// How long connecting to the root or a neighbour may take later.
+/// Time to connect to the root or a neighbour later.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
-/// Where it is not known whether other hosts can have the root, one comes within this time of its silence, or none.
+/// Maximum wait for another root while it is uncertain whether other hosts can have one.
 const DOUBT_TIME_MAX: Duration = Duration::from_secs(20);
-/// How long the daemons below get to leave.
+/// Time for the daemons below to leave.
 const CHILDREN_TIME_MAX: Duration = Duration::from_secs(1);
-/// Set in the purpose when the root is dialled, beside its term; else it is the number of a host.
+/// Bit of a dial's purpose: the root, beside its term. Without it the purpose has a host's number.
 const ROOT: u64 = 1 << 63;
-/// Set in the purpose when a child is dialled only to see whether it has ended.
+/// Bit of a dial's purpose: only to see whether a child has ended.
 const REFUSAL: u64 = 1 << 32;
 
-/// What there is to do for the daemon.
+/// Work for the daemon.
 #[derive(Debug)]
 pub enum Errand {
-    /// `redrun` says this.
     Message(ToDaemon),
     /// The root is in another process now, and listens elsewhere.
     RootMoved,
-    /// No root has come back within the lease, and the job is over.
+    /// No root has come back within the lease: the job is over.
     LeaseOver(String),
-    /// The job is over for this host. The reason is absent when that is as it should be.
+    /// The job is over for this host. `None` for a regular end, else the reason.
     Leave(Option<String>),
 }
 
-/// Whom a connection leads to.
+/// The other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     New,
     Uplink,
-    /// A daemon below.
     Child(u32),
-    /// The next or the previous in the ring.
+    /// The next or previous daemon of the ring.
     Neighbour(u32),
 }
 
-/// See the module.
+/// Place in the tree: see the module.
 pub struct Post {
     place: DaemonArguments,
     hub: Hub,
@@ -68,16 +66,15 @@ pub struct Post {
     uplink: Option<LinkId>,
     follower: Follower,
     roots: Roots,
-    /// Processes have been launched: they may go on without a root.
+    /// True once processes are launched: they may go on without a root.
     is_launched: bool,
-    /// It is gone, and calls when it has come back.
+    /// True while the root is gone, and is expected to call when it is back.
     awaits_call: bool,
-    /// The root is gone since then, or silent where it may be gone with its host, and no other has come.
+    /// Time since which no root was heard, if it is gone or may be lost with its host.
     rootless_since: Option<Instant>,
     looking_for_root: bool,
-    /// The neighbour that is being dialled.
     looking_for_neighbour: Option<u32>,
-    /// Where the daemons below listen.
+    /// Addresses of the daemons below.
     listen: BTreeMap<u32, SocketAddr>,
     refusals: BTreeMap<u32, Refusals>,
     root_refusals: Refusals,
@@ -89,7 +86,6 @@ pub struct Post {
 }
 
 impl Post {
-    /// Connects to the parent and attaches.
     pub fn take(place: DaemonArguments, name: String, secret: &Secret) -> Result<Self> {
         let what = if place.parent == place.root { "redrun" } else { "the daemon above" };
         let opened = door::dial(place.parent, secret, CONNECT_TIME_MAX)
@@ -126,44 +122,42 @@ impl Post {
         Ok(post)
     }
 
-    /// Number of this host.
     pub fn host(&self) -> u32 {
         self.place.host.expect("the number was found out before the daemon took its post")
     }
 
-    /// The job's secret.
     pub fn secret(&self) -> &Secret {
         self.hub.secret()
     }
 
-    /// Where redrun listens.
+    /// Address on which the root listens.
     pub fn root(&self) -> SocketAddr {
         self.place.root
     }
 
-    /// The address of this host that others use.
+    /// This host's address for other hosts.
     pub fn address(&self) -> IpAddr {
         self.hub.address().ip()
     }
 
-    /// Readable when [`Post::work`] has something to do.
+    /// Readable when [`Post::work`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.hub.fd()
     }
 
-    /// When [`Post::work`] is to be called though nothing has happened.
+    /// Time at which [`Post::work`] must be called even without an event.
     pub fn next_deadline(&self) -> Option<Instant> {
         let soon =
             (!self.starting.is_empty() && self.watch.is_none()).then(|| Instant::now() + Duration::from_millis(50));
         [soon, self.next_tick, self.lease_end()].into_iter().flatten().min()
     }
 
-    /// When the processes end, if no root comes back before.
+    /// Time at which the processes are ended unless a root comes back.
     fn lease_end(&self) -> Option<Instant> {
         self.rootless_since.map(|since| since + self.lease())
     }
 
-    /// How long processes go on when there is no root.
+    /// Time for which processes go on without a root.
     fn lease(&self) -> Duration {
         match self.roots {
             Roots::Becoming if !self.awaits_call => self.place.root_lease.min(DOUBT_TIME_MAX),
@@ -177,7 +171,7 @@ impl Post {
         waiting.max(self.follower.log_bytes())
     }
 
-    /// Sends to `redrun`, now or when there is a way.
+    /// Sends to `redrun`, or keeps the message until there is a way.
     pub fn tell(&mut self, message: &FromDaemon) {
         let body: Rc<[u8]> = encode_body(message).into();
         let (number, is_sent) = self.follower.say(body.clone());
@@ -207,7 +201,7 @@ impl Post {
         self.up(&Up::Attach(Box::new(attach)));
     }
 
-    /// Does what there is to do; never blocks.
+    /// Handles all pending events; never blocks.
     pub fn work(&mut self) -> VecDeque<Errand> {
         for event in self.hub.events() {
             match event {
@@ -286,7 +280,7 @@ impl Post {
                 self.pass(None, &Down::Resync);
             }
             Down::Beat { .. } => {
-                // It was there all the time.
+                // A beat shows that the root was there all the time.
                 self.rootless_since.take_if(|_| !self.awaits_call);
                 self.pass(None, &frame);
             }
@@ -311,7 +305,7 @@ impl Post {
             Ok(ToDaemon::Watch(watch)) => self.watch(watch),
             Ok(ToDaemon::Roots(roots)) => {
                 self.roots = roots;
-                // It waits for all to know.
+                // The root waits for all acknowledgements of this.
                 self.tell_taken();
             }
             Ok(ToDaemon::Probe { host }) => {
@@ -326,7 +320,7 @@ impl Post {
         }
     }
 
-    /// The root learns how much of what it has said is here.
+    /// Acknowledges messages of the root.
     fn tell_taken(&mut self) {
         if let Some(count) = self.follower.untold() {
             let host = self.host();
@@ -376,12 +370,12 @@ impl Post {
                 self.hub.close(link);
                 self.called(term, address);
             }
-            // A beat was taken note of above. What makes no sense comes from nobody we know.
+            // Beats were counted above. Other frames do not fit the role: no sound daemon sends them.
             _ => {}
         }
     }
 
-    /// A root has come back, and listens there.
+    /// Follows a root that has called from a new address.
     fn called(&mut self, term: Term, address: SocketAddr) {
         if !self.follower.called(term) {
             return;
@@ -389,7 +383,7 @@ impl Post {
         self.place.root = address;
         self.errands.push_back(Errand::RootMoved);
         if let Some(old) = self.uplink.take() {
-            // The old root, if it is still there; a daemon above makes nothing of it.
+            // Tells an old root that still lives; a daemon above ignores it.
             self.hub.send(old, &Up::Replaced { by: term });
             self.roles.remove(&old);
             self.hub.close(old);
@@ -419,7 +413,7 @@ impl Post {
         }
     }
 
-    /// Connects to the root itself. One that is gone calls when it has come back.
+    /// Connects to the root directly, unless the root is gone and is expected to call.
     fn find_root(&mut self) {
         if self.awaits_call || self.looking_for_root {
             return;
@@ -431,7 +425,7 @@ impl Post {
         self.hub.dial(ROOT | self.follower.term().0, self.place.root, DIAL_TIME_MAX);
     }
 
-    /// There is no root any more.
+    /// Handles the loss of the root: without a lease the daemon leaves.
     fn lose_root(&mut self) {
         if !self.has_lease() {
             return self.errands.push_back(Errand::Leave(None));
@@ -441,12 +435,12 @@ impl Post {
         self.rootless_since.get_or_insert_with(Instant::now);
     }
 
-    /// Whether processes go on without a root.
+    /// True if processes may go on without a root.
     fn has_lease(&self) -> bool {
         self.is_launched && !self.place.root_lease.is_zero()
     }
 
-    /// Whether it is no reason to leave that nothing is heard of the root.
+    /// True if silence of the root is no reason to leave.
     fn outlives_silence(&self) -> bool {
         self.rootless_since.is_some() || self.has_lease() && self.roots != Roots::One
     }
@@ -456,7 +450,7 @@ impl Post {
         self.find_root();
     }
 
-    /// A connection to a daemon below broke: if it has ended, its host refuses a new one.
+    /// Dials a daemon below whose connection broke: a refusal shows that it has ended.
     fn ask_for_refusal(&mut self, host: u32) {
         if self.refusals.entry(host).or_default().may_ask()
             && let Some(address) = self.listen.get(&host)
@@ -467,7 +461,7 @@ impl Post {
 
     fn dialled(&mut self, purpose: u64, result: io::Result<LinkId>) {
         if purpose & ROOT != 0 {
-            // Another root may have called meanwhile, who listens elsewhere.
+            // A root with a higher term may have called meanwhile from another address.
             return match (purpose == ROOT | self.follower.term().0, result) {
                 (true, result) => self.dialled_root(result),
                 (false, Ok(link)) => self.hub.close(link),
@@ -487,7 +481,7 @@ impl Post {
         }
         self.refusals.entry(host).or_default().not_refused();
         match result {
-            // It is there, and will come back to the root by itself.
+            // The daemon lives, and attaches to the root by itself.
             Ok(link) if purpose & REFUSAL != 0 => self.hub.close(link),
             // The ring has changed meanwhile.
             Ok(link) if self.next_neighbour() != Some(host) => self.hub.close(link),
@@ -525,12 +519,12 @@ impl Post {
             }
             Err(_) if self.watch.is_none() && self.has_lease() => self.find_root(),
             Err(_) if self.watch.is_none() => self.errands.push_back(Errand::Leave(None)),
-            // It is tried again as long as nothing is heard, until the lease is over.
+            // Dialling is repeated while the root is silent, until the lease ends.
             Err(_) => {}
         }
     }
 
-    /// Whether one refusal is not enough to believe that the root is gone.
+    /// True if one refusal does not prove that the root is gone.
     fn is_tried_again(&self) -> bool {
         self.watch.is_some() || self.has_lease()
     }
@@ -571,7 +565,7 @@ impl Post {
     fn watch(&mut self, watch: Watch) {
         let interval = Duration::from_millis(watch.timeout_ms.into()) / TICKS;
         let next = Instant::now() + interval;
-        // The ring may change so often that a beat put off each time would never come.
+        // Keeps an earlier tick: in a ring that changes often, a postponed beat would never be sent.
         self.next_tick = (!interval.is_zero()).then(|| self.next_tick.map_or(next, |before| before.min(next)));
         self.watch = Some(watch);
         self.rewatch();
@@ -584,8 +578,8 @@ impl Post {
         self.watch.iter().flat_map(|watch| watch.ring.iter().map(|(host, _)| *host)).collect()
     }
 
-    /// The neighbour that this daemon connects to: the next one. In a ring of two both have the same, and the lower
-    /// dials.
+    /// The neighbour that this daemon dials: the next one. In a ring of two, where both have the same neighbour, the
+    /// lower dials.
     fn next_neighbour(&self) -> Option<u32> {
         let ring = self.ring();
         let at = ring.iter().position(|host| *host == self.host())?;
@@ -600,7 +594,7 @@ impl Post {
         }
         let address = self.watch.iter().flat_map(|watch| &watch.ring).find(|(other, _)| *other == host);
         if let Some((_, address)) = address {
-            // Somebody else may be dialled still, who was the neighbour before; he may not answer for long.
+            // An earlier dial may be under way, to a former neighbour that does not answer for long.
             self.looking_for_neighbour = Some(host);
             self.hub.dial(host.into(), *address, DIAL_TIME_MAX);
         }
@@ -621,13 +615,13 @@ impl Post {
     fn tick(&mut self) {
         let Some(watch) = &self.watch else { return };
         let timeout = Duration::from_millis(watch.timeout_ms.into());
-        // Heard by redrun even if it has given this host up meanwhile: then this is why.
+        // `redrun` reads the note even after it has given this host up: then it is the explanation.
         if let Some(late) = self.next_tick.map(|at| at.elapsed()).filter(|late| *late > timeout / 2) {
             let late = late.as_secs_f64();
             let note = format!("the daemon on {} stood still for {late:.2} s", self.name);
             self.tell(&FromDaemon::Note(note));
         }
-        // However late it is: a time in which this program did not run is no silence of others.
+        // Counts from now, however late it is: time in which this process did not run is no silence of others.
         self.next_tick = Some(Instant::now() + timeout / TICKS);
         let others = self.roles.iter().filter(|(_, role)| matches!(role, Role::Uplink | Role::Neighbour(_)));
         let others: Vec<_> = others.map(|(link, _)| *link).collect();
@@ -647,7 +641,7 @@ impl Post {
         match duty {
             Duty::Report(host, sign) => self.tell(&FromDaemon::Observed { host, sign }),
             Duty::FindWay => self.look_for_root(),
-            // Its host may be lost, and then the next one calls; or it is there, and the way to it is found again.
+            // Either the host of the root is lost, and the next root calls, or a way to it is found again.
             Duty::Leave if self.outlives_silence() => {
                 self.rootless_since.get_or_insert_with(Instant::now);
             }
@@ -658,7 +652,7 @@ impl Post {
         }
     }
 
-    /// Lets the daemons below leave, as they have been told by now.
+    /// Waits for the daemons below to leave: they have had the order by now.
     pub fn end(&mut self) {
         let hub = &mut self.hub;
         launcher::end(&mut self.starting, CHILDREN_TIME_MAX, || drop(hub.events()));

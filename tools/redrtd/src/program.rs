@@ -1,4 +1,4 @@
-//! The command line of `redrtd`, the daemon that `redrun` starts on every host. Not meant to be run by hand: it reads
+//! Command line of `redrtd`, the daemon that `redrun` starts on every host. It is not meant to be run by hand: it reads
 //! the job's secret from standard input.
 
 use crate::member;
@@ -65,7 +65,7 @@ struct Daemon {
     connect: SocketAddr,
 }
 
-/// Runs the command line, which includes the program's own name; its exit code.
+/// Runs the command line; `arguments` begin with the program's name. Returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     run(arguments).unwrap_or_else(|error| {

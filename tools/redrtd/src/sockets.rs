@@ -1,9 +1,9 @@
-//! The directory in which the agents of processes that can be copied have their sockets.
+//! The directory with the agents' sockets of cloneable processes.
 //!
-//! A daemon that is killed cannot remove its own. So it holds a lock on a file in it, which the kernel lets go of when
-//! the daemon ends, and the next daemon of the same user on this host removes what nobody holds. What has no such file,
-//! or was made before this host was started, or on another that sees the same disk, is left alone: who holds it is not
-//! known.
+//! A killed daemon cannot remove its directory. So a daemon holds a lock on a file in it, which the kernel releases at
+//! the daemon's end, and the next daemon of the same user on this host removes unlocked directories. A directory
+//! without that file, or made before this boot or on another host that shares the disk, is left alone: its owner is
+//! unknown.
 //!
 //! ```text
 //! redrt-Xf3a2Q/         made by `tempfile`, for this user only
@@ -22,23 +22,23 @@ use tempfile::{Builder, TempDir};
 
 const PREFIX: &str = "redrt-";
 const LOCK: &str = "lock";
-/// There is room in memory when the disk of temporary files is full, and its name is short.
+/// Shared memory has room when the disk of temporary files is full, and its path is short.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// A directory of this daemon's.
+/// The directory of this daemon.
 pub struct Sockets {
     directory: TempDir,
-    /// Let go of after the directory is gone.
+    /// Released after the directory is removed: fields drop in order.
     _lock: File,
 }
 
 impl Sockets {
-    /// Makes one, after removing those of daemons that were killed.
+    /// Creates a directory, and removes those of killed daemons.
     pub fn new() -> Result<Self> {
         Self::new_below([&std::env::temp_dir(), Path::new(IN_MEMORY)])
     }
 
-    /// The same below the first of these directories that can have it.
+    /// Creates it below the first of these directories that has room.
     fn new_below(parents: [&Path; 2]) -> Result<Self> {
         let boot = boot();
         parents.into_iter().for_each(|parent| sweep(parent, &boot));
@@ -60,22 +60,21 @@ impl Sockets {
         Ok(Self { directory, _lock: lock })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
 
-/// Since when this host runs, and which host it is: a number that it draws when it starts.
+/// Identity of this host's boot: a random number of the kernel.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// Removes what is nobody's. What cannot be removed is left for the next.
+/// Removes directories without an owner. Failures are left for the next daemon.
 fn sweep(parent: &Path, boot: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_named_so = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        // Of the entry itself: a symbolic link is not followed.
+        // `metadata` of a directory entry does not follow symbolic links.
         let is_own = || entry.metadata().is_ok_and(|facts| facts.is_dir() && facts.uid() == Uid::effective().as_raw());
         if is_named_so
             && is_own()
@@ -86,7 +85,7 @@ fn sweep(parent: &Path, boot: &str) {
     }
 }
 
-/// The lock of such a directory, if nobody has it.
+/// The lock of a directory of this boot, if it is free.
 fn nobodys(directory: &Path, boot: &str) -> Option<File> {
     let lock = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(LOCK)).ok()?;
     let mut made_in = String::new();
@@ -123,7 +122,7 @@ mod tests {
         let new = |boot: &str| Sockets::new_in(parent, boot).unwrap();
         let left = |sockets: Sockets| {
             fs::write(sockets.path().join("7.sock"), "").unwrap();
-            // The daemon is killed: its lock is gone.
+            // The daemon is killed: its lock is released.
             sockets.directory.keep()
         };
         let held = new("now");

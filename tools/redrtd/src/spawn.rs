@@ -1,8 +1,7 @@
-//! Starting one replica: descriptors, environment, limits.
+//! Start of a replica: descriptors, environment, limits.
 //!
-//! Replicas of a rank must not be able to tell each other apart, so all that is inherited is the same for each: the
-//! environment and arguments byte by byte, and the numbers of the inherited descriptors. Who a process is it
-//! learns over its control socket.
+//! Replicas of a rank must not be able to tell each other apart. So each inherits the same arguments, the same
+//! environment byte by byte, and the same descriptor numbers. Its identity comes over the control socket.
 
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{HELPER_FLAG, Task};
@@ -42,37 +41,36 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Descriptors a child costs the daemon: pidfd, two sockets, two pipes, and one of input; with some in passing.
+/// Descriptors that a child costs the daemon: pidfd, two sockets, two pipes and one of input; with some in passing.
 const FDS_PER_CHILD: u64 = 6;
 
-/// What is done once on a host before its processes are started.
+/// Result of the preparation of a host before its processes are started.
 pub struct Prepared {
-    /// What the user should be told.
+    /// Notes for the user.
     pub notes: Vec<String>,
     shared_memory: Option<OwnedFd>,
     windows: Option<OwnedFd>,
-    /// Keeps the numbers above, and those of helpers, from being used for anything else.
+    /// Keeps the inherited numbers, and those of helpers, from any other use.
     _reserved: Vec<File>,
-    /// Where the agents of processes that can be cloned have their sockets.
+    /// Directory of the agents' sockets of cloneable processes.
     sockets: Option<Sockets>,
-    /// What the user's shell has left open to redrun is not for the processes: replicas would take turns in it, and a
-    /// copy could not carry it.
+    /// True: descriptors that the user's shell left open to `redrun` are closed. Replicas would take turns in them, and
+    /// a copy could not carry them.
     closes_others: bool,
     open_files: (u64, u64),
     library_directory: Option<PathBuf>,
     preload: Option<PathBuf>,
-    /// The key of the line that processes go on from.
+    /// Key of the checkpoint that processes continue from.
     line_key: Option<Secret>,
-    /// Processors that this host's processes may use.
     places: BTreeMap<ReplicaId, Place>,
     gpus: Gpus,
-    /// The log of changed files that hosts share, if this one sees it.
+    /// The log of changed files that hosts share, if this host sees it.
     shared_log: Option<PathBuf>,
-    /// Who is started on this host, in order.
+    /// Replicas that are started on this host, in order.
     own: Vec<ReplicaId>,
 }
 
-/// Makes this process fit to be the parent of `launch`'s processes on the host with this number.
+/// Prepares this process to be the parent of `launch`'s processes on the host with this number.
 pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secret) -> Result<Prepared> {
     let mut notes = Vec::new();
     let child_count = own.len();
@@ -95,14 +93,14 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     let shared_memory = (launch.options.transport != Transport::Tcp)
         .then(|| make_shared_memory(shared_memory_bytes(launch.world.process_count())))
         .transpose()?;
-    // Elsewhere processes open each other's memory.
+    // In other jobs processes open each other's memory.
     let has_windows = launch.world.is_replicated() || launch.cloneable;
     let windows = if has_windows { make_window_memory(launch.world.process_count())? } else { None };
     let sealed_key = launch.restore.as_ref().and_then(|restore| restore.sealed_key.as_deref());
     let line_key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, job_secret)).transpose();
     let line_key = line_key.context("Failed to take the key of the checkpoint")?;
     let memory = launch.restore.as_ref().and_then(|restore| restore.memories.get(host as usize));
-    // Where no process was, nobody had memory.
+    // A host without processes had no shared memory.
     if let (Some(fd), Some(path)) = (&shared_memory, memory.filter(|_| child_count > 0)) {
         let input = line_store::reader(path, line_key.as_ref())?;
         SharedMemory::restore(input, fd).with_context(|| format!("Failed to read {}", path.display()))?;
@@ -111,7 +109,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         && let Some(place) = restore.places.get(host as usize)
         && place.directory.parent().and_then(Path::file_name).is_some_and(|name| *name == *format!("at-{host}"))
     {
-        // What is beside a copy of another host's part is that host's, and put back by its daemon.
+        // Records beside a copy of another host's part are that host's: its daemon puts the files back.
         let told = match place.has_sources {
             true => undo::put_back(&place.directory, restore.generation, Some(host))?,
             false => undo::put_back_unsaved(&place.directory, restore.generation)?,
@@ -120,7 +118,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     }
     let shared_log = launch.shared_log();
     let shared_log = SharedLog::at(shared_log.clone()).join(host).unwrap_or_default().then_some(shared_log);
-    // Where nothing has to be agreed it sees what the program changes in files.
+    // Without replicas the library serves for changes of files.
     let preload = if replicated || launch.cloneable { find_library(PRELOAD) } else { None };
     if replicated && preload.is_none() {
         notes.push(
@@ -155,8 +153,8 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     })
 }
 
-/// To what processes are bound. To no share of the cores of their first host where they may come to others, on which
-/// cores are shared out otherwise; nor where the user, or the batch system, has said how the cores are shared.
+/// Binding of the processes. Shares of cores are left out in two cases: processes may move to hosts whose cores are
+/// shared otherwise, or the user or the batch system has said how cores are shared.
 fn binding_of(launch: &Launch) -> Binding {
     let is_shared_out = || launch.applications.iter().any(|application| shares_cores_out(&application.environment));
     match launch.binding.to {
@@ -165,7 +163,7 @@ fn binding_of(launch: &Launch) -> Binding {
     }
 }
 
-/// Whether variables say which processors threads use, or that processes are not to be bound.
+/// True if variables choose processors for threads, or forbid binding.
 fn shares_cores_out(environment: &[(OsString, OsString)]) -> bool {
     environment.iter().any(|(name, value)| match name.to_str() {
         Some("GOMP_CPU_AFFINITY" | "KMP_AFFINITY" | "OMP_PLACES") => !value.is_empty(),
@@ -175,34 +173,33 @@ fn shares_cores_out(environment: &[(OsString, OsString)]) -> bool {
     })
 }
 
-/// How many threads processes have.
+/// Number of threads of a process.
 fn thread_count(launch: &Launch) -> usize {
     launch.applications.iter().filter_map(told_thread_count).max().unwrap_or(1)
 }
 
-/// What a program is told of threads: of nested ones, those of the outermost level.
+/// Number of threads that a program is told; of nested levels the outermost.
 fn told_thread_count(application: &Application) -> Option<usize> {
     let (_, value) = application.environment.iter().rev().find(|(name, _)| name == "OMP_NUM_THREADS")?;
     value.to_str()?.split(',').next()?.trim().parse().ok()
 }
 
 impl Prepared {
-    /// The log of changed files that hosts share, if this one sees it.
+    /// The log of changed files that hosts share, if this host sees it.
     pub fn shared_log(&self) -> Option<&Path> {
         self.shared_log.as_deref()
     }
 
-    /// The processors that a process of this host may use, as the kernel writes them.
+    /// Processors of a process, as a list in the kernel's format.
     pub fn processors(&self, replica: ReplicaId) -> String {
         self.places.get(&replica).map_or_else(String::new, |place| list(&place.processors))
     }
 
-    /// How many processes of this host, the replica among them, may use processors that it may use.
+    /// Number of this host's processes, the replica included, that share its processors.
     pub fn sharers(&self, replica: ReplicaId) -> usize {
         places::sharers(&self.places, replica).unwrap_or(self.own.len())
     }
 
-    /// Starts one replica.
     pub fn spawn(&self, launch: &Launch, replica: ReplicaId, replicated: bool) -> Result<Child> {
         let application = &launch.applications[launch.application_of_rank[replica.rank.0 as usize] as usize];
         let directory = &application.directory;
@@ -226,25 +223,25 @@ impl Prepared {
     pub fn receive(&self, launch: &Launch, replica: ReplicaId, secret: Secret, address: IpAddr) -> Result<Child> {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
         let task = Task::Receive { secret, address };
-        // Its threads may run where those of its source may.
+        // Not bound: its threads may run where those of the source may.
         self.start((self.helper()?, None), Some(&task), replica, has_input)
     }
 
-    /// Starts the process that goes on from its image in a file.
+    /// Starts the process that continues from an image in a file.
     pub fn load(&self, launch: &Launch, replica: ReplicaId, image: PathBuf) -> Result<Child> {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
-        // Of several the library sees to it that one of them has them.
+        // With several replicas the library gives the locks to one of them.
         let locks = launch.world.degree(replica.rank) < 2;
         let task = Task::Load { image, key: self.line_key.clone(), locks };
         self.start((self.helper()?, None), Some(&task), replica, has_input)
     }
 
-    /// The number by which processes have the memory for windows, if they have it.
+    /// Descriptor number of the memory for windows in processes. `None` where they make it themselves.
     pub fn windows(&self) -> Option<RawFd> {
         self.windows.as_ref().map(|_| WINDOWS_FD)
     }
 
-    /// Starts a helper that sends or saves an image.
+    /// Starts a helper of the job.
     pub fn send(&self, task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
         let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
         let mut command = self.helper()?;
@@ -266,7 +263,7 @@ impl Prepared {
         Ok(command)
     }
 
-    /// Starts a command, on these processors if it is bound.
+    /// Starts a command, bound to `place` if that is given.
     fn start(
         &self,
         (mut command, place): (Command, Option<&Place>),
@@ -345,7 +342,7 @@ impl Prepared {
         }
         set("REDRT_RANK", rank.clone());
         set("REDRT_SIZE", size.clone());
-        // Programs, and what starts them, read those of other launchers.
+        // Programs and their start scripts read variables of other launchers.
         let (local_rank, local_size) = launch.local_rank(replica.rank);
         for (rank_variable, size_variable) in
             [("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")]
@@ -367,7 +364,7 @@ impl Prepared {
         }
         if let Some(directory) = &self.library_directory {
             let facades = directory.join(FACADES);
-            // What a script or an interpreter loads is found by the name of the library, with which it comes.
+            // Libraries that scripts and interpreters load are found by name, through the façade's directory.
             if application.abi != Abi::Standard {
                 prepend(&mut environment, "LD_LIBRARY_PATH", facades.as_os_str());
             }
@@ -375,9 +372,9 @@ impl Prepared {
             let abi = application.abi;
             let preloads = match abi {
                 Abi::Standard => [None, None],
-                // What it loads while it runs is redirected.
+                // The loader redirects libraries that are loaded at run time.
                 Abi::Any => [Some(LOADER), None],
-                // A library that is there already is not looked for in the paths that the program was linked with.
+                // A preloaded library takes precedence over the paths that the program was linked with.
                 Abi::Mpich | Abi::OpenMpi => [abi.fortran_library(), abi.library()],
             };
             for preload in preloads.into_iter().flatten().filter_map(find_facade) {
@@ -391,7 +388,7 @@ impl Prepared {
     }
 }
 
-/// Starts a helper that needs nothing of the job: before there is one, and where processes cannot be cloned.
+/// Starts a helper that needs nothing of the job: before a launch, or where processes cannot be cloned.
 pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
     let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
     let mut command = installation::command("redrtd").context("Failed to find this program's own file")?;
@@ -401,8 +398,8 @@ pub fn start_helper(task: &Task) -> Result<(std::process::Child, Link<UnixStream
     Ok((child, greet(ours, task)?))
 }
 
-/// What happens in the child between fork and exec: descriptors get the numbers that go with them. With `closes_others`
-/// it has no others: not what this process was started with.
+/// Prepares a child between fork and exec: descriptors get their numbers. With `closes_others` it keeps no other
+/// descriptors of this process.
 fn inherit(
     command: &mut Command,
     places: Vec<(RawFd, RawFd)>,
@@ -412,8 +409,8 @@ fn inherit(
 ) {
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
-        // The daemon waits for signals by descriptor and has them blocked, and its parent ignores SIGHUP; its children
-        // must not.
+        // The daemon blocks signals, to read them from a descriptor, and its parent ignores SIGHUP; children must have
+        // the defaults.
         default_signals();
         SigSet::empty().thread_set_mask()?;
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
@@ -433,36 +430,37 @@ fn inherit(
         }
         Ok(())
     };
-    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    // SAFETY: - `set_up` runs in a forked child: it makes only system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
 }
 
-/// Each signal does what the system does by default: what is ignored stays so beyond `exec`, and replicas on several
-/// hosts would differ by what ignores signals there.
+/// Gives every signal its default action. Ignored signals stay ignored beyond `exec`, and replicas on several hosts
+/// would differ by the signals ignored there.
 fn default_signals() {
-    // The kernel's struct sigaction (rt_sigaction(2)): no handler, no flags, an empty mask. Not by the C library, which
-    // refuses the two signals that it keeps for itself, and a parent without that library may have ignored these too.
+    // The kernel's struct sigaction (rt_sigaction(2)): no handler, no flags, an empty mask. The C library refuses the
+    // two signals that it keeps for itself, and a parent without that library may have ignored these too.
     let (default, mask_bytes) = ([0_u64; 4], 8_usize);
     for number in 1..=64 {
-        // Those that cannot be changed are refused.
-        // SAFETY: default is valid for reading and as long as the kernel's structure; the old one is not asked for.
+        // The kernel refuses signals that cannot be changed.
+        // SAFETY: - `default` is readable, and as long as the kernel's structure.
+        //         - the pointer for the old action is null, so nothing is written.
         unsafe {
             libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), std::ptr::null_mut::<u64>(), mask_bytes)
         };
     }
 }
 
-/// These processors, as the kernel is told of them.
+/// Processors as a set for the kernel.
 fn set_of(place: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     for number in place {
-        // The kernel has named it, so there is room for it.
+        // The kernel has named the processor, so the set has room for it.
         let _ = set.set(*number);
     }
     set
 }
 
-/// Tells a helper its task.
+/// Sends a helper its task.
 fn greet(stream: UnixStream, task: &Task) -> Result<Link<UnixStream>> {
     stream.set_nonblocking(true)?;
     let mut link = Link::new(stream, None);
@@ -481,14 +479,15 @@ fn prepend(environment: &mut BTreeMap<OsString, OsString>, name: &str, value: &O
     *list = longer;
 }
 
-/// No descriptor but the standard ones outlives exec, if the kernel can do that (Linux 5.11).
+/// Sets close-on-exec on all but the standard descriptors, if the kernel can (Linux 5.11).
 fn close_others() {
-    // SAFETY: sets flags of descriptors.
+    // SAFETY: - sets flags only: all descriptors stay valid until exec.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 fn place(from: RawFd, to: RawFd) -> io::Result<()> {
-    // SAFETY: dup2 takes any numbers; `to` was reserved for this by `reserve`. The copy is not closed on exec.
+    // SAFETY: - no descriptor is lost: `to` was reserved for this by `reserve`.
+    //         - the copy lacks close-on-exec, as it must outlive exec.
     let result = unsafe { libc::dup2(from, to) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -497,13 +496,13 @@ fn reserve(number: RawFd) -> Result<File> {
     let null = File::open("/dev/null")?;
     let flags = FcntlArg::F_DUPFD_CLOEXEC(number);
     let fd = fcntl(&null, flags).context("Failed to reserve a descriptor")?;
-    // SAFETY: fcntl has just made this descriptor and nobody else owns it.
+    // SAFETY: - `fcntl` has just made this descriptor, and nothing else owns it.
     let file = unsafe { File::from_raw_fd(fd) };
     anyhow::ensure!(fd == number, "descriptor {number} is taken");
     Ok(file)
 }
 
-/// Raises this process's limit to what its children need; returns theirs, which is the one it was started with.
+/// Raises this process's limit of open files to the need of its children. Returns the original limit, which they get.
 fn raise_open_files(child_count: u64) -> Result<(u64, u64)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let needed = FDS_PER_CHILD * child_count + 256;
@@ -517,14 +516,15 @@ fn raise_open_files(child_count: u64) -> Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// Switches address-space randomization off, for this process's children.
+/// Switches off address-space randomization for this process's children.
 fn fix_layout() -> nix::Result<()> {
     let persona = personality::get()?;
     personality::set(persona | Persona::ADDR_NO_RANDOMIZE)?;
     Ok(())
 }
 
-/// A region for each process: much longer than any memory, of holes. None where files may not be as long.
+/// Memory for windows: a sparse region for each process, much longer than any memory. `None` if a file may not be that
+/// long.
 fn make_window_memory(process_count: u32) -> Result<Option<OwnedFd>> {
     let bytes = window_region(ProcessIndex(process_count));
     let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE)?;

@@ -1,9 +1,10 @@
-//! Which line each process is being saved for. An agent serves one helper after the other, so a line waits until the
-//! helper of the one before has ended: it may have been killed, or have said its last word, and live yet. A process
-//! that has just been loaded may take part in a line before its loader has said which process it is: the line waits.
+//! Turns of the helpers that save a process. An agent serves one helper at a time, so a checkpoint waits until the
+//! helper of the one before has ended: that helper may have been killed, or have sent its last message, and still live.
+//! A process that was just loaded may take part in a checkpoint before its loader has reported its process number: the
+//! checkpoint waits for that too.
 //!
 //! ```text
-//!  (nobody) ──begin──▶ Awaited ──done, abandoned──▶ Done ──ended──▶ (nobody), or the line that has come meanwhile
+//!  (nobody) ──begin──▶ Awaited ──done, abandoned──▶ Done ──ended──▶ (nobody), or the next checkpoint
 //! ```
 
 use redrt_wire::line::Generation;
@@ -11,21 +12,21 @@ use std::collections::BTreeMap;
 
 struct Turn<T> {
     generation: Generation,
-    /// Nothing that its helper says, or how it ends, is worth telling any more.
+    /// True once the helper's words and its end have no meaning any more.
     is_done: bool,
-    /// What is to be saved of the same process once this helper has ended.
+    /// The next checkpoint's task for the same process, for when this helper has ended.
     next: Option<(Generation, T)>,
 }
 
-/// See the module. Processes have the numbers of children; `T` is what a helper is to do.
+/// Turns of all processes, by child number: see the module. `T` is a helper's task.
 pub struct Turns<T>(BTreeMap<usize, Turn<T>>);
 
-/// What follows from the end of a helper.
+/// Consequence of a helper's end.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ended<T> {
-    /// The line that waits for this process, and is not told of it by its helper.
+    /// Checkpoint that still waited for this process: the helper has failed it.
     pub awaited: Option<Generation>,
-    /// What is to be begun now.
+    /// Task to begin now.
     pub next: Option<(Generation, T)>,
 }
 
@@ -34,17 +35,17 @@ impl<T> Turns<T> {
         Self(BTreeMap::new())
     }
 
-    /// The line that waits for what the helper of this process says.
+    /// Checkpoint that waits for this process's helper.
     pub fn awaited(&self, number: usize) -> Option<Generation> {
         self.0.get(&number).filter(|turn| !turn.is_done).map(|turn| turn.generation)
     }
 
-    /// Processes whose helpers are at work for this line.
+    /// Processes whose helpers work for this checkpoint.
     pub fn at_work(&self, generation: Generation) -> impl Iterator<Item = usize> + '_ {
         self.0.keys().copied().filter(move |number| self.awaited(*number) == Some(generation))
     }
 
-    /// A process is to be saved. The task, if its helper is to be started now.
+    /// Begins the save of a process. Returns the task if its helper is to be started now.
     pub fn begin(&mut self, number: usize, generation: Generation, task: T) -> Option<T> {
         match self.0.get_mut(&number) {
             Some(turn) => {
@@ -58,20 +59,20 @@ impl<T> Turns<T> {
         }
     }
 
-    /// The same of a process that is not known yet: it is the turn of the line when that has ended ([`Self::ended`]).
+    /// Queues the save of a process that is not known yet. Its turn comes with [`Self::ended`].
     pub fn begin_later(&mut self, number: usize, generation: Generation, task: T) {
         let turn = self.0.entry(number).or_insert(Turn { generation, is_done: true, next: None });
         turn.next = Some((generation, task));
     }
 
-    /// The helper has said its last word.
+    /// Notes the helper's last message.
     pub fn done(&mut self, number: usize) {
         if let Some(turn) = self.0.get_mut(&number) {
             turn.is_done = true;
         }
     }
 
-    /// Nothing comes of this line. Whose helpers are to be ended.
+    /// Abandons a checkpoint. Returns the processes whose helpers must be ended.
     pub fn abandon(&mut self, generation: Generation) -> Vec<usize> {
         for turn in self.0.values_mut() {
             turn.next.take_if(|(of_line, _)| *of_line == generation);
@@ -83,7 +84,7 @@ impl<T> Turns<T> {
         numbers
     }
 
-    /// The helper of a process has ended, or could not be started.
+    /// Notes that a process's helper has ended, or could not be started.
     pub fn ended(&mut self, number: usize) -> Ended<T> {
         let awaited = self.awaited(number);
         let next = self.0.remove(&number).and_then(|turn| turn.next);
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(turns.begin(0, first, "first"), Some("first"));
         assert_eq!(turns.abandon(first), [0]);
         assert_eq!((turns.begin(0, second, "second"), turns.awaited(0)), (None, None));
-        // It may be given up before it was its turn.
+        // It may be abandoned before its turn.
         assert!(turns.abandon(second).is_empty());
         assert_eq!(turns.begin(0, third, "third"), None);
         assert_eq!(turns.ended(0), Ended { awaited: None, next: Some((third, "third")) });
@@ -136,13 +137,13 @@ mod tests {
     }
 
     proptest! {
-        /// The coordinator begins a line when the one before was kept or given up; helpers end when they like.
+        /// The coordinator begins a checkpoint when the one before was kept or given up; helpers end at any time.
         #[test]
         fn each_process_has_one_helper_and_each_line_hears_of_all_its_processes(
             steps in prop::collection::vec((0..4_u8, 0..3_usize), 1..80),
         ) {
             let mut turns = Turns::new();
-            // By process: the line of the helper that lives. Whom the line under way has not heard of.
+            // By process: the checkpoint of its living helper. Then: processes that the present checkpoint awaits.
             let mut living: BTreeMap<usize, Generation> = BTreeMap::new();
             let mut unheard: BTreeSet<usize> = BTreeSet::new();
             let mut line = Generation(0);
@@ -181,7 +182,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                // Who is not heard of yet is told of by a helper that lives: its own, or the one that it waits for.
+                // Each awaited process has a living helper that will report it: its own, or the one it waits for.
                 prop_assert!(unheard.iter().all(|number| living.contains_key(number)));
             }
         }

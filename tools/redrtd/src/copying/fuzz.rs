@@ -1,4 +1,4 @@
-//! What daemons and their helpers say to each other, damaged.
+//! Damaged messages between daemons and helpers.
 
 use super::{Reply, Task, Victim, Word};
 use damage::damage;
@@ -54,7 +54,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
     ]
 }
 
-/// How many messages are read, up to an error or the end. None of them can hold more than has arrived.
+/// Number of messages read up to an error or the end. No message may hold more bytes than have arrived.
 fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize) -> usize {
     let (mut reader, mut count) = (FrameReader::default(), 0);
     for chunk in bytes.chunks(step) {

@@ -1,4 +1,4 @@
-//! The parent of a process in namespaces of its own.
+//! Parent of a process in namespaces of its own.
 
 use super::super::descriptors::{CLONER_FD, CONTROL_FD, WINDOWS_FD};
 use super::{Daemon, Reply};
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Starts the program and ends as it ends.
+/// Starts the program, and ends as it ends.
 pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<Infallible> {
     if let Some(reason) = launch::check_program(&application.program)
         .with_context(|| format!("Failed to read {}", application.program.display()))?
@@ -38,15 +38,16 @@ pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<Infallible
     stay(running)
 }
 
-/// Gives the agent's socket the number by which the program knows it, and has all descriptors closed that are not the
-/// program's. What the user's shell has left open to redrun could not be carried by a copy.
+/// Moves the agent's socket to the descriptor number that the program expects. All descriptors that are not the
+/// program's get close-on-exec: a copy could not carry descriptors that the user's shell left open.
 fn leave_open(inside: &Inside) -> io::Result<()> {
-    // SAFETY: dup2 takes any numbers; nothing in this process, which is about to become another program, uses that one.
+    // SAFETY: - no owned descriptor has the number `CLONER_FD` in this process, which is about to exec.
+    //         - the listener is open: `inside` owns it.
     if unsafe { libc::dup2(inside.listener.as_fd().as_raw_fd(), CLONER_FD) } < 0 {
         return Err(io::Error::last_os_error());
     }
     for (first, last) in [(3, CONTROL_FD - 1), (WINDOWS_FD + 1, RawFd::MAX)] {
-        // SAFETY: sets flags of descriptors.
+        // SAFETY: - sets close-on-exec flags only: all descriptors stay valid until exec.
         if unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -54,7 +55,7 @@ fn leave_open(inside: &Inside) -> io::Result<()> {
     Ok(())
 }
 
-/// A process that was killed before it ran is lost as one that was killed later: this one ends in the same way.
+/// A process killed before it ran counts like one killed later: this process ends by the same signal.
 pub fn unless_killed(running: io::Result<Running>) -> io::Result<Running> {
     if let Err(error) = &running
         && error.get_ref().is_some_and(|inner| inner.is::<KilledBefore>())
@@ -64,23 +65,23 @@ pub fn unless_killed(running: io::Result<Running>) -> io::Result<Running> {
     running
 }
 
-/// Waits for the end of the process and ends in the same way.
+/// Waits for the end of the process, and ends likewise.
 pub fn stay(running: Running) -> Result<Infallible> {
-    // Whatever this process keeps open would seem to be kept open by the program.
-    // SAFETY: nothing here uses a descriptor any more.
+    // Descriptors kept here would keep the program's pipes open after its end.
+    // SAFETY: - nothing here uses a descriptor any more: `wait` knows the process by its number.
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
     let code = running.wait()?;
     if let Some(killer) = (code > 128).then(|| Signal::try_from(code - 128).ok()).flatten() {
         end_by(killer);
     }
-    // Without returning to those who think that they have descriptors.
+    // Does not return: callers still own descriptors that are closed now.
     std::process::exit(code)
 }
 
-/// Ends this process by a signal. Returns if it is one that ends no process.
+/// Ends this process by a signal. Returns if the signal ends no process.
 fn end_by(killer: Signal) {
     let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
-    // SAFETY: the default action installs no handler.
+    // SAFETY: - SIG_DFL installs no handler, so nothing can run in signal context.
     let _ = unsafe { signal(killer, SigHandler::SigDfl) };
     let _ = raise(killer);
 }

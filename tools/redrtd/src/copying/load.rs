@@ -1,4 +1,4 @@
-//! Becomes the parent of a process that goes on from its image in a file.
+//! Parent of a process that continues from an image in a file.
 
 use super::receive::given;
 use super::{Daemon, Reply, hold};
@@ -16,7 +16,7 @@ use std::convert::Infallible;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Loads an image, and ends as its process ends. With `locks` it has those of files again, before it runs.
+/// Loads an image, and ends as its process ends. With `locks` the process gets its file locks back before it runs.
 pub fn load(path: &Path, key: Option<&Secret>, locks: bool, daemon: &mut Daemon) -> Result<Infallible> {
     let name = path.display();
     let read = prologue(&mut FrameReader::new(line_store::reader(path, key)?));
@@ -50,7 +50,7 @@ pub fn load(path: &Path, key: Option<&Secret>, locks: bool, daemon: &mut Daemon)
     hold::stay(running)
 }
 
-/// The images that one is built on, the lowest first.
+/// The images that this one is built on, the lowest first.
 fn images_below(path: &Path, mut next: Option<Below>, key: Option<&Secret>) -> Result<Vec<Box<dyn Read + Send>>> {
     let (mut inputs, mut above) = (Vec::new(), u64::MAX);
     while let Some(Below { number, .. }) = next {

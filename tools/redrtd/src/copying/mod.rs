@@ -1,4 +1,4 @@
-//! Helpers of the daemon: the parents of processes that can be cloned, and those who send and receive images.
+//! Helpers of the daemon: parents of cloneable processes, and senders and receivers of images and files.
 //!
 //! ```text
 //!  redrtd ── redrtd --helper (hold)    ── first process of a namespace ── program
@@ -11,8 +11,8 @@
 //!        ├─ redrtd --helper (fetch)   ── redstore ◀═══ files ═══ object store
 //!        └─ redrtd --helper (load)    ── first process of a namespace ── receiver, which becomes what the file has
 //! ```
-//! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only.
-//! It talks to the daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
+//! Each helper begins with one thread, because only such processes may enter namespaces and fork. It talks to the
+//! daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
 
 mod flip;
 #[cfg(test)]
@@ -54,195 +54,186 @@ use std::time::{Duration, Instant};
 /// The only argument of a helper.
 pub const HELPER_FLAG: &str = "--helper";
 
-/// Progress is told this often.
+/// Interval between progress reports.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
-/// Streams that carry an image.
+/// Number of connections that carry an image.
 const STREAM_COUNT: u16 = 2;
 
-/// What a helper is to do.
+/// A helper's task.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
     /// Start a program that can be cloned, and end as it ends.
     Hold(Application),
     /// Receive an image, become the parent of its copy, and end as it ends.
     Receive {
-        /// The sender must know it.
+        /// The sender must prove that it knows this.
         secret: Secret,
-        /// The address to listen at.
+        /// Address to listen on.
         address: IpAddr,
     },
     /// Clone a process of this host.
     Send {
-        /// To be proved to the receiver.
+        /// Secret that is proved to the receiver.
         secret: Secret,
-        /// The process.
         pid: i32,
-        /// Where the receiver listens.
+        /// Address on which the receiver listens.
         destination: SocketAddr,
-        /// The copy's memory is compared with this one's.
+        /// True: the copy's memory is compared with this process's.
         verifies: bool,
-        /// A fault to inject.
+        /// A fault to inject: index of the bit.
         flipped_bit: Option<u64>,
     },
     /// Write the image of a process of this host to a file.
     Save {
-        /// The process.
         pid: i32,
-        /// The file.
+        /// File for the image.
         #[serde(with = "redrt_types::path_bytes")]
         image: PathBuf,
-        /// Another for the memory that the processes of this host share, if this helper is to write it.
+        /// File for the shared memory of this host's processes, if this helper writes it.
         #[serde(with = "redrt_types::path_bytes::option")]
         memory: Option<PathBuf>,
-        /// The log of changed files, and a file for its length, if this helper is to see to it.
+        /// The log of changed files, if this helper handles it.
         undo: Option<UndoTask>,
-        /// The file goes into a place of this host, which is made, and beside it these lines are kept.
+        /// Checkpoints to keep in this host's own directory, which is created for the image. `None` if the directory is
+        /// shared.
         own_beside: Option<Vec<Generation>>,
-        /// Whether the image is built on another.
+        /// Full, or built on another image.
         building: Building,
-        /// How the image is compressed.
         compression: Compression,
-        /// The key with which both are encrypted.
+        /// Key that encrypts image and memory.
         key: Option<Secret>,
     },
-    /// Send files of a line to another host.
+    /// Send files of a checkpoint to another host.
     Give {
-        /// To be proved to the receiver.
+        /// Secret that is proved to the receiver.
         secret: Secret,
-        /// Where the receiver listens.
+        /// Address on which the receiver listens.
         destination: SocketAddr,
-        /// Where the files are.
+        /// Directory of the files.
         #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
-        /// Their names.
         files: Vec<String>,
     },
-    /// Receive them.
+    /// Receive files of a checkpoint from another host.
     Keep {
-        /// The sender must know it.
+        /// The sender must prove that it knows this.
         secret: Secret,
-        /// The address to listen at.
+        /// Address to listen on.
         address: IpAddr,
-        /// The place where they go.
+        /// Directory for the files.
         #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
-        /// Lines that are kept beside it.
+        /// Checkpoints that stay beside it.
         own_beside: Vec<Generation>,
-        /// Their names.
         files: Vec<String>,
     },
-    /// Put files of a line into an object store.
+    /// Upload files of a checkpoint to an object store.
     Store {
-        /// How that is reached.
+        /// Access to the store.
         access: Access,
-        /// Where the files are.
+        /// Directory of the files.
         #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
-        /// Their names.
         files: Vec<String>,
-        /// What goes before each name, there.
+        /// Prefix of the keys in the store.
         prefix: String,
     },
-    /// Get files from an object store.
+    /// Download files from an object store.
     Fetch {
-        /// How that is reached.
+        /// Access to the store.
         access: Access,
-        /// Which, and where they go.
+        /// Objects, and paths to write them to.
         wanted: Vec<Entry>,
     },
     /// Flip a bit of the registers or the stack of a thread.
     Flip {
-        /// The thread.
         victim: Victim,
-        /// Which bit, and when.
+        /// Number from which bit and moment are derived.
         drawn: u64,
     },
-    /// Become the parent of the process that a file has, and end as it ends.
+    /// Become the parent of the process in an image, and end as it ends.
     Load {
-        /// The file.
         #[serde(with = "redrt_types::path_bytes")]
         image: PathBuf,
-        /// The key with which it may be encrypted.
+        /// Key of an encrypted image.
         key: Option<Secret>,
-        /// No other process goes on from it: the process has its locks of files again.
+        /// True if no other process continues from the image: this one gets its file locks back.
         locks: bool,
     },
 }
 
-/// The log of changed files, to which a helper sees.
+/// A helper's task with the log of changed files.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UndoTask {
-    /// Where it is.
+    /// Place of the log.
     pub place: UndoPlace,
-    /// The file for its length.
+    /// File for the log's length at the cut.
     #[serde(with = "redrt_types::path_bytes")]
     pub cut: PathBuf,
 }
 
-/// What the daemon says later.
+/// Later message of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Word {
-    /// All of a line have come as far: what was written meanwhile is to be copied, until what is left is small again.
+    /// All sources have come as far: copy pages written meanwhile, until few are left again.
     Round,
     /// The process may be stopped.
     Cut,
-    /// What it has printed was taken; it may go on. One whose image is saved stays stopped until [`Word::Release`].
+    /// The process's output was taken; it may go on. For a checkpoint it stays stopped until [`Word::Release`].
     GoOn,
-    /// All processes of the line are copied.
+    /// All processes of the checkpoint are copied.
     Release,
 }
 
-/// What a helper says.
+/// Message of a helper.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The program, or the copy, runs, with this process id here.
+    /// The program or the copy runs.
     Running {
-        /// The id.
+        /// Its process id in the daemon's namespace.
         pid: i32,
     },
-    /// An image can be sent here.
+    /// The helper listens on this address.
     Listening(SocketAddr),
-    /// Memory is going over.
     Progress(Progress),
-    /// What is left is small. Waits for [`Word::Cut`], and one that saves an image for [`Word::Round`] before.
+    /// Few pages are left. The helper waits for [`Word::Cut`], or for a checkpoint for [`Word::Round`] before.
     Ready,
-    /// The process is stopped. Waits for [`Word::GoOn`].
+    /// The process is stopped. The helper waits for [`Word::GoOn`].
     Stopped {
-        /// What it has not read of what is in its standard input.
+        /// Bytes of its standard input that it has not read.
         #[serde(with = "serde_bytes")]
         unread: Vec<u8>,
-        /// A script has started it, and is not copied.
+        /// True if a script has started it; the script is not copied.
         is_below_script: bool,
     },
-    /// What is left of the process is copied. Waits for [`Word::Release`].
+    /// The rest of the process is copied. The helper waits for [`Word::Release`].
     Copied,
-    /// The copy runs, or the files have gone.
+    /// The copy runs, or the files are sent.
     Sent(Cost),
-    /// The image is on the disk.
+    /// The image is on disk.
     Saved(Cost, Vec<Step>),
-    /// The files are on the disk; their size in bytes.
+    /// The files are on disk; their size in bytes.
     Kept(u64),
-    /// How many bytes have gone to the object store, or come from it.
+    /// Bytes moved to or from the object store so far.
     Moved(u64),
     /// The files are in the object store.
     Stored(Vec<Stored>),
-    /// They are here.
+    /// The files are on this host.
     Fetched,
     /// The bit has flipped.
     Flipped {
-        /// Which one.
+        /// Description of the bit.
         what: String,
-        /// How many instructions the thread had made.
+        /// Number of instructions executed before.
         steps: u64,
-        /// Where it was then.
+        /// Place of the thread in the code.
         place: String,
     },
-    /// Nothing came of it.
+    /// The task failed.
     Failed(Told),
 }
 
-/// Takes all that a helper has said, and whether it says nothing more: it has closed its connection, or what it says
-/// cannot be read.
+/// Takes all replies of a helper. True if no more follow: it has closed its connection, or its words cannot be read.
 pub fn heard(link: &mut Link<UnixStream>) -> (Vec<Reply>, bool) {
     let mut replies = Vec::new();
     loop {
@@ -262,7 +253,7 @@ pub fn heard(link: &mut Link<UnixStream>) -> (Vec<Reply>, bool) {
     }
 }
 
-/// The helper's end of the connection to the daemon.
+/// The helper's end of its connection to the daemon.
 struct Daemon {
     stream: UnixStream,
     frames: FrameReader,
@@ -293,14 +284,14 @@ impl Daemon {
     }
 }
 
-/// The agent of a process that was there when this helper was started.
+/// Connects to the agent of a process that runs already.
 fn connect(pid: i32) -> Result<Control> {
     let connected = Control::connect(pid as u32);
     connected.map_err(|error| if error.is_of_end() { ProcessEnded.into() } else { anyhow::Error::new(error) })
 }
 
-/// What the daemon is told while the image of a process is made: of rounds of memory, not more often than it is worth,
-/// and of the moments at which it is waited for.
+/// Reports the making of an image to the daemon: progress at intervals, and the moments at which the daemon's word is
+/// awaited.
 fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<()> {
     let mut told = Instant::now();
     move |event, daemon| match event {
@@ -324,8 +315,8 @@ fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<
     }
 }
 
-/// Ends this process when the daemon could not be told, or did not answer: nobody wants the image any more. The agent
-/// sees that this process is gone, and lets the program's threads go on.
+/// Ends this process if the daemon cannot be reached: the image is not wanted any more. The source's agent sees the
+/// end, and lets the program's threads go on.
 fn leave_unless_wanted(heard: Result<()>) {
     if heard.is_err() {
         std::process::exit(1);
@@ -343,7 +334,7 @@ fn cost(report: &Report) -> Cost {
     }
 }
 
-/// What the daemon is told of an error: all of its causes, and whether one of them is lasting.
+/// An error for the daemon: all causes in one sentence, and whether one of them is lasting.
 fn told(error: &anyhow::Error) -> Told {
     let is_lasting = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<cloner::Error>() {
         Some(error) => error.is_lasting(),
@@ -352,19 +343,20 @@ fn told(error: &anyhow::Error) -> Told {
     Told { sentence: format!("{error:#}"), is_lasting: error.chain().any(is_lasting) }
 }
 
-/// Does what the daemon asks for; the exit code of the helper.
+/// Carries out the daemon's task. Returns the helper's exit code.
 pub fn help() -> Result<i32> {
-    // The program that a helper holds looks for a parent of this name.
+    // The held program looks for a parent of this name.
     nix::sys::prctl::set_name(c"redrtd")?;
-    // SAFETY: the daemon has put its socket there for this process, which has just begun.
+    // SAFETY: - open, and owned by nobody else: the daemon has put its socket there for this process, which has just
+    // begun.
     let fd = unsafe { OwnedFd::from_raw_fd(HELPER_FD) };
     nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))
         .context("a helper is started by redrtd alone")?;
     let mut daemon = Daemon { stream: fd.into(), frames: FrameReader::default() };
     let task = daemon.hear()?;
     if matches!(task, Task::Save { .. } | Task::Keep { .. } | Task::Fetch { .. }) {
-        // A limit of file sizes (`ulimit -f`) is an error as others are. Helpers that become programs have it as it
-        // was.
+        // A file size limit (`ulimit -f`) must fail writes, not kill the process. Helpers that become programs keep the
+        // signal.
         SigSet::from(Signal::SIGXFSZ).thread_block()?;
     }
     let outcome = match task {
@@ -398,7 +390,7 @@ pub fn help() -> Result<i32> {
     match outcome {
         Ok(()) => Ok(0),
         Err(error) => {
-            // If it is not heard, the daemon sees that this process ends.
+            // If sending fails, the daemon sees this process end.
             let _ = daemon.say(&Reply::Failed(told(&error)));
             Ok(1)
         }

@@ -1,4 +1,4 @@
-//! Puts the files of a part of a line into an object store, or gets those that a host lacks.
+//! Uploads files of a checkpoint's part to an object store, or downloads those that a host lacks.
 
 use super::{Daemon, Reply};
 use anyhow::Result;
@@ -9,10 +9,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// That something moves is told this often: `redrun` counts on hearing of it within minutes.
+/// Interval between reports of progress: `redrun` expects one within minutes.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Tells the daemon now and then how much has moved.
+/// Reports at intervals how much has moved.
 fn teller(daemon: &mut Daemon) -> impl FnMut(u64) -> Result<()> {
     let mut told = Instant::now();
     move |bytes| {
@@ -24,10 +24,10 @@ fn teller(daemon: &mut Daemon) -> impl FnMut(u64) -> Result<()> {
     }
 }
 
-/// Puts these files, each below the prefix.
+/// Uploads these files with keys below the prefix.
 pub fn store(access: &Access, directory: &Path, files: &[String], prefix: &str, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-    // Of all jobs: the line is in the place of the host, and that in the place of the job.
+    // The scratch directory of all jobs is three levels up: checkpoint, host, job.
     directory.ancestors().nth(3).map(check_scratch).transpose()?;
     let entry = |name: &String| Entry { key: format!("{prefix}/{name}"), path: directory.join(name), facts: None };
     let entries: Vec<_> = files.iter().map(entry).collect();
@@ -36,7 +36,7 @@ pub fn store(access: &Access, directory: &Path, files: &[String], prefix: &str, 
     daemon.say(&Reply::Stored(named))
 }
 
-/// Gets these, unless they are here as they were.
+/// Downloads these files, except those that are here unchanged.
 pub fn fetch(access: &Access, wanted: &[Entry], daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     if let Some(place) = wanted.first().and_then(|entry| entry.path.ancestors().nth(4)) {

@@ -1,7 +1,7 @@
-//! Sends the files of a part of a line to another host, or receives them.
+//! Sends the files of a checkpoint's part to another host, or receives them.
 //!
-//! They travel as the memory of hosts is written down: an `Object` for each stretch, whose argument is the file's place
-//! in the list that both ends were told, then a `Commit` with the digest of all headers, and so of all that was sent.
+//! Files travel in the format of the hosts' memory: an `Object` for each stretch, whose argument is the file's index in
+//! the list that both ends have, then a `Commit` with the digest of all headers and thus of all contents.
 
 use super::receive::gather;
 use super::{Daemon, Reply};
@@ -23,10 +23,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const BUFFER_BYTES: usize = 1 << 18;
-/// Follows the name of a file that is not all here yet.
+/// Suffix of a file that is not complete yet.
 const UNFINISHED: &str = ".unfinished";
 
-/// Sends these files.
 pub fn give(
     secret: &Secret,
     destination: SocketAddr,
@@ -40,7 +39,7 @@ pub fn give(
     let stream = connected.with_context(|| format!("Failed to connect to {destination}"))?.remove(0);
     let mut writer = FrameWriter::new(BufWriter::with_capacity(BUFFER_BYTES, stream.into_writer(0)));
     if let Err(error) = send(&mut writer, directory, files) {
-        // The other end fails with that, or has gone.
+        // The receiver fails with the same error, or is gone.
         let _ = writer.give_up(&super::told(&error));
         return Err(error);
     }
@@ -72,7 +71,6 @@ fn send(writer: &mut FrameWriter<impl Write>, directory: &Path, files: &[String]
     Ok(writer.flush()?)
 }
 
-/// Receives these files.
 pub fn keep(
     secret: &Secret,
     address: IpAddr,
@@ -104,7 +102,7 @@ fn unfinished(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Writes what arrives down. How much it was, once all of it is on the disk.
+/// Writes arriving files. Returns their size once all are on disk.
 fn receive(input: impl Read, paths: &[PathBuf]) -> Result<u64> {
     let written = |path: &PathBuf| format!("Failed to write {}", path.display());
     let create = |path: &PathBuf| line_store::create(&unfinished(path)).with_context(|| written(path));

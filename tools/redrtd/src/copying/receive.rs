@@ -1,4 +1,4 @@
-//! Receives an image and becomes the parent of the copy.
+//! Receives an image, and becomes the parent of the copy.
 
 use super::super::descriptors::{CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD};
 use super::{Daemon, Reply, hold};
@@ -18,10 +18,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// The source connects all streams within this.
+/// Time in which the source must connect all streams.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Receives one image.
 pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<Infallible> {
     let mut door = Door::new(SocketAddr::new(address, 0), vec![secret.clone()], Greeting::BYTES)?;
     daemon.say(&Reply::Listening(door.address()))?;
@@ -57,14 +56,14 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
     }) {
         Ok(running) => running,
         Err(error) => {
-            // The source may be the one that has gone.
+            // The source itself may be gone.
             let told = answers.send_record(Kind::Reply, &Answer::Failed(cloner::told_of(&error)));
             let _ = told.and_then(|()| answers.flush());
             first.shut_down();
             return Err(error).context("no copy");
         }
     };
-    // That the source does not hear of it changes nothing here.
+    // If the source is gone, nothing changes here.
     let told = answers.send_record(Kind::Reply, &Answer::Running { pid: running.pid });
     let _ = told.and_then(|()| answers.flush());
     drop((answers, first));
@@ -72,7 +71,7 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
     hold::stay(running)
 }
 
-/// Accepts the streams of one image. Strangers are turned away, and nobody waits for them.
+/// Accepts the streams of one image. Strangers are refused without delaying anyone.
 pub(super) fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
     let until = Instant::now() + CONNECT_TIME_MAX;
     let mut first: Option<Greeting> = None;
@@ -104,14 +103,14 @@ pub(super) fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Resul
     }
 }
 
-/// What the copy is given besides: its connection to the daemon, and what its host has of shared memory and of memory
-/// for windows.
+/// Descriptors that the copy gets besides: its connection to the daemon, and its host's shared memory and memory for
+/// windows.
 pub fn given() -> io::Result<Vec<(RawFd, OwnedFd)>> {
     let mut given = Vec::new();
     for number in [CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD] {
-        // SAFETY: only asks whether the number is open, and the daemon has put nothing else there.
+        // SAFETY: - F_GETFD reads a flag, and fails on a closed number.
         if unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0 {
-            // SAFETY: it is open, as was just seen, and nobody closes it.
+            // SAFETY: - open, as F_GETFD has just shown, and nothing closes it before it is cloned.
             given.push((number, unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()?));
         }
     }

@@ -1,4 +1,4 @@
-//! Writes the image of a process of this host to a file, for a line.
+//! Writes the image of a process of this host to a file, for a checkpoint.
 
 use super::super::descriptors::SHARED_MEMORY_FD;
 use super::{Daemon, Reply, UndoTask, Word, connect, cost, event_teller, leave_unless_wanted};
@@ -18,33 +18,31 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Frames of records are small, those of memory have a MiB.
+/// Size of write buffers: frames of records are small, those of memory have a MiB.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// What is left for the cut is copied in about so much, if it can be made so small. All of a line wait for the last.
+/// Target time for copying the pages left at the cut. All sources of a checkpoint wait for the last.
 const COPYING_TARGET: Duration = Duration::from_millis(3);
 
-/// How a process is saved.
+/// Parameters of a save.
 pub struct Saving {
-    /// The process.
     pub pid: i32,
-    /// Where its image goes.
+    /// File for the image.
     pub image: PathBuf,
-    /// Where the memory of its host goes, if that is this helper's task.
+    /// File for the host's shared memory, if this helper writes it.
     pub memory: Option<PathBuf>,
-    /// The log of changed files, and where its length goes, if that is this helper's task.
+    /// The log of changed files, if this helper handles it.
     pub undo: Option<UndoTask>,
-    /// The place of this host is made, and beside it these lines are kept.
+    /// Checkpoints to keep in this host's own directory, which is created first. `None` if the directory is shared.
     pub own_beside: Option<Vec<Generation>>,
-    /// Whether it is built on another.
+    /// Full, or built on another image.
     pub building: Building,
-    /// How it is compressed.
     pub compression: Compression,
-    /// The key with which both are encrypted.
+    /// Key that encrypts image and memory.
     pub key: Option<Secret>,
 }
 
-/// Saves a process, and the memory that those of its host share if it was asked for that too.
+/// Saves a process and, if asked, the shared memory of its host.
 pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let control = connect(saving.pid)?;
@@ -92,7 +90,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     if let (Some(undo), Some(length)) = (&undo, length) {
         undo.note(length.context("Failed to look how long the log of changed files is")?)?;
     }
-    // The image was flushed with its last frame.
+    // The last frame has flushed the image's buffers.
     image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
     let mut cost = cost(&report);
     if let Some(contents) = &report.contents {
@@ -110,13 +108,13 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     daemon.say(&Reply::Saved(cost, steps.collect()))
 }
 
-/// The log of changed files: it is begun before processes hear of it.
+/// The log of changed files. It is begun before processes learn of it.
 struct Undo<'a> {
     log: file_undo::Directory,
-    /// That of all hosts, and the number of this one.
+    /// The log shared by all hosts, and this host's number in it.
     shared: Option<(file_undo::Directory, u32)>,
     since: Generation,
-    /// The file for the length of the first.
+    /// File for the length of `log` at the cut.
     cut: &'a Path,
 }
 
@@ -131,12 +129,12 @@ impl<'a> Undo<'a> {
         Ok(Self { log: begin(&place.directory)?, shared: shared.transpose()?, since: place.since, cut })
     }
 
-    /// How long the logs are now: that of this host, and that which it shares.
+    /// Present lengths of the logs: this host's own, and the shared one.
     fn lengths(&self) -> io::Result<(Cut, Option<Cut>)> {
         Ok((self.log.cut()?, self.shared.as_ref().map(|(log, _)| log.cut()).transpose()?))
     }
 
-    /// Writes down how long they were.
+    /// Stores the lengths at the cut.
     fn note(&self, (own, shared): (Cut, Option<Cut>)) -> Result<()> {
         own.write(self.cut).with_context(|| format!("Failed to write {}", self.cut.display()))?;
         if let (Some((log, host)), Some(cut)) = (&self.shared, shared) {
@@ -146,15 +144,15 @@ impl<'a> Undo<'a> {
         Ok(())
     }
 
-    /// Nobody goes back further than to the oldest line that this host keeps.
+    /// Removes records older than the oldest checkpoint that this host keeps: no return goes further back.
     fn forget_before(&self, oldest: Generation) {
         let cut = names::of_line(self.cut, oldest);
         let _ = Cut::read(&cut).and_then(|cut| self.log.forget_before(oldest.0, cut));
     }
 }
 
-/// What the image has that this one may be built on. None if it is not there, as that of a process which has come to
-/// this host since, or cannot be read: then this one has all pages.
+/// Contents of the image that this one may be built on. `None` if it is missing, as for a process that came to this
+/// host since, or unreadable: then this image has all pages.
 fn base(saving: &Saving) -> Option<Base> {
     let Building::On(generation) = saving.building else { return None };
     let contents_of = |number: u64| {
@@ -170,15 +168,15 @@ fn create(path: &Path) -> Result<File> {
     line_store::create(path).with_context(|| format!("Failed to write {}", path.display()))
 }
 
-/// What is written to one of the files.
+/// Buffered, perhaps encrypting, output to one of the files.
 fn output(saving: &Saving, file: &File, path: &Path) -> Result<BufWriter<Box<dyn Write + Send>>> {
     let written = file.try_clone().and_then(|file| line_store::writer(file, path, saving.key.as_ref()));
     let written = written.with_context(|| format!("Failed to write {}", path.display()))?;
     Ok(BufWriter::with_capacity(BUFFER_BYTES, written))
 }
 
-/// The memory of this host, which the daemon has left open.
+/// The host's shared memory, which the daemon left open.
 fn inherited() -> io::Result<OwnedFd> {
-    // SAFETY: - open until this process ends: the daemon gives it to helpers that save it, and nobody closes it.
+    // SAFETY: - open until this process ends: the daemon gives it to helpers that save it, and nothing closes it.
     unsafe { BorrowedFd::borrow_raw(SHARED_MEMORY_FD) }.try_clone_to_owned()
 }

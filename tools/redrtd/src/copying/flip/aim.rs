@@ -1,75 +1,67 @@
-//! What a fault in a thread draws: how far the thread goes on, and which bit of what flips. Pure.
+//! Draw of a fault in a thread: the number of steps, and the bit that flips. Pure.
 
 use coordinator::Random;
 
-/// Instructions that a thread makes at most on its way. The library waits in loops, so the program may not come on.
+/// Maximum number of steps. The library may wait in a loop without returning to the program.
 pub const STEPS_MAX: u64 = 1 << 17;
-/// How far above the stack pointer a word of the stack may be, in words of 8 bytes.
+/// Range above the stack pointer, in words of 8 bytes.
 const STACK_WORDS: u64 = 512;
-/// Numbers are drawn evenly by magnitude: most bugs are near, and few instructions far.
+/// Ranges of the drawn magnitude. Numbers are drawn evenly by magnitude: most bugs are near, and few instructions far.
 const MAGNITUDES: u64 = 15;
 const MAGNITUDES_IN_PROGRAM: u64 = 12;
-/// The bits of the flags that a program computes with: carry, parity, adjust, zero, sign, direction, overflow.
+/// Flag bits that programs compute with: carry, parity, adjust, zero, sign, direction, overflow.
 const FLAGS: [u32; 7] = [0, 2, 4, 6, 7, 10, 11];
 
-/// See the module.
+/// A drawn fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aim {
-    /// How far the thread goes on first.
+    /// Steps before the flip.
     pub walk: Walk,
-    /// What flips then.
+    /// Place of the flip.
     pub spot: Spot,
 }
 
-/// How many instructions the thread makes.
+/// Number of instructions that the thread executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Walk {
-    /// Their number.
     pub instructions: u64,
-    /// Only those in the program's own file count: the thread is in the program's code then.
+    /// If true, only instructions of the program's own file count: the thread stops in the program's code.
     pub in_program: bool,
 }
 
-/// Where a bit flips.
+/// A bit of a thread's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spot {
-    /// In a general register, the instruction pointer among them.
+    /// A general register, or the instruction pointer.
     General {
-        /// Its number in [`super::registers::GENERAL`].
+        /// Index in [`super::registers::GENERAL`].
         register: usize,
-        /// The bit.
         bit: u32,
     },
-    /// In the flags.
     Flags {
-        /// The bit.
         bit: u32,
     },
-    /// In a vector register.
     Vector {
-        /// Its number.
         register: usize,
-        /// The bit of its lower 128.
+        /// Bit of the lower 128.
         bit: u32,
     },
-    /// In a word of the stack.
     Stack {
-        /// Its distance from the stack pointer, in words of 8 bytes.
+        /// Distance from the stack pointer, in words of 8 bytes.
         word: u64,
-        /// The bit.
         bit: u32,
     },
 }
 
 impl Aim {
-    /// What `drawn` says.
+    /// Derives the fault from `drawn`.
     pub fn of(drawn: u64) -> Self {
         let mut random = Random::new(drawn);
         let mut below = |count: u64| random.draw() % count;
         let in_program = below(2) == 0;
         let magnitude = 1 << below(if in_program { MAGNITUDES_IN_PROGRAM } else { MAGNITUDES });
         let instructions = magnitude + below(magnitude);
-        // Half in registers that every instruction uses.
+        // Half of the flips hit general registers and flags, which every instruction uses.
         let spot = match below(16) {
             0..=6 => {
                 let register = below(super::registers::GENERAL.len() as u64) as usize;

@@ -1,9 +1,8 @@
-//! What is mapped in a process: the program's own code, and where an address is.
+//! Mappings of a process: identifies the program's own code, and names addresses.
 
 use anyhow::{Context, Result};
 use std::ops::Range;
 
-/// The mappings of a process.
 #[derive(Debug, Default)]
 pub struct Code {
     mappings: Vec<Mapping>,
@@ -19,35 +18,35 @@ struct Mapping {
 }
 
 impl Code {
-    /// Of this process.
+    /// Reads the mappings of a process.
     pub fn of(pid: i32) -> Result<Self> {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).context("Failed to find its program")?;
         let maps = std::fs::read(format!("/proc/{pid}/maps")).context("Failed to read its mappings")?;
-        // Names that are no text lose the same in both.
+        // Invalid UTF-8 is replaced alike in both names.
         Ok(Self::read(&String::from_utf8_lossy(&maps), &program.to_string_lossy()))
     }
 
-    /// Out of the text of `/proc/PID/maps`, and the name of the program's file.
+    /// Parses `/proc/PID/maps`. `program`: path of the program's file.
     fn read(maps: &str, program: &str) -> Self {
         Self { mappings: maps.lines().filter_map(mapping).collect(), program: program.to_owned() }
     }
 
-    /// Whether none of it is the program's.
+    /// True if no mapping belongs to the program.
     pub fn is_unknown(&self) -> bool {
         !self.mappings.iter().any(|mapping| self.is_own(mapping))
     }
 
-    /// Whether the instruction at this address is the program's own.
+    /// True if the address is in the program's own code.
     pub fn is_program(&self, address: u64) -> bool {
         self.at(address).is_some_and(|mapping| self.is_own(mapping))
     }
 
-    /// The end of the mapping in which this address is.
+    /// End of the mapping with this address.
     pub fn end_of_mapping(&self, address: u64) -> Option<u64> {
         self.at(address).map(|mapping| mapping.range.end)
     }
 
-    /// The file with the instruction at this address, and where in the file.
+    /// File and offset of an address, for a message.
     pub fn describe(&self, address: u64) -> String {
         match self.at(address) {
             Some(mapping) => {
@@ -67,7 +66,7 @@ impl Code {
     }
 }
 
-/// One line: range, rights, offset, device, inode, name.
+/// Parses one line: range, rights, offset, device, inode, name.
 fn mapping(line: &str) -> Option<Mapping> {
     let mut rest = line.splitn(2, ' ');
     let (start, end) = rest.next()?.split_once('-')?;

@@ -1,4 +1,4 @@
-//! A thread that is held by ptrace, and goes on by single instructions.
+//! A thread held by ptrace, which executes single instructions.
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
@@ -7,16 +7,15 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// When it is dropped the thread goes on, as it does when this process ends.
+/// A held thread. It goes on when this is dropped, or when this process ends.
 pub struct Held {
     thread: Pid,
-    /// Has come for the thread, and is given to it when it goes on.
+    /// Signal that arrived meanwhile; delivered when the thread goes on.
     signal: Option<Signal>,
     has_ended: bool,
 }
 
 impl Held {
-    /// Stops the thread of this id.
     pub fn seize(thread: Pid) -> Result<Self> {
         ptrace::seize(thread, ptrace::Options::empty()).with_context(|| format!("Failed to hold thread {thread}"))?;
         let mut held = Self { thread, signal: None, has_ended: false };
@@ -25,23 +24,22 @@ impl Held {
         Ok(held)
     }
 
-    /// The thread.
     pub fn thread(&self) -> Pid {
         self.thread
     }
 
-    /// It makes one instruction; a system call is one.
+    /// Executes one instruction; a system call counts as one.
     pub fn step(&mut self) -> Result<()> {
         loop {
             ptrace::step(self.thread, self.signal.take()).context("Failed to step")?;
-            // Something else that stops it comes between.
+            // Another stop may come first.
             if self.wait()? {
                 return Ok(());
             }
         }
     }
 
-    /// Waits until it stands; whether that is because it has made its instruction.
+    /// Waits until the thread stops. True if the stop ends its step.
     fn wait(&mut self) -> Result<bool> {
         loop {
             match waitpid(self.thread, Some(WaitPidFlag::__WALL)) {
@@ -65,7 +63,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.has_ended {
-            // It has ended, or it goes on when this process does.
+            // On failure the thread has ended, or goes on when this process ends.
             let _ = ptrace::detach(self.thread, self.signal.take());
         }
     }

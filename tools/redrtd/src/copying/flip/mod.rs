@@ -1,8 +1,8 @@
-//! Flips a bit of the registers or the stack of a thread (`--inject thread:`), from outside.
+//! Flips a bit of a thread's registers or stack (`--inject thread:`) from outside.
 //!
-//! The thread waits in the library for a word of its memory to change. Here it is stopped by ptrace, the word is
-//! written, and the thread goes on by single steps: after a drawn number the bit flips, and it goes on by itself. The
-//! steps are counted from a place that is the same in every run, so nothing hangs on time.
+//! The thread waits in the library for a word of its memory to change. The helper stops it by ptrace, writes the word,
+//! and single-steps it. After a drawn number of steps the bit flips, and the thread goes on by itself. Steps are
+//! counted from a place that is the same in every run, so the outcome does not depend on time.
 
 mod aim;
 mod code;
@@ -19,18 +19,17 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The thread that is to be hit.
+/// The thread to hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Victim {
-    /// Its process.
     pub pid: i32,
-    /// Its id, as the process knows it: the process may be in a namespace of its own.
+    /// The thread's id in the innermost PID namespace of its process.
     pub thread: i32,
-    /// The address of the word that it waits for.
+    /// Address of the word that it waits for.
     pub word: u64,
 }
 
-/// Flips what `drawn` says.
+/// Carries out the fault that `drawn` gives.
 pub fn flip(victim: Victim, drawn: u64, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let aim = Aim::of(drawn);
@@ -45,12 +44,12 @@ pub fn flip(victim: Victim, drawn: u64, daemon: &mut Daemon) -> Result<()> {
     daemon.say(&Reply::Flipped { what: spot, steps, place })
 }
 
-/// The id by which the thread is known here.
+/// The thread's id in this process's namespace.
 fn task(victim: Victim) -> Result<Pid> {
     let directory = format!("/proc/{}/task", victim.pid);
     for entry in std::fs::read_dir(&directory).with_context(|| format!("Failed to read {directory}"))? {
         let path = entry?.path();
-        // Of a thread that has ended meanwhile there is nothing.
+        // A thread may have ended meanwhile: it has no status.
         let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
         if inner_id(&status) == Some(victim.thread) {
             let id = path.file_name().and_then(|name| name.to_str()?.parse().ok());
@@ -66,7 +65,7 @@ fn inner_id(status: &str) -> Option<i32> {
     ids.split_whitespace().next_back()?.parse().ok()
 }
 
-/// How many instructions it has made.
+/// Steps the thread. Returns the number of executed instructions.
 fn walk(held: &mut Held, walk: Walk, code: &Code) -> Result<u64> {
     let in_program = walk.in_program && !code.is_unknown();
     let (mut counted, mut steps) = (0, 0);
@@ -79,7 +78,7 @@ fn walk(held: &mut Held, walk: Walk, code: &Code) -> Result<u64> {
     Ok(steps)
 }
 
-/// Flips the bit. Says which.
+/// Flips the bit. Returns a description of it.
 fn hit(thread: Pid, spot: Spot, memory: &File, pid: i32) -> Result<String> {
     Ok(match spot {
         Spot::General { register, bit } => {
@@ -96,7 +95,7 @@ fn hit(thread: Pid, spot: Spot, memory: &File, pid: i32) -> Result<String> {
         }
         Spot::Stack { word, bit } => {
             let begin = registers::pointers(thread)?.stack & !7;
-            // Near its end there are fewer.
+            // Near the end of the stack fewer words exist.
             let words = Code::of(pid)?.end_of_mapping(begin).map_or(1, |end| (end - begin) / 8);
             let address = begin + word % words.max(1) * 8;
             let mut bytes = [0; 8];

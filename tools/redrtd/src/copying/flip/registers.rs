@@ -1,21 +1,20 @@
-//! Registers of a thread that is held by ptrace.
+//! Registers of a thread held by ptrace.
 
 #[cfg(not(target_arch = "x86_64"))]
 pub use other::{flip_flags, flip_general, flip_vector, pointers};
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{flip_flags, flip_general, flip_vector, pointers};
 
-/// The general registers.
+/// Names of the general registers, by index.
 pub const GENERAL: [&str; 17] = [
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
 ];
 
-/// The instruction pointer and the stack pointer.
 #[derive(Clone, Copy, Debug)]
 pub struct Pointers {
-    /// The next instruction.
+    /// Address of the next instruction.
     pub instruction: u64,
-    /// The lowest word of the stack.
+    /// Address of the lowest word of the stack.
     pub stack: u64,
 }
 
@@ -27,19 +26,17 @@ mod x86_64 {
     use nix::sys::ptrace::{getregs, getregset, regset::NT_PRFPREG, setregs, setregset};
     use nix::unistd::Pid;
 
-    /// Where the thread is.
     pub fn pointers(thread: Pid) -> Result<Pointers> {
         getregs(thread).map(|all| Pointers { instruction: all.rip, stack: all.rsp })
     }
 
-    /// Flips a bit of the general register of this number.
+    /// Flips a bit of the register at this index of [`GENERAL`](super::GENERAL).
     pub fn flip_general(thread: Pid, register: usize, bit: u32) -> Result<()> {
         let mut all = getregs(thread)?;
         *general(&mut all, register) ^= 1 << bit;
         setregs(thread, all)
     }
 
-    /// Flips a bit of the flags.
     pub fn flip_flags(thread: Pid, bit: u32) -> Result<()> {
         let mut all = getregs(thread)?;
         all.eflags ^= 1 << bit;
@@ -53,7 +50,7 @@ mod x86_64 {
         setregset::<NT_PRFPREG>(thread, all)
     }
 
-    /// The order is that of the names.
+    /// Must follow the order of [`GENERAL`](super::GENERAL).
     fn general(all: &mut user_regs_struct, register: usize) -> &mut u64 {
         match register {
             0 => &mut all.rax,
@@ -77,7 +74,7 @@ mod x86_64 {
     }
 }
 
-/// Other processors: their registers are not known here, and the fault is told not to have been injected.
+/// Other processors: registers are unknown here, and the fault is reported as not injected.
 #[cfg(not(target_arch = "x86_64"))]
 mod other {
     use super::Pointers;
@@ -86,22 +83,18 @@ mod other {
 
     const UNKNOWN: Errno = Errno::EOPNOTSUPP;
 
-    /// Where the thread is.
     pub fn pointers(_: Pid) -> nix::Result<Pointers> {
         Err(UNKNOWN)
     }
 
-    /// Flips a bit of a general register.
     pub fn flip_general(_: Pid, _: usize, _: u32) -> nix::Result<()> {
         Err(UNKNOWN)
     }
 
-    /// Flips a bit of the flags.
     pub fn flip_flags(_: Pid, _: u32) -> nix::Result<()> {
         Err(UNKNOWN)
     }
 
-    /// Flips a bit of a vector register.
     pub fn flip_vector(_: Pid, _: usize, _: u32) -> nix::Result<()> {
         Err(UNKNOWN)
     }
