@@ -1,13 +1,13 @@
-//! Keeps the named pipes of a job open while its root is gone: what is in a pipe that nobody has open is lost.
+//! Keeps a job's named pipes open while it has no root: a pipe that no process has open loses its contents.
 //!
 //! ```text
-//!   root ── starts ─▶ keeper       opens the pipes for reading, says so, and waits
+//!   root ── starts ─▶ keeper       opens the pipes for reading, reports it, and waits
 //!   root is killed                 the pipes have no writer: the lease of the root begins
-//!   another root opens them        it has ended: the keeper waits for the end of that root
-//!   the last root removes them     the keeper ends, as it does when a lease has run out, or a root that was killed has
-//!                                  left no journal
+//!   another root opens them        the lease has ended: the keeper waits for the end of that root
+//!   the last root removes them     the keeper ends, as it does when a lease has run out, or a killed root has left no
+//!                                  journal
 //! ```
-//! It is a process of its own. A daemon may end before all that was printed is shown, and need not be on this host.
+//! The keeper is a process of its own: daemons may end before all output is shown, and need not be on this host.
 
 use crate::ledger;
 use anyhow::{Context, Result, ensure};
@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 
 /// First argument of `redrtd` as a keeper. A directory and milliseconds follow.
 pub const KEEPER_FLAG: &str = "--keep";
-/// Names of pipes in that directory end with it.
+/// Suffix of the pipes' names.
 pub const PIPE: &str = ".pipe";
 
-/// Starts a keeper for the pipes in this directory, which this process has open, and waits until it has them.
+/// Starts a keeper for the pipes in this directory, which this process has open. Blocks until the keeper has them too.
 ///
 /// # Errors
-/// When it cannot be started, or ends.
+/// When the keeper cannot be started, or ends.
 pub fn start(directory: &Path, lease: Duration) -> Result<Child> {
     let executable = launcher::daemon_executable()?;
     let mut command = Command::new(&executable);
@@ -46,15 +46,15 @@ pub fn start(directory: &Path, lease: Duration) -> Result<Child> {
     Ok(keeper)
 }
 
-/// Is a keeper: `redrtd --keep DIRECTORY MILLISECONDS`.
+/// Acts as a keeper: `redrtd --keep DIRECTORY MILLISECONDS`.
 ///
 /// # Errors
-/// When the pipes cannot be opened or watched, or the root has ended before they were.
+/// When the pipes cannot be opened or watched, or the root has ended before.
 pub fn keep(directory: &Path, lease: Duration) -> Result<()> {
     let root = nix::unistd::getppid();
-    // What a terminal, its end or a batch system says to all is for the root.
+    // Signals of a terminal or a batch system to all processes are for the root.
     for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2] {
-        // SAFETY: ignoring a signal installs no handler.
+        // SAFETY: - SIG_IGN installs no handler, so nothing can run in signal context.
         unsafe { signal(ignored, SigHandler::SigIgn) }.context("Failed to ignore a signal")?;
     }
     let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).context("Failed to watch a directory")?;
@@ -62,7 +62,7 @@ pub fn keep(directory: &Path, lease: Duration) -> Result<()> {
     watch.add_watch(directory, opened_or_gone).with_context(|| format!("Failed to watch {}", directory.display()))?;
     let pipes = open(directory).with_context(|| format!("Failed to open the pipes in {}", directory.display()))?;
     let first = pipes.first().context("there are no pipes")?;
-    // The end of a writer shows only if it was one when the pipe was opened.
+    // A pipe opened without a writer would never report a hang-up, so the root must be alive.
     ensure!(nix::unistd::getppid() == root, "the root has ended");
     say::line("kept")?;
     nix::unistd::dup2_stdout(File::open("/dev/null")?)?;
@@ -98,7 +98,7 @@ pub fn keep(directory: &Path, lease: Duration) -> Result<()> {
 fn open(directory: &Path) -> std::io::Result<Vec<File>> {
     let entries = std::fs::read_dir(directory)?.collect::<std::io::Result<Vec<_>>>()?;
     let pipes = entries.iter().filter(|entry| entry.file_name().as_encoded_bytes().ends_with(PIPE.as_bytes()));
-    // A pipe's other end need not be open.
+    // Opens without waiting for a writer.
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     pipes.map(|entry| options.open(entry.path())).collect()

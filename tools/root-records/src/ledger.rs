@@ -1,17 +1,17 @@
-//! What the journal of a root has: all that this process was told and has told others, so that another one can go on
-//! (`tools/redrun/src/comeback.rs`).
+//! The journal of a root: all that this process was told, and all it has told others apart from consequences, so that
+//! another root can continue (`tools/redrun/src/comeback.rs`).
 //!
 //! ```text
 //!   daemons ─ accepted ─▶ Heard ─ handled ─▶ Hear ─┐
 //!   all else that happens ─────────────────▶ Input ┼─▶ root ─▶ messages, which are not written: they follow
 //!   messages that do not come from the root ▶ Order┘
 //! ```
-//! A daemon is told that a message has been received when it is written here, not before. Messages of the root to
-//! daemons are worked out again, and those that the root did not make are in their midst: `Order` says after how many.
-//! A job that goes back to a line has other daemons from `Returned` on, to whom messages are counted anew.
+//! A daemon's message is acknowledged once it is written here, not before. Messages of the root to daemons are computed
+//! again. Messages from outside the root lie between them: `Order` gives the number of root messages before it. From
+//! `Returned` on, a job that went back has other daemons, and messages are counted anew.
 //!
-//! The directory `JOB.root`, beside the socket for consoles, is for its user alone: the journal has the job's secret,
-//! the environment of the program, and all that was read from standard input and printed.
+//! The directory `JOB.root`, beside the socket for consoles, is readable by its user alone: the journal has the job's
+//! secret, the program's environment, and all standard input and output.
 
 use crate::council::mirror::{Mirror, has_member};
 use crate::council::{Members, REPLACED_CODE};
@@ -34,183 +34,183 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How a job was begun.
+/// First record of a journal: how the job began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Begun {
-    /// The command line, its program's name first.
+    /// Command line, with the program's name first.
     pub arguments: Vec<OsString>,
-    /// The working directory.
+    /// Working directory.
     #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
     /// The environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Where its first root is.
+    /// Machine of the first root.
     pub machine: Machine,
-    /// Its hosts, as they were found there.
+    /// The job's hosts, as found by the first root.
     pub plan: HostPlan,
     /// The job's number.
     pub job: u64,
     /// The job's secret.
     pub secret: Secret,
-    /// What its root was made of.
+    /// Settings of the root's machine.
     pub settings: job_root::Settings,
-    /// Seed of what replicas must agree on.
+    /// Seed of the values that replicas must agree on.
     pub seed: u64,
-    /// The line that it goes on from, if it was resumed.
+    /// The checkpoint that the job was resumed from. `None` for a new job.
     pub resumed: Option<Box<Kept>>,
-    /// Which of standard input, output and error are files.
+    /// Standard input, output and error, where they are files.
     pub files: [Option<KeptFile>; 3],
 }
 
-/// A standard stream that is a file.
+/// A standard stream that is a regular file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptFile {
     /// Its path.
     #[serde(with = "redrt_types::path_bytes")]
     pub path: PathBuf,
-    /// Where the job begins in it.
+    /// Offset at which the job began.
     pub position: u64,
-    /// Each write goes to its end.
+    /// True if the file was opened for appending.
     pub appends: bool,
-    /// By which it is told from another that has its path on another host.
+    /// Inode number: tells the file from another one at the same path of another host.
     pub inode: u64,
 }
 
-/// What the journal has behind that.
+/// Further record of a journal.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Record {
-    /// A host is there for the first time.
+    /// A host has attached for the first time.
     Attached(Box<Attach>),
     /// A daemon's message for the root was received.
     Heard {
-        /// From which host.
+        /// Number of the daemon's host.
         host: u32,
-        /// A `FromDaemon`.
+        /// The encoded `FromDaemon`.
         #[serde(with = "serde_bytes")]
         body: Vec<u8>,
     },
-    /// A daemon's message was received, and is not for the root.
+    /// A daemon's message was received that is not for the root.
     Counted {
-        /// From which host.
+        /// Number of the daemon's host.
         host: u32,
     },
-    /// The root is told the next message that was heard of a host.
+    /// The root handles the oldest heard message of a host.
     Hear {
-        /// The time of the job.
+        /// Time of the job.
         now: Duration,
-        /// The host.
+        /// Number of the daemon's host.
         host: u32,
     },
-    /// The root is told this.
+    /// The root handles another input.
     Input {
-        /// The time of the job.
+        /// Time of the job.
         now: Duration,
-        /// What.
+        /// The input, which is none of a daemon.
         input: Box<Input>,
     },
-    /// A message that does not come from the root.
+    /// A message to daemons from outside the root.
     Order {
-        /// How many from the root came before it.
+        /// Number of root messages before it.
         after: u64,
-        /// To which host; to all when absent.
+        /// Receiver. `None`: all.
         to: Option<u32>,
-        /// A `ToDaemon`.
+        /// The encoded `ToDaemon`.
         #[serde(with = "serde_bytes")]
         body: Vec<u8>,
     },
     /// A host is being added.
     Added {
-        /// As it was asked for.
+        /// The host, as requested.
         spare: Spare,
-        /// By `redctl spare add`, with the places that it named; else by the root.
+        /// The request: `redctl spare add`, perhaps with a number of places (inner), or `None` for the root.
         for_user: Option<Option<u32>>,
     },
-    /// A process starts the daemon of a host, or of all when that is absent. It lives as long as that does.
+    /// A process starts the daemon of a host, or of all (`None`), and lives as long as the daemon.
     Launcher {
-        /// The host.
+        /// Number of the host. `None`: all.
         host: Option<u32>,
-        /// The process.
+        /// The launcher, which is ended if its host is lost.
         process: ProcessIdentity,
     },
-    /// What the files of `--output-dir` had when the job began, by target.
+    /// Lengths of the files of `--output-dir` at the job's beginning, by target.
     Files(Vec<u64>),
-    /// The store has a place for a line. What follows from that is an input.
+    /// The store has begun a checkpoint. Consequences are recorded as inputs.
     LineBegun {
-        /// Lines that are kept beside it.
+        /// Checkpoints that stay beside it.
         beside: Vec<Generation>,
-        /// The one that it is built on.
+        /// The checkpoint that it is built on.
         basis: Option<Box<Manifest>>,
     },
-    /// The store keeps a line. What follows from that is an input.
+    /// The store has committed a checkpoint. Consequences are recorded as inputs.
     LineKept(Box<Kept>),
-    /// All processes are gone, and daemons of their own are started for others. All behind it is of those.
+    /// The job goes back: all processes are gone, and new daemons are started. Later records are about these.
     Returned(Box<Returned>),
-    /// Lines without an end were shown: a terminal waits for an answer.
+    /// Unfinished lines were shown: a terminal waits for an answer.
     Prompt,
-    /// So much of what the job has printed was shown on standard output and standard error: for a root on another host,
-    /// which has nothing else that says so.
+    /// Bytes of the job shown on standard output and standard error. Needed by a root on another host, which has no
+    /// pipes to measure them.
     Shown([u64; 2]),
-    /// Another root goes on from here.
+    /// Another root has taken over.
     CameBack {
-        /// Its term.
+        /// Term of the new root.
         term: Term,
-        /// Where it is.
+        /// Machine that it runs on.
         machine: Machine,
     },
-    /// All that was before.
+    /// A snapshot in place of all earlier records.
     Snapshot {
-        /// Who has started the daemons.
+        /// Processes that started daemons.
         launchers: Launchers,
-        /// All else, as who goes on wants it.
+        /// All other state, encoded by `tools/redrun`.
         #[serde(with = "serde_bytes")]
         state: Vec<u8>,
     },
 }
 
-/// The processes that start the daemons of hosts, or of all hosts.
+/// Processes that start the daemon of a host, or of all (`None`).
 pub type Launchers = Vec<(Option<u32>, ProcessIdentity)>;
 
-/// How a job goes back.
+/// A return to a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Returned {
-    /// The job's secret from now on.
+    /// Secret of the new life.
     pub secret: Secret,
-    /// Its hosts.
+    /// Hosts of the new life.
     pub hosts: Vec<PlannedHost>,
-    /// The line that it goes back to …
+    /// The checkpoint.
     pub kept: Box<Kept>,
-    /// … how often, with this time.
+    /// Number of starts from that checkpoint, this one included.
     pub count: u32,
 }
 
 #[derive(Debug)]
 struct Writing {
-    /// Absent when this job keeps none, or it was given up.
+    /// `None` if the job keeps no journal, or it was given up.
     journal: Option<Journal>,
-    /// Where other hosts have it too.
+    /// Connection to the council, if other hosts have the records too.
     mirror: Option<Mirror>,
-    /// All that is in it is of no use without a journal.
+    /// Directory of the journal; without the journal its contents are of no use.
     directory: PathBuf,
-    /// The job ends with this process, unless that is killed.
+    /// True if the job ends with this process, unless that is killed.
     ends_with_this: bool,
-    /// Its first record.
+    /// The first record, encoded.
     begun: Vec<u8>,
-    /// Bytes from which on it is to be shortened.
+    /// Length above which a snapshot is due.
     long_bytes: u64,
-    /// Read of standard input until now.
+    /// Bytes of standard input so far.
     input_bytes: u64,
-    /// Messages of the root until now, in this life of the job.
+    /// Number of root messages in this life of the job.
     relayed_count: u64,
-    /// Why it was given up, until somebody has asked.
+    /// Reason why the journal was given up, until it is polled.
     trouble: Option<String>,
 }
 
-/// The journal in the hands of all who write to it.
+/// The journal, shared by all its writers.
 #[derive(Clone, Debug)]
 pub struct Ledger(Rc<RefCell<Writing>>);
 
 impl Ledger {
-    /// None is kept.
+    /// A ledger without a journal: all records are dropped.
     pub fn absent() -> Self {
         Self::of(None, Path::new(""), Vec::new())
     }
@@ -250,8 +250,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Goes on with one, in which so much of standard input is. Until [`Ledger::came_back`] it is left as it is for who
-    /// comes next.
+    /// Continues a journal that has `input_bytes` of standard input. Until [`Ledger::came_back`] it stays as it is,
+    /// should this process fail.
     pub fn go_on(journal: Journal, directory: &Path, begun: &Begun, input_bytes: u64, mirror: Option<Mirror>) -> Self {
         let ledger = Self::of(Some(journal), directory, encode_long(begun));
         ledger.0.borrow_mut().mirror = mirror;
@@ -259,23 +259,23 @@ impl Ledger {
         ledger
     }
 
-    /// From this number of bytes on it is to be shortened.
+    /// Sets the length in bytes above which a snapshot is due.
     pub fn set_long(&self, bytes: u64) {
         self.0.borrow_mut().long_bytes = bytes;
     }
 
-    /// Whether it is to be shortened.
+    /// True if a snapshot is due.
     pub fn is_long(&self) -> bool {
         let writing = self.0.borrow();
         writing.journal.as_ref().is_some_and(|journal| journal.byte_count() > writing.long_bytes)
     }
 
-    /// Read of standard input until now.
+    /// Bytes of standard input so far.
     pub fn input_bytes(&self) -> u64 {
         self.0.borrow().input_bytes
     }
 
-    /// This is in place of all records until now.
+    /// Replaces all records by a snapshot.
     pub fn shorten(&self, launchers: Launchers, state: Vec<u8>) {
         let mut writing = self.0.borrow_mut();
         let Writing { journal: Some(journal), mirror, directory, begun, long_bytes, relayed_count, .. } = &mut *writing
@@ -283,16 +283,16 @@ impl Ledger {
             return;
         };
         let snapshot = encode_long(&Record::Snapshot { launchers, state });
-        // Where there is no room it grows, until it is too long.
+        // Without room the journal grows, up to its limit.
         if journal.replace(&journal_path(directory), &[begun, &snapshot]).is_ok() {
             *relayed_count = 0;
             mirror.iter_mut().for_each(|mirror| mirror.replace(&[begun, &snapshot]));
         }
-        // A state that is as large is not written down time and again.
+        // A snapshot of nearly the old length must not be written again and again.
         *long_bytes = (*long_bytes).max(2 * journal.byte_count());
     }
 
-    /// Whether this job's root can come back.
+    /// True while there is a journal, so that the root can come back.
     pub fn is_kept(&self) -> bool {
         self.0.borrow().journal.is_some()
     }
@@ -312,17 +312,17 @@ impl Ledger {
         }
     }
 
-    /// Called before anything leaves this process that follows from what was written.
+    /// Writes buffered records. Must be called before any consequence of a record leaves this process.
     pub fn flush(&self) {
         let outcome = self.0.borrow_mut().journal.as_mut().map_or(Ok(()), Journal::flush);
         match outcome {
             Err(error) => self.give_up(&error.to_string()),
-            // After the file: a member that brings the root back on this host writes that anew.
+            // The file first: a member that brings the root back on this host writes it anew.
             Ok(()) => self.0.borrow_mut().flush_mirror(),
         }
     }
 
-    /// Called again and again: the members of the council, which have the journal too. Absent where there is one root.
+    /// Sends a beat if due, and returns the members. Must be called often. `None` without a council.
     pub fn council(&self) -> Option<Members> {
         let mut writing = self.0.borrow_mut();
         let mirror = writing.mirror.as_mut()?;
@@ -330,13 +330,13 @@ impl Ledger {
         Some(mirror.members().clone())
     }
 
-    /// All daemons know that other hosts are to hold the journal too, and decide with this one.
+    /// Permits other voters: all daemons know that other hosts are to hold the records and decide with this one.
     pub fn permit_voters(&self) {
         self.0.borrow_mut().mirror.iter_mut().for_each(Mirror::permit_voters);
     }
 
-    /// Another root has taken this one's place. With a council that has a journal of its own: nobody is to go on with
-    /// this one.
+    /// Called when another root has taken over. With a council that root has its own journal, and this one must not be
+    /// continued.
     pub fn is_replaced(&self) {
         let writing = self.0.borrow();
         if writing.mirror.is_some() {
@@ -344,29 +344,29 @@ impl Ledger {
         }
     }
 
-    /// The job has ended, and somebody is to be told.
+    /// Announces the job's end to the member: the root may wait for a console from now on.
     pub fn ending(&self) {
         self.0.borrow_mut().mirror.iter_mut().for_each(Mirror::ending);
     }
 
-    /// The root cannot come back from now on.
+    /// Gives the journal up: the root cannot come back any more.
     pub fn give_up(&self, why: &str) {
         let mut writing = self.0.borrow_mut();
         writing.remove();
         writing.trouble = Some(why.to_owned());
     }
 
-    /// Why it was given up, once.
+    /// Reason why the journal was given up, once.
     pub fn poll_trouble(&self) -> Option<String> {
         self.0.borrow_mut().trouble.take()
     }
 
-    /// A host is there for the first time.
+    /// Records that a host has attached for the first time.
     pub fn attached(&self, attach: &Attach) {
         self.write(&Record::Attached(Box::new(attach.clone())));
     }
 
-    /// A daemon's message was received: written before the daemon is told so.
+    /// Records a received message. Must be called before the message is acknowledged.
     pub fn heard(&self, host: u32, body: &[u8], is_for_root: bool) {
         if self.is_kept() {
             self.write(&match is_for_root {
@@ -376,7 +376,7 @@ impl Ledger {
         }
     }
 
-    /// The root is told this.
+    /// Records an input of the root.
     pub fn input(&self, now: Duration, input: &Input) {
         if self.is_kept() {
             if let Input::StandardInput(bytes) = input {
@@ -389,13 +389,13 @@ impl Ledger {
         }
     }
 
-    /// A message of the root is about to be sent.
+    /// Counts a message of the root, which is about to be sent, after a flush.
     pub fn relayed(&self) {
         self.flush();
         self.0.borrow_mut().relayed_count += 1;
     }
 
-    /// A message is about to be sent that the root has not made.
+    /// Records a message from outside the root, which is about to be sent.
     pub fn order(&self, to: Option<u32>, body: &[u8]) {
         if self.is_kept() {
             let after = self.0.borrow().relayed_count;
@@ -404,62 +404,62 @@ impl Ledger {
         }
     }
 
-    /// The files of `--output-dir` have so much.
+    /// Records the lengths of the files of `--output-dir`.
     pub fn files(&self, bytes: &[u64]) {
         if !bytes.is_empty() {
             self.write(&Record::Files(bytes.to_vec()));
         }
     }
 
-    /// The store has a place for a line.
+    /// Records that the store has begun a checkpoint.
     pub fn line_begun(&self, beside: &[Generation], basis: Option<&Manifest>) {
         if self.is_kept() {
             self.write(&Record::LineBegun { beside: beside.to_vec(), basis: basis.cloned().map(Box::new) });
         }
     }
 
-    /// The store keeps a line.
+    /// Records that the store has committed a checkpoint.
     pub fn line_kept(&self, kept: &Kept) {
         if self.is_kept() {
             self.write(&Record::LineKept(Box::new(kept.clone())));
         }
     }
 
-    /// The job goes back: nothing of its new daemons was done yet.
+    /// Records a return. Must be called before its daemons are started.
     pub fn returned(&self, returned: Returned) {
         self.write(&Record::Returned(Box::new(returned)));
         self.flush();
         self.begin_life();
     }
 
-    /// Messages are for other daemons from now on.
+    /// Counts root messages from 0 again: they are for new daemons.
     pub fn begin_life(&self) {
         self.0.borrow_mut().relayed_count = 0;
     }
 
-    /// A host is being added.
+    /// Records that a host is being added.
     pub fn added(&self, spare: &Spare, for_user: Option<Option<u32>>) {
         self.write(&Record::Added { spare: spare.clone(), for_user });
     }
 
-    /// A process starts the daemon of a host, or of all.
+    /// Records the process that starts the daemon of a host, or of all.
     pub fn launcher(&self, starting: &Starting) {
         if let Some(process) = starting.identity() {
             self.write(&Record::Launcher { host: starting.host, process });
         }
     }
 
-    /// So much was shown. Goes along with what is written next.
+    /// Records the bytes shown. Not flushed: the record goes with the next one.
     pub fn shown(&self, bytes: [u64; 2]) {
         self.write(&Record::Shown(bytes));
     }
 
-    /// Lines without an end are about to be shown.
+    /// Records that unfinished lines are about to be shown.
     pub fn prompt(&self) {
         self.write(&Record::Prompt);
     }
 
-    /// Another root goes on.
+    /// Records that this root has taken over.
     pub fn came_back(&self, term: Term) {
         self.write(&Record::CameBack { term, machine: Machine::here() });
         self.flush();
@@ -476,7 +476,7 @@ impl Writing {
         }
     }
 
-    /// What keeps other things for who goes on with the journal ends with it.
+    /// Removes the journal, so that no root continues it, and its keeper ends.
     fn leave(&self) {
         let path = journal_path(&self.directory);
         if self.journal.as_ref().is_some_and(|journal| journal.is_at(&path)) {
@@ -487,7 +487,7 @@ impl Writing {
     fn remove(&mut self) {
         if self.journal.take().is_some() {
             self.mirror.take().iter_mut().for_each(Mirror::end);
-            // What is left of it is found by nobody, since there is no journal.
+            // Without a journal nobody looks for the rest.
             let _ = std::fs::remove_file(journal_path(&self.directory));
             let _ = running_jobs::remove_root_directory(&self.directory);
         }
@@ -502,37 +502,35 @@ impl Drop for Writing {
     }
 }
 
-/// Where it is in the root's directory.
+/// Path of the journal in the root's directory.
 pub fn journal_path(directory: &Path) -> PathBuf {
     directory.join("journal")
 }
 
-/// What is wrong with the records of a journal: they are whole, and make no sense.
+/// Intact records of a journal that do not fit each other or this version.
 #[derive(Debug, thiserror::Error)]
 pub enum Senseless {
-    /// A record cannot be decoded.
     #[error("record {0} of the journal is not one of this version")]
     Record(usize),
-    /// A snapshot cannot be decoded.
     #[error("the snapshot of the root in the journal is not one of this version")]
     Snapshot,
-    /// A message was told that was not heard.
+    /// The root was to handle a message that the journal does not have.
     #[error("the journal of the root tells it what no daemon has said")]
     Unheard,
 }
 
-/// Reads the records of a journal.
+/// Decodes the records of a journal.
 ///
 /// # Errors
-/// When they are not those of this version.
+/// When records are of another version.
 pub fn read(records: &[Vec<u8>]) -> Result<(Begun, Vec<Record>), Senseless> {
     let begun = decode_body(&records[0]).map_err(|_| Senseless::Record(0))?;
     let decode = |(number, bytes): (usize, &Vec<u8>)| decode_body(bytes).map_err(|_| Senseless::Record(number));
     Ok((begun, records.iter().enumerate().skip(1).map(decode).collect::<Result<_, _>>()?))
 }
 
-/// The processes by which roots have started the daemons of other hosts, one for each, by the records of their journal.
-/// They wait for those hosts.
+/// Processes by which roots have started daemons of other hosts, one for each, from the records of a journal. They live
+/// as long as those daemons, and may wait for lost hosts.
 #[must_use]
 pub fn launchers(records: &[Vec<u8>]) -> Vec<ProcessIdentity> {
     let mut all = Launchers::new();
@@ -546,10 +544,10 @@ pub fn launchers(records: &[Vec<u8>]) -> Vec<ProcessIdentity> {
     all.into_iter().filter(|(host, _)| host.is_some()).map(|(_, process)| process).collect()
 }
 
-/// How the job in this directory was begun, if it has a journal.
+/// First record of the journal in this directory. `None` if there is no journal.
 ///
 /// # Errors
-/// When its root lives, or its journal cannot be read.
+/// When the root lives, or the journal cannot be read.
 pub fn look(directory: &Path) -> Result<Option<Begun>> {
     match Journal::open(&journal_path(directory)) {
         Ok((_, records)) => Ok(Some(read(&records)?.0)),
@@ -558,16 +556,16 @@ pub fn look(directory: &Path) -> Result<Option<Begun>> {
     }
 }
 
-/// Whether another process has the journal: a root, or for a moment one that only looks.
+/// True if another process has the journal locked: a root, or briefly a process that only looks.
 #[must_use]
 pub fn is_in_use(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
 }
 
-/// Does something with a journal, as soon as those that only look have gone.
+/// Retries `open` until processes that only look have released the journal.
 ///
 /// # Errors
-/// Those of `open`, above all when a root has it.
+/// Errors of `open`, above all when a root has the journal.
 pub fn when_free<T>(open: impl Fn() -> Result<T>) -> Result<T> {
     const LOOKED_AT_MAX: Duration = Duration::from_secs(1);
     const INTERVAL: Duration = Duration::from_millis(5);
@@ -583,7 +581,7 @@ pub fn when_free<T>(open: impl Fn() -> Result<T>) -> Result<T> {
 /// The hosts of a job whose root was killed.
 ///
 /// # Errors
-/// When it has left no journal, or its root lives.
+/// When the job has left no journal, or its root lives.
 pub fn planned(job: u64) -> Result<HostPlan> {
     begun(job).map(|begun| begun.plan)
 }
@@ -593,22 +591,21 @@ fn begun(job: u64) -> Result<Begun> {
     begun.with_context(|| format!("job {job:016x} has left nothing to go on with"))
 }
 
-/// The line that a job was resumed from whose root was killed.
+/// The checkpoint that a job was resumed from whose root was killed.
 ///
 /// # Errors
-/// When it has left no journal, was not resumed, or its root lives.
+/// When the job has left no journal, was not resumed, or its root lives.
 pub fn resumed(job: u64) -> Result<Kept> {
     let kept = begun(job)?.resumed;
     kept.map(|kept| *kept).with_context(|| format!("job {job:016x} was not resumed from a checkpoint"))
 }
 
-/// Made by the first who sees that there is no root. Its age is that of what is left behind.
+/// File made by the first process that finds the root missing. Its age is the time without a root.
 const ABANDONED: &str = "abandoned";
-/// What cannot be read, by another version perhaps, is kept for so long.
+/// Time for which an unreadable journal is kept: it may be of another version.
 const UNREADABLE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The jobs of this user on this host that go on without a root, and can have one again. What was left behind by others
-/// is removed.
+/// Jobs of this user on this host that run without a root and can get one. Remains of jobs that are over are removed.
 pub fn rootless() -> Vec<String> {
     let can_go_on = |(job, directory): &(String, PathBuf)| {
         is_abandoned(&journal_path(directory))
@@ -618,18 +615,18 @@ pub fn rootless() -> Vec<String> {
     running_jobs::find_roots().into_iter().filter(can_go_on).map(|(job, _)| job).collect()
 }
 
-/// Removes what a root has left behind that nobody has: no root was seen there for longer than its processes wait for
-/// one, and nothing of the job lives on a host that has this directory. Whether that was so.
+/// Removes the remains of a job that is over: no root was there for longer than its processes wait for one, and nothing
+/// of it lives on a host that shares this directory. True if they were removed.
 fn remove_when_over(job: &str, directory: &Path) -> bool {
     let seen = directory.join(ABANDONED);
     let Ok(since) = std::fs::metadata(&seen).and_then(|metadata| metadata.modified()) else {
-        // Where it cannot be written nothing can be removed.
+        // If the file cannot be written, the remains could not be removed either.
         let _ = std::fs::File::create(&seen);
         return false;
     };
     let lease = lease(directory).unwrap_or(UNREADABLE_TIME_MAX);
     let is_late = since.elapsed().is_ok_and(|age| age > lease);
-    // Its lock keeps away who would go on with it.
+    // The lock on the journal keeps roots away meanwhile.
     is_late
         && !has_member(directory)
         && !running_jobs::lives(job)
@@ -637,7 +634,7 @@ fn remove_when_over(job: &str, directory: &Path) -> bool {
         && running_jobs::remove_root_directory(directory).is_ok()
 }
 
-/// How long processes wait for a root that has left this behind. Takes no lock, as [`is_abandoned`] does not.
+/// Time for which processes wait for another root. Reads without a lock, as [`is_abandoned`] does.
 fn lease(directory: &Path) -> Option<Duration> {
     let bytes = std::fs::read(journal_path(directory)).ok()?;
     let contents = root_journal::frame::decode(&bytes).ok()?;
@@ -645,12 +642,12 @@ fn lease(directory: &Path) -> Option<Duration> {
     Some(begun.plan.root_lease)
 }
 
-/// Somebody goes on with what was left behind there.
+/// Notes that a root has taken over in this directory.
 pub fn is_taken(directory: &Path) {
     let _ = std::fs::remove_file(directory.join(ABANDONED));
 }
 
-/// What the user of such a job is told.
+/// Advice for the user of a job without a root.
 pub fn no_root(job: &str) -> String {
     format!("its root was killed: redrun --attach {job} brings it back")
 }

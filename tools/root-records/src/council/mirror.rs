@@ -1,4 +1,4 @@
-//! The root's end: what its journal has is kept by most members before anything follows from it.
+//! The root's end of a council: most members have a record before anything follows from it.
 
 use super::{ELSEWHERE, LOCK, MEMBER_FLAG, Members, Setup, Talk, ToMember, ToRoot};
 use anyhow::{Context, Result};
@@ -13,14 +13,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often the member hears of a root that has nothing to say.
+/// Interval between beats of a root without other messages for its member.
 const BEAT_INTERVAL: Duration = Duration::from_millis(300);
 
-/// See the module.
+/// Connection of a root to the member on its host: see the module.
 #[derive(Debug)]
 pub struct Mirror {
     talk: Talk,
-    /// Not proposed yet.
+    /// Records that are not proposed yet.
     waiting: Vec<ByteBuf>,
     proposed: u64,
     kept: u64,
@@ -32,20 +32,20 @@ impl Mirror {
     /// Starts the first member, on this host.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the member cannot be started.
     pub fn found(setup: &Setup) -> Result<Self> {
         Ok(Self::of(start(setup)?))
     }
 
-    /// The connection that the member has left to this process, which it has started.
+    /// Takes over the connection that the member left to this process, which it started.
     ///
     /// # Errors
-    /// When no descriptor has this number.
+    /// When this descriptor number is not open.
     pub fn inherited(descriptor: i32) -> Result<Self> {
         let what = "--council-socket is for redrtd alone";
         anyhow::ensure!(descriptor > libc::STDERR_FILENO, what);
-        // SAFETY: - who starts this process has left the descriptor to it, and nothing else here has it.
-        //         - one that is not open is an error of the next call.
+        // SAFETY: - owned by nobody else: the member left the descriptor to this process for this use.
+        //         - a number that is not open fails at the next call.
         let stream = unsafe { OwnedFd::from_raw_fd(descriptor) };
         fcntl(&stream, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).context(what)?;
         Ok(Self::of(Talk::new(File::from(stream))?))
@@ -55,12 +55,12 @@ impl Mirror {
         Self { talk, waiting: Vec::new(), proposed: 0, kept: 0, members: Members::default(), beaten_at: None }
     }
 
-    /// A record, which waits for [`Mirror::flush`].
+    /// Adds a record, which waits for [`Mirror::flush`].
     pub fn add(&mut self, record: &[u8]) {
         self.waiting.push(ByteBuf::from(record));
     }
 
-    /// Waits until most members have all records.
+    /// Proposes waiting records, and blocks until most members have them.
     pub fn flush(&mut self) {
         if !self.waiting.is_empty() {
             let records = std::mem::take(&mut self.waiting);
@@ -68,24 +68,24 @@ impl Mirror {
         }
     }
 
-    /// These are in place of all records from now on.
+    /// Replaces all records by these.
     pub fn replace(&mut self, records: &[&[u8]]) {
         self.waiting.clear();
         self.propose(&Proposal::Replace(records.iter().map(|record| ByteBuf::from(*record)).collect()));
     }
 
-    /// No root is to come back any more.
+    /// Ends the council: no root is to come back any more.
     pub fn end(&mut self) {
         self.waiting.clear();
         self.propose(&Proposal::End(String::new()));
     }
 
-    /// The members, as far as this host's knows.
+    /// The members, as far as this host's member knows.
     pub fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Called again and again: the member of a root that hangs ends it.
+    /// Sends a beat if one is due, and hears the member. Must be called often: the member ends a root that hangs.
     pub fn beat(&mut self) {
         if self.beaten_at.is_none_or(|at| at.elapsed() > BEAT_INTERVAL) {
             self.beaten_at = Some(Instant::now());
@@ -94,18 +94,18 @@ impl Mirror {
         self.hear();
     }
 
-    /// Others may become voters: all daemons know that there are to be several.
+    /// Permits other voters, once all daemons know that there are to be several.
     pub fn permit_voters(&mut self) {
         self.talk.send(&ToMember::Permit);
     }
 
-    /// The job has ended: from now on this process may be silent.
+    /// Announces the job's end: from now on this process may be silent.
     pub fn ending(&mut self) {
         self.talk.send(&ToMember::Ending);
     }
 
-    /// Its member is gone, and others may have a root by now: nothing may leave this one any more. A member that
-    /// decides alone takes nothing along.
+    /// True once the member is gone although there are other voters: another root may run by now, so nothing may leave
+    /// this one. With a single voter no other root can exist.
     pub fn is_lost(&self) -> bool {
         self.talk.has_ended && self.members.voters.len() > 1
     }
@@ -140,7 +140,7 @@ impl Mirror {
 /// Starts a member on this host.
 ///
 /// # Errors
-/// When that fails.
+/// When the program cannot be started, or the setup cannot be sent.
 pub fn start(setup: &Setup) -> Result<Talk> {
     let executable = launcher::daemon_executable()?;
     let (own, of_member) = UnixStream::pair().context("Failed to make a socket")?;
@@ -154,14 +154,14 @@ pub fn start(setup: &Setup) -> Result<Talk> {
     Ok(talk)
 }
 
-/// The host that has the root of this directory, if a member on this host knows that it is another.
+/// The host with the root of this directory, if a living member on this host has noted another.
 #[must_use]
 pub fn elsewhere(directory: &Path) -> Option<String> {
     let host = std::fs::read_to_string(directory.join(ELSEWHERE)).ok().filter(|host| !host.is_empty());
     host.filter(|_| has_member(directory))
 }
 
-/// The same of a job of this user whose identity begins like this, or of any: the job and that host.
+/// Like [`elsewhere`], for a job of this user whose identity begins like `wanted`, or for any: the job and the host.
 #[must_use]
 pub fn find_elsewhere(wanted: Option<&str>) -> Option<(String, String)> {
     let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
@@ -169,7 +169,7 @@ pub fn find_elsewhere(wanted: Option<&str>) -> Option<(String, String)> {
     roots.into_iter().find_map(|(job, directory)| Some((job, elsewhere(&directory)?)))
 }
 
-/// Whether a member on this host sees to it that the root of this directory comes back.
+/// True if a member on this host is responsible for bringing the root of this directory back.
 #[must_use]
 pub fn has_member(directory: &Path) -> bool {
     File::open(directory.join(LOCK)).is_ok_and(|file| file.try_lock_shared().is_err())

@@ -1,4 +1,4 @@
-//! The roots of a job on several hosts (`redrun --roots 3`): a member on each, of which one runs the root.
+//! The roots of a job on several hosts (`redrun --roots 3`): each host has a member, and one member runs the root.
 //!
 //! ```text
 //!   host 1                          host 2               host 3
@@ -6,10 +6,10 @@
 //!   host 1 is lost                  host 2
 //!                                     member ─ starts ─▶ redrun --root --come-back, from the records that are kept
 //! ```
-//! A member is a process of its own (`redrtd --member`): neither a daemon that ends nor a root that is killed takes it
-//! along. The root's records go to the member of its host, and a flush of the journal waits until most members have
-//! them ([`mirror`]). The member of the root's host sees its end, and brings it back; one that is elected starts a root
-//! on its host (`tools/redrtd/src/member.rs`).
+//! A member is a process of its own (`redrtd --member`), which neither the end of a daemon nor that of a root ends. The
+//! root's records go to the member of its host, and a flush of the journal blocks until most members have them
+//! ([`mirror`]). The member on the root's host notices the root's end, and brings it back; an elected member starts a
+//! root on its host (`tools/redrtd/src/member.rs`).
 
 pub mod mirror;
 
@@ -26,80 +26,80 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The exit code of a root whose place another has taken.
+/// Exit code of a root that another root has replaced.
 pub const REPLACED_CODE: i32 = 77;
 
-/// First argument of `redrtd` as a member. What it is to do follows on standard input.
+/// First argument of `redrtd` as a member. The setup follows on standard input.
 pub const MEMBER_FLAG: &str = "--member";
-/// A member locks this file in the root's directory while it lives: nobody else brings the root back then.
+/// File in the root's directory that a living member locks: nobody else brings the root back then.
 pub const LOCK: &str = "member";
-/// It writes here which host has the root, when that is another.
+/// File in which a member notes the host of the root, if that is another.
 pub const ELSEWHERE: &str = "elsewhere";
 
-/// What a member is told first.
+/// First message to a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// The job's number.
     pub job: u64,
     /// The job's secret.
     pub secret: Secret,
-    /// Its own number.
+    /// The member's number.
     pub id: Id,
-    /// Where it listens.
+    /// Address to listen on.
     pub address: IpAddr,
-    /// Its host, as users call it.
+    /// The member's host, by the name that users give it.
     pub host: String,
-    /// Others, of whom one leads; none for the first.
+    /// Other members, one of which leads. Empty for the first.
     pub peers: Vec<(Id, SocketAddr)>,
-    /// How many voters there are to be.
+    /// Wanted number of voters.
     pub voters: u8,
-    /// After this time a member that is silent is replaced.
+    /// Election timeout: the leader is replaced if it is silent for this long.
     pub timeout: Duration,
-    /// It ends when there was no root for so long.
+    /// Time without a leader after which the member ends.
     pub lease: Duration,
-    /// The programs that it starts: `redrun` beside `redrtd`.
+    /// The `redrun` to start roots with; `redrtd` is beside it.
     #[serde(with = "redrt_types::path_bytes")]
     pub redrun: PathBuf,
 }
 
-/// What a member is told.
+/// Message to a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToMember {
-    /// By another: who it is.
+    /// From another member: its number and place.
     Hello(Id, Place),
-    /// By another.
+    /// From another member: a message of Raft.
     Raft(Box<Message>),
-    /// By another, which knows that the records are not needed any more.
+    /// From another member: the records are not needed any more.
     Over,
-    /// By its root: this is to be kept.
+    /// From its root: records to keep.
     Propose(Proposal),
-    /// By its root: others may become voters.
+    /// From its root: there may be other voters.
     Permit,
-    /// By its root: it works.
+    /// From its root: it works.
     Beat,
-    /// By its root: the job has ended. It may be silent from now on, until somebody has seen that.
+    /// From its root: the job has ended. It may be silent until a console has seen that.
     Ending,
 }
 
-/// All members, as one of them knows them.
+/// The members, as one of them knows them.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Members {
-    /// Where they are.
+    /// Place of each member.
     pub places: Vec<(Id, Place)>,
-    /// Those whose votes count. With one, the loss of its host ends the job.
+    /// Members that vote. With a single one, the loss of its host ends the job.
     pub voters: Vec<Id>,
 }
 
-/// What a root is told by its member.
+/// Message of a member to its root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
-    /// So much of what it has proposed is kept.
+    /// Number of proposals that are kept.
     Kept(u64),
-    /// These are the members.
+    /// The members have changed.
     Council(Members),
 }
 
-/// A piece of a message: frames have a limit, and what a new member is given first has none.
+/// A part of a message. Frames are limited; the records that a new member gets first are not.
 #[derive(Serialize, Deserialize)]
 pub struct Piece {
     #[serde(with = "serde_bytes")]
@@ -109,7 +109,7 @@ pub struct Piece {
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A message as it goes over a connection.
+/// Splits a message into frames.
 pub fn pieces(message: &impl Serialize) -> Vec<Piece> {
     let body = encode_long(message);
     let count = body.chunks(PIECE_BYTES).count();
@@ -117,12 +117,12 @@ pub fn pieces(message: &impl Serialize) -> Vec<Piece> {
     body.chunks(PIECE_BYTES).enumerate().map(piece).collect()
 }
 
-/// Puts messages together again.
+/// Assembles messages from pieces.
 #[derive(Debug, Default)]
 pub struct Pieces(Vec<u8>);
 
 impl Pieces {
-    /// The message, if this was its last piece.
+    /// Adds a piece. Returns the message if it is complete.
     pub fn add<T: DeserializeOwned>(&mut self, piece: Piece) -> Result<Option<T>> {
         self.0.extend_from_slice(&piece.bytes);
         if !piece.is_last {
@@ -133,33 +133,33 @@ impl Pieces {
     }
 }
 
-/// A connection between processes of one host, of which one has started the other.
+/// A connection between two processes of one host, one of which started the other.
 #[derive(Debug)]
 pub struct Talk {
-    /// By which it is waited for.
+    /// Link, for polling.
     pub link: Link<File>,
     pieces: Pieces,
-    /// The other end is gone.
+    /// True once the other end is gone.
     pub has_ended: bool,
 }
 
 impl Talk {
-    /// Over this stream, which does not block from now on.
+    /// Uses this stream, which becomes non-blocking.
     ///
     /// # Errors
-    /// When that cannot be had.
+    /// When the stream's flags cannot be set.
     pub fn new(stream: File) -> Result<Self> {
         let flags = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
         nix::fcntl::fcntl(&stream, flags).context("Failed to use a connection")?;
         Ok(Self { link: Link::new(stream, None), pieces: Pieces::default(), has_ended: false })
     }
 
-    /// To one that is gone it is lost.
+    /// Sends a message. If the other end is gone the message is lost.
     pub fn send(&mut self, message: &impl Serialize) {
         pieces(message).iter().for_each(|piece| self.has_ended |= self.link.send(piece).is_err());
     }
 
-    /// The next message that has come.
+    /// The next message, if one has arrived.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         loop {
             while let Some(piece) = self.link.next_message()? {
@@ -179,14 +179,14 @@ impl Talk {
         }
     }
 
-    /// What to wait for: that something can be received, or what waits can be sent.
+    /// Events to poll for: messages, and room while bytes wait to be sent.
     pub fn awaited(&self) -> PollFd<'_> {
         let waits = self.link.backlog_bytes() > 0;
         let flags = if waits { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
         PollFd::new(self.link.fd(), flags)
     }
 
-    /// Waits for that.
+    /// Blocks until [`Talk::awaited`] is ready.
     pub fn wait(&self) -> Result<()> {
         match poll(&mut [self.awaited()], PollTimeout::NONE) {
             Ok(_) | Err(nix::Error::EINTR) => Ok(()),
@@ -222,7 +222,7 @@ mod tests {
         let (records, one) = sender.join().unwrap();
         assert!(matches!(heard, ToMember::Propose(Proposal::Append(heard)) if heard == records));
         drop(one);
-        // A process that another test starts just now has that end, too, until it runs its program.
+        // A child that another test spawns holds that end too, until its exec.
         while !other.has_ended {
             assert!(other.hear::<ToMember>().unwrap().is_none());
             other.wait().unwrap();
