@@ -1,4 +1,5 @@
-//! Several hosts keep the records of a job's root, and agree which of them runs it. Pure: no I/O, no clock, no threads.
+//! Agreement of several hosts on the records of a job's root, and on the host that runs it. Pure: no I/O, no clock, no
+//! threads.
 //!
 //! ```text
 //!   root ── propose ─▶ member 1 ══ Message ══ member 2
@@ -6,20 +7,21 @@
 //!
 //!   member 1 is lost:           member 2 ── Lead ─▶ another root, which goes on with the records
 //! ```
-//! * A record is *kept* when most voters have it. Nothing that follows from it leaves the root before that.
-//! * Who leads runs the root. One that does not hear of most voters for the timeout yields, and its root ends; another
-//!   leads at the earliest then.
-//! * The first member is alone at first. Others join it, learn what it has, and become voters three (or five) at a
-//!   time, so that no change makes the loss of one host worse than before it. With fewer than three the one that leads
-//!   is the only voter.
-//! * Daemons of the job hear of it before the first member has others to decide with ([`Notice`]).
-//! * A member that is silent for four timeouts is lost, and does not come back: another joins in its place, under a
-//!   number of its own. So nothing of it has to be on a disk.
+//! * A record is *kept* once most voters have it. Before that, nothing that follows from it leaves the root.
+//! * The leader runs the root. A leader that does not hear most voters for the timeout yields, and its root ends;
+//! another
+//!   member leads at that time at the earliest.
+//! * The first member begins alone. Others join it, learn its records, and become voters three (or five) at a time, so
+//!   that no change makes the loss of one host worse than before. With fewer than three members the leader is the only
+//!   voter.
+//! * The job's daemons learn of other voters before the first member may have any ([`Notice`]).
+//! * A member that is silent for four timeouts is lost, and does not come back: another joins in its place, under a new
+//!   number. So no member needs a disk.
 //!
-//! Agreement is that of the crate `raft`, of TiKV: it has no I/O of its own, pre-votes (a member that was cut off
-//! disturbs nobody when it is back), leaders that step down without a quorum, and joint changes of voters. Crate
-//! `raftbare` was looked at and not taken: its voters compare the lengths of logs, and not the terms of their ends, so
-//! that records which were kept can be lost.
+//! The crate `raft`, of TiKV, provides agreement: it has no I/O of its own, pre-votes (a member that was cut off
+//! disturbs nobody on its return), leaders that step down without a quorum, and joint changes of voters. Crate
+//! `raftbare` was not taken: its voters compare the lengths of logs, and not the terms of their last entries, so that
+//! kept records can be lost.
 #![forbid(unsafe_code)]
 
 mod log;
@@ -38,58 +40,58 @@ use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// Which member; never 0, and never the same one again.
+/// Number of a member; never 0, and never reused.
 pub type Id = u64;
 
-/// Ticks after which one that hears of no leader stands for election, and a leader that hears of no quorum yields.
+/// Ticks without a leader after which a member stands for election, and without a quorum after which a leader yields.
 pub const TIMEOUT_TICKS: usize = 10;
 /// Ticks between heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
-/// One that is not heard for so long is taken for lost by who leads: another is to join in its place.
+/// Ticks of silence after which the leader counts a member as lost, so that another may join.
 const LOST_TICKS: u64 = 4 * TIMEOUT_TICKS as u64;
-/// Members wait a number of ticks beyond that, so that most do not stand at the same time. Deterministic, so that
-/// simulations are.
+/// Range of extra ticks before a member stands, so that members rarely stand at the same time. Derived from the number,
+/// so simulations are deterministic.
 const SPREAD_TICKS: u64 = 5;
-/// Bytes of records in one message, as a rule.
+/// Bytes of records in one message. A single longer record may exceed it.
 const MESSAGE_BYTES: u64 = 1 << 20;
 
-/// Where a member is.
+/// Address and host of a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// Where it listens.
+    /// Address on which the member listens.
     pub address: SocketAddr,
-    /// The host, as users call it.
+    /// Name of the host, for users.
     pub host: String,
 }
 
-/// What a root wants to be kept.
+/// A root's proposal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Proposal {
-    /// These records come behind those that there are.
+    /// Adds these records behind the existing ones.
     Append(Vec<ByteBuf>),
-    /// These take the place of all that there were.
+    /// Replaces all records by these.
     Replace(Vec<ByteBuf>),
-    /// There will be no more: the job is over, or not to come back. Why, if somebody is to know that.
+    /// Ends the records: the job is over, or is not to come back. The text is the reason, empty if none is to be told.
     End(String),
 }
 
-/// What follows.
+/// Consequence for the member's process.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output {
-    /// Goes to another member. It may be lost, and may come late.
+    /// A message for another member. It may be lost or late.
     Send {
-        /// To whom.
+        /// Receiver of the message.
         to: Id,
-        /// What.
+        /// The message, to be passed to [`Member::hear`] there.
         message: Box<Message>,
     },
-    /// How many of the proposals of the root that runs are kept ([`Member::begin_root`]).
+    /// Number of proposals of the present root that are kept ([`Member::begin_root`]).
     Kept(u64),
-    /// This member leads: it runs the root, with the records that there are ([`Member::records`]).
+    /// This member leads: it runs the root, from the kept records ([`Member::records`]).
     Lead,
-    /// It does not lead any more: its root is to end before anything else.
+    /// This member does not lead any more: its root must end before anything else.
     Yield,
-    /// The records are not needed any more. Why, if somebody is to know that.
+    /// The records are not needed any more. The text is the reason, empty if none is to be told.
     Ended(String),
 }
 
@@ -97,27 +99,27 @@ pub enum Output {
 #[cfg(test)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
-    /// A proposal is called kept when it is made.
+    /// A proposal counts as kept when it is made.
     KeptAtOnce,
-    /// Who was elected leads before it knows what was kept.
+    /// An elected member leads before it knows the kept records.
     LeadsUnsure,
-    /// One that was elected goes on without the last record.
+    /// An elected member drops the last record.
     ForgetsLast,
-    /// Another root on the same host begins while what the one before has proposed is on its way.
+    /// A new root on the same host begins while proposals of the one before are under way.
     BeginsEarly,
-    /// Proposals of the root before are counted as those of the root that has followed on the same host.
+    /// Proposals of the previous root on the same host count as the new root's.
     CountsOthers,
-    /// Others become voters before that is permitted.
+    /// Other members become voters without permission.
     GrowsEarly,
-    /// It is permitted before all daemons know.
+    /// Permission comes before all daemons know.
     PermitsEarly,
-    /// Voters are said to decide while a change of voters is under way.
+    /// New voters count as deciding while the change of voters is under way.
     DecidesEarly,
-    /// Who was not elected stands again when the other does.
+    /// A member that lost an election stands again at the same time as the other.
     StandsTogether,
 }
 
-/// A number that follows from these two, and is another one for others.
+/// A number that depends on both arguments, and differs between members.
 fn mixed(id: Id, count: u64) -> u64 {
     (id ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33
 }
@@ -128,30 +130,30 @@ fn sorted(ids: &[Id]) -> Vec<Id> {
     sorted
 }
 
-/// One of them. See the crate.
+/// A member: see the crate.
 pub struct Member {
     node: RawNode<Log>,
-    /// Have asked to be added.
+    /// Members that have asked to be added.
     joining: BTreeMap<Id, Place>,
     lost: BTreeSet<Id>,
-    /// Ticks until now, and when each was heard last.
+    /// Number of ticks, and for each member the tick of its last message.
     now: u64,
     heard: BTreeMap<Id, u64>,
     voter_count: usize,
-    /// All daemons know that there are to be other voters than this one.
+    /// True once all daemons know that there are to be other voters.
     may_have_others: bool,
     is_leading: bool,
     has_ended: bool,
-    /// Indices of proposals since it leads that are not kept yet …
+    /// Indices of proposals of this lead that are not kept yet.
     proposed: std::collections::VecDeque<u64>,
-    /// … and the number of those that are, of the root that runs.
+    /// Number of kept proposals of the present root.
     kept: u64,
     outputs: Vec<Output>,
     /// See [`Member::deciding`].
     deciding: Vec<Id>,
-    /// Where the last change of voters is.
+    /// Index of the last change of voters.
     conf_index: u64,
-    /// How often it has stood for election, and for how many ticks it does not stand again.
+    /// Number of elections this member has stood for, and remaining ticks of rest before the next.
     stands: u64,
     rests: u64,
     #[cfg(test)]
@@ -165,24 +167,24 @@ impl std::fmt::Debug for Member {
 }
 
 impl Member {
-    /// The first one, which leads. There are to be `voter_count` voters.
+    /// The first member, which leads. `voter_count`: wanted number of voters.
     ///
     /// # Panics
-    /// When its number is 0.
+    /// When `id` is 0.
     #[must_use]
     pub fn found(id: Id, place: Place, voter_count: usize) -> Self {
         let mut member = Self::new(id, Log::founded(id, place), 1);
         member.voter_count = voter_count;
-        // It is the only voter, so it is elected.
+        // As the only voter it is elected at once.
         let _ = member.node.campaign();
         member.settle();
         member
     }
 
-    /// One that is to be added by who leads ([`Member::greet`] there). There are to be `voter_count` voters.
+    /// A member that the leader is to add ([`Member::greet`] there). `voter_count`: wanted number of voters.
     ///
     /// # Panics
-    /// When its number is 0.
+    /// When `id` is 0.
     #[must_use]
     pub fn join(id: Id, voter_count: usize) -> Self {
         let mut member = Self::new(id, Log::default(), 0);
@@ -230,25 +232,25 @@ impl Member {
         }
     }
 
-    /// Its number.
+    /// The member's number.
     #[must_use]
     pub fn id(&self) -> Id {
         self.node.raft.id
     }
 
-    /// The newest term it has heard of. One member at most leads in each.
+    /// The newest known term. At most one member leads in each.
     #[must_use]
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
 
-    /// Whether it runs the root.
+    /// True while the member runs the root.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.is_leading
     }
 
-    /// Who leads, as far as it knows. One that has no vote notices only by the silence that nobody does.
+    /// The leader, as far as this member knows. A member without a vote notices the lack of a leader only by silence.
     #[must_use]
     pub fn leader(&self) -> Option<Id> {
         let leader = Some(self.node.raft.leader_id).filter(|id| *id != raft::INVALID_ID)?;
@@ -257,20 +259,20 @@ impl Member {
         (!is_gone).then_some(leader)
     }
 
-    /// Where members are, those among them that are lost and not left out yet.
+    /// Places of all members, including lost ones that are not removed yet.
     #[must_use]
     pub fn places(&self) -> &BTreeMap<Id, Place> {
         &self.node.store().places
     }
 
-    /// Those whose votes count.
+    /// Members that vote.
     #[must_use]
     pub fn voters(&self) -> Vec<Id> {
         sorted(&self.node.store().conf().voters)
     }
 
-    /// Those of whom any majority can go on. During a change of voters these are the voters before it: until others
-    /// know that it has ended, they cannot elect anybody without most of those.
+    /// Voters of which any majority can go on. During a change these are the voters before it: until others know that
+    /// the change has ended, they cannot elect anybody without most of those.
     #[must_use]
     pub fn deciding(&self) -> &[Id] {
         &self.deciding
@@ -292,7 +294,7 @@ impl Member {
         }
     }
 
-    /// All records that are kept, in their order.
+    /// All kept records, in order.
     #[must_use]
     pub fn records(&self) -> Vec<ByteBuf> {
         let records = self.node.store().records_until(self.node.raft.raft_log.applied);
@@ -303,7 +305,7 @@ impl Member {
         records
     }
 
-    /// A tick of time has passed.
+    /// Advances time by one tick.
     pub fn tick(&mut self) {
         self.now += 1;
         self.tick_of_election();
@@ -314,8 +316,8 @@ impl Member {
         }
     }
 
-    /// The trap: two that stand at the same time vote for themselves, and if they wait equally long they stand together
-    /// again, for ever. So who was not elected rests for a while, and for another one each time.
+    /// The trap: two members that stand at the same time vote for themselves. If they wait equally long they stand
+    /// together again, without end. So a member that was not elected rests, each time for another number of ticks.
     fn tick_of_election(&mut self) {
         if self.leader().is_some() {
             self.rests = 0;
@@ -335,16 +337,16 @@ impl Member {
         }
     }
 
-    /// Another member has said something.
+    /// Handles a message of another member.
     pub fn hear(&mut self, message: Message) {
         self.heard.insert(message.from, self.now);
         self.lost.remove(&message.from);
-        // One that is not a member any more, or not yet, is no concern of Raft's.
+        // Raft rejects messages of members that it does not know, or not any more.
         let _ = self.node.step(message.into());
         self.settle();
     }
 
-    /// Another member is there and wants to have the records.
+    /// Adds another member, which wants the records, if this one leads.
     pub fn greet(&mut self, id: Id, place: Place) {
         if !self.places().contains_key(&id) {
             self.joining.insert(id, place);
@@ -353,13 +355,13 @@ impl Member {
         }
     }
 
-    /// All daemons of the job know that there are to be others that decide with this one, which does so alone.
+    /// Permits other voters. Called once all daemons know of them, while this member decides alone.
     pub fn permit(&mut self) {
         self.may_have_others = self.voters() == [self.id()];
         self.change_voters();
     }
 
-    /// Others that are silent. A change of voters needs most of them, so who is cut off leaves out nobody.
+    /// Notes silent members as lost. A change of voters needs a quorum, so a leader that is cut off removes nobody.
     fn look_for_lost(&mut self) {
         let others = self.node.store().places.keys().copied().filter(|id| *id != self.node.raft.id);
         let silent = |id: &Id| self.heard.get(id).is_none_or(|heard| self.now - heard > LOST_TICKS);
@@ -367,7 +369,7 @@ impl Member {
         self.lost.extend(lost);
     }
 
-    /// The root wants this to be kept. Returns whether this member leads.
+    /// Proposes records of the root. True if this member leads.
     pub fn propose(&mut self, proposal: &Proposal) -> bool {
         if !self.is_leading || self.node.propose(Vec::new(), encode_long(proposal)).is_err() {
             return false;
@@ -381,7 +383,7 @@ impl Member {
         true
     }
 
-    /// Whether another root may begin: this member leads, and all that was proposed is kept, and not the end.
+    /// True if another root may begin: this member leads, all proposals are kept, and the records have not ended.
     #[must_use]
     pub fn may_begin_root(&self) -> bool {
         #[cfg(test)]
@@ -391,11 +393,11 @@ impl Member {
         self.is_leading && self.proposed.is_empty() && !self.has_ended
     }
 
-    /// A root begins with the records that there are. What is proposed from now on is its own. Called for each but the
-    /// founder's first, which may have proposed something by the time its member is heard of.
+    /// Begins another root, from the kept records. Later proposals are its own. Not called for the founder's first
+    /// root, which may have proposed something before its member's [`Output::Lead`] is handled.
     ///
     /// # Panics
-    /// When none may begin.
+    /// Unless [`Member::may_begin_root`].
     pub fn begin_root(&mut self) {
         assert!(self.may_begin_root(), "{self:?} has {} proposals under way", self.proposed.len());
         #[cfg(test)]
@@ -403,11 +405,11 @@ impl Member {
             return;
         }
         self.kept = 0;
-        // Of the root before, and not told yet.
+        // These are about proposals of the previous root.
         self.outputs.retain(|output| !matches!(output, Output::Kept(_)));
     }
 
-    /// Lets another voter lead, if one has all that this one has.
+    /// Transfers the lead to a voter that has all entries. False if there is none.
     pub fn hand_over(&mut self) -> bool {
         let last = self.node.raft.raft_log.last_index();
         let (own, conf) = (self.id(), self.node.store().conf().clone());
@@ -421,12 +423,12 @@ impl Member {
         false
     }
 
-    /// What has followed since the last call.
+    /// Takes the outputs since the last call.
     pub fn outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Takes what Raft has to say until it has nothing more.
+    /// Handles Raft's output until there is none.
     fn settle(&mut self) {
         self.see_loss_of_lead();
         while self.node.has_ready() {
@@ -456,7 +458,7 @@ impl Member {
 
     fn send(&mut self, messages: Vec<raft::eraftpb::Message>) {
         for message in messages {
-            // Whether it arrives shows by what comes behind it.
+            // A lost snapshot shows by the follower's answers to later messages.
             if message.msg_type == MessageType::MsgSnapshot {
                 self.node.report_snapshot(message.to, SnapshotStatus::Finish);
             }
@@ -470,7 +472,7 @@ impl Member {
             match entry.entry_type {
                 EntryType::EntryNormal => self.apply_proposal(&entry),
                 EntryType::EntryConfChangeV2 => self.apply_change(&entry),
-                // None is made.
+                // This kind is never proposed.
                 EntryType::EntryConfChange => {}
             }
             self.node.mut_store().applied = Some(entry.index);
@@ -479,7 +481,7 @@ impl Member {
     }
 
     fn apply_proposal(&mut self, entry: &Entry) {
-        // A new leader's first entry is empty.
+        // The first entry of a new leader is empty, and does not decode.
         match decode_body::<Proposal>(&entry.data) {
             Ok(Proposal::Replace(records)) => self.node.mut_store().compact(entry.index, records),
             Ok(Proposal::End(why)) if !self.has_ended => {
@@ -492,17 +494,17 @@ impl Member {
 
     fn apply_change(&mut self, entry: &Entry) {
         let change: ConfChangeV2 = protobuf::Message::parse_from_bytes(&entry.data).expect("a member has written it");
-        // Raft itself makes changes that say nothing of it.
+        // Changes that Raft makes by itself carry no places.
         if let Ok(places) = decode_body(&entry.context) {
             self.node.mut_store().places = places;
         }
         let conf = self.node.apply_conf_change(&change).expect("who leads makes sound changes");
-        // By another that led before, and did not hear this one. Raft leaves it to its user to step down.
+        // An earlier leader, which did not hear this member, removed it. Raft leaves stepping down to its user.
         if !conf.voters.contains(&self.id()) && !conf.voters_outgoing.contains(&self.id()) {
             let term = self.term();
             self.node.raft.become_follower(term, raft::INVALID_ID);
         }
-        // By the time there are to be others again daemons may have been told otherwise.
+        // Once a single voter is left, daemons may be told so: a later growth needs a new permission.
         self.may_have_others &= conf.voters.len() > 1 || self.voters().len() == 1;
         self.node.mut_store().set_conf(conf);
         self.conf_index = entry.index;
@@ -518,7 +520,7 @@ impl Member {
         }
     }
 
-    /// Before anything is applied: entries of another that leads may have the indices of what was proposed here.
+    /// Called before entries are applied: entries of another leader may have the indices of proposals made here.
     fn see_loss_of_lead(&mut self) {
         if self.is_leading && self.node.raft.state != StateRole::Leader {
             self.proposed.clear();
@@ -529,16 +531,16 @@ impl Member {
 
     fn see_lead(&mut self) {
         let is_elected = self.node.raft.state == StateRole::Leader;
-        // Until an entry of its own term is kept, it does not know which others are.
+        // Until an entry of its own term is kept, a leader does not know which earlier entries are.
         let knows_all = self.node.raft.raft_log.term(self.node.raft.raft_log.applied) == Ok(self.term());
         #[cfg(test)]
         let knows_all = knows_all || self.mistake == Some(Mistake::LeadsUnsure);
         if is_elected && knows_all && !self.is_leading {
             (self.kept, self.is_leading) = (0, true);
-            // Only from now on do all answer this one.
+            // Only from now on do all members answer this one.
             self.heard = self.places().keys().map(|id| (*id, self.now)).collect();
             self.lost.clear();
-            // Most of them have elected it.
+            // The voters elected it, so most of them know the present change.
             let conf = self.node.store().conf();
             let deciding = if conf.voters_outgoing.is_empty() { &conf.voters } else { &conf.voters_outgoing };
             self.deciding = sorted(deciding);
@@ -546,7 +548,7 @@ impl Member {
         }
     }
 
-    /// Adds who waits for that, makes voters of those that have all, and leaves out who is lost.
+    /// Adds joining members, makes up-to-date members voters, and removes lost ones.
     fn change_voters(&mut self) {
         let conf = self.node.store().conf().clone();
         if !self.is_leading || self.node.raft.has_pending_conf() || !conf.voters_outgoing.is_empty() {
@@ -560,7 +562,7 @@ impl Member {
         };
         let is_there = |id: &Id| *id != own && !self.lost.contains(id);
         let mut voters: Vec<Id> = conf.voters.iter().copied().filter(is_there).collect();
-        // Where some are left out, not those that answer.
+        // If some voters must go, keep those that answer.
         voters.sort_by_key(|id| !is_heard(id));
         let learners = conf.learners.iter().copied().filter(is_there).filter(|id| is_heard(id) && has_all(id));
         let mut wanted: Vec<Id> = std::iter::once(own).chain(voters).chain(learners).collect();
@@ -579,7 +581,7 @@ impl Member {
                 (false, false) => {}
             }
         }
-        // Another one that led may have added them since they asked.
+        // Another leader may have added them since.
         let mut joining = std::mem::take(&mut self.joining);
         joining.retain(|id, _| !self.places().contains_key(id));
         changes.extend(joining.keys().map(of_kind(ConfChangeType::AddLearnerNode)));

@@ -1,5 +1,5 @@
-//! What a member has of the log: all entries since the last one that took the place of all before it. In memory: a
-//! member that ends is never one again.
+//! Log of a member: all entries since the last one that replaced everything before it. In memory only: a member that
+//! ends is never a member again.
 
 use super::{Id, Place, Proposal};
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot};
@@ -13,18 +13,18 @@ use std::collections::BTreeMap;
 pub struct Log {
     hard: HardState,
     conf: ConfState,
-    /// The last entry that was carried out; meanwhile absent, when the voters and the places may be of another.
+    /// Index of the last applied entry. `None` while an entry is being applied, when voters and places may not match.
     pub applied: Option<u64>,
-    /// Where all members are.
+    /// Places of all members.
     pub places: BTreeMap<Id, Place>,
-    /// Index and term of what is before the first entry …
+    /// Index and term of the entry before the first of `entries`.
     base: (u64, u64),
-    /// … and the records that are before it.
+    /// Records up to that entry.
     records: Vec<ByteBuf>,
     entries: Vec<Entry>,
 }
 
-/// What new members are given first, beside what Raft needs.
+/// Data of a snapshot beyond Raft's own.
 #[derive(Serialize, Deserialize)]
 struct Given {
     places: BTreeMap<Id, Place>,
@@ -32,7 +32,7 @@ struct Given {
 }
 
 impl Log {
-    /// That of the first member.
+    /// Log of the first member.
     pub fn founded(id: Id, place: Place) -> Self {
         let mut log = Self { base: (1, 1), applied: Some(1), places: BTreeMap::from([(id, place)]), ..Self::default() };
         log.conf.voters.push(id);
@@ -56,7 +56,7 @@ impl Log {
         self.hard.commit = commit;
     }
 
-    /// Where an entry is.
+    /// Position of an entry in `entries`.
     fn position(&self, index: u64) -> usize {
         (index - self.base.0 - 1) as usize
     }
@@ -66,7 +66,7 @@ impl Log {
         let mut records = self.records.clone();
         let entries = self.entries.iter().take_while(|entry| entry.index <= index);
         let proposals = entries.filter(|entry| entry.entry_type == EntryType::EntryNormal);
-        // A new leader's first entry is empty.
+        // The first entry of a new leader is empty, and does not decode.
         for proposal in proposals.filter_map(|entry| decode_body::<Proposal>(&entry.data).ok()) {
             match proposal {
                 Proposal::Append(more) => records.extend(more),
@@ -77,7 +77,7 @@ impl Log {
         records
     }
 
-    /// Takes new entries, in place of those that have their indices and what is behind them.
+    /// Adds entries. They replace existing ones from their first index on.
     pub fn append(&mut self, entries: &[Entry]) {
         if let Some(first) = entries.first() {
             let position = self.position(first.index);
@@ -86,7 +86,7 @@ impl Log {
         }
     }
 
-    /// These records are in place of all entries up to this one, which is there.
+    /// Replaces all entries up to this one, which must exist, by these records.
     pub fn compact(&mut self, index: u64, records: Vec<ByteBuf>) {
         let position = self.position(index);
         self.base = (index, self.entries[position].term);
@@ -94,7 +94,7 @@ impl Log {
         self.records = records;
     }
 
-    /// Begins at what another member has sent.
+    /// Replaces the log by a snapshot of another member.
     pub fn restore(&mut self, snapshot: &Snapshot) {
         let metadata = snapshot.get_metadata();
         let given = decode_body(&snapshot.data).unwrap_or(Given { places: BTreeMap::new(), records: Vec::new() });

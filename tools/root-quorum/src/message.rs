@@ -1,15 +1,15 @@
-//! What members say to each other, as it is on the wire: the messages of the crate `raft`, in this project's encoding.
+//! Messages between members on the wire: those of crate `raft`, in this project's encoding.
 
 use raft::eraftpb;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// A message of Raft, in the terms of its paper.
+/// A message of Raft, with the fields of its paper.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Message {
     kind: i32,
     to: u64,
-    /// Who has said it.
+    /// The sender.
     pub from: u64,
     term: u64,
     log_term: u64,
@@ -48,7 +48,7 @@ struct Snapshot {
 
 impl From<eraftpb::Message> for Message {
     fn from(mut message: eraftpb::Message) -> Self {
-        // Taken, not copied: it may be as long as a journal.
+        // Moved, not copied: a snapshot may be as long as a journal.
         let snapshot = message.snapshot.take().map(|mut snapshot| {
             let mut metadata = snapshot.take_metadata();
             let conf = metadata.take_conf_state();
@@ -93,7 +93,7 @@ impl From<eraftpb::Message> for Message {
 impl From<Message> for eraftpb::Message {
     fn from(message: Message) -> Self {
         let mut made = Self::default();
-        // One of another version is a heartbeat that nobody has asked for.
+        // A kind of another version becomes a heartbeat response, which Raft ignores if it is unasked.
         let kind = protobuf::ProtobufEnum::from_i32(message.kind);
         made.msg_type = kind.unwrap_or(eraftpb::MessageType::MsgHeartbeatResponse);
         (made.to, made.from, made.term) = (message.to, message.from, message.term);

@@ -1,4 +1,4 @@
-//! Before other hosts decide together with the root's own, all daemons of the job know that they are to. Pure.
+//! The notice to daemons: all of the job's daemons know about other voters before there are any. Pure.
 //!
 //! ```text
 //!              three are there              all daemons know           others are voters
@@ -6,25 +6,25 @@
 //!    ▲                                                                                       │
 //!    └────────────────────────── there is one voter again ───────────────────────────────────┘
 //! ```
-//! *The trap.* A daemon that takes the root's host for the only one leaves the job when it does not hear of that any
-//! more. If it is lost a moment after others have become voters, one of these goes on, and lacks the daemons that have
-//! not heard of it yet. So daemons are told first, and a daemon that is lost meanwhile is not waited for.
+//! *The trap.* A daemon that takes the root's host for the only one that can have the root leaves the job once that
+//! host is silent. If the host is lost just after others became voters, one of those goes on without the daemons that
+//! have not heard of it. So daemons are told first, and a daemon that is lost meanwhile is not waited for.
 
 use redrt_wire::daemon::Roots;
 
-/// What the root is to do.
+/// Next action of the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Daemons are told this.
+    /// Inform the daemons.
     Tell(Roots),
-    /// The member may have other voters ([`crate::Member::permit`]).
+    /// Permit other voters ([`crate::Member::permit`]).
     Permit,
 }
 
-/// What daemons were told by one root. See the module.
+/// The notices of one root: see the module.
 #[derive(Debug, Default)]
 pub struct Notice {
-    /// Absent while this root has told nothing: one that has come back does not know what the one before has.
+    /// `None` until this root has informed daemons: after a comeback it does not know its predecessor's notices.
     told: Option<Roots>,
     is_permitted: bool,
     #[cfg(test)]
@@ -32,8 +32,8 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// With this number of voters and members. `all_know` says whether all daemons that are there have what they were
-    /// told last. Called until nothing follows.
+    /// The next step for this number of voters and members. `all_know`: true if all attached daemons have acknowledged
+    /// the last notice. Call it until it returns `None`.
     pub fn look(&mut self, voters: usize, members: usize, all_know: impl FnOnce() -> bool) -> Option<Step> {
         #[cfg(test)]
         let all_know = || all_know() || self.mistake == Some(crate::Mistake::PermitsEarly);
@@ -42,7 +42,7 @@ impl Notice {
             (_, true) => Some(self.tell(Roots::Several)),
             (Some(Roots::Several), false) => Some(self.tell(Roots::One)),
             (None | Some(Roots::One), false) => (members >= 3).then(|| self.tell(Roots::Becoming)),
-            // Never back to one: what was permitted may be done at any time.
+            // Never back to one: permitted voters may appear at any time.
             (Some(Roots::Becoming), false) => {
                 let is_due = !self.is_permitted && all_know();
                 self.is_permitted |= is_due;

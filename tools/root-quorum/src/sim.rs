@@ -1,14 +1,14 @@
-//! Members, their roots and the network between them, by a seed. Members are lost for good, are stopped for a while, or
-//! are cut off; messages are lost, late, twice. A root proposes records that nobody else has, and counts on those that
-//! it was told are kept. It is killed now and then, and another one takes its place on the same host. It tells the
-//! daemons of the job, some of which are late and some of which are lost, which hosts have its records.
+//! Simulation of members, their roots and the network between them, from a seed. Members are lost for good, stopped for
+//! a while, or cut off; messages are lost, late or doubled. A root proposes unique records, and relies on those that it
+//! was told are kept. It is killed now and then, and another takes its place on the same host. It informs the job's
+//! daemons, some of them late or lost, of the hosts with its records.
 //!
-//! What must hold at any time:
-//! * Records that were called kept stay, in their order: who leads next has them all, and no other root's between them.
-//! * In each term one member leads at most, and a root that goes on has what all roots before it were told is kept.
-//! * When another host has the root, no daemon takes the host before for the only one that could.
+//! Invariants:
+//! * Kept records stay, in order: the next leader has all of them, with no other root's between them.
+//! * In each term at most one member leads, and a root begins with all records that earlier roots were told are kept.
+//! * When another host has the root, no daemon takes the former host for the only one that can.
 //!
-//! In the end: without more losses some member leads, and what it proposes is kept. It does not decide alone.
+//! At the end, without further losses, some member leads, its proposals are kept, and it does not decide alone.
 
 use super::{Id, Member, Message, Mistake, Notice, Output, Place, Proposal, Step};
 use raft::eraftpb::{Entry, EntryType};
@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// The root that a member runs.
 struct Root {
     term: u64,
-    /// Where in the history what it began with is.
+    /// Position in the history of the records that it began with.
     at: usize,
     begun: Vec<ByteBuf>,
-    /// What it has proposed, and how much of that it was told is kept.
+    /// Its proposals, and how many of them it was told are kept.
     proposed: Vec<Vec<ByteBuf>>,
     kept: u64,
     notice: Notice,
@@ -32,20 +32,20 @@ struct Root {
 /// A daemon of the job.
 struct Daemon {
     knows: Roots,
-    /// When it hears what.
+    /// Notices under way, with their times of arrival.
     mail: VecDeque<(u64, Roots)>,
     lost_at: Option<u64>,
 }
 
-/// How long it takes until a root knows that a daemon is lost.
+/// Time until a root knows that a daemon is lost.
 const DETECTION: u64 = 200;
 
 struct Seat {
     member: Member,
     root: Option<Root>,
-    /// It leads, and its root was killed.
+    /// True if the member leads and its root was killed.
     is_root_due: bool,
-    /// Until then it does nothing, as one that was stopped.
+    /// Until then the member is stopped.
     stopped_until: u64,
 }
 
@@ -59,17 +59,17 @@ struct World {
     random: fastrand::Rng,
     now: u64,
     seats: BTreeMap<Id, Seat>,
-    /// When, in which order, from whom, to whom, what.
+    /// By time of arrival and order of sending: sender, receiver, message.
     network: BTreeMap<(u64, u64), (Id, Id, Message)>,
     sent: u64,
-    /// Links that carry nothing.
+    /// Cut links.
     cut: BTreeSet<(Id, Id)>,
     lost: BTreeSet<Id>,
     next: Id,
-    /// All that ever was kept, in its order: roots were told so, or began with it.
+    /// All records ever kept, in order: roots were told so, or began with them.
     history: Vec<ByteBuf>,
     leaders: BTreeMap<u64, Id>,
-    /// Where the last root began.
+    /// Seat of the last root that began.
     root_seat: Option<Id>,
     daemons: Vec<Daemon>,
     roots: u64,
@@ -116,7 +116,7 @@ impl World {
         let mut member = Member::join(id, self.voters);
         member.mistake = self.mistake;
         self.seats.insert(id, Seat::of(member));
-        // It says so to all, again and again in processes.
+        // Announces itself once; processes repeat this.
         self.seats.values_mut().for_each(|seat| seat.member.greet(id, place(id)));
         self.carry_out_all();
     }
@@ -128,14 +128,14 @@ impl World {
         self.cut.retain(|(one, other)| *one != id && *other != id);
     }
 
-    /// What a root has said that is gone, and did not arrive yet. The next one says it again.
+    /// Drops notices of a root that is gone which have not arrived. The next root repeats them.
     fn drop_mail(&mut self, of: Id) {
         if self.root_seat == Some(of) {
             self.daemons.iter_mut().for_each(|daemon| daemon.mail.clear());
         }
     }
 
-    /// Daemons hear what they were told, and the root of this seat tells them what has changed.
+    /// Delivers notices that are due, and sends those of this seat's root.
     fn tell_daemons(&mut self, id: Id) {
         let (now, random) = (self.now, &mut self.random);
         let Some(Seat { member, root: Some(root), .. }) = self.seats.get_mut(&id) else { return };
@@ -172,7 +172,7 @@ impl World {
             let Some(seat) = self.seats.get_mut(&id) else { return };
             match output {
                 Output::Send { to, message } => {
-                    // As it would be on the wire.
+                    // Through the wire's encoding.
                     let message: Message = decode_body(&encode_body(&*message)).expect("it is whole");
                     let copies = match self.random.u32(..100) {
                         0..3 => 0,
@@ -196,7 +196,8 @@ impl World {
                     let mut known = root.begun.clone();
                     known.extend(root.proposed[..root.kept as usize].iter().flatten().cloned());
                     let after = &self.history[root.at..];
-                    // One that does not know yet that another leads may hear late of what is kept: the other has it.
+                    // A root that does not know its successor yet may hear late of kept records: the successor has
+                    // them.
                     let is_last = self.leaders.keys().next_back() == Some(&root.term);
                     if is_last && known.starts_with(after) {
                         self.history.splice(root.at.., known);
@@ -221,7 +222,7 @@ impl World {
         }
     }
 
-    /// A root of the one that leads goes on.
+    /// Begins another root at the leader.
     fn begin_root(&mut self, id: Id) {
         let Some(Seat { member, root, is_root_due, .. }) = self.seats.get_mut(&id) else { return };
         let (term, begun) = (member.term(), member.records());
@@ -231,8 +232,8 @@ impl World {
             true => self.history.iter().position(is_first).unwrap_or(self.history.len()),
             false => 0,
         };
-        // There may be more: what nobody was told of. One that another has followed already, and that does not know
-        // it, has nothing kept.
+        // The leader may have more records than any root was told of. A former leader that does not know its successor
+        // has nothing kept.
         let is_last = self.leaders.keys().next_back() == Some(&term);
         if is_last && begun.starts_with(&self.history[at..]) {
             self.history.splice(at.., begun.clone());
@@ -277,7 +278,7 @@ impl World {
             let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
             let Some(seat) = self.seats.get_mut(&to).filter(|_| !is_cut) else { continue };
             if seat.stopped_until > self.now {
-                // It waits in its socket.
+                // The message waits in the socket.
                 self.sent += 1;
                 self.network.insert((seat.stopped_until, self.sent), (from, to, message));
                 continue;
@@ -288,7 +289,7 @@ impl World {
         let ids: Vec<Id> = self.seats.keys().copied().collect();
         for id in ids {
             let Some(seat) = self.seats.get_mut(&id).filter(|seat| seat.stopped_until <= self.now) else { continue };
-            // Clocks differ.
+            // Clocks differ between members.
             if (self.now + id * 7).is_multiple_of(19 + id % 3) {
                 seat.member.tick();
                 self.carry_out(id);
@@ -303,7 +304,7 @@ impl World {
                 self.tell_daemons(id);
             }
         }
-        // A root sees to it that there are enough.
+        // The root adds members while there are too few.
         let leading = self.seats.values().filter(|seat| seat.root.is_some());
         let few = leading.map(|seat| seat.member.places().len()).max().is_some_and(|count| count <= self.voters);
         if few && self.random.u32(..200) == 0 && self.seats.len() < 9 {
@@ -319,7 +320,7 @@ impl World {
         let any = |random: &mut fastrand::Rng| ids[random.usize(..ids.len())];
         match self.random.u32(..3000) {
             0..4 => {
-                // A minority, as any of them knows voters.
+                // At most a minority is lost, by any member's view of the voters.
                 let id = any(&mut self.random);
                 let has_quorum = |voters: &[Id]| {
                     let alive = voters.iter().filter(|voter| self.seats.contains_key(voter) && **voter != id).count();
@@ -327,12 +328,12 @@ impl World {
                 };
                 let spare = self.seats.values().all(|seat| {
                     let conf = seat.member.node.store().conf();
-                    // A change that is under way may count on who is lost now.
+                    // A change under way may rely on the member to be lost.
                     let log = &seat.member.node.raft.raft_log;
                     let is_change =
                         |entry: &Entry| entry.index > log.applied && entry.entry_type != EntryType::EntryNormal;
                     let is_changing = log.all_entries().iter().any(is_change);
-                    // So may one who does not know yet that others are lost, or takes for lost whom it cannot hear.
+                    // So may a member that does not know of earlier losses, or counts unreachable members as lost.
                     let mut others = conf.voters.iter().chain(&conf.voters_outgoing).chain(&conf.learners);
                     let knows_all = others.all(|other| self.seats.contains_key(other));
                     !is_changing && knows_all && has_quorum(&conf.voters) && has_quorum(&conf.voters_outgoing)
@@ -348,7 +349,7 @@ impl World {
                 self.cut.insert((one, other));
             }
             14..20 => {
-                // One is alone.
+                // One member is cut off from all.
                 let one = any(&mut self.random);
                 self.cut.extend(ids.iter().map(|other| (one, *other)));
             }
@@ -380,7 +381,7 @@ impl World {
     }
 }
 
-/// What went wrong, and how many roots there were.
+/// The broken invariant, if any, and the number of roots.
 fn play(seed: u64, mistake: Option<Mistake>) -> (Option<String>, u64) {
     let mut world = World::new(seed, mistake);
     for _ in 0..4 {
@@ -398,7 +399,7 @@ fn play(seed: u64, mistake: Option<Mistake>) -> (Option<String>, u64) {
             return (world.wrong, world.roots);
         }
     }
-    // It becomes calm.
+    // No more harm.
     world.cut.clear();
     world.seats.values_mut().for_each(|seat| seat.stopped_until = 0);
     for _ in 0..6000 {
@@ -441,7 +442,7 @@ fn planted_mistakes_are_found() {
     }
 }
 
-/// Passes all messages on, until there are none.
+/// Delivers all messages until there are none.
 fn deliver(members: &mut BTreeMap<Id, Member>) -> Vec<(Id, Output)> {
     let mut others = Vec::new();
     loop {
@@ -469,7 +470,7 @@ fn three() -> BTreeMap<Id, Member> {
     grown([1, 2, 3])
 }
 
-/// Three of these, of which the first leads.
+/// Three members, the first of which leads.
 fn grown([first, second, third]: [Id; 3]) -> BTreeMap<Id, Member> {
     let mut members = BTreeMap::from([(first, Member::found(first, place(first), 3))]);
     members.values_mut().for_each(Member::permit);
@@ -501,7 +502,7 @@ fn three_become_voters_together_and_one_that_is_lost_is_replaced() {
     }
     assert_eq!(members[&1].voters(), [1, 2, 4]);
     assert!(!members[&2].places().contains_key(&3));
-    // With nobody else, who leads goes on alone: the other would only be one more that may be lost.
+    // With a single follower the leader decides alone: the follower would only be another host to lose.
     members.remove(&4);
     for _ in 0..60 {
         members.values_mut().for_each(Member::tick);
@@ -510,7 +511,8 @@ fn three_become_voters_together_and_one_that_is_lost_is_replaced() {
     assert_eq!(members[&1].voters(), [1]);
 }
 
-/// Who leads is lost, and all that it has said is on its way, as soon as three decide. Whether another leads then.
+/// The leader is lost, with all its messages under way, as soon as three decide. True if another member leads
+/// afterwards.
 fn goes_on_without_the_first(mistake: Option<Mistake>) -> bool {
     let mut members =
         BTreeMap::from([(1, Member::found(1, place(1), 3)), (2, Member::join(2, 3)), (3, Member::join(3, 3))]);
@@ -532,7 +534,7 @@ fn goes_on_without_the_first(mistake: Option<Mistake>) -> bool {
         }
     }
     members.remove(&1);
-    // Not even what the others have said to each other.
+    // Messages between the others are lost too.
     members.values_mut().for_each(|member| drop(member.outputs()));
     for _ in 0..100 {
         members.values_mut().for_each(Member::tick);
@@ -547,7 +549,7 @@ fn three_that_are_said_to_decide_go_on_when_one_is_lost_at_that_moment() {
     assert!(!goes_on_without_the_first(Some(Mistake::DecidesEarly)), "the planted mistake is not found");
 }
 
-/// Two are left that wait equally long, and whose messages cross. Whether one of them leads in the end.
+/// Two members are left that wait equally long, and whose messages cross. True if one of them leads in the end.
 fn one_of_two_is_elected(other: Id, mistake: Option<Mistake>) -> bool {
     let mut members = grown([1, 2, other]);
     members.values_mut().for_each(|member| member.mistake = mistake);
