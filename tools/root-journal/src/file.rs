@@ -1,6 +1,6 @@
-//! The file: made, appended to, opened by who goes on.
+//! The journal's file: created, appended to, reopened by a successor.
 //!
-//! Its writer has it locked as long as it lives, so there is one at a time. Only its user can read it.
+//! The writer holds a lock on it for as long as it lives, so there is only one. Only its user can read it.
 
 use super::frame::{self, Unreadable};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -8,64 +8,64 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A journal that becomes longer is given up: it may lie in memory.
+/// Length above which a journal is given up: it may be in memory.
 pub const JOURNAL_BYTES_MAX: u64 = 256 << 20;
-/// The least: one record can be as long.
+/// Lower bound for configured lengths: a single record can be this long.
 pub const JOURNAL_BYTES_MIN: u64 = 4 << 10;
-/// One that is longer is shortened, unless something else is asked for.
+/// Default length above which a journal is replaced by a snapshot.
 pub const JOURNAL_BYTES_USUAL: u64 = 32 << 20;
-/// Records that nothing has followed from yet may wait in memory up to this.
+/// Bytes of records without consequences that may wait in memory.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// Why a journal cannot be gone on with.
+/// Reason why a journal cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Who writes it lives.
+    /// Its writer lives.
     #[error("the journal {} is being written by another process", path.display())]
     InUse {
-        /// Which.
+        /// Path of the journal.
         path: PathBuf,
     },
-    /// What is in it makes no sense.
+    /// Its contents are not a sound journal.
     #[error("the journal {} cannot be read: {why}", path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the journal.
         path: PathBuf,
-        /// Why, which the message says.
+        /// The defect, which is part of the message.
         why: Unreadable,
     },
-    /// The file system does not give it.
+    /// The file cannot be opened or read.
     #[error("Failed to open the journal {}", path.display())]
     Io {
-        /// Which.
+        /// Path of the journal.
         path: PathBuf,
-        /// Why.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// Whether the journal does not exist.
+    /// True if the journal does not exist.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// A journal that is being written. After an error it is of no more use: its file is to be removed, since it lacks what
-/// has happened.
+/// A journal that is being written. After an error it is useless and its file must be removed, since records are
+/// missing.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
-    /// Records so far, those that wait among them.
+    /// Number of records, including waiting ones.
     count: u64,
     byte_count: u64,
-    /// What was not written yet.
+    /// Encoded records that are not written yet.
     waiting: Vec<u8>,
 }
 
-/// Under its name once it is whole and locked.
+/// Creates the file beside, and renames it once it is complete and locked.
 fn make(path: &Path, records: &[&[u8]]) -> io::Result<(File, u64)> {
     let beside = beside(path);
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
@@ -80,32 +80,32 @@ fn make(path: &Path, records: &[&[u8]]) -> io::Result<(File, u64)> {
 }
 
 impl Journal {
-    /// Makes a journal that begins with this record.
+    /// Creates a journal with this first record.
     ///
     /// # Errors
-    /// When there is no room for it, or somebody writes it.
+    /// When there is no room for it, or another process writes it.
     pub fn create(path: &Path, first: &[u8]) -> io::Result<Self> {
         let (file, byte_count) = make(path, &[first]).inspect_err(|_| drop(std::fs::remove_file(beside(path))))?;
         Ok(Self { file, count: 1, byte_count, waiting: Vec::new() })
     }
 
-    /// Has these records from now on, in place of all that it had. Who is killed meanwhile leaves the one or the other.
+    /// Replaces all records by these. If the process is killed meanwhile, either version is left whole.
     ///
     /// # Errors
-    /// When there is no room for it. It is as it was then.
+    /// When there is no room for it. The journal is unchanged then.
     pub fn replace(&mut self, path: &Path, records: &[&[u8]]) -> io::Result<()> {
         let (file, byte_count) = make(path, records).inspect_err(|_| drop(std::fs::remove_file(beside(path))))?;
         *self = Self { file, count: records.len() as u64, byte_count, waiting: Vec::new() };
         Ok(())
     }
 
-    /// Length in bytes, with what waits.
+    /// Length in bytes, including waiting records.
     #[must_use]
     pub fn byte_count(&self) -> u64 {
         self.byte_count
     }
 
-    /// Whether it is what has this path, and not another that has taken its place.
+    /// True if the path still names this file, and not a later journal.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
@@ -113,10 +113,10 @@ impl Journal {
         matches!(numbers, (Ok(own), Ok(named)) if (own.dev(), own.ino()) == (named.dev(), named.ino()))
     }
 
-    /// Goes on with one whose writer is gone. All its records come with it.
+    /// Continues a journal whose writer is gone. Returns all its records.
     ///
     /// # Errors
-    /// When its writer lives, or it cannot be read. Nothing has changed then.
+    /// When its writer lives, or it cannot be read. Nothing is changed then.
     pub fn open(path: &Path) -> Result<(Self, Vec<Vec<u8>>), OpenError> {
         let failed = |source| OpenError::Io { path: path.to_owned(), source };
         let mut file = locked(path)?;
@@ -143,7 +143,8 @@ impl Journal {
         if self.waiting.len() > BUFFER_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// Called before anything leaves that follows from a record: from now on its writer may be killed.
+    /// Writes waiting records. Must be called before a consequence of a record leaves the process: its writer may be
+    /// killed from then on.
     ///
     /// # Errors
     /// When the disk takes nothing.
@@ -157,8 +158,8 @@ impl Journal {
     }
 }
 
-/// Whether there is a journal, and nobody writes it. Takes no lock, which could be in the way of one who goes on with
-/// it: where the kernel does not tell of locks, it is taken to have a writer.
+/// True if there is a journal that no process writes. Takes no lock, which could hinder a successor: if the kernel does
+/// not list locks, the journal counts as being written.
 #[must_use]
 pub fn is_abandoned(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -168,35 +169,36 @@ pub fn is_abandoned(path: &Path) -> bool {
     !has_lock(&locks, metadata.ino())
 }
 
-/// Removes a journal, unless somebody writes it.
+/// Removes a journal that no process writes.
 ///
 /// # Errors
-/// When somebody does, on whichever host, or it is not there.
+/// When a process on any host writes it, or it does not exist.
 pub fn remove_abandoned(path: &Path) -> Result<(), OpenError> {
     let _locked = locked(path)?;
     std::fs::remove_file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })
 }
 
-/// Whether a file of this number is locked (proc_locks(5)). File systems may give theirs other devices there.
+/// True if a file with this inode number is locked (proc_locks(5)). Devices are not compared: file systems may list
+/// others there.
 fn has_lock(locks: &str, inode: u64) -> bool {
     let end = format!(":{inode}");
     locks.lines().any(|line| line.contains(" FLOCK ") && line.split(' ').any(|word| word.ends_with(&end)))
 }
 
-/// Under this name until it is whole and locked.
+/// Name of a new journal until it is complete and locked.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// The file, once nobody else has it.
+/// Opens and locks the file.
 fn locked(path: &Path) -> Result<File, OpenError> {
     use std::os::unix::fs::MetadataExt;
     let failed = |source| OpenError::Io { path: path.to_owned(), source };
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
     match file.try_lock() {
-        // Its writer may have put another one in its place.
+        // Its writer may have replaced it meanwhile.
         Ok(()) => match (file.metadata().map_err(failed)?.ino(), std::fs::metadata(path).map_err(failed)?.ino()) {
             (own, named) if own == named => Ok(file),
             _ => Err(OpenError::InUse { path: path.to_owned() }),
@@ -263,7 +265,7 @@ mod tests {
         journal.append(b"more").unwrap();
         journal.flush().unwrap();
         let byte_count = journal.byte_count();
-        // There is no room for another.
+        // No room for another file.
         std::fs::create_dir(beside(&path)).unwrap();
         journal.replace(&path, &[b"first"]).unwrap_err();
         drop(journal);

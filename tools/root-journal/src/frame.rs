@@ -1,46 +1,46 @@
-//! From records to bytes and back; see the crate for the bytes.
+//! Encoding of records; the crate documents the bytes.
 
 use twox_hash::XxHash3_64;
 
-/// Version of the bytes. Another one is not read.
+/// Version of the format. Journals of other versions are not read.
 pub const VERSION: u32 = 1;
-/// A longer record is refused by who writes it.
+/// Maximum length of a record; longer ones are refused by the writer.
 pub const RECORD_BYTES_MAX: usize = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"redrtjnl";
 const HEADER_BYTES: usize = 16;
 const FRAME_BYTES: usize = 16;
 
-/// What is there is no journal, or not all of it.
+/// Bytes that are not a complete, sound journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// It begins otherwise.
+    /// The magic bytes are wrong.
     #[error("it is no journal")]
     NoJournal,
     /// It was written by another version of redrt.
     #[error("it has version {0}, and this redrt reads version {VERSION}")]
     Version(u32),
-    /// It ends before its first record does.
+    /// It ends within its first record.
     #[error("it has no beginning")]
     Empty,
-    /// A record is not what was written.
+    /// A record differs from the one that was written.
     #[error("record {number} is damaged")]
     Damaged {
-        /// Which, from 0.
+        /// Index of the record, from 0.
         number: u64,
     },
 }
 
-/// What a journal has.
+/// Decoded contents of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents<'a> {
-    /// The records, one at least.
+    /// The records; never empty.
     pub records: Vec<&'a [u8]>,
-    /// Length of the whole records, in bytes. What follows is a record that was being written.
+    /// Length of the complete records in bytes. A record that was being written may follow.
     pub sound_bytes: usize,
 }
 
-/// How a journal begins.
+/// The header of a journal.
 #[must_use]
 pub fn header() -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
@@ -60,7 +60,7 @@ fn digest_of(record: &[u8], number: u64) -> u64 {
 /// Appends a record with this number to `out`.
 ///
 /// # Panics
-/// When it is longer than [`RECORD_BYTES_MAX`].
+/// When the record is longer than [`RECORD_BYTES_MAX`].
 pub fn encode(record: &[u8], number: u64, out: &mut Vec<u8>) {
     assert!(record.len() <= RECORD_BYTES_MAX, "a record of {} bytes", record.len());
     let length = record.len() as u32;
@@ -70,16 +70,16 @@ pub fn encode(record: &[u8], number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(record);
 }
 
-/// A record and what is behind it.
+/// A record, and the bytes behind it.
 type Split<'a> = (&'a [u8], &'a [u8]);
 
-/// None when these bytes end before the record does.
+/// Splits off a record. `None` if the bytes end within it.
 fn split(bytes: &[u8], number: u64) -> Result<Option<Split<'_>>, Unreadable> {
     let damaged = Unreadable::Damaged { number };
     let Some((frame, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else { return Ok(None) };
     let [l0, l1, l2, l3, c0, c1, c2, c3, digest @ ..] = *frame;
     let (length, check) = (u32::from_le_bytes([l0, l1, l2, l3]), u32::from_le_bytes([c0, c1, c2, c3]));
-    // Else a length that was damaged would be taken for a record that was being written, with all that is behind it.
+    // Without this check, a damaged length would look like an incomplete record, and hide all records behind it.
     if check != check_of(length, number) {
         return Err(damaged);
     }
@@ -90,7 +90,7 @@ fn split(bytes: &[u8], number: u64) -> Result<Option<Split<'_>>, Unreadable> {
     Ok(Some((record, rest)))
 }
 
-/// Reads a whole journal.
+/// Decodes a journal.
 ///
 /// # Errors
 /// When anything but its end is missing or wrong.

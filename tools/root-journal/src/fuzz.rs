@@ -1,4 +1,4 @@
-//! Journals of any bytes, and sound ones that were damaged: records as they were written, or an error.
+//! Arbitrary bytes and damaged journals yield the written records or an error.
 
 use super::frame::{Contents, Unreadable, decode, encode, header};
 use damage::damage;
@@ -32,7 +32,7 @@ proptest! {
         prop_assert_eq!(read, Ok(records.clone()));
         let damaged = damage.done_to(&whole);
         match decode(&damaged) {
-            // All that is left out is at the end.
+            // Records may be missing at the end only.
             Ok(Contents { records: read, .. }) => prop_assert!(read.iter().zip(&records).all(|(one, other)| one == other)),
             Err(Unreadable::Damaged { number }) => prop_assert!(number < records.len() as u64),
             Err(_) => prop_assert!(damaged != whole),

@@ -1,8 +1,8 @@
-//! The journal of a job's root: records that are written before what follows from them leaves the process, so that
-//! another process can go on where this one was when it was killed.
+//! The journal of a job's root: records are written before their consequences leave the process, so that another
+//! process can continue where this one was killed.
 //!
-//! What it withstands is the end of the process that writes, at any instruction: what `write` has taken is in the page
-//! cache, and stays. Nothing is synchronized with the disk. The loss of the host is no matter of this crate.
+//! It survives the end of the writing process at any instruction: bytes that `write` has taken are in the page cache,
+//! and stay. Nothing is synchronized with the disk. The loss of the host is not covered by this crate.
 //!
 //! ```text
 //!   file    ┌────────┬──────────┬────────┬────────┬─ ─ ─ ─
@@ -11,14 +11,14 @@
 //!   header  magic 8 bytes · version u32 · 0 u32                               little-endian
 //!   record  length u32 · check of the length u32 · digest u64 · bytes
 //! ```
-//! * The first record says how it begins; it is there from the first moment.
-//! * Both checks include the number of the record, so one that was lost, repeated or moved is found.
-//! * A record that is shorter at the end of the file than it says was being written: it is left out, and nothing can
-//!   have followed from it. Everything else that does not fit is [`Unreadable`]: something may have followed from what
-//!   is missing.
-//! * What records mean is their writer's.
+//! * The first record tells how the job began; it is there from the first moment.
+//! * Both checks include the record's number, so a lost, repeated or moved record is found.
+//! * A record that is cut off by the end of the file was being written: it is left out, and nothing can have followed
+//! from
+//!   it. Any other mismatch is [`Unreadable`]: something may have followed from the missing part.
+//! * The meaning of records is up to their writer.
 //!
-//! [`frame`] is bytes in, records out, and knows no files. [`mod@file`] has the file.
+//! [`frame`] maps bytes to records without files. [`mod@file`] has the file.
 #![forbid(unsafe_code)]
 
 pub mod file;
