@@ -1,5 +1,5 @@
-//! The user's end: starts a job's root, or finds that of a running job, gives it this process's standard streams, and
-//! ends with the job's exit code.
+//! The user's end: starts a job's root or finds the root of a running job, hands it this process's standard streams,
+//! and ends with the job's exit code.
 
 use super::closed::standard_output_was_closed;
 use super::{Channel, FromRoot, Received, ToRoot};
@@ -22,38 +22,38 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The exit code of a console whose place another has taken: the job goes on.
+/// Exit code of a console that another has displaced: the job goes on.
 pub const DISPLACED_CODE: i32 = 76;
 
 const USAGE_CODE: i32 = 2;
-/// What a console puts before the words of a root that it brings back, behind `--root`.
+/// Flag of a root that is brought back, between `--root` and the job's own words.
 const COME_BACK: &str = "--come-back=";
-/// A root begins within this time, or ends when it was killed.
+/// Maximum wait while a root begins, or a killed one ends.
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked for meanwhile: neither says so to a stranger.
+/// Polling interval meanwhile: neither event is announced to other processes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// See the module.
+/// A console: see the module.
 struct Terminal<'a> {
     channel: Channel,
     console: &'a Console,
     signals: SignalFd,
-    /// Leave as soon as the job runs.
+    /// True: leaves as soon as the job runs.
     leaves: bool,
-    /// The user wants no summary and no moving lines.
+    /// True: the user wants neither summary nor status lines.
     is_quiet: bool,
     job: Option<u64>,
-    /// A root has had this console.
+    /// True once a root has accepted this console.
     was_seated: bool,
-    /// The root, if this process has started it.
+    /// The root, if it is this process's child.
     root: Option<Child>,
-    /// The job goes on without this process, which may not have been heard by it yet.
+    /// True once this console has asked to leave; the root may not have handled that yet.
     is_leaving: bool,
-    /// The exit code, when the job has ended. Its root has things to put away, and would come back for that.
+    /// Exit code of the job, once it has ended. The root has clean-up to do then, and would come back for it.
     ended: Option<i32>,
 }
 
-/// Starts the root of a job with this command line and is its console. With `leaves` only until the job runs.
+/// Starts the root of a job with this command line, and acts as its console. With `leaves` only until the job runs.
 ///
 /// # Errors
 /// When the root cannot be started.
@@ -65,32 +65,32 @@ pub fn start(arguments: &[OsString], leaves: bool, console: &Console) -> Result<
     let (root, channel) = spawn(arguments, |command| {
         command.arg("--root");
     })?;
-    // After the root was started: it does not inherit the mask.
+    // After the start, so that the root does not inherit the mask.
     let signals = user_signals::catch()?;
     let terminal = Terminal::new(channel, console, signals, Some(root));
     Terminal { leaves, ..terminal }.serve()
 }
 
-/// Starts a root with these words behind those that `prepare` puts first.
+/// Starts a root. Its words follow those that `prepare` adds.
 fn spawn(arguments: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<(Child, Channel)> {
     let (channel, of_root) = Channel::pair().context("Failed to make a socket")?;
     let mut command = installation::command("redrun").context("Failed to find redrun's own program")?;
     prepare(&mut command);
     command.args(arguments.iter().skip(1)).stdin(Stdio::from(OwnedFd::from(of_root)));
     let set_up = || -> std::io::Result<()> {
-        // Neither the end of the terminal's session nor its Ctrl-C is for the root.
+        // The root must survive the end of the terminal's session, and its Ctrl-C.
         nix::unistd::setsid()?;
-        // This program may wait for signals by descriptor and have them blocked.
+        // This program may have signals blocked, to read them from a descriptor.
         SigSet::empty().thread_set_mask()?;
         Ok(())
     };
-    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    // SAFETY: - `set_up` runs in a forked child: it makes only system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
     let root = command.spawn().context("Failed to start the root of the job")?;
     Ok((root, channel))
 }
 
-/// Brings the root of a job back that was killed, if there is what it needs.
+/// Brings a killed root back. `None` without a journal.
 fn bring_back(directory: &Path) -> Result<Option<(Child, Channel)>> {
     let Some(begun) = ledger::look(directory)? else { return Ok(None) };
     let flag = format!("{COME_BACK}{:016x}", begun.job);
@@ -100,26 +100,25 @@ fn bring_back(directory: &Path) -> Result<Option<(Child, Channel)>> {
     spawn(&begun.arguments, prepare).map(Some)
 }
 
-/// Whether this process, with this command line, was to be the root of a job that was killed, and another console has
-/// brought back another one at the same moment.
+/// True if this process was started to bring back a root, and another console has done so at the same moment.
 #[must_use]
 pub fn has_another_root(words: &[OsString]) -> bool {
     let [_, root, job, rest @ ..] = words else { return false };
-    // Where a council has it the records are elsewhere.
+    // With a council, the records are with the member.
     let by_council = rest.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"--council"));
     let job = job.to_str().and_then(|word| u64::from_str_radix(word.strip_prefix(COME_BACK)?, 16).ok());
     let directory = job.filter(|_| root == "--root" && !by_council).and_then(running_jobs::find_root);
     directory.is_some_and(|directory| ledger::look(&directory).is_err_and(|why| is_in_use(&why)))
 }
 
-/// The jobs of this user on this host that can be attached to, with a connection to the root of each.
+/// Jobs of this user on this host that accept consoles, with a connection to each root.
 pub fn seats() -> Vec<(String, Channel)> {
     let dialled = running_jobs::find_seats().into_iter().filter_map(|seat| {
         let to_root = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
         match connect(to_root.as_raw_fd(), &UnixAddr::new(&seat.path).ok()?) {
             Ok(()) => Some((seat.job, Channel::new(to_root))),
             Err(nix::Error::ECONNREFUSED) => {
-                // It was killed.
+                // The root was killed.
                 seat.cross_out();
                 None
             }
@@ -129,8 +128,8 @@ pub fn seats() -> Vec<(String, Channel)> {
     dialled.collect()
 }
 
-/// Is the console of a job that runs without one, or takes the place of the one it has. The root of a job that was
-/// killed is brought back; with `replaces_root` it is killed first.
+/// Attaches to a running job, and displaces its present console. A killed root is brought back; with `replaces_root` it
+/// is killed first.
 ///
 /// # Errors
 /// When there is no such job.
@@ -150,7 +149,7 @@ pub fn attach(wanted: Option<&str>, replaces_root: bool, is_quiet: bool, console
             (None, _) => {}
         }
         match find_lost(wanted) {
-            // A root that is beginning, or was killed a moment ago: soon it has a seat, or its journal is free.
+            // A root that begins, or was killed a moment ago: soon it accepts consoles, or its journal is free.
             Err(error) if is_in_use(&error) && since.elapsed() < CHANGE_TIME_MAX => std::thread::sleep(LOOK_INTERVAL),
             found => break found?,
         }
@@ -160,46 +159,46 @@ pub fn attach(wanted: Option<&str>, replaces_root: bool, is_quiet: bool, console
     Terminal { is_quiet, job, ..Terminal::new(channel, console, signals, root) }.serve()
 }
 
-/// What a user is told whose job has its root on another host.
+/// Advice for a user whose job has its root on another host.
 #[must_use]
 pub fn root_elsewhere(job: &str, host: &str) -> String {
     format!("job {job} has its root on host {host}: redrun --attach {job} there")
 }
 
-/// What is to be attached to has no root on this host.
+/// No root of the wanted job is on this host.
 #[derive(Debug, thiserror::Error)]
 #[error("no job {0} that was started with --detachable or --detach is here")]
 pub struct NotHere(String);
 
-/// The member of the council on this host brings it back.
+/// The root is missing, and the council's member on this host brings it back.
 #[derive(Debug, thiserror::Error)]
 #[error("the root of job {job} is being started, or awaits most of the hosts that hold its records")]
 struct ByMember {
     job: String,
 }
 
-/// Whether a root has the records of a job, or is about to have them.
+/// True if a root has the records of a job, or is about to.
 #[must_use]
 pub fn is_in_use(error: &anyhow::Error) -> bool {
     ledger::is_in_use(error) || error.is::<ByMember>()
 }
 
-/// What has become of a root that was gone.
+/// Outcome of the search for a lost root.
 enum Regained {
     /// This process has brought it back.
     Brought(Child, Channel),
-    /// Another process has, whose console the job has now.
+    /// Another process has brought it back, and has the job's console.
     ByAnother,
-    /// There is nothing to go on with.
+    /// There is no journal to continue.
     Nothing,
 }
 
-/// Brings the root of a job back that is gone.
+/// Brings back a root that is gone.
 fn regain(job: &str, directory: &Path) -> Result<Regained> {
     let since = Instant::now();
     loop {
         match bring_back(directory) {
-            // Its connections end before its lock does.
+            // A killed root's connections end before its lock is released.
             Err(error) if is_in_use(&error) && since.elapsed() < CHANGE_TIME_MAX => {
                 if seats().iter().any(|(other, _)| other == job) {
                     return Ok(Regained::ByAnother);
@@ -213,7 +212,7 @@ fn regain(job: &str, directory: &Path) -> Result<Regained> {
     }
 }
 
-/// Brings back the one root that is meant of those that were killed: it, its job, a connection to it.
+/// Brings back the one killed root that fits `wanted`. Returns the root, its job and a connection.
 fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
     let is_wanted = |job: &str| wanted.is_none_or(|wanted| job.starts_with(wanted));
     let (mut lost, mut why) = (Vec::new(), None);
@@ -247,11 +246,11 @@ fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
     }
 }
 
-/// Kills the root at the other end, and waits until it is gone.
+/// Kills the root at the other end, and waits for its end.
 fn end_root(channel: &Channel) -> Result<()> {
     let (_, pid) = channel.peer()?;
     let pidfd = open_pidfd(Pid::from_raw(pid)).context("Failed to find the root of the job")?;
-    // A stopped process does not go on for this.
+    // SIGKILL also ends a stopped process.
     kill(Pid::from_raw(pid), Signal::SIGKILL).context("Failed to end the root of the job")?;
     poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
     Ok(())
@@ -284,7 +283,7 @@ impl<'a> Terminal<'a> {
     }
 
     fn serve(mut self) -> Result<i32> {
-        // A root that is gone is seen below.
+        // If the root is gone, the loop below notices.
         let _ = self.attach();
         loop {
             let mut fds = [&self.channel.as_fd(), &self.signals.as_fd()].map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
@@ -308,7 +307,7 @@ impl<'a> Terminal<'a> {
             }
             while let Ok(Some(signal)) = self.signals.read_signal() {
                 match Signal::try_from(signal.ssi_signo as i32) {
-                    // The terminal is gone, and the job goes on.
+                    // The terminal is gone; the job goes on.
                     Ok(Signal::SIGHUP) => return Ok(128 + Signal::SIGHUP as i32),
                     Ok(Signal::SIGTSTP) => self.leave(),
                     _ => drop(self.channel.send(&ToRoot::Signal(signal.ssi_signo as i32), &[])),
@@ -317,14 +316,14 @@ impl<'a> Terminal<'a> {
         }
     }
 
-    /// Asks for the terminal back.
+    /// Asks the root to give the terminal back.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.is_leaving, true) {
             let _ = self.channel.send(&ToRoot::Leave, &[]);
         }
     }
 
-    /// The exit code, if this was the last message.
+    /// Handles a message. Returns the exit code if it was the last one.
     fn hear(&mut self, message: FromRoot) -> Result<Option<i32>> {
         self.was_seated = true;
         match message {
@@ -355,7 +354,7 @@ impl<'a> Terminal<'a> {
         Ok(None)
     }
 
-    /// A member of the council on this host brings the root back here, or another does on its host.
+    /// Waits until a member brings the root back, here or on its own host.
     fn await_member(&mut self, job: u64, directory: &Path) -> Result<Option<i32>> {
         let name = self.name();
         self.console.warning(&format!("the root of {name} is gone, and comes back"));
@@ -379,18 +378,19 @@ impl<'a> Terminal<'a> {
         bail!("the root of {name} is on another host now, or the job has ended: redrun --attach there shows it")
     }
 
-    /// The exit code, unless it comes back.
+    /// Handles the loss of the connection. Returns the exit code unless the root comes back.
     fn root_is_gone(&mut self) -> Result<Option<i32>> {
         match self.ended {
             None => self.root_is_lost(),
             Some(code) if self.job.and_then(running_jobs::find_root).is_none() => Ok(Some(code)),
-            // It was killed when only this process knew: another one begins, and waits for somebody to tell.
+            // The root was killed after only this process had the exit code: another one begins, and waits for a
+            // console.
             Some(code) => Ok(self.root_is_lost().unwrap_or(Some(code)).map(|_| code)),
         }
     }
 
-    /// Another console has brought the root back at the same moment. It keeps it, unless the user has only just asked
-    /// for it here.
+    /// Handles a root that another console has brought back at the same moment. That console keeps it, unless the user
+    /// has only just asked for it here.
     fn other_was_first(&mut self) -> Result<Option<i32>> {
         let wanted = self.job.map_or_else(String::new, |job| format!("{job:016x}"));
         let since = Instant::now();
@@ -405,7 +405,7 @@ impl<'a> Terminal<'a> {
         self.hear(FromRoot::Displaced)
     }
 
-    /// It has said nothing of its end, or has left something behind.
+    /// Handles a root that is gone without an exit code, or left its directory behind.
     fn root_is_lost(&mut self) -> Result<Option<i32>> {
         let name = self.name();
         let status = self.root.take().map(|mut root| root.wait()).transpose();
@@ -421,7 +421,7 @@ impl<'a> Terminal<'a> {
                     .plain(&format!("{name} has another root now: redrun --attach on the host of that shows it"));
                 return Ok(Some(DISPLACED_CODE));
             }
-            // It could not begin, and has said why.
+            // The root could not begin, and has reported the reason.
             Some(code) => return Ok(Some(code)),
             None => {}
         }
@@ -430,8 +430,8 @@ impl<'a> Terminal<'a> {
         if let (Some(job), Some(directory)) = (self.job, by_member) {
             return self.await_member(job, directory);
         }
-        // How a root has ended that another process has started is not known. If it has failed it fails again, as a
-        // child of this one: that is not tried a second time.
+        // The exit status of a root that another process started is unknown. If it failed it fails again, as this
+        // process's child, and is not started a third time.
         let signal = status.and_then(|status| status.signal());
         let how = signal.map_or_else(|| "is gone".into(), |signal| format!("was killed by signal {signal}"));
         let may_go_on = signal.is_none_or(|signal| signal == Signal::SIGKILL as i32);

@@ -1,8 +1,7 @@
-//! Whether this program was started without a standard output (`redrun … >&-`).
+//! Detects that this program was started without a standard output (`redrun … >&-`).
 //!
-//! Rust's runtime opens `/dev/null` in the place of a standard stream that is closed, before `main`. What is written
-//! there seems to arrive, and a job whose output is lost would end well. So it is looked at before that, when the
-//! program is loaded.
+//! Rust's runtime opens `/dev/null` in place of a closed standard stream before `main`. Writes then seem to succeed,
+//! and a job whose output is lost would end well. So the check runs earlier, when the program is loaded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,12 +12,12 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
-    // SAFETY: - takes any number and touches no memory.
+    // SAFETY: - F_GETFD takes any number, and touches no memory.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
     IS_CLOSED.store(flags < 0, Ordering::Relaxed);
 }
 
-/// Whether standard output was closed when the program was started.
+/// True if standard output was closed when the program was started.
 pub fn standard_output_was_closed() -> bool {
     IS_CLOSED.load(Ordering::Relaxed)
 }

@@ -7,12 +7,12 @@
 //!             ──── Signal, Leave ─────────────▶
 //!             ◀─── Running, Left, Displaced, Ended
 //! ```
-//! A console does not pass output on: the root has the console's own descriptors and writes to them itself. So it knows
-//! by what `write` returns what was shown, whatever becomes of the console, and nothing is shown twice or lost. What is
-//! printed while there is no console is kept (`tools/redrun/src/writer/kept.rs`).
+//! A console does not pass output on: the root has the console's own descriptors and writes to them. So the results of
+//! `write` tell how much was shown, whatever becomes of the console, and nothing is shown twice or lost. Output without
+//! a console is kept (`tools/redrun/src/writer/kept.rs`).
 //!
-//! Both ends run on one host, for one user: the socket is in a directory that only the user can enter, and the root
-//! looks at who has connected.
+//! Both ends run on one host for one user: the socket is in a directory that only the user can enter, and the root
+//! checks the user of each connection.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -33,15 +33,15 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Longest message, in bytes.
+/// Maximum length of a message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64;
 
-/// What a console says.
+/// Message of a console.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
-    /// Use these streams from now on: standard input, output and error come with it as descriptors.
+    /// Use these streams from now on: standard input, output and error come along as descriptors.
     Attach {
-        /// The user wants no summary and no moving lines.
+        /// The user wants neither summary nor status lines.
         is_quiet: bool,
     },
     /// The user has sent this signal.
@@ -50,58 +50,59 @@ pub enum ToRoot {
     Leave,
 }
 
-/// What the root says.
+/// Message of the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromRoot {
-    /// The job has this number. It may not run yet.
+    /// Number of the job, which may not run yet.
     Job(u64),
-    /// All processes of this job have been started.
+    /// All processes of this job are started.
     Running(u64),
     /// The terminal is not used any more.
     Left,
-    /// Another console has taken this one's place.
+    /// Another console has displaced this one.
     Displaced,
-    /// The job is over, everything has been written, and this is its exit code.
+    /// The job is over and all output is written. The value is its exit code.
     Ended(i32),
 }
 
-/// One end of the connection: a socket that keeps messages apart and passes descriptors on.
+/// One end of the connection: a socket that preserves message boundaries and passes descriptors.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
-/// What a channel has brought.
+/// Result of a receive.
 #[derive(Debug)]
 pub enum Received<T> {
-    /// A message, with descriptors.
+    /// A message with its descriptors.
     Message(T, Vec<OwnedFd>),
-    /// Nothing yet.
+    /// Nothing has arrived yet.
     Nothing,
-    /// The other end is gone, or says what nobody understands.
+    /// The other end is gone, or sent an unreadable message.
     End,
 }
 
 impl Channel {
-    /// A connected socket of this kind.
+    /// Takes over a connected `SOCK_SEQPACKET` socket.
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
 
-    /// Both ends of a new one.
+    /// Both ends of a new connection.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         Ok((Self(one), Self(other)))
     }
 
-    /// The user and the process at the other end.
+    /// User and process at the other end.
     pub fn peer(&self) -> io::Result<(u32, i32)> {
         let peer = getsockopt(&self.0, sockopt::PeerCredentials)?;
         Ok((peer.uid(), peer.pid()))
     }
 
-    /// Sends a message, with descriptors. A message that finds no room is lost like the end that does not read.
+    /// Sends a message with descriptors. Never blocks: without room the message is lost, as for an end that never
+    /// reads.
     ///
     /// # Errors
-    /// When the other end is gone.
+    /// When the other end is gone, or there is no room.
     pub fn send<T: Serialize>(&self, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let body = frame::encode_body(message);
         let descriptors: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
@@ -112,7 +113,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What has come. Does not wait.
+    /// Receives a message. Never blocks.
     pub fn receive<T: DeserializeOwned>(&self) -> Received<T> {
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         let mut space = cmsg_space!([i32; 3]);
@@ -126,7 +127,7 @@ impl Channel {
         let mut descriptors = Vec::new();
         for control in message.cmsgs().into_iter().flatten() {
             if let ControlMessageOwned::ScmRights(received) = control {
-                // SAFETY: - the kernel has just made these descriptors for this process, and nobody else has them.
+                // SAFETY: - the kernel has just made these descriptors for this process, and nothing else owns them.
                 descriptors.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }

@@ -1,4 +1,4 @@
-//! The root's end: who the console is, and what it wants.
+//! The root's end: the console, and its wishes.
 
 use super::{Channel, FromRoot, Received, ToRoot};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,9 +12,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Strangers that have connected and not asked for anything.
+/// Maximum number of connections that have not attached yet.
 const WAITING_MAX: usize = 16;
-/// The console that has started this root gives it its streams within this time.
+/// Time for the console that started this root to hand over its streams.
 const FIRST_TIME_MAX: Duration = Duration::from_secs(30);
 const LISTENER: u64 = u64::MAX;
 
@@ -29,12 +29,12 @@ pub struct Streams {
     pub error: File,
 }
 
-/// What has happened.
+/// An event for the root.
 #[derive(Debug)]
 pub enum News {
-    /// There is a console, with these streams.
+    /// A console with these streams has attached.
     Attached(Streams),
-    /// It has passed a signal on.
+    /// The console has passed a signal on.
     Signal(i32),
     /// There is no console any more.
     Detached,
@@ -46,20 +46,19 @@ struct Link {
     pid: i32,
 }
 
-/// See the module.
+/// Consoles of the job: see the module.
 #[derive(Debug)]
 pub struct Seat {
     epoll: Epoll,
     listener: Option<(OwnedFd, PathBuf)>,
     links: BTreeMap<u64, Link>,
     link_count: u64,
-    /// Which link is the console's.
+    /// Link of the present console.
     console: Option<u64>,
-    /// The one that is to be told when its terminal is not used any more.
+    /// Link of a console that waits for its terminal.
     leaving: Option<u64>,
-    /// What the user of the newest console wants.
+    /// True if the newest console's user wants neither summary nor status lines.
     is_quiet: bool,
-    /// The job, once it runs.
     running: Option<u64>,
     news: VecDeque<News>,
 }
@@ -70,8 +69,8 @@ fn streams(descriptors: Vec<OwnedFd>) -> Option<Streams> {
 }
 
 impl Seat {
-    /// The root's seat: standard input is the socket to the console that has started it. Its streams become this
-    /// process's.
+    /// The seat of a new root: standard input is the socket to the console that started it. The console's streams
+    /// become this process's.
     ///
     /// # Errors
     /// When this process was not started by `redrun --detachable`.
@@ -90,10 +89,10 @@ impl Seat {
         Ok(seat)
     }
 
-    /// That of a root that comes back, which a console has started or nobody who is one.
+    /// The seat of a root that comes back, started by a console or, without one, by a member.
     ///
     /// # Errors
-    /// When the console says nothing.
+    /// When the console sends nothing.
     pub fn take_again() -> Result<Self> {
         if std::io::stdin().as_fd().try_clone_to_owned().map(File::from)?.metadata()?.file_type().is_socket() {
             return Self::take();
@@ -127,7 +126,7 @@ impl Seat {
 
     fn remove(&mut self, id: u64) {
         if let Some(link) = self.links.remove(&id) {
-            // Closed below in any case.
+            // Failure is harmless: the descriptor is closed below.
             let _ = self.epoll.delete(&link.channel);
         }
         if self.console == Some(id) {
@@ -136,13 +135,13 @@ impl Seat {
         }
     }
 
-    /// Lets others find this job.
+    /// Makes the job reachable for other consoles.
     ///
     /// # Errors
-    /// When there is no room for the socket.
+    /// When the socket cannot be made.
     pub fn listen(&mut self, job: u64) -> Result<()> {
         let path = running_jobs::seat_path(job)?;
-        // That of a root that was killed. This one has its journal, so no other lives.
+        // The file is a killed root's: this root has the journal's lock, so no other lives.
         let _ = std::fs::remove_file(&path);
         let shown = path.display();
         let kind = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -156,25 +155,25 @@ impl Seat {
         Ok(())
     }
 
-    /// Readable when [`Seat::work`] has something to do.
+    /// Readable when [`Seat::work`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
-    /// Whether there is a console.
+    /// True while there is a console.
     pub fn is_attached(&self) -> bool {
         self.console.is_some()
     }
 
-    /// Whether its user wants no summary and no moving lines.
+    /// True if the console's user wants neither summary nor status lines.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet
     }
 
-    /// Whether the console may read from its terminal: it runs in the foreground there, or has none.
+    /// True if the console may read from its terminal: it is in the foreground there, or has no terminal.
     pub fn is_in_foreground(&self) -> bool {
         let Some(link) = self.console.and_then(|id| self.links.get(&id)) else { return true };
-        // pid (name) state ppid pgrp session tty tpgid: a name may have any characters.
+        // Fields: pid (name) state ppid pgrp session tty tpgid. The name may contain any character.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", link.pid)).unwrap_or_default();
         let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         match (fields.get(2), fields.get(5)) {
@@ -183,13 +182,13 @@ impl Seat {
         }
     }
 
-    /// All processes of the job have been started.
+    /// Informs the console that all processes are started.
     pub fn runs(&mut self, job: u64) {
         self.running = Some(job);
         self.tell(&FromRoot::Running(job));
     }
 
-    /// The job has ended. Whether a console was told.
+    /// Sends the job's exit code. True if a console got it.
     pub fn end(&mut self, code: i32) -> bool {
         let is_told = self.console.is_some();
         self.tell(&FromRoot::Ended(code));
@@ -203,7 +202,7 @@ impl Seat {
         }
     }
 
-    /// What has happened since.
+    /// Handles pending events and returns the news.
     pub fn work(&mut self) -> Vec<News> {
         self.accept();
         for id in self.links.keys().copied().collect::<Vec<_>>() {
@@ -216,7 +215,7 @@ impl Seat {
         let Some((listener, _)) = &self.listener else { return };
         let fd = listener.as_raw_fd();
         while let Ok(accepted) = accept4(fd, SockFlag::SOCK_CLOEXEC) {
-            // SAFETY: - the kernel has just made this descriptor for this process, and nobody else has it.
+            // SAFETY: - the kernel has just made this descriptor for this process, and nothing else owns it.
             let channel = Channel::new(unsafe { OwnedFd::from_raw_fd(accepted) });
             if let Err(error) = self.admit(channel) {
                 tracing::debug!(target: "redrun", "a console was refused: {error:#}");
@@ -267,10 +266,10 @@ impl Seat {
         }
     }
 
-    /// The terminal of a console that wants it back is not used any more.
+    /// Tells a leaving console that its terminal is not used any more.
     pub fn let_go(&mut self) {
         if let Some(link) = self.leaving.take().and_then(|id| self.links.get(&id)) {
-            // One that is gone is removed when it is listened to.
+            // A console that is gone is removed at the next read.
             let _ = link.channel.send(&FromRoot::Left, &[]);
         }
     }

@@ -1,21 +1,21 @@
-//! The signals that `redrun` takes, as the root of a job or as its console.
+//! Signals that `redrun` handles, as the root of a job or as its console.
 
 use nix::Result;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Those that are for the program.
+/// Signals for the program.
 const FOR_PROGRAM: [Signal; 3] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH];
 
-/// Whether it is for the program.
+/// True for signals that are passed on to the program.
 pub fn is_for_program(signal: i32) -> bool {
     Signal::try_from(signal).is_ok_and(|signal| FOR_PROGRAM.contains(&signal))
 }
 
-/// Takes them by this descriptor, and no longer as the system does.
+/// Blocks the signals, and delivers them through this descriptor instead.
 ///
 /// # Errors
-/// When no descriptor can be had.
+/// When no descriptor is available.
 pub fn catch() -> Result<SignalFd> {
     let ours = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP];
     let mask: SigSet = ours.into_iter().chain(FOR_PROGRAM).collect();
