@@ -1,11 +1,10 @@
-//! What one failure costs in control messages and hops, counted over the real shape of the tree and by the real
-//! replication machines, for jobs that are too large to be run here. Only tests use it; `docs/hosts.md` shows the
-//! table.
+//! Control messages and hops that one failure costs, counted over the real shape of the tree and by the real
+//! replication machines, for jobs too large to be run here. Only tests use it; `docs/hosts.md` shows the table.
 //!
-//! The daemon that saw the death tells the root: as many messages as it is deep in the tree. The root tells the view to
-//! the daemons below it, these to those below them; each hands it to its processes. Then every process that the lost
-//! replica has sent anything sends one `Resume` to the next of its sphere. That is one for each partner, whatever the
-//! size of the job.
+//! The daemon that saw the death reports it to the root: as many messages as it is deep in the tree. The root sends the
+//! view to the daemons below it, these to those below them; each hands it to its processes. Then every process that the
+//! lost replica has sent anything sends one `Resume` to the next of its sphere. That is one for each partner, whatever
+//! the size of the job.
 
 use host_watch::shape;
 use quiesce::{Config, Frame, Output, Protocol, Replica, Verification};
@@ -16,17 +15,17 @@ const SLOTS: u32 = 16;
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
     hosts: u32,
-    /// Messages on the way of the news to the root.
+    /// Messages that carry the report to the root.
     report_hops: u32,
-    /// Messages by which the view reaches all daemons.
+    /// Messages that carry the view to all daemons.
     broadcast_messages: u32,
-    /// How many of them follow on one another.
+    /// Length of the longest chain of these.
     broadcast_hops: u32,
-    /// The most that one daemon, or the root, sends of them.
+    /// Maximum of these that one daemon, or the root, sends.
     sent_by_one: u32,
-    /// `Resume`s of a partner in the plane of the lost replica, and of one in the other plane.
+    /// `Resume`s of a partner in the lost replica's plane, and of one in the other plane.
     resumes_by_one: [usize; 2],
-    /// The same of processes that have nothing to do with its rank.
+    /// `Resume`s of processes that are no partners of its rank.
     resumes_by_others: [usize; 2],
 }
 
@@ -34,8 +33,8 @@ fn depth(host: u32, fan_out: u32) -> u32 {
     shape::parent(host, fan_out).map_or(1, |above| depth(above, fan_out) + 1)
 }
 
-/// The `Resume`s that one process sends when the view changes, if it has received a message of rank `lost` before, or
-/// nothing.
+/// Number of `Resume`s of one process at the change of view. `lost`: rank from which it has received a message before,
+/// `None` for no message.
 fn resumes(world: &World, me: ReplicaId, before: &View, after: &View, lost: Option<VirtualRank>) -> usize {
     let (protocol, verification) = (Protocol::Hash, Verification::Strict);
     let mut machine = Replica::new(Config { me, world: world.clone(), view: before.clone(), protocol, verification });
@@ -52,7 +51,7 @@ fn resumes(world: &World, me: ReplicaId, before: &View, after: &View, lost: Opti
     outputs.filter(|output| matches!(output, Output::Transmit { frame: Frame::Resume { .. }, .. })).count()
 }
 
-/// One replica dies in a job of this many spheres with two replicas each.
+/// Cost of one replica's death in a job of this many spheres with two replicas each.
 fn cost(spheres: u32, fan_out: u32) -> Cost {
     let hosts = (2 * spheres).div_ceil(SLOTS);
     let told = std::iter::once(None).chain((0..hosts).map(Some));
@@ -91,7 +90,7 @@ fn a_failure_costs_a_logarithm_of_the_spheres_and_nothing_more_per_partner() {
                 cost.sent_by_one,
                 cost.resumes_by_one
             );
-            // Each host hears of it once, from one that has no more than its fan-out to tell.
+            // Each host gets the view once, from a sender within its fan-out.
             assert_eq!(cost.broadcast_messages, cost.hosts);
             assert!(cost.sent_by_one <= fan_out);
             let levels = f64::from(cost.hosts).log(f64::from(fan_out)).ceil() as u32 + 1;

@@ -1,5 +1,4 @@
-//! Who comes in, and who is let in elsewhere: all handshakes of a daemon at once, on the thread of its loop, none of
-//! which it waits for.
+//! Incoming and outgoing handshakes of a daemon: all at once, on the thread of its loop, without blocking.
 //!
 //! ```text
 //!  strangers ──▶ guests, who have 5 s in all ──▶ Met::Accepted, who know a secret
@@ -7,11 +6,11 @@
 //!                     └──▶ Met::Refused, a few of them; the others are counted
 //!  dial ────────▶ Met::Dialled
 //! ```
-//! Enters: connections, addresses to dial, time. Leaves: [`Met`]. Nothing that a stranger sends is kept but the bytes
-//! of one step of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors,
-//! `ACCEPTED_AT_ONCE` connections each time the loop comes here, a few lines of a log each minute.
+//! Connections, addresses to dial and time enter; [`Met`] leaves. Of a stranger's bytes only one step of the handshake
+//! is kept, whose size is known. The cost of strangers is bounded: [`GUESTS_MAX`] descriptors, `ACCEPTED_AT_ONCE`
+//! connections each time the loop comes here, a few lines of a log each minute.
 //!
-//! When there are too many guests, one has to go: see [`crowd`].
+//! If there are too many guests, [`crowd`] chooses the one to drop.
 
 use super::quota::Quota;
 use anyhow::{Context, Result};
@@ -30,48 +29,47 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How long a stranger may take, in all, to prove that it is none.
+/// Time for a stranger's whole handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of guests that prove themselves at once.
+/// Maximum number of incoming handshakes at once.
 pub const GUESTS_MAX: usize = 128;
-/// Maximum number of connections accepted before the loop does something else.
+/// Maximum number of connections accepted before the loop goes on.
 const ACCEPTED_AT_ONCE: usize = 64;
 /// Maximum number of connections that wait in the kernel.
 const BACKLOG: i32 = 1024;
-/// How long nobody is accepted when there are no descriptors or there is no memory.
+/// Pause of accepting when descriptors or memory are short.
 const CLOSED_TIME: Duration = Duration::from_millis(100);
-/// How often a connection that was dropped before anything was said on it is tried again: the other end may have been
-/// flooded.
+/// Attempts to connect if the other end drops the connection before any message: it may be flooded.
 const TRIES: u32 = 3;
 const EVENTS_AT_ONCE: usize = 256;
 const LISTENER_TOKEN: u64 = u64::MAX;
 const TIMER_TOKEN: u64 = u64::MAX - 1;
 const UNACKNOWLEDGED_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// What has happened.
+/// Outcome of a handshake.
 #[derive(Debug)]
 pub enum Met {
-    /// Someone who knows a secret has connected.
+    /// A holder of a secret has connected.
     Accepted(Opened),
-    /// Someone who does not has tried.
+    /// A connection without a valid secret was refused.
     Refused(Refusal),
-    /// What was dialled for this purpose is connected, or is not.
+    /// Outcome of a dial.
     Dialled {
-        /// As given to [`Door::dial`].
+        /// The number given to [`Door::dial`].
         purpose: u64,
-        /// The connection.
+        /// The connection, or the reason for its failure.
         result: io::Result<Opened>,
     },
 }
 
-/// A stranger that was refused.
+/// A refused stranger.
 #[derive(Debug)]
 pub struct Refusal {
-    /// From where it came.
+    /// Its address.
     pub address: SocketAddr,
-    /// What went wrong.
+    /// The reason.
     pub error: io::Error,
-    /// How many others were refused since the last one that was told.
+    /// Number of other refusals since the last one reported.
     pub untold_count: u64,
 }
 
@@ -85,22 +83,22 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// A connection that has proved itself.
+/// A connection whose handshake has succeeded.
 #[derive(Debug)]
 pub struct Opened {
-    /// The connection; what it does is the taker's to set.
+    /// The connection. Blocking or not is up to the receiver.
     pub stream: TcpStream,
-    /// The other end.
+    /// Address of the other end.
     pub address: SocketAddr,
-    /// What it is encrypted with.
+    /// Cipher of the connection.
     pub cipher: Cipher,
-    /// Which of the door's secrets the other end has used; 0 if it was dialled.
+    /// Index of the door's secret that the other end has used; 0 if it was dialled.
     pub key: usize,
-    /// What it says of itself; empty if it was dialled.
+    /// Name that the other end gave; empty if it was dialled.
     pub name: Vec<u8>,
 }
 
-/// A handshake that is under way.
+/// A handshake under way.
 struct Guest {
     stream: TcpStream,
     address: SocketAddr,
@@ -110,37 +108,36 @@ struct Guest {
 }
 
 enum Stage {
-    /// Is being connected.
+    /// The connection is being made.
     Dialled { purpose: u64, secret: Secret },
-    /// Was greeted, and has to answer.
+    /// Dialled: the greeting was sent, and the answer is awaited.
     Greeted { purpose: u64, connecting: Connecting },
-    /// Has to greet.
+    /// Accepted: the greeting is awaited.
     Stranger,
-    /// Was answered, and has to prove itself.
+    /// Accepted: the answer was sent, and the proof is awaited.
     Answered(Accepting),
 }
 
-/// See the module.
+/// Handshakes: see the module.
 pub struct Door {
     keys: Vec<Secret>,
-    /// Bytes of what the others say of themselves.
+    /// Length of the names that other ends give.
     name_bytes: usize,
     epoll: Epoll,
     timer: TimerFd,
     listener: Option<TcpListener>,
     address: SocketAddr,
-    /// Nobody is accepted before then.
+    /// Accepting is paused until then.
     closed_until: Option<Instant>,
     guests: BTreeMap<u64, Guest>,
     next: u64,
     quota: Quota<(SocketAddr, io::Error)>,
-    /// What could be said at once.
+    /// Outcomes that were known at once.
     met: Vec<Met>,
 }
 
 impl Door {
-    /// Listens at this address, of which the port may be 0, for those who know one of these secrets and say
-    /// `name_bytes` bytes of themselves.
+    /// Listens on this address (port 0: any) for holders of one of these secrets, who give names of `name_bytes` bytes.
     pub fn new(address: SocketAddr, keys: Vec<Secret>, name_bytes: usize) -> Result<Self> {
         let listener = listen(address).with_context(|| format!("Failed to listen at {address}"))?;
         let mut door = Self::without_listener(keys)?;
@@ -151,7 +148,7 @@ impl Door {
         Ok(door)
     }
 
-    /// For dialling only.
+    /// A door for dialling only.
     pub fn without_listener(keys: Vec<Secret>) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
@@ -171,18 +168,18 @@ impl Door {
         })
     }
 
-    /// Where it listens; port 0 if nowhere.
+    /// Address of the listener; port 0 without one.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Readable when [`Door::met`] has something to tell.
+    /// Readable when [`Door::met`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
-    /// Connects to another door; [`Met::Dialled`] follows within `time_max`.
+    /// Connects to another door. [`Met::Dialled`] follows within `time_max`.
     pub fn dial(&mut self, purpose: u64, address: SocketAddr, time_max: Duration) {
         let until = Instant::now() + time_max;
         let outcome = self.keys.first().cloned().ok_or_else(|| ErrorKind::InvalidInput.into()).and_then(|secret| {
@@ -204,14 +201,14 @@ impl Door {
         Ok(())
     }
 
-    /// What has happened since the last call. Does not block.
+    /// Outcomes since the last call. Never blocks.
     pub fn met(&mut self) -> Vec<Met> {
         let mut raw = [EpollEvent::empty(); EVENTS_AT_ONCE];
         let count = self.epoll.wait(&mut raw, EpollTimeout::ZERO).unwrap_or(0);
         let mut is_knocked_at = false;
         for event in &raw[..count] {
             match event.data() {
-                // Last: those who are known to have said something go first.
+                // Last: connections that have sent something come first.
                 LISTENER_TOKEN => is_knocked_at = true,
                 TIMER_TOKEN => drop(self.timer.wait()),
                 number => self.advance(number),
@@ -232,7 +229,7 @@ impl Door {
                 Ok((stream, address)) => self.greet(stream, address),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // No descriptors, or no memory. It would be readable again and again.
+                // Descriptors or memory are short. The listener would stay readable, so it is removed for a while.
                 Err(_) => {
                     self.closed_until = Some(Instant::now() + CLOSED_TIME);
                     let _ = self.epoll.delete(listener);
@@ -247,7 +244,7 @@ impl Door {
         let number = self.next;
         let tuned = guest.stream.set_nonblocking(true).and_then(|()| tune(&guest.stream));
         match tuned.and_then(|()| self.admit(guest, EpollFlags::EPOLLIN)) {
-            // Most have said something by now.
+            // Most strangers have sent their greeting by now.
             Ok(()) => self.advance(number),
             Err(error) => self.refuse(address, error),
         }
@@ -264,14 +261,14 @@ impl Door {
         self.tell(Instant::now(), Some((address, error)));
     }
 
-    /// Tells of this refusal, or of those that were kept back, if it may.
+    /// Reports this refusal, or one that was held back, if the quota permits.
     fn tell(&mut self, now: Instant, refused: Option<(SocketAddr, io::Error)>) {
         if let Some(((address, error), untold_count)) = self.quota.pass(now, refused) {
             self.met.push(Met::Refused(Refusal { address, error, untold_count }));
         }
     }
 
-    /// Goes on with a handshake as far as it can.
+    /// Continues a handshake as far as it can.
     fn advance(&mut self, number: u64) {
         let Some(mut guest) = self.guests.remove(&number) else { return };
         let purpose = guest.purpose();
@@ -319,14 +316,14 @@ impl Door {
         }
     }
 
-    /// Has the descriptor readable when the next limit of time is reached, or when something can be told now.
+    /// Makes the descriptor readable at the next time limit, or now if there are outcomes.
     fn set_timer(&self) {
         let guests = self.guests.values().map(|guest| guest.until);
         let told_at = if self.met.is_empty() { None } else { Some(Instant::now()) };
         let due = guests.chain(self.closed_until).chain(self.quota.due()).chain(told_at).min();
         let set = match due {
             Some(due) => {
-                // A timer of no time at all would be off.
+                // A timer of zero would be disarmed.
                 let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
                 let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
                 self.timer.set(expiration, TimerSetTimeFlags::empty())
@@ -337,7 +334,7 @@ impl Door {
     }
 }
 
-/// What came of a handshake.
+/// Result of a handshake.
 struct End {
     cipher: Cipher,
     key: usize,
@@ -345,7 +342,7 @@ struct End {
 }
 
 impl Guest {
-    /// For what it was dialled, if it was.
+    /// Purpose of a dial. `None` for accepted connections.
     fn purpose(&self) -> Option<u64> {
         match self.stage {
             Stage::Dialled { purpose, .. } | Stage::Greeted { purpose, .. } => Some(purpose),
@@ -408,7 +405,7 @@ impl Guest {
         }
     }
 
-    /// Whether `count` bytes of this step have come. What comes behind them stays in the socket.
+    /// True once `count` bytes of this step have arrived. Later bytes stay in the socket.
     fn has_heard(&mut self, count: usize) -> io::Result<bool> {
         while self.heard.len() < count {
             let mut piece = [0; 128];
@@ -424,7 +421,7 @@ impl Guest {
         Ok(true)
     }
 
-    /// A new socket takes what is said in a handshake.
+    /// Writes a step of the handshake, which always fits a new socket's buffer.
     fn say(&self, bytes: &[u8]) -> io::Result<()> {
         (&self.stream).write_all(bytes)
     }
@@ -435,7 +432,7 @@ fn end(key: usize, name: Vec<u8>, cipher: Option<Cipher>) -> io::Result<Option<E
     Ok(Some(End { cipher, key, name }))
 }
 
-/// Everything a door lets in is encrypted.
+/// Makes all connections of a door encrypted.
 fn sealing(keys: Vec<Secret>) -> Vec<Secret> {
     keys.into_iter().map(|secret| secret.sealing(true)).collect()
 }
@@ -470,19 +467,19 @@ fn is_connected(stream: &TcpStream) -> io::Result<bool> {
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    // What was sent and is not acknowledged for so long breaks the connection, instead of after a quarter of an hour.
-    // Who has nothing to say, as before daemons are told of each other, has the kernel ask for the other end.
+    // A connection breaks if sent bytes are not acknowledged for this long; the system's default is a quarter of an
+    // hour. Keep-alive probes cover connections without traffic, such as those before daemons watch each other.
     let probes = TcpKeepalive::new().with_time(UNACKNOWLEDGED_TIME_MAX / 2).with_interval(UNACKNOWLEDGED_TIME_MAX / 10);
     socket.set_tcp_keepalive(&probes)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIME_MAX))
 }
 
-/// Connects to a door and authenticates, within `time_max`; blocks.
+/// Connects to a door and authenticates within `time_max`; blocks.
 pub fn dial(address: SocketAddr, secret: &Secret, time_max: Duration) -> io::Result<Opened> {
     dial_as(address, secret, &[], time_max)
 }
 
-/// The same under a name.
+/// Like [`dial`], with a name.
 pub fn dial_as(address: SocketAddr, secret: &Secret, name: &[u8], time_max: Duration) -> io::Result<Opened> {
     let until = Instant::now() + time_max;
     let secret = secret.clone().sealing(true);

@@ -1,5 +1,5 @@
-//! The line by which a daemon is handed the job's secret, on its standard input: in plain where what carries it is
-//! protected (a pipe, ssh), sealed by MUNGE where it is not (srun).
+//! Hands a daemon the job's secret as a line on its standard input: in plain where the channel is protected (a pipe,
+//! ssh), sealed by MUNGE where it is not (srun).
 
 use crate::munge::{Munge, SEALED, SEALED_BYTES_MAX};
 use anyhow::{Context, Result};
@@ -14,19 +14,19 @@ pub fn line(secret: &Secret) -> String {
     format!("{}\n", secret.to_text())
 }
 
-/// Set to 1 by a user who lets srun carry secrets in clear.
+/// Variable that permits srun to carry the secret in clear, if set to 1.
 const IN_CLEAR_VARIABLE: &str = "REDRT_SRUN_IN_CLEAR";
 
-/// The line for a launcher with this program: only what srun carries can be read on its way.
+/// The line for a launcher with this program. It is sealed for srun only, whose channel can be read.
 ///
 /// # Errors
-/// When it would be srun's, MUNGE cannot seal it, and the user has not allowed it to go in clear.
+/// When srun needs a sealed line, MUNGE cannot seal it, and the user has not permitted it in clear.
 pub fn line_for(program: &OsStr, secret: &Secret) -> Result<String> {
     let is_srun = Path::new(program).file_name().is_some_and(|name| name == "srun" || name == "redrt-srun");
     if is_srun { sealed_line(secret) } else { Ok(line(secret)) }
 }
 
-/// The line that only processes of this user can open, on hosts that share MUNGE's key.
+/// The sealed line, which only processes of this user can open, on hosts that share MUNGE's key.
 ///
 /// # Errors
 /// As for [`line_for`].
@@ -44,7 +44,7 @@ fn sealed_by(munge: &Munge, secret: &Secret) -> Result<String> {
     })
 }
 
-/// Reads the line and opens it if it is sealed.
+/// Reads the line, and opens it if it is sealed.
 pub fn read_line(input: impl io::Read) -> Result<Secret> {
     let mut line = String::new();
     let mut input = io::BufReader::new(input.take(SEALED_BYTES_MAX as u64));

@@ -1,8 +1,7 @@
-//! Connections that have proved themselves, those that others open and those opened to others, behind one descriptor to
-//! wait on.
+//! Authenticated connections, accepted and dialled, behind one descriptor to wait on.
 //!
-//! Enters: addresses to dial, messages to send. Leaves: [`Event`]s. Handshakes are the [`Door`]'s. No frame is read
-//! from a connection whose other end has not proved that it knows a secret of this hub, and everything is encrypted.
+//! Addresses to dial and messages to send enter; [`Event`]s leave. The [`Door`] does the handshakes. No frame is read
+//! before the other end has proved that it knows a secret of this hub, and everything is encrypted.
 
 use super::door::{Door, Met, Opened, Refusal};
 use crate::link::{Link, Received};
@@ -19,35 +18,35 @@ use std::time::Duration;
 const EVENTS_AT_ONCE: usize = 256;
 const DOOR_TOKEN: u64 = u64::MAX;
 
-/// One of a hub's connections.
+/// A connection of a hub.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LinkId(u64);
 
 impl LinkId {
-    /// Of a connection that is not there, for tests of what is said on it.
+    /// The id of no connection, for tests.
     #[must_use]
     pub const fn of_nobody(number: u64) -> Self {
         Self(u64::MAX - number)
     }
 }
 
-/// What has happened.
+/// An event of a hub.
 #[derive(Debug)]
 pub enum Event {
-    /// Someone who knows a secret has connected: with which one, by its number.
+    /// A holder of a secret has connected. The number is the secret's index.
     Accepted(LinkId, usize),
-    /// Someone who does not has tried.
+    /// A connection without a valid secret was refused.
     Refused(Refusal),
-    /// What was dialled for this purpose is connected, or is not.
+    /// Outcome of a dial.
     Dialled {
-        /// As given to [`Hub::dial`].
+        /// The number given to [`Hub::dial`].
         purpose: u64,
-        /// The connection.
+        /// The connection, or the reason for its failure.
         result: io::Result<LinkId>,
     },
-    /// There may be messages.
+    /// Messages may have arrived.
     Readable(LinkId),
-    /// The other end has closed the connection, or it broke. Messages that had arrived can still be read.
+    /// The connection has ended. Messages that had arrived can still be read.
     Closed(LinkId),
 }
 
@@ -57,7 +56,7 @@ struct Entry {
     watched_for_writing: bool,
 }
 
-/// See the module.
+/// Connections: see the module.
 pub struct Hub {
     secret: Secret,
     door: Door,
@@ -67,21 +66,21 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Listens at this address, of which the port may be 0.
+    /// Listens on this address (port 0: any).
     pub fn new(address: SocketAddr, secret: Secret) -> Result<Self> {
         Self::with_keys(address, vec![secret])
     }
 
-    /// Likewise, for those who know one of several secrets.
+    /// Listens for holders of any of several secrets. The first one is used for dialling.
     ///
     /// # Panics
-    /// When there is none.
+    /// When `secrets` is empty.
     pub fn with_keys(address: SocketAddr, secrets: Vec<Secret>) -> Result<Self> {
         let first = secrets[0].clone();
         Self::behind(Door::new(address, secrets, 0)?, first)
     }
 
-    /// For dialling only: listens nowhere.
+    /// A hub for dialling only.
     pub fn without_door(secret: Secret) -> Result<Self> {
         Self::behind(Door::without_listener(vec![secret.clone()])?, secret)
     }
@@ -92,24 +91,24 @@ impl Hub {
         Ok(Self { secret, door, epoll, entries: HashMap::new(), next: 0 })
     }
 
-    /// Where it listens; port 0 if nowhere.
+    /// Address of the listener; port 0 without one.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.door.address()
     }
 
-    /// The secret that it dials with.
+    /// The secret used for dialling.
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// Readable when [`Hub::events`] has something to tell.
+    /// Readable when [`Hub::events`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
-    /// Takes over a connection that has proved itself.
+    /// Takes over a connection whose handshake has succeeded.
     pub fn adopt(&mut self, opened: Opened) -> io::Result<LinkId> {
         let Opened { stream, cipher, .. } = opened;
         stream.set_nonblocking(true)?;
@@ -121,38 +120,38 @@ impl Hub {
         Ok(id)
     }
 
-    /// The address of this host that a connection uses.
+    /// This host's address on a connection.
     #[must_use]
     pub fn local_address(&self, id: LinkId) -> Option<IpAddr> {
         self.entries.get(&id).map(|entry| entry.local)
     }
 
-    /// Connects to another daemon; [`Event::Dialled`] follows within `time_max`.
+    /// Connects to another daemon. [`Event::Dialled`] follows within `time_max`.
     pub fn dial(&mut self, purpose: u64, address: SocketAddr, time_max: Duration) {
         self.door.dial(purpose, address, time_max);
     }
 
-    /// Sends a message, now or when the connection takes it. To one that is broken it is lost.
+    /// Sends a message, or queues it until the connection takes it. On a broken connection it is lost.
     pub fn send<T: Serialize>(&mut self, id: LinkId, message: &T) {
         if let Some(entry) = self.entries.get_mut(&id) {
-            // A broken connection shows when it is read.
+            // A broken connection shows at the next read.
             let _ = entry.link.send(message);
             self.watch_for_writing(id);
         }
     }
 
-    /// Bytes that wait to be sent there.
+    /// Bytes that wait to be sent on a connection.
     #[must_use]
     pub fn backlog_bytes(&self, id: LinkId) -> usize {
         self.entries.get(&id).map_or(0, |entry| entry.link.backlog_bytes())
     }
 
-    /// The next message that has arrived. An error means that the connection is of no more use.
+    /// The next message that has arrived. After an error the connection is of no more use.
     pub fn next_message<T: DeserializeOwned>(&mut self, id: LinkId) -> Result<Option<T>> {
         self.entries.get_mut(&id).map_or(Ok(None), |entry| entry.link.next_message())
     }
 
-    /// Closes a connection.
+    /// Closes a connection, after an attempt to send what waits.
     pub fn close(&mut self, id: LinkId) {
         if let Some(mut entry) = self.entries.remove(&id) {
             let _ = entry.link.flush();
@@ -170,7 +169,7 @@ impl Hub {
         }
     }
 
-    /// What has happened since the last call. Does not block.
+    /// Events since the last call. Never blocks.
     pub fn events(&mut self) -> Vec<Event> {
         let mut raw = [EpollEvent::empty(); EVENTS_AT_ONCE];
         let count = self.epoll.wait(&mut raw, EpollTimeout::ZERO).unwrap_or(0);
@@ -178,7 +177,7 @@ impl Hub {
         let mut is_knocked_at = false;
         for event in &raw[..count] {
             match event.data() {
-                // Last: strangers are served when friends have been.
+                // Last: authenticated connections come before strangers.
                 DOOR_TOKEN => is_knocked_at = true,
                 token => self.link_ready(LinkId(token), event.events(), &mut events),
             }

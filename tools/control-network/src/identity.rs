@@ -1,11 +1,11 @@
-//! What tells a process from all that had, or will have, its number, here or on another host.
+//! Identity of a process, unique among all that ever have its number, on any host.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 
-/// Where numbers of processes mean something: one run of a kernel, and there one set of numbers (pid_namespaces(7)).
+/// Scope of process numbers: one boot of a kernel, and there one PID namespace (pid_namespaces(7)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Machine {
     boot: u128,
@@ -13,7 +13,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Where this process is. What the system does not tell is zero, on all that do not tell it.
+    /// The scope of this process. Parts that the system does not show are zero.
     #[must_use]
     pub fn here() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -23,34 +23,34 @@ impl Machine {
     }
 }
 
-/// See the module.
+/// A process: see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     machine: Machine,
     pid: i32,
-    /// When it was started, in clock ticks since the host was (proc_pid_stat(5), field 22).
+    /// Start time, in clock ticks since the host's boot (proc_pid_stat(5), field 22).
     started_ticks: u64,
 }
 
 impl ProcessIdentity {
-    /// That of the process that has this number now; none if there is no such process.
+    /// Identity of the process with this number. `None` if there is none.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         Some(Self { machine: Machine::here(), pid, started_ticks: started_ticks(&text)? })
     }
 
-    /// Asks it to end, if it is still there.
+    /// Sends SIGTERM if the process still exists.
     pub fn terminate(self) {
-        // Numbers are given out in turn: this one is not another's between the look and the signal.
+        // The kernel assigns numbers in turn, so this one is not reused between check and signal.
         if Self::of(self.pid) == Some(self) {
-            // It may end in that moment.
+            // The process may end in between.
             let _ = kill(Pid::from_raw(self.pid), Signal::SIGTERM);
         }
     }
 }
 
-/// The name, which may hold anything, ends with the last bracket; the third field follows.
+/// The name may contain anything; it ends with the last bracket. The third field follows.
 fn started_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
 }

@@ -1,28 +1,28 @@
-//! Which daemons each srun starts. A job step of Slurm has each of its nodes once, in the order of the allocation, and
-//! is of one group of a heterogeneous job. The hosts of a job that goes on from a checkpoint need not be so: there may
-//! be more or fewer nodes than it had, and several of its hosts may be on one node. So they are cut into steps.
+//! Assignment of daemons to sruns. A job step of Slurm uses each of its nodes once, in the order of the allocation,
+//! within one group of a heterogeneous job. The hosts of a job that continues from a checkpoint need not fit: there may
+//! be more or fewer nodes than before, and several of its hosts may be on one node. So the hosts are cut into steps.
 
 /// Daemons that one srun starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobStep<'a> {
-    /// The group of nodes, in a heterogeneous job.
+    /// Group of the nodes, in a heterogeneous job.
     pub group: Option<usize>,
-    /// The number of the first host; the others follow.
+    /// Number of the first host; the others follow.
     pub first: u32,
     /// The nodes, one for each host.
     pub nodes: Vec<&'a str>,
 }
 
-/// How the daemons of a job are started.
+/// Start of a job's daemons.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobSteps<'a> {
-    /// By srun.
+    /// Steps for srun.
     pub steps: Vec<JobStep<'a>>,
-    /// On hosts that are no nodes of the allocation, which were added to the job, by their numbers.
+    /// Numbers of hosts outside the allocation, which were added to the job.
     pub elsewhere: Vec<u32>,
 }
 
-/// What starts a daemon for each of these hosts, on the nodes of these groups of the allocation.
+/// Cuts these hosts into steps, given the groups of nodes of the allocation.
 #[must_use]
 pub fn job_steps<'a>(hosts: &[&'a str], groups: &[Vec<String>]) -> JobSteps<'a> {
     let place = |host: &str| {
@@ -54,7 +54,7 @@ pub fn job_steps<'a>(hosts: &[&'a str], groups: &[Vec<String>]) -> JobSteps<'a> 
 mod tests {
     use super::*;
 
-    /// As `FIRST:NODE+NODE`, with the group before a slash.
+    /// Steps as `FIRST:NODE+NODE`, with the group before a slash.
     fn shown(hosts: &[&str], groups: &[&[&str]]) -> String {
         let groups: Vec<Vec<String>> =
             groups.iter().map(|group| group.iter().map(|node| (*node).to_owned()).collect()).collect();
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(shown(&["h1", "h1"], &[&["h1"]]), "0:h1 1:h1");
         assert_eq!(shown(&["h1"], &[&["h1", "h2"]]), "0:h1");
         assert_eq!(shown(&["h1", "h2", "h1", "h2"], &[&["h1", "h2"]]), "0:h1+h2 2:h1+h2");
-        // Slurm numbers the nodes of a step in its order, not in ours.
+        // Slurm numbers the nodes of a step in its own order.
         assert_eq!(shown(&["h2", "h1", "h3"], &[&["h1", "h2", "h3"]]), "0:h2 1:h1+h3");
         assert_eq!(shown(&["g1", "h1"], &[&["h1"], &["g1"]]), "1/0:g1 0/1:h1");
         assert_eq!(shown(&[], &[&["h1"]]), "");

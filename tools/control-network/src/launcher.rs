@@ -1,9 +1,9 @@
-//! Starting daemons: here by fork, on other hosts by ssh or one like it, in a Slurm allocation by one srun for all.
+//! Start of daemons: here by fork, on other hosts by ssh or a similar command, in a Slurm allocation by one srun for
+//! all.
 //!
-//! The job's secret goes by standard input; never by the command line, which everybody on a host can read, nor by the
-//! environment, which is copied to all that a process starts. What srun carries is not encrypted: there the secret is
-//! sealed by MUNGE, which Slurm itself uses, so that only processes of the same user can open it. How it is written and
-//! read is in [`super::handing`].
+//! The job's secret goes by standard input. The command line is readable by every user of a host, and the environment
+//! is inherited by all descendants. What srun carries is not encrypted: for srun the secret is sealed by MUNGE, which
+//! Slurm itself uses, so that only processes of the same user can open it. [`super::handing`] has the format.
 
 use super::handing;
 use super::identity::ProcessIdentity;
@@ -24,30 +24,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a daemon's command line says in place of its host's number when Slurm is to tell it; behind it is the number of
-/// the first host that was started by the same srun.
+/// Prefix in place of a host's number when Slurm is to supply it. The number of the first host of that srun follows.
 pub const HOST_BY_SLURM: &str = "slurm:";
-/// Of what a launcher says on standard error, so much is looked at.
+/// Bytes of a launcher's standard error that are examined, from its end.
 const SAID_BYTES_MAX: u64 = 64 << 10;
-/// A shell's exit code when there is no such program, and when it cannot be executed.
+/// A shell's exit codes for a program that is missing, or cannot be executed.
 const NOT_FOUND: [i32; 2] = [127, 126];
 
-/// What every daemon is told on its command line.
+/// Arguments common to all daemons.
 #[derive(Clone, Debug)]
 pub struct DaemonArguments {
-    /// Number of the host; absent when Slurm tells.
+    /// Number of the host. `None` if Slurm supplies it.
     pub host: Option<u32>,
-    /// Where the parent in the tree listens.
+    /// Address of the parent in the tree.
     pub parent: SocketAddr,
-    /// Where `redrun` listens.
+    /// Address of `redrun`.
     pub root: SocketAddr,
-    /// Daemons below one.
+    /// Maximum number of daemons below one.
     pub fan_out: u32,
-    /// The interface or network to use.
+    /// Interface or network to use. `None`: the one of the connection to the parent.
     pub interface: Option<String>,
-    /// How long processes go on when the root was killed; zero if they end with it.
+    /// Time for which processes outlive a killed root; zero if they end with it.
     pub root_lease: Duration,
-    /// They go on so long also when its host is lost: the next root may be on another.
+    /// True if processes also outlive the root's host for that time: the next root may be on another.
     pub has_several_roots: bool,
 }
 
@@ -73,27 +72,27 @@ impl DaemonArguments {
 
 /// A process that starts a daemon, or is one.
 pub struct Starting {
-    /// The number of the host; absent when it starts several.
+    /// Number of the host. `None` if it starts several daemons.
     pub host: Option<u32>,
     child: Child,
-    /// What it says on standard error.
+    /// Its standard error.
     said: Option<Said>,
 }
 
 impl Starting {
-    /// By which another process finds it.
+    /// Identity for other processes, such as a later root.
     #[must_use]
     pub fn identity(&self) -> Option<ProcessIdentity> {
         ProcessIdentity::of(self.child.id() as i32)
     }
 
-    /// Why it ended, once it has.
+    /// Explanation of its end. `None` while it runs.
     pub fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(self.explain(status))
     }
 
-    /// The last thing it said on standard error, if anything.
+    /// Last line of its standard error, if any.
     pub fn last_words(&mut self) -> Option<String> {
         let line = self.said.as_ref()?.last_line()?;
         Some(line.trim_start_matches("redrtd: ").to_owned())
@@ -115,9 +114,9 @@ impl Starting {
     }
 }
 
-/// Waits until all these have ended, or `time_max` is over; then asks those that are left to end: a guard ends what is
-/// below it, also when this process is killed. Who calls this kills all of its descendants after it. `work` is done
-/// meanwhile, again and again: those who are waited for may still be waiting for something.
+/// Waits up to `time_max` for all these to end, then sends SIGTERM to the rest: a guard ends everything below it, even
+/// if this process is killed. The caller kills all its descendants afterwards. `work` is called repeatedly meanwhile,
+/// since the daemons may wait for messages.
 pub fn end(all: &mut [Starting], time_max: Duration, mut work: impl FnMut()) {
     let deadline = Instant::now() + time_max;
     while !all.iter_mut().all(Starting::has_ended) && Instant::now() < deadline {
@@ -125,7 +124,7 @@ pub fn end(all: &mut [Starting], time_max: Duration, mut work: impl FnMut()) {
         std::thread::sleep(Duration::from_millis(1));
     }
     for starting in all.iter_mut().filter_map(|starting| (!starting.has_ended()).then_some(starting)) {
-        // It has not been waited for, so its number is its own.
+        // Not reaped yet, so the process number is still its own.
         let _ = kill(Pid::from_raw(starting.child.id() as i32), Signal::SIGTERM);
     }
 }
@@ -138,8 +137,8 @@ pub fn daemon_executable() -> Result<PathBuf> {
     Ok(daemon)
 }
 
-/// Starts the daemon of this host. One that may outlive the terminal does not have it; one with a lease outlives
-/// this process too.
+/// Starts the daemon of this host. With `outlives_terminal` it does not get the terminal; with a lease it also outlives
+/// this process.
 pub fn fork(place: &DaemonArguments, secret: &Secret, outlives_terminal: bool) -> Result<Starting> {
     let executable = daemon_executable()?;
     let mut command = Command::new(&executable);
@@ -169,10 +168,10 @@ pub fn remote(remote: &Remote, host: &HostName, place: &DaemonArguments, secret:
     Starting { host: place.host, child, said: Some(said) }.told(&line)
 }
 
-/// The command that runs these words on a host, by a launcher that is used as `ssh` is.
+/// A command that runs these words on a host. The launcher is used like `ssh`.
 pub fn shell_on(launcher: &[OsString], host: &HostName, words: impl IntoIterator<Item = OsString>) -> Result<Command> {
     let Some((program, options)) = launcher.split_first() else { bail!("the launcher's command is empty") };
-    // Whatever has named it: a command line, a pool, redctl, or redrun.
+    // The name may come from a command line, a pool, `redctl` or `redrun`.
     ensure!(host.is_sound(), "'{}' is not the name of a host", say::shown(&host.name));
     let mut command = Command::new(program);
     command.args(options);
@@ -202,12 +201,12 @@ pub fn slurm(srun: &[OsString], step: &JobStep<'_>, place: &DaemonArguments, sec
     command.args(group.map(|group| format!("--het-group={group}")));
     command.args([&format!("--nodes={count}"), &format!("--ntasks={count}"), "--ntasks-per-node=1"]);
     command.arg(format!("--nodelist={}", nodes.join(",")));
-    // One task that ends, or a node that fails, must not end the others.
+    // The end of one task, or the failure of a node, must not end the others.
     command.args(["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none", "--overlap", "--input=all"]);
     command.args(["--cpu-bind=none", "--mem=0", "--export=ALL", "--unbuffered"]);
     let arguments = place.arguments_with(format!("{HOST_BY_SLURM}{first}"));
     command.arg(daemon_executable()?).arg("--guard").args(arguments);
-    // Counts of the surrounding job would be taken for this step's.
+    // Counts of the surrounding job would apply to this step.
     for name in ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION"]
     {
         command.env_remove(name);
@@ -215,33 +214,33 @@ pub fn slurm(srun: &[OsString], step: &JobStep<'_>, place: &DaemonArguments, sec
     command.stdin(Stdio::piped());
     let said = quiet(&mut command)?;
     tie(&mut command, place);
-    // Before it runs: without it nothing is to be started.
+    // Before the start: without a sealed secret nothing must be started.
     let line = handing::sealed_line(secret)?;
     let child = command.spawn().with_context(|| format!("Failed to run {}", program.display()))?;
     Starting { host: None, child, said: Some(said) }.told(&line)
 }
 
 impl Starting {
-    /// Hands it this line on standard input, and nothing more.
+    /// Writes this line to its standard input, and closes that.
     fn told(mut self, line: &str) -> Result<Self> {
         let mut input = self.child.stdin.take().context("the launcher has no standard input")?;
-        // A launcher that has failed already says why when it is asked how it ended.
+        // A launcher that has failed explains itself in [`Starting::ended`].
         let _ = input.write_all(line.as_bytes());
         Ok(self)
     }
 }
 
-/// Keeps what a launcher says.
+/// Captures a launcher's standard error, and drops its output.
 fn quiet(command: &mut Command) -> Result<Said> {
     command.stdout(Stdio::null());
     Said::of(command)
 }
 
-/// What a program says on standard error, kept in memory.
+/// Standard error of a program, kept in memory.
 pub struct Said(File);
 
 impl Said {
-    /// Of a program that is about to be started.
+    /// Captures the standard error of a program that is about to be started.
     ///
     /// # Errors
     /// When the kernel has no memory or descriptor for it.
@@ -251,7 +250,7 @@ impl Said {
         Ok(Self(said))
     }
 
-    /// The last line that is not empty, if there is one.
+    /// The last line that is not empty.
     #[must_use]
     pub fn last_line(&self) -> Option<String> {
         let mut said = &self.0;
@@ -264,7 +263,7 @@ impl Said {
     }
 }
 
-/// A launcher, or the guard of a daemon, ends with this process, unless the daemon has a lease.
+/// Ties a launcher, or a daemon's guard, to this process's life, unless the daemon has a lease.
 fn tie(command: &mut Command, place: &DaemonArguments) {
     match place.root_lease.is_zero() {
         true => dies_with_this(command),
@@ -272,32 +271,32 @@ fn tie(command: &mut Command, place: &DaemonArguments) {
     }
 }
 
-/// A process group of its own: Ctrl-C is for redrun, which tells the daemons what it means.
+/// Puts the child in a process group of its own: Ctrl-C is for `redrun`, which informs the daemons.
 pub fn runs_apart(command: &mut Command) {
     command.process_group(0);
-    // This program waits for signals by descriptor and has them blocked.
+    // This program has signals blocked, to read them from a descriptor; the child must not.
     let set_up = || Ok(SigSet::empty().thread_set_mask()?);
-    // SAFETY: set_up runs in a forked child: it only makes a system call, and neither allocates nor takes locks.
+    // SAFETY: - `set_up` runs in a forked child: it makes only a system call, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
 }
 
-/// The child ends when the thread that starts it does.
+/// Ends the child when the thread that starts it ends.
 pub fn dies_with_this(command: &mut Command) {
     runs_apart(command);
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
-        // SIGTERM rather than SIGKILL: the daemon takes its processes' descendants with it.
+        // SIGTERM, not SIGKILL: the daemon ends its processes' descendants too.
         nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
         if nix::unistd::getppid().as_raw() != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         Ok(())
     };
-    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    // SAFETY: - `set_up` runs in a forked child: it makes only system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
 }
 
-/// A word as a remote shell has to see it.
+/// A word, quoted for a remote shell.
 fn quoted(word: &OsStr) -> OsString {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(byte);
     let bytes = word.as_bytes();

@@ -1,8 +1,8 @@
-//! Launchers that a pool's hosts may ask for, by name.
+//! Launchers that a pool's hosts may ask for by name.
 //!
-//! A launcher is a command that runs with the rights of those who start daemons: `redspared`, and each job that leases.
-//! So what it is comes from files on this host that only its owner or root can write. A pool names launchers, and no
-//! more: the right to add a host is not the right to run anything.
+//! A launcher is a command that runs with the rights of its users: `redspared`, and each job that leases. So commands
+//! come from files on this host that only their owner or root can write. A pool has only names: the right to add a host
+//! is not the right to run anything.
 //!
 //! ```text
 //! # NAME   COMMAND, used as ssh is: the host and a line for its shell follow
@@ -23,7 +23,7 @@ const BY_SLURM: &str = "srun:";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const NAME_BYTES_MAX: usize = 64;
 
-/// Whether this can name a launcher.
+/// True if this can name a launcher.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let word = text.strip_prefix(BY_SLURM).filter(|job| job.bytes().all(|byte| byte.is_ascii_digit())).unwrap_or(text);
@@ -31,17 +31,17 @@ pub fn is_name(text: &str) -> bool {
     !word.is_empty() && text.len() <= NAME_BYTES_MAX && word.bytes().all(is_plain)
 }
 
-/// The words of a command, which spaces keep apart.
+/// Splits a command at white space.
 #[must_use]
 pub fn words(command: &OsStr) -> Vec<OsString> {
     let words = command.as_bytes().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
-/// The command that a name stands for on this host.
+/// The command of a launcher on this host.
 ///
 /// # Errors
-/// When no file of this host has it, or one that others could have written.
+/// When no file of this host has the name, or a file that has it could have been written by others.
 pub fn command(name: &str) -> Result<Vec<OsString>> {
     ensure!(is_name(name), "{name:?} is no name of a launcher");
     if let Some(job) = name.strip_prefix(BY_SLURM) {
@@ -52,7 +52,7 @@ pub fn command(name: &str) -> Result<Vec<OsString>> {
     find(name, &files())
 }
 
-/// The user's own, and the site's.
+/// The user's own file, then the site's.
 fn files() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
     let own = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or(home);

@@ -1,5 +1,5 @@
-//! The control network: connections between `redrun`, its daemons and a pool of spares, how daemons are started, and
-//! streams of messages that survive when a connection of the tree breaks.
+//! The control network: connections between `redrun`, its daemons and a pool of spares, the start of daemons, and
+//! streams of messages that survive broken connections of the tree.
 
 #[cfg(test)]
 mod cost;

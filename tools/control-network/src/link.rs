@@ -1,4 +1,4 @@
-//! A connection that carries control frames without blocking: bytes wait here until the other end takes them.
+//! A connection for control frames that never blocks: bytes wait here until the other end takes them.
 
 use anyhow::Context;
 use redrt_wire::frame::{FrameReader, encode};
@@ -19,19 +19,19 @@ pub struct Link<S> {
     sent_bytes: usize,
 }
 
-/// What [`Link::receive`] found.
+/// Result of [`Link::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// Bytes, possibly completing frames.
+    /// Bytes have arrived, which may complete frames.
     Bytes,
-    /// Nothing for now.
+    /// No bytes have arrived.
     Nothing,
     /// The other end has closed the connection.
     End,
 }
 
 impl<S: Read + Write + AsFd> Link<S> {
-    /// Takes over a stream that was made non-blocking, and what it is encrypted with, if it is.
+    /// Takes over a non-blocking stream. With a cipher, frames are encrypted.
     pub fn new(stream: S, cipher: Option<Cipher>) -> Self {
         Self { stream, cipher, reader: FrameReader::default(), outgoing: Vec::new(), sent_bytes: 0 }
     }
@@ -41,13 +41,13 @@ impl<S: Read + Write + AsFd> Link<S> {
         self.stream.as_fd()
     }
 
-    /// Bytes queued and not yet taken by the other end.
+    /// Bytes queued and not yet taken by the connection.
     #[must_use]
     pub fn backlog_bytes(&self) -> usize {
         self.outgoing.len() - self.sent_bytes
     }
 
-    /// Queues a message and sends what the connection takes.
+    /// Queues a message, and sends as much as the connection takes.
     pub fn send<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
         match &mut self.cipher {
             Some(cipher) => cipher.seal(&encode(message), &mut self.outgoing),
@@ -56,7 +56,7 @@ impl<S: Read + Write + AsFd> Link<S> {
         self.flush()
     }
 
-    /// Sends what the connection takes of what is queued.
+    /// Sends queued bytes as far as the connection takes them.
     pub fn flush(&mut self) -> io::Result<()> {
         while self.sent_bytes < self.outgoing.len() {
             match self.stream.write(&self.outgoing[self.sent_bytes..]) {
@@ -71,14 +71,14 @@ impl<S: Read + Write + AsFd> Link<S> {
             self.outgoing.clear();
             self.sent_bytes = 0;
         } else if self.sent_bytes > self.outgoing.len() / 2 {
-            // No more is moved than was sent, however much waits.
+            // Only now: at most as many bytes are moved as were sent, however long the queue is.
             self.outgoing.drain(..self.sent_bytes);
             self.sent_bytes = 0;
         }
         Ok(())
     }
 
-    /// Reads once what has arrived.
+    /// Reads once from the connection.
     pub fn receive(&mut self) -> io::Result<Received> {
         let mut buffer = [0; READ_BYTES];
         loop {
@@ -102,7 +102,7 @@ impl<S: Read + Write + AsFd> Link<S> {
         }
     }
 
-    /// The next whole message among the bytes received.
+    /// The next complete message among the bytes received.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> anyhow::Result<Option<T>> {
         self.reader.next().context("Failed to read a control message")
     }

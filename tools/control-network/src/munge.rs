@@ -1,7 +1,7 @@
-//! MUNGE, where a site has it: text that one user seals on one host, and a process opens on another that has the same
-//! key. Who opens it learns which user has sealed it.
+//! MUNGE, where a site has it: text sealed by one user on one host is opened by a process on another host with the same
+//! key. The opener learns which user has sealed it.
 //!
-//! Its commands are run, not its library: only sites that use it have it.
+//! Its commands are run instead of linking its library, which only sites that use it have.
 
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What sealed text begins with.
+/// Prefix of sealed text.
 pub const SEALED: &str = "MUNGE:";
-/// Sealed text that is longer was not sealed by us: what we seal takes about 250 bytes.
+/// Upper bound for sealed text: a job's secret takes about 250 bytes.
 pub const SEALED_BYTES_MAX: usize = 4096;
-/// Its daemon answers within milliseconds, or not at all.
+/// Time for MUNGE's daemon to answer, which it does within milliseconds, or not at all.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The two commands.
@@ -29,7 +29,7 @@ impl Default for Munge {
     }
 }
 
-/// What was opened.
+/// Opened text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
     /// Number of the user who has sealed it.
@@ -39,16 +39,16 @@ pub struct Opened {
 }
 
 impl Munge {
-    /// Other commands with the same options.
+    /// Uses other commands with the same options.
     #[must_use]
     pub fn with(seal: &str, open: &str) -> Self {
         Self { seal: seal.into(), open: open.into() }
     }
 
-    /// Seals a text. With `only_for`, no other user can open it.
+    /// Seals a text. With `only_for`, only that user can open it.
     ///
     /// # Errors
-    /// When there is no MUNGE, or its daemon does not answer.
+    /// When MUNGE is missing, or its daemon does not answer.
     pub fn seal(&self, text: &str, only_for: Option<u32>) -> Result<String> {
         let restriction = only_for.map(|uid| format!("--restrict-uid={uid}"));
         let sealed = pass_through(&self.seal, restriction.as_slice(), text)?;
@@ -56,11 +56,11 @@ impl Munge {
         Ok(sealed)
     }
 
-    /// Opens a text. It can be opened once on a host, and for five minutes.
+    /// Opens a text. Each text opens once on a host, within five minutes.
     ///
     /// # Errors
-    /// When it was not sealed with this site's key, is too old or was opened before, is for another user, or MUNGE does
-    /// not answer.
+    /// When the text was sealed with another key, is too old, was opened before, is for another user, or MUNGE does not
+    /// answer.
     pub fn open(&self, sealed: &str) -> Result<Opened> {
         ensure!(sealed.starts_with(SEALED) && sealed.len() <= SEALED_BYTES_MAX, "this was not sealed by MUNGE");
         let printed = pass_through(&self.open, &["--numeric".into(), "--keys=UID".into()], sealed)?;
@@ -72,14 +72,14 @@ impl Munge {
     }
 }
 
-/// What a program prints when it is given this text. A program that takes too long is ended.
+/// Output of a program for this input. A program that takes too long is ended.
 fn pass_through(program: &str, arguments: &[String], text: &str) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
     let mut input = child.stdin.take().context("it has no standard input")?;
     let mut output = child.stdout.take().context("it has no standard output")?;
-    // Fits into the pipe; a program that has failed says so by its status.
+    // The text fits the pipe. A failed program shows by its status.
     let _ = input.write_all(text.as_bytes());
     drop(input);
     let (sender, printed) = mpsc::channel();

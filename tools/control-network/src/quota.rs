@@ -1,33 +1,33 @@
-//! How often something may be told that strangers can cause. Pure.
+//! Limit for reports of events that strangers can cause. Pure.
 //!
-//! A few are told as they come. Then one is told now and then, with how many were kept back before it, the latest of
-//! them in their place when nothing new comes.
+//! A few are reported at once. Then one is reported at intervals, with the number of those held back before it; if no
+//! new one comes, the latest held-back one is reported.
 
 use std::time::{Duration, Instant};
 
-/// Number that may be told in a row.
+/// Number of reports in a row.
 const BURST: u32 = 8;
-/// After that, one in this time.
+/// Interval of further reports.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Limit of reports: see the module.
 #[derive(Debug)]
 pub struct Quota<T> {
     left: u32,
-    /// When `left` grew last, or was full.
+    /// Time at which `left` grew last, or was full.
     since: Instant,
     kept_back: Option<T>,
     kept_back_count: u64,
 }
 
 impl<T> Quota<T> {
-    /// Nothing was told yet.
+    /// A full quota.
     pub fn new(now: Instant) -> Self {
         Self { left: BURST, since: now, kept_back: None, kept_back_count: 0 }
     }
 
-    /// What is to be told now that this has happened, or only time has passed, and how many others were kept back
-    /// before it.
+    /// The report to make now, and the number of events held back before it. `news`: a new event, or `None` if only
+    /// time has passed.
     pub fn pass(&mut self, now: Instant, news: Option<T>) -> Option<(T, u64)> {
         while self.left < BURST && now >= self.since + INTERVAL {
             self.left += 1;
@@ -48,7 +48,7 @@ impl<T> Quota<T> {
         Some((told, std::mem::take(&mut self.kept_back_count) - 1))
     }
 
-    /// When something that was kept back may be told.
+    /// Time at which a held-back event may be reported.
     pub fn due(&self) -> Option<Instant> {
         self.kept_back.as_ref().map(|_| self.since + INTERVAL)
     }
@@ -73,7 +73,7 @@ mod tests {
         told.extend(quota.pass(due, None));
         assert_eq!(told.iter().map(|(_, others)| others + 1).sum::<u64>(), 6000);
         assert_eq!(quota.due(), None);
-        // After a while of peace, as at the beginning.
+        // After a quiet time, as at the beginning.
         let later = due + Duration::from_secs(1000);
         assert_eq!((0..20).filter(|_| quota.pass(later, Some(0)).is_some()).count(), 8);
     }

@@ -1,20 +1,20 @@
-//! One host's stream of messages to or from the root, which outlives the connections that carry it. Pure.
+//! A host's stream of messages to or from the root, which outlives its connections. Pure.
 //!
-//! Enters: what is sent, what was received, what the other end says it has. Leaves: what has to be sent again. See
-//! `redrt_wire::tree` for how both ends find out.
+//! Sent messages, received messages and the other end's acknowledgements enter; messages to send again leave.
+//! `redrt_wire::tree` describes how both ends resynchronize.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Number of messages after which the other end is told what has been received.
+/// Number of messages after which an acknowledgement is due.
 const UNTOLD_COUNT_MAX: u64 = 32;
-/// The same in bytes: output keeps much in the sender's log.
+/// Bytes after which an acknowledgement is due: output keeps much in the sender's log.
 const UNTOLD_BYTES_MAX: usize = 256 << 10;
 
 /// One end of the stream.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// What the other end may not have.
+    /// Messages that the other end has not acknowledged.
     log: VecDeque<Rc<[u8]>>,
     log_bytes: usize,
     /// Number of the log's first message.
@@ -25,15 +25,15 @@ pub struct Session {
 }
 
 impl Session {
-    /// Of an end that has received so much, and has sent what the other end may not have: `log`, whose first message
-    /// has the number `first`.
+    /// Restores an end that has received `received` messages. `log`: messages that the other end may not have,
+    /// beginning with number `first`.
     #[must_use]
     pub fn restored(received: u64, first: u64, log: Vec<Rc<[u8]>>) -> Self {
         let log_bytes = log.iter().map(|body| body.len()).sum();
         Self { log: log.into(), log_bytes, first, received, ..Self::default() }
     }
 
-    /// What the other end may not have.
+    /// Messages that the other end has not acknowledged.
     pub fn log(&self) -> impl Iterator<Item = &[u8]> {
         self.log.iter().map(|body| &**body)
     }
@@ -44,31 +44,31 @@ impl Session {
         self.log.push_back(body);
     }
 
-    /// Bytes that the other end may not have.
+    /// Bytes that the other end has not acknowledged.
     #[must_use]
     pub fn log_bytes(&self) -> usize {
         self.log_bytes
     }
 
-    /// How many messages have been sent.
+    /// Number of messages sent.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.first + self.log.len() as u64
     }
 
-    /// Number of the first message that the other end may not have.
+    /// Number of the first message that the other end has not acknowledged.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// How many messages have been received.
+    /// Number of messages received.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Counts a message that was received. `Some(count)` when the other end should be told.
+    /// Counts a received message. `Some(count)` if an acknowledgement is due.
     pub fn count(&mut self, bytes: usize) -> Option<u64> {
         self.received += 1;
         self.untold_count += 1;
@@ -76,7 +76,8 @@ impl Session {
         (self.untold_count >= UNTOLD_COUNT_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX).then(|| self.tell())
     }
 
-    /// The count for the other end, if it does not know it. Called now and then, so that its log empties.
+    /// The count that the other end does not know yet. Must be called at intervals, so that the other end's log
+    /// empties.
     pub fn untold(&mut self) -> Option<u64> {
         (self.untold_count > 0).then(|| self.tell())
     }
@@ -86,8 +87,7 @@ impl Session {
         self.received
     }
 
-    /// The other end has received `count` messages. A count that cannot be is ignored: it would be a message from
-    /// before.
+    /// Handles the acknowledgement of `count` messages. An impossible count is ignored: it comes from an old message.
     pub fn taken(&mut self, count: u64) {
         let known = count.saturating_sub(self.first).min(self.log.len() as u64);
         for body in self.log.drain(..known as usize) {
@@ -96,7 +96,7 @@ impl Session {
         self.first += known;
     }
 
-    /// What the other end does not have, when it has `count`.
+    /// Messages that the other end lacks if it has `count`.
     pub fn missing(&mut self, count: u64) -> impl Iterator<Item = Rc<[u8]>> + '_ {
         self.taken(count);
         self.log.iter().cloned()
@@ -109,7 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However often the way breaks, and whatever is lost on it, every message arrives once and in order.
+        /// Every message arrives once and in order, however often the connection breaks and whatever it loses.
         #[test]
         fn nothing_is_lost_or_repeated(steps in proptest::collection::vec(0u8..4, 1..200)) {
             let (mut sender, mut receiver) = (Session::default(), Session::default());

@@ -12,7 +12,7 @@ fn door(keys: &[u8], name_bytes: usize) -> Door {
     Door::new(([127, 0, 0, 1], 0).into(), keys.iter().copied().map(secret).collect(), name_bytes).unwrap()
 }
 
-/// Has a door work until something of this kind has happened.
+/// Runs a door until `find` finds something.
 fn work<T>(door: &mut Door, mut find: impl FnMut(&Door, Vec<Met>) -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -25,7 +25,7 @@ fn work<T>(door: &mut Door, mut find: impl FnMut(&Door, Vec<Met>) -> Option<T>) 
     }
 }
 
-/// The next one who comes in; others may be refused before.
+/// The next accepted connection; others may be refused before.
 fn accepted(door: &mut Door) -> Opened {
     work(door, |_, met| {
         met.into_iter().find_map(|met| if let Met::Accepted(opened) = met { Some(opened) } else { None })
@@ -38,7 +38,7 @@ fn refused(door: &mut Door) -> Refusal {
     })
 }
 
-/// A connection from this address of this host.
+/// A connection from this loopback address.
 fn stranger(from: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).unwrap();
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
@@ -115,7 +115,7 @@ fn one_byte_now_and_then_holds_a_place_no_longer_than_silence() {
 fn a_flood_of_strangers_costs_a_bound_and_keeps_nobody_out() {
     let mut door = door(&[1], 0);
     let address = door.address();
-    // All from one address, more than there are places for, and none of them says anything.
+    // All from one address, more than there are places, and all silent.
     let flood: Vec<_> = (0..GUESTS_MAX + 40).map(|_| stranger([127, 0, 0, 9], address)).collect();
     let mut told = 0;
     let mut count = |door: &Door, met: &[Met]| {
@@ -151,7 +151,7 @@ fn replayed_greetings_come_to_nothing_are_bounded_and_keep_nobody_out() {
         });
     }
     assert!(door.guests.len() <= GUESTS_MAX);
-    // Who is slow to greet is not driven out by replays, which are further.
+    // A slow stranger is not driven out by replays, which are further on in the handshake.
     let genuine = stranger([127, 0, 0, 1], door.address());
     work(&mut door, |door, _| (door.next as usize == replays.len() + 1).then_some(()));
     for _ in 0..GUESTS_MAX {
@@ -169,7 +169,7 @@ fn replayed_greetings_come_to_nothing_are_bounded_and_keep_nobody_out() {
 #[test]
 fn a_door_without_descriptors_opens_again() {
     let mut door = door(&[1], 0);
-    // As when accept has failed.
+    // The state after a failed accept.
     door.epoll.delete(door.listener.as_ref().unwrap()).unwrap();
     door.closed_until = Some(Instant::now() + Duration::from_millis(20));
     door.set_timer();

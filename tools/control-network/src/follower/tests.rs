@@ -1,4 +1,5 @@
-//! A daemon and its roots: each of them may be killed, or stopped and go on when another has its place, at any moment.
+//! Simulation of a daemon and its roots. Each may be killed, or be stopped and go on after it was replaced, at any
+//! moment.
 
 use super::{Follower, Request};
 use crate::session::Session;
@@ -7,14 +8,14 @@ use redrt_wire::tree::Term;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What is planted, for the simulation to find.
+/// A planted mistake, for the simulation to find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mistake {
-    /// Of a daemon: a root that calls is followed, whatever its term is.
+    /// Daemon: every root that calls is followed, whatever its term.
     FollowsOlder,
-    /// Of a daemon: what a root says counts before it has answered.
+    /// Daemon: messages of a root count before it has answered.
     HearsUnsettled,
-    /// Of a root: a message is acknowledged that is not in the journal.
+    /// Root: a message is acknowledged before it is in the journal.
     AcknowledgesFirst,
 }
 
@@ -30,40 +31,40 @@ enum Down {
     Taken(u64),
 }
 
-/// A connection between the daemon and a root. What was sent may arrive after either end has given it up.
+/// A connection between daemon and root. Frames may arrive after either end has given it up.
 struct Link {
     root: usize,
     up: VecDeque<Up>,
     down: VecDeque<Down>,
 }
 
-/// Says for each message of the daemon one of its own, which is the same.
+/// A root. It answers each message of the daemon with one of its own, with the same content.
 struct Root {
     term: Term,
     session: Session,
-    /// The newest request that it has answered, and by which link that came.
+    /// Newest request that it has answered, and the link of that.
     way: Option<(u32, usize)>,
-    /// It was killed, or another root has the journal: it may say again what it has said.
+    /// True once it was killed, or another root has the journal: it may repeat what it has sent.
     is_replaced: bool,
-    /// Heard, in order.
+    /// Messages that it has handled, in order.
     heard: Vec<u64>,
 }
 
 struct World {
     daemon: Follower,
     said: u64,
-    /// What the daemon was told.
+    /// Messages that the daemon has handled.
     told: Vec<u64>,
-    /// The newest root that has called it.
+    /// Highest term that has called the daemon.
     called: Term,
-    /// It was told something by an older one after that.
+    /// True once a root with a lower term was heard after that.
     is_misled: bool,
     journal: Vec<u64>,
     roots: Vec<Root>,
     links: Vec<Link>,
-    /// The daemon's way: a number of a link.
+    /// The daemon's connection: index into `links`.
     way: Option<usize>,
-    /// The root that it would connect to.
+    /// Root that the daemon would connect to.
     followed: usize,
     mistake: Option<Mistake>,
 }
@@ -108,7 +109,7 @@ impl World {
         }
     }
 
-    /// A root comes in the place of the newest one, which was killed or stopped, with what is in the journal.
+    /// Adds a root in place of the newest one, which was killed or stopped, with the journal's contents.
     fn replace(&mut self) {
         let newest = self.roots.last_mut().expect("there is one");
         newest.is_replaced = true;
@@ -118,7 +119,7 @@ impl World {
         self.roots.push(Root { term, session, way: None, is_replaced: false, heard: self.journal.clone() });
     }
 
-    /// A root calls the daemon, perhaps long after it was replaced.
+    /// Lets a root call the daemon, perhaps long after it was replaced.
     fn call(&mut self, root: usize) {
         self.called = self.called.max(self.roots[root].term);
         if self.daemon.called(self.roots[root].term) {
@@ -126,15 +127,15 @@ impl World {
         }
     }
 
-    /// A root goes on with the next frame that it was sent.
+    /// Lets a root handle its next frame of a link.
     fn root_works(&mut self, link: usize) {
         let Some(frame) = self.links[link].up.pop_front() else { return };
         let root = &mut self.roots[self.links[link].root];
         let down = &mut self.links[link].down;
         match frame {
-            // It knows that it was replaced.
+            // The root learns that it was replaced.
             Up::Attach(request) if request.term > root.term => {}
-            // The daemon has another way by now.
+            // The daemon has a newer connection.
             Up::Attach(request) if root.way.is_some_and(|(newest, _)| newest >= request.attachment) => {}
             Up::Message(..) | Up::Taken(_) if root.way.is_none_or(|(_, way)| way != link) => {}
             Up::Attach(Request { attachment, received, .. }) => {
@@ -159,7 +160,7 @@ impl World {
         }
     }
 
-    /// The daemon takes the next frame of its way.
+    /// Lets the daemon handle the next frame of its connection.
     fn daemon_works(&mut self) {
         let Some(way) = self.way else { return };
         let Some(frame) = self.links[way].down.pop_front() else { return };
@@ -210,7 +211,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more: the newest root has the daemon, and both have said all.
+    /// Runs without further harm: the newest root has the daemon, and both have sent everything.
     fn settle(&mut self) {
         self.call(self.roots.len() - 1);
         if self.way.is_none() {
@@ -222,7 +223,7 @@ impl World {
         }
     }
 
-    /// What is wrong, if anything.
+    /// The broken invariant, if any.
     fn check(&self) -> Option<String> {
         let all: Vec<_> = (0..self.said).collect();
         if self.roots.last().is_some_and(|root| root.heard != all) {
@@ -255,7 +256,7 @@ proptest! {
     }
 }
 
-/// Whether any of 400 runs that are drawn shows that something is wrong.
+/// True if one of 400 drawn runs breaks an invariant.
 pub(super) fn is_found<S: Strategy>(steps: &S, play: impl Fn(&S::Value) -> Option<String>) -> bool {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;

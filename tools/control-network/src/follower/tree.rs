@@ -1,5 +1,5 @@
-//! Daemons below each other, and the roots that they have: what a daemon hears by the one above it comes from the root
-//! that it follows, though a root before that may have said it, and the daemon above may follow another already.
+//! Simulation of daemons below each other. A daemon must hear only the root that it follows, although messages come
+//! through the daemon above, which may follow another root already or pass on words of an older one.
 //!
 //! ```text
 //!   roots, the newest of which has the journal
@@ -10,9 +10,9 @@
 //!     │
 //!   below
 //! ```
-//! Roots say to one daemon or to all. One root goes on as the one before would have: it says the same in the same
-//! order, which follows from the journal. So it is enough that each daemon is told just that. It is what makes a view's
-//! number enough for processes, which hear of views by their daemon.
+//! Messages go to one daemon or to all. A root that takes over repeats the same messages in the same order, which
+//! follow from the journal. So the test is that each daemon hears exactly those. Views therefore need only a number for
+//! processes, which hear of views from their daemon.
 
 use super::tests::{Mistake as OfFollower, is_found};
 use super::{Follower, Request};
@@ -24,15 +24,15 @@ use std::rc::Rc;
 
 const HOSTS: usize = 3;
 
-/// What is planted, for the simulation to find.
+/// A planted mistake, for the simulation to find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
     OfFollower(OfFollower),
-    /// A daemon that has another way says nothing of it to those below.
+    /// A daemon with a new connection does not inform the daemons below.
     SaysNothing,
-    /// It says so behind the first message that it passes on.
+    /// The daemon informs them only after the first message that it passes on.
     SaysLate,
-    /// A root does not call daemons that have attached to it by others.
+    /// A root does not call daemons that attached to it through others.
     CallsTooFew,
 }
 
@@ -51,21 +51,21 @@ enum Down {
         term: Term,
         received: u64,
     },
-    /// With the term of who says it, which real ones do not have.
+    /// With the sender's term, which real messages lack.
     Message(Option<usize>, u64, Term),
     Taken(usize, u64),
     Resync,
 }
 
-/// A connection. What was sent may arrive when its lower end has given it up, upwards.
+/// A connection. Upward frames may arrive after its lower end has given it up.
 #[derive(Default)]
 struct Link {
-    /// The root at its upper end; absent where that is a daemon.
+    /// Root at its upper end. `None` if that is a daemon.
     root: Option<usize>,
     up: VecDeque<Up>,
     down: VecDeque<Down>,
     is_closed: bool,
-    /// Who has attached first by it, if that is to a root.
+    /// Host that attached first over it, if its upper end is a root.
     owner: Option<usize>,
 }
 
@@ -73,23 +73,23 @@ struct Daemon {
     follower: Follower,
     /// Its connection upwards.
     way: Option<usize>,
-    /// That of the daemon below it.
+    /// Connection of the daemon below it.
     child: Option<usize>,
-    /// Where it looks for the root.
+    /// Root that it would connect to.
     root: usize,
     said: u64,
     told: Vec<u64>,
-    /// The newest root that has called it.
+    /// Highest term that has called it.
     called: Term,
     is_late: bool,
 }
 
-/// What a root knows of a host.
+/// A root's state of a host.
 struct Member {
     session: Session,
     attachment: Option<u32>,
     link: Option<usize>,
-    /// It looks for the root before this one.
+    /// True while the host looks for the previous root.
     is_to_be_called: bool,
 }
 
@@ -103,14 +103,14 @@ struct World {
     daemons: Vec<Daemon>,
     roots: Vec<Root>,
     links: Vec<Link>,
-    /// What was heard, by whom it was said and which of those it is.
+    /// Handled messages: host, and number among its messages.
     journal: Vec<(usize, u64)>,
-    /// Somebody was told something by a root before the one that has called it.
+    /// True once some daemon heard a root older than the one that has called it.
     is_misled: bool,
     mistake: Option<Mistake>,
 }
 
-/// What is said to the message of a host.
+/// The root's answer to a host's message: receiver (`None`: all) and content.
 fn answer(host: usize, said: u64) -> (Option<usize>, u64) {
     ((!said.is_multiple_of(3)).then_some(host), (host as u64) << 32 | said)
 }
@@ -196,7 +196,7 @@ impl World {
         self.up(host, Up::Attach(host, request));
     }
 
-    /// To the daemon below, if that is there still.
+    /// Passes a frame to the daemon below, if it is still connected.
     fn pass(&mut self, host: usize, frame: Down) {
         if let Some(link) = self.daemons[host].child.map(|child| &mut self.links[child])
             && !link.is_closed
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// Another has the journal.
+    /// Adds a root, which takes the journal over.
     fn replace(&mut self) {
         let newest = self.roots.last_mut().expect("there is one");
         newest.is_replaced = true;
@@ -245,7 +245,7 @@ impl World {
         self.roots.push(Root::of(term, &self.journal));
     }
 
-    /// The upper end of a connection takes the next frame.
+    /// Lets the upper end of a connection handle the next frame.
     fn hear_below(&mut self, link: usize) {
         let Some(root) = self.links[link].root else {
             let Some(frame) = self.links[link].up.pop_front() else { return };
@@ -291,7 +291,7 @@ impl World {
 
     fn attached(&mut self, link: usize, root: usize, host: usize, request: Request) {
         let Root { term, members, .. } = &mut self.roots[root];
-        // It knows that it was replaced.
+        // The root learns that it was replaced.
         if request.term > *term {
             return;
         }
@@ -312,7 +312,7 @@ impl World {
         down.extend(missing.iter().map(|body| Down::Message(Some(host), number(body), term)));
     }
 
-    /// A daemon takes the next frame of its way.
+    /// Lets a daemon handle the next frame of its connection.
     fn hear_above(&mut self, host: usize) {
         let Some(way) = self.daemons[host].way else { return };
         let Some(frame) = self.links[way].down.pop_front() else { return };
@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// A connection by which something has come, or that was given up.
+    /// A connection with frames for its upper end, or that was given up.
     fn busy(&self, which: usize) -> Option<usize> {
         let is_busy = |link: &Link| !link.up.is_empty() || link.is_closed && link.root.is_some();
         let busy: Vec<_> = (0..self.links.len()).filter(|link| is_busy(&self.links[*link])).collect();
@@ -379,7 +379,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more, but that each daemon in turn loses its way once.
+    /// Runs without further harm, except that each daemon in turn loses its connection once.
     fn settle(&mut self) {
         for lost in 0..=HOSTS {
             let newest = self.roots.len() - 1;
