@@ -1,9 +1,9 @@
-//! Who of the hosts is dead: the decision at the root, from what the observers say.
+//! Decision at the root which hosts are dead, from the observers' reports.
 //!
-//! One observer alone is not believed: its own connection may be what is broken. The others who watch the same host are
-//! asked; the second who says that it is silent confirms it. An observer that is cut off itself cannot be heard here,
-//! which is what the rule asks for: a daemon that cannot reach its other neighbour either is the one that is cut off.
-//! If nobody else watches the host, or those who do stay silent themselves, one observer is enough after a while.
+//! One observer alone is not believed: its own connection may be the broken one. The other observers of the host are
+//! asked, and a second report of silence confirms it. An observer that is cut off cannot be heard here, which is just
+//! what the rule needs: a daemon that cannot reach its other neighbour either is the one that is cut off. Without other
+//! observers, or if they stay silent, one report is enough after a while.
 
 use super::{SUSPECT_TICKS, TICKS};
 use redrt_wire::daemon::Sign;
@@ -13,38 +13,38 @@ use std::fmt;
 /// An observer: a host's daemon, or the root itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Who {
-    /// `redrun`.
+    /// The root: `redrun`.
     Root,
     /// The daemon of this host.
     Host(u32),
 }
 
-/// What the arbiter wants done.
+/// Request of the arbiter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Ask an observer about a host.
     Probe(Who, u32),
     /// The host is dead.
     Dead {
-        /// The host.
+        /// Number of the host.
         host: u32,
-        /// How that is known.
+        /// Evidence of its death.
         why: Death,
     },
 }
 
-/// How it is known that a host is dead.
+/// Evidence that a host is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
     /// Its kernel refuses connections to its daemon.
     DaemonEnded,
-    /// Those who watch it do not hear it.
+    /// Its observers do not hear it.
     Silent {
-        /// `redrun` is one of them.
+        /// True if `redrun` is one of them.
         to_root: bool,
-        /// Number of other hosts that are.
+        /// Number of other hosts among them.
         host_count: usize,
-        /// For how long nothing was heard of it, in ticks.
+        /// Length of the silence in ticks.
         ticks: u32,
     },
 }
@@ -56,7 +56,7 @@ impl Death {
         Self::Silent { to_root, host_count, ticks: SUSPECT_TICKS + doubt.ticks }
     }
 
-    /// For how long the host was not heard before this was decided, in ticks.
+    /// Length of the silence before the decision, in ticks.
     #[must_use]
     pub fn ticks(self) -> u32 {
         match self {
@@ -80,12 +80,12 @@ impl fmt::Display for Death {
     }
 }
 
-/// Of one host that is not beyond doubt.
+/// State of a doubted host.
 #[derive(Clone, Default, Debug)]
 struct Doubt {
     silent_to: BTreeSet<Who>,
     heard_by: BTreeSet<Who>,
-    /// Since it began, or since the first said that the host is silent.
+    /// Ticks since the doubt began, or since the first report of silence.
     ticks: u32,
 }
 
@@ -96,44 +96,44 @@ impl Doubt {
     }
 }
 
-/// See the module.
+/// Decision about hosts: see the module.
 #[derive(Clone, Debug)]
 pub struct Arbiter {
-    /// The hosts that are alive, in the order of the ring.
+    /// Living hosts, in the order of the ring.
     ring: Vec<u32>,
-    /// The hosts whose daemons are attached to another host's, and which that is.
+    /// Hosts whose daemons are attached to another host's daemon, with that host.
     attached_to: BTreeMap<u32, u32>,
     doubts: BTreeMap<u32, Doubt>,
 }
 
 impl Arbiter {
-    /// All these hosts are alive.
+    /// Begins with these living hosts.
     #[must_use]
     pub fn new(ring: Vec<u32>) -> Self {
         Self { ring, attached_to: BTreeMap::new(), doubts: BTreeMap::new() }
     }
 
-    /// A host was given up for another reason.
+    /// Removes a host that was given up for another reason.
     pub fn remove(&mut self, host: u32) {
         self.ring.retain(|other| *other != host);
         self.attached_to.remove(&host);
         self.doubts.remove(&host);
-        // Nor does what it said of others count any more.
+        // Its reports about others do not count any more either.
         self.doubts.values_mut().for_each(|doubt| doubt.retain(|who| *who != Who::Host(host)));
     }
 
-    /// A host has come.
+    /// Adds a host.
     pub fn add(&mut self, host: u32) {
         self.ring.push(host);
     }
 
-    /// The hosts that are alive, in the order of the ring.
+    /// Living hosts, in the order of the ring.
     #[must_use]
     pub fn ring(&self) -> &[u32] {
         &self.ring
     }
 
-    /// The neighbours of a host in a ring.
+    /// Neighbours of a host in a ring.
     #[must_use]
     pub fn neighbours(ring: &[u32], host: u32) -> Vec<u32> {
         let Some(at) = ring.iter().position(|other| *other == host) else { return Vec::new() };
@@ -144,20 +144,20 @@ impl Arbiter {
         found
     }
 
-    /// Who watches a host because its daemon is attached there. There is always somebody: a daemon that has lost its
-    /// place comes to the root.
+    /// The observer that a host's daemon is attached to. There is always one: a daemon that has lost its connection
+    /// attaches to the root.
     #[must_use]
     pub fn above(&self, host: u32) -> Who {
         let above = self.attached_to.get(&host).filter(|above| self.ring.contains(above));
         above.map_or(Who::Root, |above| Who::Host(*above))
     }
 
-    /// Those whom the root watches itself.
+    /// Hosts that the root observes itself.
     pub fn below_root(&self) -> impl Iterator<Item = u32> + '_ {
         self.ring.iter().copied().filter(|host| self.above(*host) == Who::Root)
     }
 
-    /// An observer says this of a host.
+    /// Handles an observer's report about a host.
     pub fn observed(&mut self, by: Who, host: u32, sign: Sign) -> Vec<Verdict> {
         if !self.ring.contains(&host) || matches!(by, Who::Host(by) if !self.ring.contains(&by)) {
             return Vec::new();
@@ -173,7 +173,7 @@ impl Arbiter {
         if sign == Sign::Gone {
             return vec![self.bury(host, Death::DaemonEnded)];
         }
-        // Who watches it no more, or not yet, has no say.
+        // Reports of former or future observers do not count.
         if !watching.contains(&by) {
             return Vec::new();
         }
@@ -201,7 +201,7 @@ impl Arbiter {
         watching.into_iter().map(|who| Verdict::Probe(who, host)).collect()
     }
 
-    /// A host has attached, which the root has heard by whatever way.
+    /// Notes that a host has attached. The root hears of it over any connection.
     pub fn attached(&mut self, host: u32, above: Who) {
         self.doubts.remove(&host);
         match above {
@@ -210,8 +210,8 @@ impl Arbiter {
         };
     }
 
-    /// A tick has passed: doubts that nobody could remove for a whole timeout are decided. `reachable` says whether the
-    /// root has a way to a host.
+    /// Advances time by one tick, and decides doubts that have lasted for a whole timeout. `reachable`: true if the
+    /// root has a connection to the host.
     pub fn tick(&mut self, reachable: impl Fn(u32) -> bool) -> Vec<Verdict> {
         let mut overdue = Vec::new();
         self.doubts.retain(|host, doubt| {
@@ -219,7 +219,7 @@ impl Arbiter {
             if doubt.silent_to.is_empty() {
                 return doubt.ticks < TICKS;
             }
-            // Somebody hears it: then it is only the way to it that is broken, and it has time to find another.
+            // If any observer hears the host, only a connection is broken, and the host has time to find another.
             let is_heard = !doubt.heard_by.is_empty();
             let patience = if is_heard { 2 * TICKS } else { TICKS - SUSPECT_TICKS };
             if doubt.ticks >= patience && !(is_heard && reachable(*host)) {
@@ -240,7 +240,7 @@ impl Arbiter {
 mod tests {
     use super::*;
 
-    /// Of a host that this many others do not hear, `redrun` among them or not, for as many ticks.
+    /// Verdict for a host that `host_count` hosts, and `redrun` or not, have not heard for `ticks`.
     fn silent(host: u32, (to_root, host_count): (bool, usize), ticks: u32) -> Verdict {
         Verdict::Dead { host, why: Death::Silent { to_root, host_count, ticks } }
     }
@@ -258,12 +258,12 @@ mod tests {
         let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
         let verdicts = arbiter.observed(Who::Host(0), 1, Sign::Silent);
         assert_eq!(verdicts, [Verdict::Probe(Who::Root, 1), Verdict::Probe(Who::Host(2), 1)]);
-        // The same again is no second observer, nor is one who does not watch it.
+        // A repeated report is no second observer; nor is that of a host that does not watch it.
         assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent).len(), 2);
         assert_eq!(arbiter.observed(Who::Host(3), 1, Sign::Silent), []);
         assert_eq!(arbiter.observed(Who::Host(2), 1, Sign::Silent), [silent(1, (false, 2), SUSPECT_TICKS)]);
         assert_eq!(arbiter.ring(), [0, 2, 3]);
-        // What the dead say does not count.
+        // Reports of the dead do not count.
         assert_eq!(arbiter.observed(Who::Host(1), 0, Sign::Gone), []);
     }
 
@@ -289,7 +289,7 @@ mod tests {
         arbiter.observed(Who::Root, 1, Sign::Silent);
         let verdicts: Vec<_> = (0..TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
         assert_eq!(verdicts, [silent(1, (true, 0), TICKS)]);
-        // And at once if nobody else watches.
+        // Decided at once if nobody else watches.
         let mut arbiter = Arbiter::new(vec![0]);
         assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent), [silent(0, (true, 0), SUSPECT_TICKS)]);
     }
@@ -335,7 +335,7 @@ mod tests {
             arbiter.attached(host, Who::Host(host - 1));
         }
         assert_eq!(arbiter.below_root().collect::<Vec<_>>(), [0]);
-        // Neighbours have no say in that.
+        // Only the daemon above reports the end of the connection.
         assert_eq!(arbiter.observed(Who::Host(3), 2, Sign::Parted), []);
         assert_eq!(arbiter.above(2), Who::Host(1));
         assert_eq!(arbiter.observed(Who::Host(1), 2, Sign::Parted), []);

@@ -1,40 +1,40 @@
-//! What one daemon, or `redrun`, hears of the hosts it watches.
+//! Observations of one daemon, or of `redrun`, about the hosts it watches.
 
 use super::{LEASE_TICKS, QUIET_TICKS, REPEAT_TICKS, SUSPECT_TICKS, WAY_TICKS, WAY_TICKS_MAX};
 use redrt_wire::daemon::Sign;
 use std::collections::BTreeMap;
 
-/// What a tick calls for.
+/// Consequence of a tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duty {
-    /// Tell the root this of a host.
+    /// Report this about a host to the root.
     Report(u32, Sign),
-    /// Nothing has come from the root for a while: connect to it directly, in place of the way that there was.
+    /// The root was silent for a while: connect to it directly, in place of the present connection.
     FindWay,
-    /// Nothing has come from the root for so long that it must count this host as dead: leave.
+    /// The root was silent for so long that it must count this host as dead: leave.
     Leave,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Peer {
     missed: u32,
-    /// It is attached here.
+    /// True if the host is attached here.
     is_below: bool,
-    /// It was heard since it is watched.
+    /// True once a beat has arrived since the host is watched.
     known: bool,
-    /// The root was told that it is silent, and nothing was heard since.
+    /// True if silence was reported, and no beat has arrived since.
     told: bool,
 }
 
 impl Peer {
-    /// Whether this observer's word counts. A daemon that could not connect to a new neighbour yet has nothing to say
-    /// of it: the fault may be its own. But every host is attached somewhere, and there it has been heard.
+    /// True if this observer's reports count. A daemon that has never heard a new neighbour cannot judge: the fault may
+    /// be its own. But every host is attached somewhere, and there it has been heard.
     fn is_known(&self) -> bool {
         self.known || self.is_below
     }
 
-    /// What is worth telling when a tick has passed without a beat. Repeated as long as the silence lasts: what was
-    /// told before may have been dropped for a reason that is gone.
+    /// Report for a tick without a beat. Silence is reported repeatedly, since an earlier report may have been dropped
+    /// for a reason that is gone.
     fn news(&self) -> Option<Sign> {
         match self.missed {
             QUIET_TICKS => Some(Sign::Quiet),
@@ -44,22 +44,23 @@ impl Peer {
     }
 }
 
-/// See the module.
+/// Observations: see the module.
 #[derive(Clone, Debug)]
 pub struct Observer {
     peers: BTreeMap<u32, Peer>,
-    /// Ticks since the root was heard; absent at the root itself.
+    /// Ticks since the last beat of the root. `None` at the root itself.
     without_root: Option<u32>,
 }
 
 impl Observer {
-    /// Watches nobody yet. `has_lease` for daemons, which depend on the root.
+    /// Watches nobody yet. `has_lease`: true for daemons, which depend on the root.
     #[must_use]
     pub fn new(has_lease: bool) -> Self {
         Self { peers: BTreeMap::new(), without_root: has_lease.then_some(0) }
     }
 
-    /// From now on watches these neighbours, and those who are attached here. Hosts watched before keep their state.
+    /// Watches these neighbours, and the hosts attached here, from now on. Hosts that were watched before keep their
+    /// state.
     pub fn watch(&mut self, neighbours: impl IntoIterator<Item = u32>, below: impl IntoIterator<Item = u32>) {
         let before = std::mem::take(&mut self.peers);
         let kept = |host: u32| before.get(&host).copied().unwrap_or_default();
@@ -67,7 +68,7 @@ impl Observer {
         self.peers.extend(below.into_iter().map(|host| (host, Peer { is_below: true, ..kept(host) })));
     }
 
-    /// What it knows of a host: nothing of one that it does not watch, or has not watched for long enough.
+    /// The present observation of a host. `None` if it is not watched, or not for long enough.
     #[must_use]
     pub fn sign(&self, host: u32) -> Option<Sign> {
         let peer = self.peers.get(&host).filter(|peer| peer.is_known())?;
@@ -77,21 +78,21 @@ impl Observer {
         }
     }
 
-    /// A host was heard. `Some` when the root believes it silent and must be told.
+    /// Notes a beat of a host. `Some` if the root believes it silent and must be informed.
     pub fn heard(&mut self, host: u32) -> Option<Duty> {
         let peer = self.peers.get_mut(&host)?;
         let told = std::mem::replace(peer, Peer { known: true, missed: 0, told: false, ..*peer }).told;
         told.then_some(Duty::Report(host, Sign::Alive))
     }
 
-    /// The root was heard.
+    /// Notes a beat of the root.
     pub fn heard_root(&mut self) {
         if let Some(missed) = &mut self.without_root {
             *missed = 0;
         }
     }
 
-    /// A tick of time has passed, or more; everything that had arrived was handed over before.
+    /// Advances time by one tick, however late it is. Everything that had arrived must be noted before.
     pub fn tick(&mut self) -> Vec<Duty> {
         let mut duties = Vec::new();
         for (host, peer) in &mut self.peers {
@@ -114,9 +115,8 @@ impl Observer {
     }
 }
 
-/// Whether another way to the root is looked for after `missed` ticks in which nothing was heard of it. A new way takes
-/// the place of the one before, and an answer that was to come there is lost. So each way gets twice the time of the
-/// one before.
+/// True if another connection to the root is due after `missed` ticks of silence. A new connection replaces the one
+/// before, whose pending answer is lost. So each gets twice the time of the one before.
 fn is_way_due(missed: u32) -> bool {
     missed.checked_sub(WAY_TICKS).is_some_and(|since| {
         let number = since + 1;
@@ -148,7 +148,7 @@ mod tests {
         );
         assert_eq!(observer.heard(5), Some(Duty::Report(5, Sign::Alive)));
         assert_eq!(observer.heard(5), None);
-        // A changed ring keeps what is known of those who stay.
+        // A changed ring keeps the state of remaining hosts.
         observer.watch([7], [3]);
         let duties = ticks(&mut observer, SUSPECT_TICKS - 1 - REPEAT_TICKS);
         assert!(duties.contains(&Duty::Report(3, Sign::Silent)), "{duties:?}");
@@ -163,7 +163,7 @@ mod tests {
         let silent = |host| duties.contains(&Duty::Report(host, Sign::Silent));
         assert_eq!([3, 5, 7].map(silent), [false, true, true]);
         assert_eq!([3, 5, 7].map(|host| observer.sign(host)), [None, Some(Sign::Silent), Some(Sign::Silent)]);
-        // Once heard it is known, wherever it is attached.
+        // A host that was heard once stays known, wherever it is attached.
         assert_eq!(observer.heard(5), Some(Duty::Report(5, Sign::Alive)));
         observer.watch([5], []);
         ticks(&mut observer, SUSPECT_TICKS);

@@ -1,38 +1,38 @@
-//! Whether a daemon whose connection broke has ended: then its host refuses a new one.
+//! Finds out whether a daemon whose connection broke has ended: then its host refuses new connections.
 
-/// A daemon that is ending closes its sockets one after the other: so often it is tried again.
+/// Number of attempts: a daemon that is ending closes its sockets one after another.
 const TRIES: u32 = 100;
-/// One refusal may come from a connection that was reset while it was being made.
+/// Refusals in a row that are believed. A single one may come from a connection that was reset while it was being made.
 const BELIEVED: u32 = 3;
 
-/// What is known of one daemon, or of `redrun`.
+/// Attempts to reach one daemon, or `redrun`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Refusals {
-    /// Tries left.
+    /// Remaining attempts.
     tries: u32,
-    /// In a row.
+    /// Refusals in a row.
     count: u32,
 }
 
 impl Refusals {
-    /// A connection broke: it is to be asked.
+    /// Begins anew, when a connection broke.
     pub fn begin(&mut self) {
         self.tries = TRIES;
     }
 
-    /// Whether it is to be tried once more.
+    /// Uses up an attempt. False if none is left.
     pub fn may_ask(&mut self) -> bool {
         self.tries = self.tries.saturating_sub(1);
         self.tries > 0
     }
 
-    /// It has refused. Whether that is believed.
+    /// Notes a refusal. True if it is believed now.
     pub fn refused(&mut self) -> bool {
         self.count += 1;
         self.count >= BELIEVED
     }
 
-    /// A try ended otherwise.
+    /// Notes an attempt that was not refused.
     pub fn not_refused(&mut self) {
         self.count = 0;
     }

@@ -1,4 +1,4 @@
-//! The shape of the tree: host numbers in, parents and children out.
+//! Shape of the tree: maps host numbers to parents and children.
 //!
 //! ```text
 //!  fan-out 2:        redrun
@@ -8,23 +8,23 @@
 //!                2   3    4   5
 //! ```
 
-/// How many daemons connect to one, unless the user says otherwise. Few jobs have more hosts than this squared.
+/// Default number of daemons that connect to one. Few jobs have more hosts than its square.
 pub const FAN_OUT: u32 = 32;
 
-/// The children of a host, or of the root when `parent` is absent.
+/// Children of a host, or of the root (`None`).
 pub fn children(parent: Option<u32>, fan_out: u32, host_count: u32) -> std::ops::Range<u32> {
     let first = parent.map_or(0, |parent| u64::from(fan_out) * (u64::from(parent) + 1));
     let end = (first + u64::from(fan_out)).min(u64::from(host_count));
     first.min(u64::from(host_count)) as u32..end as u32
 }
 
-/// The parent of a host; the root when absent.
+/// Parent of a host. `None`: the root.
 #[must_use]
 pub fn parent(host: u32, fan_out: u32) -> Option<u32> {
     (host / fan_out).checked_sub(1)
 }
 
-/// Whether `host` is `ancestor` or below it.
+/// True if `host` is `ancestor`, or below it.
 #[must_use]
 pub fn is_below(host: u32, ancestor: u32, fan_out: u32) -> bool {
     std::iter::successors(Some(host), |host| parent(*host, fan_out)).any(|host| host == ancestor)

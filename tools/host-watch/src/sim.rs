@@ -1,19 +1,19 @@
-//! A network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are cut off and
-//! come back, daemons do not run for a while. Time is counted in ticks; beats take no time or are lost with a cut; what
-//! observers and `redrun` tell each other, and connecting to a new neighbour or to the root, takes a while from the
-//! seed. Daemons form a tree, so that beats and messages are stopped by the daemon above, until a daemon has found a
-//! way of its own.
+//! Simulation of a network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are
+//! cut off and come back, daemons stand still for a while. Time is counted in ticks. Beats take no time, or are lost in
+//! a cut; messages between observers and `redrun`, and new connections to a neighbour or to the root, take a random
+//! time. Daemons form a tree, so a silent daemon stops beats and messages of those below, until they have found a
+//! connection of their own.
 //!
-//! What must hold: a dead host is found within the timeout, or within one for each level of the tree that dies with it;
-//! a daemon that is cut off from the root for so long has left; nobody who was not dead, cut off or stopped is taken
-//! for dead.
+//! Invariants: a dead host is found within the timeout, or within one for each level of the tree that dies with it; a
+//! daemon that is cut off from the root for so long has left; no host counts as dead that was not dead, cut off or
+//! stopped.
 
 use super::*;
 use crate::shape;
 use redrt_wire::daemon::Sign;
 use std::collections::BTreeMap;
 
-/// splitmix64.
+/// The generator splitmix64.
 struct Random(u64);
 
 impl Random {
@@ -26,13 +26,13 @@ impl Random {
     }
 }
 
-/// Where a daemon is attached.
+/// Attachment of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Uplink {
     /// To the daemon above in the tree.
     Tree,
     Root,
-    /// It is on its way to the root, and attached when this tick has come.
+    /// A connection to the root is being made; it is ready at this tick.
     Dialling(u32),
 }
 
@@ -41,7 +41,7 @@ struct Daemon {
     ring: Vec<u32>,
     uplink: Uplink,
     alive: bool,
-    /// On the root's side of the network.
+    /// True on the root's side of the network.
     reachable: bool,
     stopped_for: u32,
     left: bool,
@@ -49,29 +49,29 @@ struct Daemon {
 
 #[derive(Clone)]
 enum Message {
-    /// By whom, whom, what.
+    /// Observer, observed host, sign.
     Observed(u32, u32, Sign),
     Probe(u32, u32),
-    /// A daemon learns who is left.
+    /// A daemon learns the living hosts.
     Watch(u32, Vec<u32>),
 }
 
-/// How long things take at most, in ticks.
+/// Maximum delays, in ticks.
 #[derive(Clone, Copy, Default)]
 struct Delays {
     message: u32,
     connecting: u32,
 }
 
-/// What has been sent and has no way waits for one.
+/// The network. Messages without a path wait for one.
 struct Network {
     random: Random,
     now: u32,
     fan_out: u32,
     delays: Delays,
-    /// Under way, with the tick at which it arrives.
+    /// Messages under way, with their ticks of arrival.
     under_way: Vec<(u32, Message)>,
-    /// Neighbours, the lower first, and since when they are connected.
+    /// Pairs of connected neighbours, the lower first, with the tick from which they are connected.
     connections: BTreeMap<(u32, u32), u32>,
     daemons: Vec<Daemon>,
     root: Observer,
@@ -81,12 +81,12 @@ struct Network {
 }
 
 impl Network {
-    /// All attached to the root, and connected at once.
+    /// All daemons are attached to the root, and connected at once.
     fn flat(seed: u64, count: u32) -> Self {
         Self::new(seed, count, count, Delays::default())
     }
 
-    /// A moment after the daemons were told of each other.
+    /// State just after the daemons were told of each other.
     fn new(seed: u64, count: u32, fan_out: u32, delays: Delays) -> Self {
         let ring: Vec<_> = (0..count).collect();
         let daemon = |_| {
@@ -127,7 +127,7 @@ impl Network {
         self.exists(host) && self.daemons[host as usize].stopped_for == 0
     }
 
-    /// The daemon above, if it is that one that this daemon is attached to.
+    /// The daemon above, while this daemon is attached to it.
     fn parent(&self, host: u32) -> Option<u32> {
         let is_below = self.daemons[host as usize].uplink == Uplink::Tree;
         shape::parent(host, self.fan_out).filter(|_| is_below)
@@ -137,7 +137,7 @@ impl Network {
         self.daemons[one as usize].reachable == self.daemons[other as usize].reachable
     }
 
-    /// Whether what is sent between the root and a daemon passes all who are on the way.
+    /// True if messages between the root and a daemon pass all daemons on the path.
     fn has_way(&self, host: u32) -> bool {
         match self.parent(host) {
             Some(parent) => self.runs(parent) && self.see_each_other(host, parent) && self.has_way(parent),
@@ -150,7 +150,7 @@ impl Network {
 
     fn rewatch(&mut self, host: u32) {
         let ring = self.daemons[host as usize].ring.clone();
-        // Of a host that has lost its power nobody sees the end of a connection.
+        // A host without power closes no connection, so only daemons that left are seen.
         let is_below = |other: &u32| self.parent(*other) == Some(host) && !self.daemons[*other as usize].left;
         let below: Vec<_> = ring.iter().copied().filter(is_below).collect();
         self.daemon(host).observer.watch(Arbiter::neighbours(&ring, host), below);
@@ -160,7 +160,7 @@ impl Network {
         self.root.watch([], self.arbiter.below_root());
     }
 
-    /// Connects a daemon to its neighbours, which takes some time.
+    /// Connects a daemon to its neighbours, after a delay.
     fn connect(&mut self, host: u32) {
         for other in Arbiter::neighbours(&self.daemons[host as usize].ring, host) {
             let since = self.now + self.random.below(u64::from(self.delays.connecting) + 1) as u32;
@@ -178,7 +178,7 @@ impl Network {
         self.under_way.push((due, message));
     }
 
-    /// One tick: everybody who runs beats, what is under way arrives; then everybody's tick.
+    /// One tick: every running daemon beats, due messages arrive; then every observer's tick.
     fn tick(&mut self) {
         self.now += 1;
         for host in self.hosts() {
@@ -207,7 +207,7 @@ impl Network {
         self.deliver();
     }
 
-    /// To the neighbours, and to the daemon above.
+    /// Beats to the neighbours, and to the daemon above.
     fn beat(&mut self, host: u32) {
         let mut others = Arbiter::neighbours(&self.daemons[host as usize].ring, host);
         others.retain(|other| self.connected(host, *other));
@@ -226,7 +226,7 @@ impl Network {
         }
     }
 
-    /// A daemon that was on its way to the root may have come there.
+    /// Completes a connection to the root that is due.
     fn dialled(&mut self, host: u32) {
         let Uplink::Dialling(due) = self.daemons[host as usize].uplink else { return };
         if due > self.now || !self.runs(host) || !self.daemons[host as usize].reachable {
@@ -264,7 +264,7 @@ impl Network {
         }
     }
 
-    /// Hands over all that arrives now, and what follows from it at once.
+    /// Delivers due messages, and the immediate consequences.
     fn deliver(&mut self) {
         loop {
             let arrives = |(due, message): &(u32, Message)| {
@@ -373,7 +373,7 @@ fn short_silences_are_no_deaths() {
             let host = network.random.below(count) as usize;
             let length = network.random.below(u64::from(SUSPECT_TICKS) - 1) as u32;
             match network.random.below(3) {
-                // A daemon, or the whole host, does not run.
+                // A daemon, or its whole host, stands still.
                 0 => network.daemons[host].stopped_for = length,
                 // Its link is cut, and heals.
                 1 => {
@@ -410,7 +410,7 @@ fn deaths_beside_short_silences_and_slow_connections_take_nobody_with_them() {
             let host = network.random.below(count) as usize;
             let length = network.random.below(u64::from(SUSPECT_TICKS) - 1) as u32;
             network.daemons[host].stopped_for = length;
-            // Two silences of the same host with no beat between them are one.
+            // Two silences without a beat in between would be one.
             let rest = length + 1 + network.random.below(u64::from(2 * TICKS)) as u32;
             network.ticks(rest);
         }
@@ -430,7 +430,7 @@ fn hosts_that_die_before_anybody_has_heard_them_are_found() {
         let mut network = Network::new(seed, count, fan_out, delays);
         let mut victims: Vec<_> = network.hosts().filter(|_| network.random.below(4) == 0).collect();
         for victim in &victims {
-            // Some had lost their connection to the daemon above, and were on their way to the root.
+            // Some had lost their connection to the daemon above, and were connecting to the root.
             if network.random.below(2) == 0 {
                 network.find_way(*victim);
             }
