@@ -1,19 +1,19 @@
-//! A bit that `--inject stdout:V.I@#K` flips in what a replica prints.
+//! A bit that `--inject stdout:V.I@#K` flips in a replica's output.
 //!
-//! It is counted in lines, because how a text is cut into pieces on its way depends on timing. Of the line, one of the
-//! first bytes is hit; in a shorter one its end.
+//! The place is counted in lines, because the division of a text into pieces depends on timing. One of the line's first
+//! bytes is hit; in a shorter line its end.
 
 use redrt_wire::fault::ProcessFault;
 
-/// Bytes of a line from which the one to be hit is drawn.
+/// Number of first bytes of a line from which one is drawn.
 const BYTES_DRAWN_FROM: u64 = 24;
 
-/// See the module.
+/// A flip to be made: see the module.
 #[derive(Debug)]
 pub struct Corruption {
-    /// Lines that are still to pass.
+    /// Lines that must pass before.
     lines_left: u64,
-    /// Bytes of the line that are still to pass, as long as it does not end before.
+    /// Bytes of the line that must pass before, unless the line ends earlier.
     bytes_left: u64,
     bit: u32,
     line: u64,
@@ -21,7 +21,7 @@ pub struct Corruption {
 }
 
 impl Corruption {
-    /// Of this fault, if it is one of this kind.
+    /// The flip of this fault. `None` if the fault is of another kind.
     #[must_use]
     pub fn of(fault: &ProcessFault) -> Option<Self> {
         let ProcessFault::FlipOutput { line, bit } = *fault else { return None };
@@ -29,13 +29,13 @@ impl Corruption {
         Some(Self { lines_left: line.saturating_sub(1), bytes_left: byte, bit, line, asked: *fault })
     }
 
-    /// The fault that it is of.
+    /// The fault to report once the bit has flipped.
     #[must_use]
     pub fn asked(&self) -> ProcessFault {
         self.asked
     }
 
-    /// What was printed passes. When the byte is among it, it is changed, and what was done is returned.
+    /// Lets output pass. Changes the byte if it is among these, and returns a description then.
     pub fn pass(&mut self, bytes: &mut [u8]) -> Option<String> {
         for byte in bytes {
             if self.lines_left > 0 {
@@ -60,7 +60,7 @@ mod tests {
         let mut text = text.as_bytes().to_vec();
         let mut flips = 0;
         for piece in text.chunks_mut(piece_bytes) {
-            // One is enough: it is forgotten once it has been flipped.
+            // One flip is enough: the daemon drops the fault after it.
             if flips == 0 {
                 flips += usize::from(corruption.pass(piece).is_some());
             }

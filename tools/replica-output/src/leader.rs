@@ -1,8 +1,8 @@
 //! Standard output of a rank as its leader prints it, for `--stdout=leader`: shown at once, not compared.
 //!
-//! What the others print is counted, so that another can go on where the leader stopped. Their text may be another one
-//! (that is what this mode is for), so places are counted in lines and bytes of the last line, not in bytes of all.
-//! What a replica has printed beyond the leader is kept.
+//! Output of the other replicas is counted, so that another can go on where the leader stopped. Their text may differ
+//! (this mode is for such programs), so places are counted in lines and bytes of the last line, not in bytes of all.
+//! Output beyond the leader's is kept.
 
 use super::position::TextPosition;
 use super::printed::Printed;
@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 #[derive(Debug, Serialize, Deserialize)]
 struct Source {
     index: ReplicaIndex,
-    /// Where its kept text begins.
+    /// Place at which its kept text begins.
     place: TextPosition,
-    /// What is pending of it is beyond what was shown.
+    /// Its output; `pending` is beyond the shown text.
     printed: Printed,
     is_lost: bool,
 }
@@ -26,7 +26,7 @@ impl Source {
         Self { index, place: TextPosition::default(), printed: Printed::default(), is_lost: false }
     }
 
-    /// Drops what lies before a place.
+    /// Drops the text before a place.
     fn skip_to(&mut self, shown: &TextPosition) {
         while !self.printed.pending.is_empty() {
             let line_end = self.printed.pending.iter().position(|byte| *byte == b'\n');
@@ -52,7 +52,7 @@ impl Source {
     }
 }
 
-/// See the module.
+/// Stream of the leader: see the module.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LeaderStream {
     /// In order of leadership.
@@ -89,7 +89,7 @@ impl LeaderStream {
     pub fn saved(&self, replica: ReplicaIndex) -> Option<Saved> {
         let source = self.sources.iter().find(|source| source.index == replica)?;
         let begun_bytes = self.shown.begun().len() as u64;
-        // In the text of another than the leader places are counted in lines.
+        // The text of another replica may differ, so bytes say nothing there.
         let begin_bytes = if source.place.units == self.shown.units { self.shown_bytes - begun_bytes } else { 0 };
         Some(Saved { text: source.printed.saved(&source.place), begin_bytes })
     }
@@ -106,7 +106,7 @@ impl LeaderStream {
         self.release(out);
     }
 
-    /// The last one is kept: what it printed before its death is shown.
+    /// The last source is kept: its output before its death is shown.
     pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         if self.sources.iter().all(|source| source.is_lost || source.index == replica) {
             return;
@@ -132,7 +132,7 @@ impl LeaderStream {
         let Some(leader) = self.sources.iter_mut().find(|source| !source.is_lost) else { return };
         leader.skip_to(&self.shown);
         let is_there = (leader.place.lines, leader.place.column) >= (self.shown.lines, self.shown.column);
-        // Its line was shorter than what was shown of it: the rest of the line is all there is.
+        // Its line was shorter than the shown part of the line: only the line's end is left of it.
         let is_at_line_end = leader.place.lines == self.shown.lines && leader.printed.pending.front() == Some(&b'\n');
         if leader.printed.pending.is_empty() || !(is_there || is_at_line_end) {
             return;

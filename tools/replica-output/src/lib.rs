@@ -1,4 +1,4 @@
-//! What processes print, on its way to the user: compared between replicas, then kept in whole lines. Pure: bytes in,
+//! Output of processes on its way to the user: compared between replicas, then cut into whole lines. Pure: bytes in,
 //! bytes out.
 #![forbid(unsafe_code)]
 

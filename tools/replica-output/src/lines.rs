@@ -1,7 +1,7 @@
-//! Cuts one process's output into whole lines, so that lines of different processes never mix.
+//! Cuts a process's output into whole lines, so that lines of different processes never mix.
 //!
-//! Bytes enter by [`LineCutter::push`], whole lines leave; what follows the last line end stays until it is completed,
-//! the stream ends, or it exceeds [`LINE_BYTES_MAX`].
+//! Bytes enter by [`LineCutter::push`], whole lines leave. The rest stays until the line is complete, the stream ends,
+//! or the rest exceeds [`LINE_BYTES_MAX`].
 
 use serde::{Deserialize, Serialize};
 
@@ -13,18 +13,18 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub struct LineCutter {
     label: String,
     partial: Vec<u8>,
-    /// Whether a part of the current line has left already, with the label in front.
+    /// True if a part of the current line has left already, with the label in front.
     within_line: bool,
 }
 
 impl LineCutter {
-    /// Lines are to begin with `label`.
+    /// Puts `label` in front of each line.
     #[must_use]
     pub fn new(label: String) -> Self {
         Self { label, ..Self::default() }
     }
 
-    /// Takes bytes and appends the lines they complete to `out`.
+    /// Takes bytes, and appends completed lines to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             self.partial.extend_from_slice(bytes);
@@ -39,8 +39,8 @@ impl LineCutter {
         self.partial.extend_from_slice(rest);
     }
 
-    /// What follows is another text, from the begin of a line on: the unfinished line that is held is dropped, and one
-    /// of which a part has left ends.
+    /// Begins another text at the start of a line. The held part of an unfinished line is dropped; a line that was
+    /// shown in part is ended.
     pub fn begin_anew(&mut self, out: &mut Vec<u8>) {
         self.partial.clear();
         if std::mem::take(&mut self.within_line) {
@@ -54,13 +54,13 @@ impl LineCutter {
         self.partial.len() as u64
     }
 
-    /// Whether an unfinished line is held.
+    /// True if an unfinished line is held.
     #[must_use]
     pub fn has_partial(&self) -> bool {
         !self.partial.is_empty()
     }
 
-    /// Gives out all that is held, finished or not.
+    /// Releases all held bytes, even of an unfinished line.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         if self.label.is_empty() {
             if let Some(last) = self.partial.last() {

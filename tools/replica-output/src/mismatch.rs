@@ -1,45 +1,45 @@
-//! What is said of outputs of replicas that are not the same.
+//! Reports about outputs of replicas that differ.
 
 use redrt_types::ReplicaIndex;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of bytes told of a line.
+/// Maximum number of bytes of a reported line.
 pub const EXCERPT_BYTES_MAX: usize = 256;
 
-/// Output of replicas of one rank that is not the same.
+/// A difference between outputs of a rank's replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OutputMismatch {
-    /// The line in which the first byte differs, from 1.
+    /// Line of the first differing byte, from 1.
     pub line: u64,
-    /// That byte's number within the line, from 1.
+    /// Place of that byte within the line, from 1.
     pub column: u64,
-    /// The replica that was outvoted; none when there was no majority.
+    /// The outvoted replica. `None` without a majority.
     pub culprit: Option<ReplicaIndex>,
-    /// What was printed, first the side that is shown.
+    /// The differing texts; the first is the shown one.
     pub sides: Vec<Side>,
-    /// Replicas whose output is compared no more, because too many of their lines differed, or one of two has ended.
+    /// Replicas that are not compared any more: too many of their lines differed, or one of two has ended.
     pub given_up: Vec<ReplicaIndex>,
 }
 
-/// What some replicas have printed.
+/// Text of some replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Side {
-    /// The replicas.
+    /// Replicas that agree on it.
     pub replicas: Vec<ReplicaIndex>,
-    /// The line, as far as it had arrived, without its end. At most [`EXCERPT_BYTES_MAX`] around the byte that differs.
+    /// The line as far as it had arrived, without its end: at most [`EXCERPT_BYTES_MAX`] bytes around the difference.
     pub text: Vec<u8>,
-    /// Its output ends there.
+    /// True if the output ends there.
     pub has_ended: bool,
 }
 
-/// Something that a stream found.
+/// Finding of a stream.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Finding {
     /// Replicas differ.
     Mismatch(OutputMismatch),
-    /// A replica is so far behind that what it prints next cannot be compared any more.
+    /// A replica is so far behind that its next output cannot be compared any more.
     Uncompared {
-        /// The replica.
+        /// The replica that is behind.
         replica: ReplicaIndex,
     },
 }

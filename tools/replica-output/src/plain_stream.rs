@@ -1,4 +1,4 @@
-//! The standard error of one process: shown as it comes, and not compared with that of others.
+//! Standard error of one process: shown as it comes, not compared with that of others.
 
 use super::position::TextPosition;
 use super::restored::Saved;
@@ -6,7 +6,7 @@ use super::shown::{Departure, ShownText};
 use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 
-/// See the module.
+/// Stream of one process: see the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PlainStream {
     place: TextPosition,
@@ -16,13 +16,13 @@ pub struct PlainStream {
 }
 
 impl PlainStream {
-    /// Of which this was shown before.
+    /// A stream of which `shown` was shown before.
     #[must_use]
     pub fn new(shown: ShownText) -> Self {
         Self { shown, ..Self::default() }
     }
 
-    /// Of the copy of a process: it goes on where its source is.
+    /// The stream of a process's copy, which goes on where its source is.
     #[must_use]
     pub fn of_copy(source: &Self) -> Self {
         let place = source.place.clone();
@@ -31,43 +31,44 @@ impl PlainStream {
         Self { place, printed_bytes: source.printed_bytes, shown, departure: None }
     }
 
-    /// It prints this. What is to be shown is appended to `out`.
+    /// Takes output. Text to show is appended to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.place.pass(bytes);
         self.printed_bytes += bytes.len() as u64;
         self.departure = self.shown.push(bytes, out).or(self.departure);
     }
 
-    /// It goes on from an image.
+    /// Continues from an image.
     pub fn go_back(&mut self, saved: &SavedText, out: &mut Vec<u8>) {
         self.place = TextPosition::before(saved);
         self.shown.go_back(saved.units);
         self.push(&saved.text, out);
     }
 
-    /// What its image needs, while it is stopped. The job may go back to it.
+    /// The state for an image of the stopped process. The job may go back to it.
     pub fn saved(&mut self) -> SavedText {
         let begin_bytes = self.printed_bytes - self.place.begun().len() as u64;
         self.shown.save(Saved { text: self.place.saved([].into_iter()), begin_bytes }, self.printed_bytes)
     }
 
-    /// The image of another replica of its rank is one that it may go on from, with this many units before.
+    /// Marks a boundary, with this many units before it: an image of another replica of the rank has it, and this
+    /// process may continue from that.
     pub fn mark(&mut self, units: u64) {
         self.shown.mark(units);
     }
 
-    /// What was shown, for a job that goes on in another process.
+    /// Digests of the shown text, for a job that continues in another process.
     #[must_use]
     pub fn shown(&self) -> &ShownText {
         &self.shown
     }
 
-    /// It prints no more, and the job does not go back.
+    /// Ends the stream of a job that does not go back.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.departure = self.shown.finish(out).or(self.departure);
     }
 
-    /// What was shown last has begun with another text than was shown before.
+    /// The last departure from a text that was shown before, once.
     pub fn poll_departure(&mut self) -> Option<Departure> {
         self.departure.take()
     }
@@ -106,8 +107,8 @@ mod tests {
     }
 
     proptest! {
-        /// A text that is always the same, at each return to the newest image: it is shown once, however few digests
-        /// are kept, and though images are made while it is compared.
+        /// A text that is the same after each return to the newest image is shown once, however few digests are kept,
+        /// and even if images are made while it is compared.
         #[test]
         fn a_text_that_is_the_same_is_shown_once_however_often_it_is_gone_back_to(
             text in proptest::collection::vec(prop_oneof![2 => b'a'..b'c', 1 => Just(b'\n')], 0..400),

@@ -1,20 +1,20 @@
-//! How far a text has come: whole lines and units, and the unfinished unit behind them.
+//! Position in a text: whole lines and units, and the unfinished unit behind them.
 
 use super::mismatch::EXCERPT_BYTES_MAX;
 use super::units::unit_end;
 use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 
-/// See the module.
+/// Position: see the module.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct TextPosition {
-    /// Whole lines.
+    /// Number of whole lines.
     pub lines: u64,
-    /// Bytes of the unfinished one.
+    /// Bytes of the unfinished line.
     pub column: u64,
-    /// Whole units.
+    /// Number of whole units.
     pub units: u64,
-    /// The unfinished unit.
+    /// Bytes of the unfinished unit.
     #[serde(with = "serde_bytes")]
     begun: Vec<u8>,
 }
@@ -25,7 +25,7 @@ impl TextPosition {
         Self { lines: saved.lines, column: saved.column, units: saved.units, begun: Vec::new() }
     }
 
-    /// Goes on over these bytes.
+    /// Advances over these bytes.
     pub fn pass(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some(end) = unit_end(self.begun.len(), rest) {
@@ -44,17 +44,17 @@ impl TextPosition {
         self.begun.extend_from_slice(rest);
     }
 
-    /// The unfinished unit.
+    /// Bytes of the unfinished unit.
     pub fn begun(&self) -> &[u8] {
         &self.begun
     }
 
-    /// The end of it, half an excerpt at most.
+    /// End of the unfinished unit, half an excerpt at most.
     pub fn tail(&self) -> &[u8] {
         &self.begun[self.begun.len().saturating_sub(EXCERPT_BYTES_MAX / 2)..]
     }
 
-    /// What an image needs of a text that has come this far, and of which `pending` was printed behind that.
+    /// State for an image of a text up to here. `pending`: output behind this position.
     pub fn saved(&self, pending: impl Iterator<Item = u8>) -> SavedText {
         SavedText {
             units: self.units,

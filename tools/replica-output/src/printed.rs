@@ -1,4 +1,4 @@
-//! What one replica has printed: how much, and what of it is still to be compared or shown.
+//! Output of one replica: its length, and the part that is still to be compared or shown.
 
 use super::position::TextPosition;
 use super::restored::Restored;
@@ -6,32 +6,31 @@ use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// See the module.
+/// Output of a replica: see the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Printed {
-    /// What was neither compared nor shown yet.
+    /// Bytes that were neither compared nor shown yet.
     pub pending: VecDeque<u8>,
-    /// Bytes in all; of a copy, what its source had printed before it was copied among them.
+    /// Total bytes; for a copy including those that its source printed before the copy.
     pub bytes: u64,
-    /// Bytes still to come that are passed over: they were shown before they came, or nothing is left to compare with.
+    /// Coming bytes to skip: they were shown before they came, or nothing is left to compare them with.
     pub late_bytes: u64,
 }
 
 impl Printed {
-    /// Of a replica that goes on from an image.
+    /// Output of a replica that continues from an image.
     pub fn restored(restored: &Restored) -> Self {
         let saved = &restored.output;
         let pending = saved.text.iter().copied().collect();
         Self { pending, bytes: restored.printed_bytes, late_bytes: saved.late_bytes }
     }
 
-    /// Of a replica from which nothing is waited for, and which had printed this much.
+    /// Output of a replica that is not followed, and has printed `bytes`.
     pub fn of_newcomer(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    /// Of a copy that was made when this replica had printed `bytes`: what it has printed since comes from the copy
-    /// again.
+    /// Output of a copy made when this replica had printed `bytes`: the copy prints everything since again.
     pub fn copied_at(&self, bytes: u64) -> Self {
         let since = self.since(bytes);
         let kept = self.pending.len() as u64;
@@ -39,7 +38,7 @@ impl Printed {
         Self { pending, bytes, late_bytes: self.late_bytes + since.saturating_sub(kept) }
     }
 
-    /// Whether a copy that was made when this replica had printed `bytes` begins within what is pending.
+    /// True if a copy made when this replica had printed `bytes` begins within `pending`.
     pub fn reaches_back_to(&self, bytes: u64) -> bool {
         self.since(bytes) <= self.pending.len() as u64
     }
@@ -48,7 +47,7 @@ impl Printed {
         self.bytes.saturating_sub(bytes)
     }
 
-    /// It prints this.
+    /// Takes output.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         let late = self.late_bytes.min(bytes.len() as u64);
@@ -56,12 +55,12 @@ impl Printed {
         self.pending.extend(&bytes[late as usize..]);
     }
 
-    /// The same, where it is not followed.
+    /// Counts output of a replica that is not followed.
     pub fn pass(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
     }
 
-    /// What an image of it needs, when it was compared up to `place`.
+    /// State for an image, compared up to `place`.
     pub fn saved(&self, place: &TextPosition) -> SavedText {
         SavedText { late_bytes: self.late_bytes, ..place.saved(self.pending.iter().copied()) }
     }

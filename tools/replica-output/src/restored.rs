@@ -1,27 +1,26 @@
-//! What an image needs of the output of a replica, and where that goes on when it is restored.
+//! Output of a replica in an image, and its continuation after a restore.
 
 use redrt_types::ReplicaIndex;
 use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 
-/// A replica that goes on from an image.
+/// A replica that continues from an image.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restored {
-    /// The replica.
+    /// Index of the replica.
     pub index: ReplicaIndex,
-    /// Bytes that it had printed to standard output when its image was taken.
+    /// Bytes of standard output that were printed at the image.
     pub printed_bytes: u64,
-    /// Its standard output then.
+    /// Standard output at the image.
     pub output: SavedText,
-    /// Its standard error then.
+    /// Standard error at the image.
     pub error: SavedText,
 }
 
-/// What an image needs of a text, before that is known to begin at a boundary of what was shown.
+/// State of a text for an image, not yet aligned to a boundary of the shown text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Saved {
-    /// It.
     pub text: SavedText,
-    /// Where `text.text` begins, in the bytes that were agreed on.
+    /// Offset of `text.text` in the agreed output.
     pub begin_bytes: u64,
 }

@@ -1,10 +1,9 @@
-//! What was shown of a text, by digests, and the same text when it is printed again: a job that goes back to a
-//! checkpoint prints anew what it had printed since, and that may be another text (a clock, a random number).
+//! Digests of a shown text, to recognize the text when it is printed again: a job that goes back to a checkpoint
+//! repeats its output since, and that may differ (a clock, a random number).
 //!
-//! Enters: the text, and the boundary at which a text that is printed again begins. Leaves: what is to be shown. What
-//! is printed again is held until it makes up the next piece of what was shown. If the digests agree it is left out: it
-//! was shown. From the first piece that differs on all is shown, beginning with its first line: whole lines, and none
-//! is lost.
+//! The text, and the boundary at which repeated text begins, enter; text to show leaves. Repeated text is held until it
+//! completes the next piece. If the digests agree it is dropped, as it was shown. From the first differing piece on
+//! everything is shown, beginning with that piece's first line: whole lines, none of them lost.
 //!
 //! ```text
 //!              ┌─ new text: noted and shown             the piece differs: it and all that follows is shown
@@ -13,10 +12,10 @@
 //!          go_back  ▼   │                                                  │
 //!                 Comparing ── a piece is the same: left out ─▶ Comparing ─┘
 //! ```
-//! *Memory.* A piece is one line. With more than [`PIECES_MAX`] of them neighbours are put together, up to
-//! [`UNIT_BYTES_MAX`] of text: a difference is then found that much later, and that many lines that are the same come
-//! again. A checkpoint ([`ShownText::mark`]) stays a boundary of pieces. If all pieces are as long as that, the oldest
-//! half is forgotten: after a return to a checkpoint before that, all is shown again. Nothing is lost in either case.
+//! *Memory.* A piece is one line. With more than [`PIECES_MAX`] pieces neighbours are merged, up to [`UNIT_BYTES_MAX`]
+//! of text: a difference is then found that much later, and up to that many equal lines are shown twice. A checkpoint
+//! ([`ShownText::mark`]) stays a boundary of pieces. If all pieces have the maximum length the oldest half is
+//! forgotten: after a return to a checkpoint before that, all is shown again. Nothing is lost in either case.
 
 use super::restored::Saved;
 use super::units::{UNIT_BYTES_MAX, unit_end};
@@ -25,23 +24,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use twox_hash::XxHash3_64;
 
-/// Digests kept of one text …
+/// Maximum number of digests of one text.
 pub const PIECES_MAX: usize = 1 << 14;
-/// … and of all texts of a job, which its journal has too, unless it has very many texts.
+/// Maximum number of digests of a job's texts, which its journal has too; more if there are very many texts.
 pub const PIECES_OF_JOB_MAX: usize = 1 << 20;
-/// Of very many texts, each has so many.
+/// Number of digests of each of very many texts.
 const PIECES_MIN: usize = 1 << 8;
-/// Checkpoints whose boundaries are kept: more than a store keeps.
+/// Maximum number of checkpoints whose boundaries are kept: more than a store keeps.
 const MARKS_MAX: usize = 64;
-/// Odd, so that no digest is multiplied to nothing.
+/// Odd, so that multiplication loses no digest.
 const DIGEST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Some units of the text, one after another.
+/// Successive units of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Piece {
     units: u64,
     bytes: u64,
-    /// A polynomial of the digests of the units: those of two pieces make that of both.
+    /// Polynomial of the units' digests, so that the digests of two pieces give that of both.
     digest: u64,
 }
 
@@ -60,16 +59,16 @@ impl Piece {
     }
 }
 
-/// A text that is printed again, at a boundary of pieces.
+/// Repeated text, from a boundary of pieces on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Again {
-    /// The piece that comes next.
+    /// Index of the next piece.
     index: usize,
     /// Units before it.
     units: u64,
-    /// What has come of it: whole units …
+    /// Whole units of the piece that have come.
     held_piece: Piece,
-    /// … and their bytes, with what follows them.
+    /// Bytes of those units, and of the unfinished one.
     #[serde(with = "serde_bytes")]
     held: Vec<u8>,
 }
@@ -82,62 +81,62 @@ struct Log {
     pieces_max: usize,
     /// Units before the unfinished one.
     end: u64,
-    /// The unfinished one, as far as it was shown.
+    /// The shown part of the unfinished unit.
     #[serde(with = "serde_bytes")]
     begun: Vec<u8>,
-    /// Boundaries that are kept, the oldest first.
+    /// Boundaries to keep, the oldest first.
     marks: VecDeque<u64>,
     again: Option<Again>,
-    /// The last life of the job has left nothing to compare with.
+    /// True if the job's previous life left no digests.
     lacks_past: bool,
-    /// Nobody knows whether what comes next was shown.
+    /// Set if it is unknown whether the next text was shown.
     unknown: Option<Unknown>,
 }
 
-/// Why it is not known what was shown.
+/// Reason why digests are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Unknown {
-    /// The last life of the job has left nothing to compare with.
+    /// The job's previous life left none.
     OtherLife,
-    /// It was forgotten.
+    /// They were forgotten.
     Forgotten,
 }
 
-/// See the module.
+/// Digests of a shown text: see the module.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ShownText(Option<Log>);
 
-/// What is printed again is another text from this unit on. What is to be shown begins with that.
+/// Repeated text differs from this unit on. The text to show begins with that unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Departure {
     /// Units before it.
     pub units: u64,
-    /// It is not known to be another text: a job was resumed that has left nothing to compare with.
+    /// True if a difference is not known: the job was resumed without digests.
     pub is_resumed: bool,
 }
 
 impl ShownText {
-    /// One of so many texts of a job that can go back. Of one that cannot, nothing is kept ([`Default`]).
+    /// Digests for one of `text_count` texts of a job that can go back. For other jobs the [`Default`] keeps nothing.
     #[must_use]
     pub fn kept(text_count: usize) -> Self {
         Self::kept_by((PIECES_OF_JOB_MAX / text_count.max(1)).clamp(PIECES_MIN, PIECES_MAX))
     }
 
-    /// It was shown in another life of the job, of which nothing is known.
+    /// The text was shown in another life of the job, without digests.
     #[must_use]
     pub fn lacking_past(mut self) -> Self {
         self.0.iter_mut().for_each(|log| log.lacks_past = true);
         self
     }
 
-    /// As much is kept as of this, of a text of which nothing was shown before this unit.
+    /// Digests with the same limit, for a text of which nothing was shown before this unit.
     pub(super) fn empty_from(&self, units: u64) -> Self {
         let mut shown = self.0.as_ref().map_or_else(Self::default, |log| Self::kept_by(log.pieces_max));
         shown.0.iter_mut().for_each(|log| (log.begin, log.end) = (units, units));
         shown
     }
 
-    /// The last bytes were not shown after all. None if it is not known what was shown then.
+    /// Takes back the last bytes, which were not shown after all. `None` if the shown text is unknown then.
     #[must_use]
     pub fn without_last(mut self, byte_count: u64) -> Option<Self> {
         if let Some(log) = &mut self.0 {
@@ -161,8 +160,7 @@ impl ShownText {
         }))
     }
 
-    /// The text goes on with `bytes`. What is to be shown is appended to `out`: if the text has departed from what was
-    /// shown, beginning with a line that is to be shown whole.
+    /// Continues the text. Text to show is appended to `out`; after a departure it begins with a whole line.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Option<Departure> {
         let Some(log) = self.0.as_mut().filter(|_| !bytes.is_empty()) else {
             out.extend_from_slice(bytes);
@@ -185,17 +183,16 @@ impl ShownText {
         }
     }
 
-    /// The text ends here: what is held of it was perhaps not shown. What was shown before stays known, for a job that
-    /// is resumed.
+    /// Ends the text. Held text may be new, so it is shown. Digests are kept for a job that is resumed.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Option<Departure> {
         let log = self.0.as_mut()?;
-        // What is held at the end of all pieces is how the unfinished unit begins.
+        // Behind all pieces, held text repeats the beginning of the unfinished unit.
         let again = log.again.take().filter(|again| again.index < log.pieces.len() && !again.held.is_empty())?;
         out.extend_from_slice(&again.held);
         Some(Departure { units: again.units, is_resumed: false })
     }
 
-    /// What is printed from now on begins with the unit of this number, and was perhaps shown.
+    /// Continues from the unit with this number, whose text may have been shown.
     pub fn go_back(&mut self, units: u64) {
         let Some(log) = &mut self.0 else { return };
         (log.again, log.unknown) = (None, None);
@@ -208,7 +205,7 @@ impl ShownText {
         }
     }
 
-    /// The text can be gone back to from here on: this is a boundary of pieces, and stays one.
+    /// Makes this unit a permanent boundary of pieces: the text can be gone back to from here on.
     pub fn mark(&mut self, units: u64) {
         let Some(log) = &mut self.0 else { return };
         log.marks.retain(|mark| *mark < units);
@@ -216,7 +213,7 @@ impl ShownText {
         if log.marks.len() > MARKS_MAX {
             log.marks.pop_front();
         }
-        // Nobody goes back to before the oldest of them.
+        // No return goes behind the oldest mark.
         let oldest = log.marks[0];
         while let Some(piece) = log.pieces.front().filter(|piece| log.begin + piece.units <= oldest)
             && log.again.as_ref().is_none_or(|again| again.index > 0)
@@ -227,8 +224,8 @@ impl ShownText {
         }
     }
 
-    /// An image is made of a process whose text this is; `end_bytes` of it have come. While they are compared it begins
-    /// with what is held, of which nobody knows whether it was shown.
+    /// State for an image of a process with this text, of which `end_bytes` have come. During a comparison it begins
+    /// with the held text, since it is unknown whether that was shown.
     pub(super) fn save(&mut self, saved: Saved, end_bytes: u64) -> SavedText {
         let Saved { mut text, begin_bytes } = saved;
         if let Some(again) = self.0.as_ref().and_then(|log| log.again.as_ref()) {
@@ -247,7 +244,7 @@ impl ShownText {
 }
 
 impl Log {
-    /// The piece that begins with the unit of this number; the number of pieces for the unfinished unit.
+    /// Index of the piece that begins with this unit; the number of pieces for the unfinished unit.
     fn boundary(&self, units: u64) -> Option<usize> {
         let mut at = self.begin;
         for (index, piece) in self.pieces.iter().enumerate() {
@@ -259,14 +256,14 @@ impl Log {
         (at == units).then_some(self.pieces.len())
     }
 
-    /// What was shown is of no use: the text goes on with the unit of this number.
+    /// Drops all digests: the text continues with this unit.
     fn forget(&mut self, units: u64, why: Unknown) {
         self.pieces.clear();
         self.begun.clear();
         (self.begin, self.end, self.unknown) = (units, units, Some(why));
     }
 
-    /// New text.
+    /// Shows new text and records its digests.
     fn show(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(bytes);
         let mut rest = bytes;
@@ -288,7 +285,7 @@ impl Log {
         self.begun.extend_from_slice(rest);
     }
 
-    /// Puts neighbours together; if there is nothing to put together, forgets the oldest.
+    /// Merges neighbours; if none can be merged, forgets the oldest half.
     fn coarsen(&mut self) {
         let mut all = std::mem::take(&mut self.pieces).into_iter().peekable();
         let mut at = self.begin;
@@ -308,10 +305,10 @@ impl Log {
         }
     }
 
-    /// Compares what is held, as far as it has come.
+    /// Compares held text as far as it has come.
     fn compare(&mut self, out: &mut Vec<u8>) -> Option<Departure> {
         let again = self.again.as_mut()?;
-        // Within what is held: where the piece that comes next begins.
+        // Offset within the held text at which the next piece begins.
         let mut begin = 0;
         while let Some(piece) = self.pieces.get(again.index) {
             let mut came = again.held_piece;
@@ -348,7 +345,7 @@ impl Log {
         (common < again.held.len()).then(|| self.depart(out))
     }
 
-    /// What is held is another text than was shown.
+    /// Ends the comparison: held text differs from the shown text.
     fn depart(&mut self, out: &mut Vec<u8>) -> Departure {
         let again = self.again.take().expect("something is compared");
         self.pieces.truncate(again.index);

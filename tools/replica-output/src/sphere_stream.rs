@@ -1,9 +1,8 @@
-//! The standard output of one virtual rank, made from the outputs of its replicas.
+//! Standard output of one virtual rank, made from the outputs of its replicas.
 //!
-//! Enters: what each replica prints, as it arrives; which replica was lost, which one ended, which one is a copy of
-//! which. Leaves: the bytes to show, each once, and what was found on the way. How it is made is chosen by `--stdout`:
-//! see `voted.rs` and `leader.rs`. What is printed again after a return to a checkpoint is compared with what was
-//! shown: see `shown.rs`.
+//! Output of each replica, and news of losses, ends and copies enter; bytes to show, each once, and findings leave.
+//! `--stdout` chooses the rule: see `voted.rs` and `leader.rs`. Output that is repeated after a return to a checkpoint
+//! is compared with the shown text: see `shown.rs`.
 
 use super::leader::LeaderStream;
 use super::mismatch::Finding;
@@ -14,15 +13,15 @@ use redrt_types::{Kinship, ReplicaIndex};
 use redrt_wire::line::SavedText;
 use serde::{Deserialize, Serialize};
 
-/// How outputs of replicas become one.
+/// Rule by which outputs of replicas become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Release {
-    /// What more than half of them have printed.
+    /// Output that more than half of the replicas agree on.
     #[default]
     Voted,
-    /// The same. Where they differ and there is no majority, nothing more is shown: the job is ended.
+    /// Like `Voted`. A difference without a majority stops the output: the job is ended.
     VotedOrNothing,
-    /// What the leader prints, as it comes.
+    /// Output of the leader, as it comes.
     Leader,
 }
 
@@ -50,7 +49,7 @@ macro_rules! either {
 }
 
 impl SphereStream {
-    /// A sphere of these replicas, in order of leadership, of which this was shown before.
+    /// A sphere of these replicas, in order of leadership, of which `shown` was shown before.
     pub fn new(release: Release, replicas: impl IntoIterator<Item = ReplicaIndex>, shown: ShownText) -> Self {
         let mode = match release {
             Release::Voted => Mode::Voted(VotedStream::new(replicas, false)),
@@ -60,15 +59,15 @@ impl SphereStream {
         Self { mode, shown, departure: None }
     }
 
-    /// What the replicas have agreed on is compared with what was shown before.
+    /// Compares newly agreed output with the text that was shown before.
     fn agree(&mut self, out: &mut Vec<u8>, act: impl FnOnce(&mut Mode, &mut Vec<u8>)) {
         let mut agreed = Vec::new();
         act(&mut self.mode, &mut agreed);
         self.departure = self.shown.push(&agreed, out).or(self.departure);
     }
 
-    /// All replicas go on from one image, and print again what they have printed since. The longest-serving comes
-    /// first. What was shown is shown again only from the first line on that is another one.
+    /// Lets all replicas continue from one image, and repeat their output since. The longest-serving comes first.
+    /// Repeated text is shown only from the first differing line on.
     pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
         if let Some(first) = replicas.first() {
             self.shown.go_back(first.output.units);
@@ -79,25 +78,26 @@ impl SphereStream {
         });
     }
 
-    /// What an image of a replica needs, which is stopped: all that it has printed is here. The job may go back to it.
+    /// State for an image of a stopped replica, all of whose output is here. `None` for an unknown replica. The job may
+    /// go back to it.
     pub fn saved(&mut self, replica: ReplicaIndex) -> Option<SavedText> {
         let saved = either!(self, stream => stream.saved(replica))?;
         Some(self.shown.save(saved, either!(self, stream => stream.shown_bytes())))
     }
 
-    /// What was shown, for a job that goes on in another process.
+    /// Digests of the shown text, for a job that continues in another process.
     #[must_use]
     pub fn shown(&self) -> &ShownText {
         &self.shown
     }
 
-    /// How far `replica` is ahead of what could be shown, in bytes.
+    /// Bytes by which `replica` is ahead of the shown text.
     #[must_use]
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
         either!(self, stream => stream.ahead_bytes(replica))
     }
 
-    /// A replica printed `bytes`. What may be shown is appended to `out`.
+    /// Takes output of a replica. Text to show is appended to `out`.
     pub fn push(&mut self, replica: ReplicaIndex, bytes: &[u8], out: &mut Vec<u8>) {
         self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.push(replica, bytes, out),
@@ -105,7 +105,7 @@ impl SphereStream {
         });
     }
 
-    /// A replica was lost: it is waited for no more. The last one that counts is kept, so that what it printed before
+    /// Removes a lost replica: the others do not wait for it. The last counting one is kept, so that its output before
     /// its death is shown.
     pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         self.agree(out, |mode, out| match mode {
@@ -114,16 +114,16 @@ impl SphereStream {
         });
     }
 
-    /// Who descends from one unproven image from now on.
+    /// Sets which replicas descend from one unproven image.
     pub fn set_kinship(&mut self, kinship: &Kinship, out: &mut Vec<u8>) {
         self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.set_kinship(kinship, out),
-            // What the leader prints is not compared.
+            // The leader's output is not compared.
             Mode::Leader(_) => {}
         });
     }
 
-    /// A copy of `source` prints from now on. It was made when its source had printed `printed_bytes`.
+    /// Adds a copy of `source`, made when that had printed `printed_bytes`.
     pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, printed_bytes: u64, out: &mut Vec<u8>) {
         self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.join(replica, source, printed_bytes, out),
@@ -131,16 +131,16 @@ impl SphereStream {
         });
     }
 
-    /// A replica will print no more, and was not lost.
+    /// Ends the output of a replica that was not lost.
     pub fn end(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.end(replica, out),
-            // A replica that prints after the leader has ended has printed something else.
+            // Output of another replica beyond the leader's end is not shown: it differs.
             Mode::Leader(_) => {}
         });
     }
 
-    /// A replica will print no more, and its siblings may: what it has printed is compared, and nothing behind that.
+    /// Ends the output of a replica whose siblings may print on: it is compared up to here, and not beyond.
     pub fn stop(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         self.agree(out, |mode, out| match mode {
             Mode::Voted(stream) => stream.stop(replica, out),
@@ -148,12 +148,12 @@ impl SphereStream {
         });
     }
 
-    /// Nobody prints any more, and the job does not go back.
+    /// Ends the output of all replicas of a job that does not go back.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.departure = self.shown.finish(out).or(self.departure);
     }
 
-    /// What was found and not told yet.
+    /// Next finding, once.
     pub fn poll_finding(&mut self) -> Option<Finding> {
         match &mut self.mode {
             Mode::Voted(stream) => stream.poll_finding(),
@@ -161,7 +161,7 @@ impl SphereStream {
         }
     }
 
-    /// What was shown last has begun with another text than was shown before.
+    /// The last departure from a text that was shown before, once.
     pub fn poll_departure(&mut self) -> Option<Departure> {
         self.departure.take()
     }
@@ -174,8 +174,8 @@ mod tests {
 
     const INDICES: [ReplicaIndex; 2] = [ReplicaIndex(0), ReplicaIndex(1)];
 
-    /// Two replicas print the first bytes of `old`, the first of them is saved, and they print more. All of them go on
-    /// from the image, and print `new` from there on. What is shown of both texts.
+    /// Two replicas print the first bytes of `old`; the first is saved, and they print more. Then all continue from the
+    /// image, and print `new` from there on. Returns the shown part of both texts.
     fn shown(release: Release, cut: [usize; 2], lost: [usize; 2], old: &[u8], new: &[u8]) -> [Vec<u8>; 2] {
         let mut stream = SphereStream::new(release, INDICES, ShownText::kept(1));
         let mut out = Vec::new();
@@ -219,7 +219,8 @@ mod tests {
     }
 
     proptest! {
-        /// A clock shows another time after a return. From the first line that differs on all is shown, in whole lines.
+        /// A clock shows another time after a return. Everything from the first differing line on is shown, in whole
+        /// lines.
         #[test]
         fn what_is_another_text_after_a_return_is_shown_from_its_line_on(
             old in proptest::collection::vec(prop_oneof![3 => b'a'..b'c', 1 => Just(b'\n')], 1..60),

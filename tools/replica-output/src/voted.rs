@@ -1,10 +1,10 @@
 //! Standard output of a rank as its replicas agree on it, for `--stdout=voted`.
 //!
-//! A byte is shown, once, when more than half of the replicas that count have printed it at that place: at r = 2 both,
-//! at r = 3 two, so that a third that is slow or stands still holds nobody up. A copy and its source count as one where
-//! they agree ([`Kinship`]): what is wrong in the source's memory both print. What is shown is kept until the others
-//! have come that far and were compared with it; a replica that prints something else there is outvoted. If no majority
-//! can come about any more, the side of the longest-serving replica is shown, and nobody is blamed.
+//! A byte is shown, once, when more than half of the counting replicas have printed it at that place: at r = 2 both, at
+//! r = 3 two, so that a slow or stopped third one delays nothing. A copy and its source count as one where they agree
+//! ([`Kinship`]): a fault in the source's memory makes both print the same wrong byte. Shown text is kept until the
+//! other replicas were compared with it; one that differs is outvoted. If no majority is possible any more, the side of
+//! the longest-serving replica is shown, and no replica is blamed.
 //!
 //! ```text
 //!            prints what is shown
@@ -15,16 +15,16 @@
 //!                   └── lost ─▶ Lost
 //! ```
 //! *One wrong byte is one finding.* After it, a replica is compared again from the next line on, whatever the length of
-//! the wrong one. A line end that flips to something else, or comes out of something else, is the exception: there the
-//! text goes on at the next byte.
+//! the wrong one. A line end that flips to another byte, or the reverse, is the exception: there the text goes on at
+//! the next byte.
 //!
-//! *The end of an output means two things.* When the replica was lost, its siblings owe what it had not yet
-//! printed, and what it had printed beyond them they will print too. When it ended well, having printed less than the
-//! others is a difference like any other. Hence `lose` and `end` are separate and the caller must know which it is. The
-//! copy of a program that a script started has a third end, `stop`: its siblings' scripts print on.
+//! *The end of an output means two things.* A lost replica's siblings owe the part that it had not printed yet, and
+//! will also print what it had printed beyond them. If it ended well, a shorter output is a difference like any other.
+//! Hence `lose` and `end` are separate, and the caller must know which it is. The copy of a program that a script
+//! started has a third end, `stop`: its siblings' scripts print on.
 //!
-//! *Memory.* What is shown is kept up to [`HISTORY_BYTES_MAX`]; a replica that is further behind is not compared where
-//! nothing is left to compare with, and that is said. What is printed and not agreed on yet is bounded by the caller
+//! *Memory.* Shown text is kept up to [`HISTORY_BYTES_MAX`]. A replica that is further behind is not compared where the
+//! text is gone, and a finding says so. Output that is not agreed on yet is bounded by the caller
 //! ([`VotedStream::ahead_bytes`]).
 
 use super::mismatch::{EXCERPT_BYTES_MAX, Finding, OutputMismatch, Side};
@@ -37,20 +37,20 @@ use std::collections::VecDeque;
 
 /// Bytes of shown text kept for replicas that have not printed it yet.
 pub(super) const HISTORY_BYTES_MAX: usize = 8 << 20;
-/// Number of differing lines in a row after which a replica is compared no more.
+/// Number of differing lines in a row after which a replica is not compared any more.
 pub(super) const MISSES_MAX: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum State {
     Counting,
-    /// It has left the text, and comes back to it with the next line.
+    /// It differs, and is compared again from the next line on.
     Astray {
-        /// Its own line has ended.
+        /// True once its own line has ended.
         own_line_ended: bool,
-        /// The end of the shown line is at this offset or later.
+        /// The shown line ends at this offset or later.
         from: u64,
     },
-    /// Compared no more, and asked for nothing unless nobody else is left.
+    /// Not compared any more, and followed only if no other replica is left.
     Ignored,
     Lost,
 }
@@ -66,16 +66,16 @@ struct Split {
 struct Source {
     index: ReplicaIndex,
     state: State,
-    /// Offset in the shown text up to which it was compared; what it has printed from there on is pending.
+    /// Offset in the shown text up to which it was compared; its output behind that is pending.
     offset: u64,
     place: TextPosition,
     printed: Printed,
     has_ended: bool,
-    /// What the others print behind its end is not asked of it.
+    /// True if output of the others behind its end is not expected of it.
     is_excused: bool,
     /// Differing lines in a row.
     misses: u32,
-    /// The byte just before was a line end on one side only.
+    /// Set if the byte just before was a line end on one side only.
     split: Option<Split>,
 }
 
@@ -98,7 +98,7 @@ impl Source {
         self.state == State::Counting
     }
 
-    /// The next byte, or that there is none: `None` while that is not known.
+    /// The next byte, or `Some(None)` at the end of the output. `None` while that is unknown.
     fn vote(&self) -> Option<Option<u8>> {
         match self.printed.pending.front() {
             Some(byte) => Some(Some(*byte)),
@@ -107,7 +107,7 @@ impl Source {
         }
     }
 
-    /// Its next bytes are as they are shown.
+    /// Takes `count` pending bytes that agree with the shown text.
     fn agree(&mut self, count: usize) {
         let (front, back) = self.printed.pending.as_slices();
         let (front, back) = (&front[..count.min(front.len())], &back[..count.saturating_sub(front.len())]);
@@ -127,31 +127,31 @@ impl Source {
         }
     }
 
-    /// Its line as far as it is known, around the place where it is compared.
+    /// Its line as far as it is known, around the compared place.
     fn excerpt(&self) -> Vec<u8> {
         excerpt(&self.place, self.printed.pending.iter().copied())
     }
 }
 
-/// What is left of the line that `place` is in, and what follows up to its end.
+/// The kept end of the line before `place`, and `rest` up to the line's end.
 fn excerpt(place: &TextPosition, rest: impl Iterator<Item = u8>) -> Vec<u8> {
     let mut text = place.tail().to_vec();
     text.extend(rest.take_while(|byte| *byte != b'\n').take(EXCERPT_BYTES_MAX / 2));
     text
 }
 
-/// See the module.
+/// Stream of agreed output: see the module.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct VotedStream {
     /// In order of leadership.
     sources: Vec<Source>,
-    /// Who descends from one unproven image.
+    /// Replicas that descend from one unproven image.
     kinship: Kinship,
-    /// The end of the shown text.
+    /// The last part of the shown text.
     history: VecDeque<u8>,
     shown: TextPosition,
     shown_bytes: u64,
-    /// Where no majority is possible, nothing more is shown.
+    /// True: a difference without a possible majority stops the output.
     stops_undecided: bool,
     has_stopped: bool,
     findings: VecDeque<Finding>,
@@ -198,13 +198,13 @@ impl VotedStream {
         Some(Saved { text: source.printed.saved(&source.place), begin_bytes })
     }
 
-    /// Who descends from one unproven image from now on.
+    /// Sets which replicas descend from one unproven image.
     pub fn set_kinship(&mut self, kinship: &Kinship, out: &mut Vec<u8>) {
         self.kinship = kinship.clone();
         self.work(out);
     }
 
-    /// How many independent faults it takes to make all of these print the same wrong thing.
+    /// Number of independent faults that would make all of these print the same wrong text.
     fn weight(&self, replicas: impl Iterator<Item = ReplicaIndex>) -> usize {
         let counting: ReplicaSet = self.counting().map(|source| source.index).collect();
         self.kinship.weight(replicas.collect(), counting)
@@ -214,7 +214,7 @@ impl VotedStream {
         self.sources.iter().filter(|source| source.counts())
     }
 
-    /// How far `replica` is ahead of what could be shown.
+    /// Bytes by which `replica` is ahead of the shown text.
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
         self.sources.iter().find(|source| source.index == replica).map_or(0, |source| source.printed.pending.len())
     }
@@ -233,7 +233,7 @@ impl VotedStream {
         self.work(out);
     }
 
-    /// A replica was lost: it is waited for no more. The last one that counts is kept, so that what it printed before
+    /// Removes a lost replica: the others do not wait for it. The last counting one is kept, so that its output before
     /// its death is shown.
     pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         if self.remove(replica) {
@@ -241,7 +241,7 @@ impl VotedStream {
         }
     }
 
-    /// Waits for a replica no more, unless it is the last one that counts. Whether it was removed.
+    /// Removes a replica unless it is the last counting one. True if it was removed.
     fn remove(&mut self, replica: ReplicaIndex) -> bool {
         if self.sources.iter().all(|source| source.index == replica || !source.counts()) && !self.find_heir(replica) {
             return false;
@@ -253,7 +253,7 @@ impl VotedStream {
         true
     }
 
-    /// A replica will print no more, and was not lost.
+    /// Ends the output of a replica that was not lost.
     pub fn end(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
             source.has_ended = true;
@@ -261,7 +261,7 @@ impl VotedStream {
         self.work(out);
     }
 
-    /// A replica will print no more, and its siblings may: it counts up to here.
+    /// Ends the output of a replica whose siblings may print on: it counts up to here.
     pub fn stop(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
             source.is_excused = true;
@@ -269,7 +269,7 @@ impl VotedStream {
         self.work(out);
     }
 
-    /// Those whose part has ended, and was compared, leave. Whether there were any.
+    /// Removes stopped replicas whose output was compared to the end. True if there were any.
     fn dismiss(&mut self) -> bool {
         let is_done = |source: &Source| source.is_excused && source.counts() && source.printed.pending.is_empty();
         let done: Vec<_> = self.sources.iter().filter(|source| is_done(source)).map(|source| source.index).collect();
@@ -280,7 +280,7 @@ impl VotedStream {
         has_left
     }
 
-    /// A copy of `source` prints from now on. It was made when its source had printed `printed_bytes`.
+    /// Adds a copy of `source`, made when that had printed `printed_bytes`.
     pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, printed_bytes: u64, out: &mut Vec<u8>) {
         let mut newcomer = Source::new(replica);
         newcomer.printed = Printed::of_newcomer(printed_bytes);
@@ -292,7 +292,7 @@ impl VotedStream {
                 State::Ignored | State::Lost => false,
             };
             if is_followed {
-                // What its source has printed since is compared once only, as printed by its source.
+                // The source's output since the copy is compared once only, as the source's.
                 newcomer.state = from.state;
                 newcomer.offset = from.offset;
                 newcomer.place = from.place.clone();
@@ -305,8 +305,8 @@ impl VotedStream {
         self.work(out);
     }
 
-    /// When the only counting source is about to be lost, one that is not followed is better than none. It goes on
-    /// where the shown text ends.
+    /// Before the only counting source is lost: makes another one count, if there is one, even if it was not followed.
+    /// It continues at the end of the shown text.
     fn find_heir(&mut self, lost: ReplicaIndex) -> bool {
         let heirs = |source: &&mut Source| source.index != lost && source.state != State::Lost;
         let Some(heir) = self.sources.iter_mut().find(heirs) else { return false };
@@ -327,7 +327,7 @@ impl VotedStream {
         self.trim();
     }
 
-    /// Those that were astray and whose line has ended, as has the shown one, come back. Whether there were any.
+    /// Brings sources back whose line has ended, along with the shown one. True if there were any.
     fn realign(&mut self) -> bool {
         let begin = self.shown_bytes - self.history.len() as u64;
         let mut has_come_back = false;
@@ -348,7 +348,7 @@ impl VotedStream {
                     source.state = State::Counting;
                     source.offset = seen + end as u64 + 1;
                     if source.place.column > 0 {
-                        // Its text has ended within the line.
+                        // Its output has ended within the line.
                         source.place.pass(b"\n");
                     }
                     has_come_back = true;
@@ -359,7 +359,7 @@ impl VotedStream {
         has_come_back
     }
 
-    /// Those that are behind are compared with what was shown. Whether one of them differs.
+    /// Compares sources that are behind with the shown text. True if one differs.
     fn catch_up(&mut self) -> bool {
         let mut differs = false;
         let begin = self.shown_bytes - self.history.len() as u64;
@@ -380,7 +380,7 @@ impl VotedStream {
         differs
     }
 
-    /// A source differs from what was shown: the others have decided.
+    /// Handles a source that differs from shown text: the others have decided.
     fn outvote(&mut self, at: usize) {
         let begin = self.shown_bytes - self.history.len() as u64;
         let source = &self.sources[at];
@@ -398,13 +398,13 @@ impl VotedStream {
         self.differ(shown, &[at], culprit, Some(byte));
     }
 
-    /// Shows what more than half agree on. Whether there was something.
+    /// Shows text that more than half agree on. True if there was any.
     fn show(&mut self, out: &mut Vec<u8>) -> bool {
         let is_there = |source: &&Source| source.counts() && source.offset == self.shown_bytes;
         let there = || self.sources.iter().filter(is_there);
         let is_agreed = |byte: &u8| {
             let agrees = |source: &&Source| source.vote() == Some(Some(*byte));
-            // Who has yet to print may print anything.
+            // A source without the byte yet may print anything.
             let others = self.counting().count() - there().filter(agrees).count();
             self.weight(there().filter(agrees).map(|source| source.index)) > others
         };
@@ -439,7 +439,7 @@ impl VotedStream {
         }
     }
 
-    /// No majority has come about. If none can, the longest-serving one decides. Whether that was so.
+    /// If no majority is possible, lets the longest-serving source decide. True if it did.
     fn settle(&mut self, out: &mut Vec<u8>) -> bool {
         let there = |(_, source): &(usize, &Source)| source.counts() && source.offset == self.shown_bytes;
         let votes = self.sources.iter().enumerate().filter(there);
@@ -484,7 +484,7 @@ impl VotedStream {
         true
     }
 
-    /// These sources differ from the side that is shown, whose next byte is `shown`.
+    /// Reports that these sources differ from the shown side, whose next byte is `shown`.
     fn differ(&mut self, shown_side: Side, losers: &[usize], culprit: Option<ReplicaIndex>, shown: Option<u8>) {
         let place = &self.sources[losers[0]].place;
         let (line, column) = (place.lines + 1, place.column + 1);
@@ -510,11 +510,11 @@ impl VotedStream {
         }
     }
 
-    /// Forgets what everybody has been compared with, and what is too much.
+    /// Drops shown text that all sources were compared with, or that exceeds the limit.
     fn trim(&mut self) {
         let begin = self.shown_bytes - self.history.len() as u64;
         let needed = self.sources.iter().filter_map(|source| match source.state {
-            // A line end just before may have to be found again.
+            // The line end just before may have to be found again.
             State::Counting => Some(source.offset - u64::from(source.split.is_some())),
             State::Astray { from, .. } => Some(from),
             State::Ignored | State::Lost => None,
@@ -534,16 +534,16 @@ impl VotedStream {
 }
 
 impl Source {
-    /// It differs here; the shown text goes on with `shown`.
+    /// Leaves the text at a difference; the shown text goes on with `shown`.
     fn leave(&mut self, shown: Option<u8>) {
         let own = self.printed.pending.pop_front();
         let (Some(shown), Some(own)) = (shown, own) else {
-            // One of the two has ended: there is nothing to come back to.
+            // One of the two texts has ended: there is no later line to compare.
             own.into_iter().for_each(|own| self.printed.pending.push_front(own));
             return self.ignore();
         };
         if let Some(split) = self.split.take() {
-            // That was no flipped bit: lines of different lengths.
+            // The split was no flipped bit: lines have different lengths.
             self.printed.pending.push_front(own);
             if split.was_own {
                 self.place.pass(b"\n");

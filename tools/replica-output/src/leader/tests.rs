@@ -38,7 +38,7 @@ fn table_of_small_streams() {
         (2, "0:a/b 1:a/b -1 1<0@3 0:c 1:cd -0", "a/bcd"),
         (2, "0:a/b 0:cd 1<0@3 1:c -0 1:de", "a/bcde"),
         (2, "0:a/ 1:a/b 2<1@3 -1 -0 2:c", "a/bc"),
-        // The place of one that was lost is the last in the order, though its number is the lowest.
+        // The place of a lost replica is last in the order, though its number is the lowest.
         (2, "0:a 1:a -0 0<1@1 0:x 1:b", "ab"),
     ] {
         assert_eq!(run(degree, script), shown, "{script}");
@@ -46,8 +46,8 @@ fn table_of_small_streams() {
 }
 
 proptest! {
-    /// Replicas that print the same: it comes out once and whole whichever dies, and at least what the leader has
-    /// printed is shown.
+    /// Replicas with equal output: whichever dies, the text comes out once and whole, and at least the leader's output
+    /// is shown.
     #[test]
     fn the_text_goes_on_where_the_leader_stopped(
         text in proptest::collection::vec(prop_oneof![4 => b'a'..b'd', 1 => Just(b'\n')], 0..120),

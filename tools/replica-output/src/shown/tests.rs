@@ -5,7 +5,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![3 => b'a'..b'c', 1 => Just(b'\n')], 0..80)
 }
 
-/// Where the line begins that has this byte.
+/// Beginning of the line with this byte.
 fn line_begin(text: &[u8], at: usize) -> usize {
     text[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
@@ -14,7 +14,7 @@ fn units(text: &[u8]) -> u64 {
     text.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// Hands over `text` in pieces of this size. What is shown, and where the text has departed.
+/// Pushes `text` in pieces of this size. Returns the shown text, and the units of departures.
 fn push(shown: &mut ShownText, text: &[u8], piece_bytes: usize) -> (Vec<u8>, Vec<u64>) {
     let (mut out, mut departures) = (Vec::new(), Vec::new());
     for piece in text.chunks(piece_bytes) {
@@ -23,22 +23,22 @@ fn push(shown: &mut ShownText, text: &[u8], piece_bytes: usize) -> (Vec<u8>, Vec
     (out, departures)
 }
 
-/// What is right to show of `again`, where `shown` was shown, the text as a whole: from its first line on that is
-/// another one, or what lies behind all that was shown; and whether it is another one.
+/// Oracle: the part of `again` to show after `shown`, and true if it departs. That is everything from its first
+/// differing line on, or the part behind all that was shown.
 fn right<'a>(shown: &[u8], again: &'a [u8]) -> (&'a [u8], bool) {
     let common = shown.iter().zip(again).take_while(|(one, other)| one == other).count();
     if common == shown.len() {
         return (&again[common..], false);
     }
     let begin = line_begin(again, common);
-    // A text that ends while it is the same: its last line, unless it is whole or was all that was shown.
+    // A text that ends while it is equal: its last line is shown, unless that line is whole or was the last shown.
     let is_prefix = common == again.len();
     let rest_is_unfinished = line_begin(shown, shown.len()) <= begin;
     if is_prefix && (begin == again.len() || rest_is_unfinished) { (&[], false) } else { (&again[begin..], true) }
 }
 
 proptest! {
-    /// Random texts, cut at a random place, gone back from, and printed again with other lines from some place on.
+    /// Random texts, cut at a random place, gone back from, and repeated with other lines from some place on.
     #[test]
     fn what_is_printed_again_is_shown_from_the_first_line_that_differs(
         old in text(), rest in text(), image_at in 0usize..80, same in 0usize..80, piece_bytes in 1usize..20,
@@ -62,7 +62,7 @@ proptest! {
         }
     }
 
-    /// With digests of several lines a difference is found later; still no line is torn, and none is lost.
+    /// With digests of several lines a difference is found later; still no line is torn or lost.
     #[test]
     fn with_few_digests_lines_come_again_rather_than_get_lost(
         old in proptest::collection::vec(prop_oneof![1 => b'a'..b'c', 1 => Just(b'\n')], 0..300),

@@ -19,9 +19,9 @@ fn mismatches(stream: &mut VotedStream) -> Vec<OutputMismatch> {
     findings.filter_map(mismatch).collect()
 }
 
-/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends; `!1` is its end
-/// before that of its siblings. `2<1@3` makes a copy of 1 as 2, made when it had printed 3 bytes; `2=1` says that 2 was
-/// copied from 1.
+/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab" and a line end, …, 0 is lost, …, 1 ends; `!1` is
+/// its end before that of its siblings. `2<1@3` makes 2 a copy of 1, made when 1 had printed 3 bytes; `2=1` says that 2
+/// was copied from 1.
 fn run_in(stream: &mut VotedStream, script: &str) -> String {
     let mut out = Vec::new();
     for step in script.split_whitespace() {
@@ -52,7 +52,7 @@ fn run_in(stream: &mut VotedStream, script: &str) -> String {
     String::from_utf8(out).unwrap().replace('\n', "/")
 }
 
-/// What is shown, and of each difference its line, column and who was outvoted.
+/// The shown text, and for each difference its line, column and outvoted replicas.
 fn run(degree: u16, script: &str) -> (String, Vec<(u64, u64, Vec<u16>)>) {
     let mut stream = voted(degree);
     let shown = run_in(&mut stream, script);
@@ -72,13 +72,13 @@ fn table_of_small_streams() {
         (2, "0:ab 1:a", "a", vec![]),
         (2, "0:ab 1:a -0 1:bc", "abc", vec![]),
         (2, "0:ab 1:a -1 0:c", "abc", vec![]),
-        // No majority: the leader's text goes on, and one difference is told once.
+        // No majority: the leader's text goes on, and one difference is reported once.
         (2, "0:ab 1:ax 0:c 1:y .0 .1", "abc", tie(2)),
         (2, "0:ab 1:a .0 .1", "ab", tie(2)),
         (2, "0:a 1:ab .0", "a", tie(2)),
         (2, "0:a .0 1:a .1", "a", vec![]),
         (2, "0:a -0 -1 1:b", "b", vec![]),
-        // What was printed up to there is compared, and shown when both have printed it.
+        // Output up to the stop is compared, and shown when both have printed it.
         (2, "0:a 1:ab !1", "a", vec![]),
         (2, "0:a 1:ab !1 0:b 0:c .0", "abc", vec![]),
         (2, "0:a 1:ab !1 0:x 0:c .0", "axc", tie(2)),
@@ -86,12 +86,12 @@ fn table_of_small_streams() {
         (3, "0:abc 1:abc 2:ab !2 .0 .1", "abc", vec![]),
         (3, "0:ab 1:ax 2:ab !2 0:c 1:d .0 .1", "abc", outvoted(2, 1)),
         (2, "0:ax 1:ab -0 1:c", "axc", tie(2)),
-        // It is compared again from the next line on, also when the line has another length.
+        // Compared again from the next line on, even if the line's length differs.
         (2, "0:ax/cd/ 1:ab/cx/", "ax/cd/", vec![(1, 2, vec![]), (2, 2, vec![])]),
         (2, "0:9.9/b/c 1:10.00/b/c", "9.9/b/c", vec![(1, 1, vec![])]),
         (2, "0:9.9/b/c 1:9.98/b/c", "9.9/b/c", vec![(1, 4, vec![])]),
         (2, "0:9.98/b/c 1:9.9/b/c", "9.98/b/c", vec![(1, 4, vec![])]),
-        // A line end that became something else, and the other way round.
+        // A line end that became another byte, and the reverse.
         (2, "0:ab/cd/ef 1:abxcd/ef", "ab/cd/ef", vec![(1, 3, vec![])]),
         (2, "0:abcd/ef/g 1:ab/d/ef/g", "abcd/ef/g", vec![(1, 3, vec![])]),
         // Two of three are enough; the third is compared when it comes.
@@ -108,16 +108,15 @@ fn table_of_small_streams() {
         (3, "0:a .0 1:a .1 2:ab", "a", outvoted(2, 2)),
         (4, "0:a 1:b 2:b 3:a", "a", vec![(1, 1, vec![])]),
         (4, "0:a 1:b 2:b 3:b", "b", outvoted(1, 0)),
-        // The outvoted one comes back, and is all that is left.
+        // The outvoted replica comes back, and is the last one left.
         (3, "0:ab/ 1:xb/ 2:ab/ -0 -2 1:c/", "ab/c/", outvoted(1, 1)),
-        // Copies: what their source had printed counts as theirs.
+        // Copies: output that their source had printed counts as theirs.
         (2, "0:ab 1:ab -1 1<0@2 0:cd 1:cd", "abcd", vec![]),
         (2, "0:abc 1:a -1 1<0@1 0:d 1:bcd", "abcd", vec![]),
         (2, "0:ab 1:a 2<0@1 -1 -0 2:bc", "abc", vec![]),
         (2, "0:ab 1:a 2<0@2 -1 -0 2:c", "abc", vec![]),
         (2, "0:a 1:a -1 0:b 1<0@2 0:c 1:x", "abc", tie(3)),
-        // A copy and its source count as one where they agree, and as two beside one who has nothing in common with
-        // them.
+        // A copy and its source count as one where they agree, and as two beside a replica of another lineage.
         (3, "1=2 1:ab 2:ab", "", vec![]),
         (3, "1=2 1:xb 2:xb 0:ab", "ab", tie(1)),
         (3, "1=2 0:ab 1:ab 2:xb", "ab", outvoted(1, 2)),
@@ -167,7 +166,7 @@ fn a_text_that_is_another_one_altogether_is_given_up() {
     let found = mismatches(&mut stream);
     assert_eq!(found.len(), MISSES_MAX as usize);
     assert_eq!(found.last().map(|last| &last.given_up[..]), Some(&[index(1)][..]));
-    // A line that agrees in between begins the count anew.
+    // An agreeing line in between resets the count.
     let mut stream = voted(2);
     let some = |letter: char| (0..40).map(|n| if n % 3 == 0 { "same/".into() } else { format!("{letter}/") }).collect();
     let (one, other): (String, String) = (some('a'), some('b'));
@@ -190,7 +189,7 @@ fn a_replica_that_stands_still_holds_no_majority_up_and_costs_bounded_memory() {
     assert_eq!(out.len(), 20 << 20);
     assert_eq!(stream.poll_finding(), Some(Finding::Uncompared { replica: index(2) }));
     assert_eq!(stream.poll_finding(), None, "once");
-    // It comes after all: first what nothing is left of, then what is.
+    // The late replica comes after all: first text that is gone from the history, then text that is there.
     for _ in 0..19 {
         stream.push(index(2), &line, &mut out);
     }
@@ -205,7 +204,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![4 => b'a'..b'd', 1 => Just(b'\n')], 0..120)
 }
 
-/// Who prints how many bytes next, in turns; then each the rest of its own, and ends.
+/// Prints in turns as `steps` say (replica, bytes), then the rest of each text, and ends.
 fn play(stream: &mut VotedStream, texts: &[Vec<u8>], steps: &[(u16, usize)], out: &mut Vec<u8>) {
     let mut printed = vec![0; texts.len()];
     let rests = (0..texts.len()).map(|who| (who as u16, usize::MAX));
@@ -223,7 +222,7 @@ fn steps() -> impl Strategy<Value = Vec<(u16, usize)>> {
 }
 
 proptest! {
-    /// Replicas that agree: whatever the interleaving, and whichever (but one) dies and is replaced by a copy, the text
+    /// Agreeing replicas: whatever the interleaving, and whichever (but one) dies and is replaced by a copy, the text
     /// comes out once and whole.
     #[test]
     fn agreeing_replicas_give_the_text_once(
@@ -235,7 +234,7 @@ proptest! {
         let mut out = Vec::new();
         let mut printed = [0usize; 3];
         let mut dead = [false; 3];
-        // Copies that come later: at this step, of this one, when it had printed so much.
+        // Copies that come later: step, victim, source, and bytes printed by the source.
         let mut copies: Vec<(usize, usize, usize, usize)> = Vec::new();
         for (number, (who, count)) in steps.iter().enumerate() {
             for (at, victim, copied) in deaths.iter().filter(|(when, ..)| *when == number) {
@@ -247,7 +246,7 @@ proptest! {
                 }
                 dead[victim] = true;
                 stream.lose(index(victim as u16), &mut out);
-                // A copy whose source dies never comes, also if the source is replaced before.
+                // A copy whose source dies never comes, even if the source is replaced before.
                 copies.retain(|(_, _, source, _)| *source != victim);
                 if let Some(delay) = copied {
                     copies.push((at + delay, victim, source, printed[source]));
@@ -276,7 +275,7 @@ proptest! {
         prop_assert_eq!(stream.poll_finding(), None);
     }
 
-    /// One bit anywhere in one of three or more: the right text comes out, and who is wrong is named once.
+    /// One flipped bit in one of three or more: the right text comes out, and the culprit is named once.
     #[test]
     fn a_flipped_bit_is_outvoted(
         text in text(), steps in steps(), degree in 3usize..5, who in 0usize..5, at in 0usize..200, bit in 0u32..8,
@@ -294,7 +293,7 @@ proptest! {
         prop_assert_eq!(found[0].culprit, Some(index(who as u16)));
     }
 
-    /// The same with two: the leader's text comes out, and both are named once.
+    /// One flipped bit in one of two: the leader's text comes out, and the difference is reported once.
     #[test]
     fn a_flipped_bit_of_two_is_told_once(
         text in text(), steps in steps(), who in 0usize..2, at in 0usize..200, bit in 0u32..8,
@@ -313,8 +312,8 @@ proptest! {
         prop_assert_eq!(found[0].sides.iter().flat_map(|side| &side.replicas).count(), 2);
     }
 
-    /// Texts that have nothing to do with each other: of two the leader's comes out whole; of more, something does; and
-    /// of one that is the same as the leader's in the end nothing is said.
+    /// Unrelated texts: of two the leader's comes out whole; of more, some text does. A text that equals the leader's
+    /// in the end is not reported.
     #[test]
     fn any_texts_come_to_an_end(texts in proptest::collection::vec(text(), 2..5), steps in steps()) {
         let mut stream = voted(texts.len() as u16);
