@@ -1,21 +1,21 @@
-//! Software or hardware: what do the verdicts have in common, a place in the program or a host?
+//! Attribution of verdicts to software or hardware: is a place in the program or a host common to them?
 //!
-//! Enters what was found ([`Finding`]), who was copied from whom, and who took a payload that was not agreed on. Leaves
-//! what follows from all of it ([`Judgement`]). `redrun` asks after each verdict of its job, `redreport` over many
-//! jobs. No clock, no I/O: the same findings give the same answer.
+//! Findings ([`Finding`]), copies, and replicas that took a payload without agreement enter. Their common causes leave
+//! ([`Judgement`]). `redrun` asks after each verdict of its job, `redreport` over many jobs. No clock, no I/O: the same
+//! findings give the same answer.
 //!
-//! One cause has many findings, so first it is settled which of them stand for themselves:
+//! One cause has many findings, so first the independent ones are selected:
 //!
 //! | A finding | |
 //! |---|---|
-//! | of a replica that took a payload that was not agreed on, or that was copied from one that is wrong | consequence |
-//! | of the same replica on the same host as before, or with the same replicas | repetition |
-//! | where nobody can judge, after the first of the job, if any of the replicas may be a consequence | consequence |
-//! | else | counts |
+//! | of a replica that took a payload without agreement, or was copied from a wrong one | consequence |
+//! | of a replica on the same host as before, or with the same replicas | repetition |
+//! | without a majority, after the first of the job, if any of its replicas may be a consequence | consequence |
+//! | any other | counts |
 //!
-//! Those that count are put down to the program where one host cannot be the reason: the same call of the same rank
-//! differs on several hosts, or no two of three replicas agree. What is left is put down to a host when several ranks
-//! differ there. All else is open, and said to be: nothing is guessed.
+//! Counting findings are attributed to the program where a single host cannot explain them: the same call of the same
+//! rank differs on several hosts, or no two of three replicas agree. Of the rest, a host is blamed when several ranks
+//! differ there. All others are reported as open: nothing is guessed.
 #![forbid(unsafe_code)]
 
 mod words;
@@ -23,117 +23,117 @@ mod words;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of wrong replicas on one host from which on chance is no explanation.
+/// Number of wrong replicas on one host above which chance is ruled out.
 pub const HOST_COUNT: usize = 3;
-/// Number of findings of several ranks in one job, on as many hosts as [`SPREAD_HOSTS`], from which on no host is the
-/// reason.
+/// Number of findings of several ranks in one job, on at least [`SPREAD_HOSTS`] hosts, above which a single host is
+/// ruled out.
 const SPREAD_COUNT: usize = 4;
 const SPREAD_HOSTS: usize = 3;
-/// Number of findings of other ranks that make a host a reason of its own for what is found there.
+/// Number of findings of other ranks that make a host a sufficient explanation for a finding there.
 const OTHERS_COUNT: usize = 2;
 
 /// A replica on a host.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Life {
-    /// Number of the job.
+    /// Index of the job.
     pub job: usize,
-    /// Which, as `V.I`.
+    /// The replica, as `V.I`.
     pub replica: String,
-    /// Where.
+    /// Name of its host.
     pub host: String,
 }
 
-/// A place in a program: what a rank sends there, or prints, differed.
+/// A place in a program at which a rank's messages or output differed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Site {
-    /// What was run; empty where all findings are of one job.
+    /// Program; empty if all findings are of one job.
     pub program: String,
     /// The virtual rank that sent or printed.
     pub rank: u64,
-    /// The communicator's name. Absent for standard output.
+    /// Name of the communicator. `None` for standard output.
     pub communicator: Option<String>,
     /// The message's tag.
     pub tag: i64,
 }
 
-/// Who is wrong.
+/// The wrong replica, as far as it is known.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Who {
-    /// A majority says that it is this one.
+    /// A majority contradicts this replica.
     Outvoted {
-        /// The replica and its life.
+        /// The outvoted replica.
         life: Life,
-        /// A sibling ran on another host, so that a difference between hosts could show.
+        /// True if a sibling ran on another host, so that a difference between hosts could show.
         is_apart: bool,
     },
-    /// Any of these.
+    /// Without a majority, any of these may be wrong.
     Unknown {
         /// All replicas that differ.
         lives: Vec<Life>,
-        /// They are three or more, and no two agree.
+        /// True if there are three or more, and no two agree.
         all_differ: bool,
     },
 }
 
-/// A message or a line on which replicas did not agree.
+/// A message or line on which replicas did not agree.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
-    /// Number of the job.
+    /// Index of the job.
     pub job: usize,
-    /// Where in the program.
+    /// Place in the program.
     pub site: Site,
-    /// Who is wrong, as far as that is known.
+    /// The wrong replica.
     pub who: Who,
 }
 
-/// What a finding is taken for.
+/// Role of a finding in the judgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It follows from another, or may do so.
+    /// It follows, or may follow, from another finding.
     Consequence,
-    /// It says again what another has said.
+    /// It repeats another finding.
     Repetition,
-    /// The program is the reason.
+    /// It is attributed to the program.
     Software,
-    /// It stands for itself, and its host may be the reason.
+    /// It is independent, and its host may be the cause.
     Counts,
 }
 
-/// What the reason is.
+/// Cause of findings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// The program: it is not deterministic, or has an error that shows now and then.
     Software,
-    /// A host.
+    /// One host corrupts data.
     Hardware,
-    /// Nobody knows.
+    /// The findings do not tell.
     Open,
 }
 
-/// What follows from the findings.
+/// A conclusion from some findings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Conclusion {
     /// The reason.
     pub cause: Cause,
-    /// What was run; empty where all is of one job, or of several programs.
+    /// Program; empty if all findings are of one job, or of several programs.
     pub program: String,
-    /// The virtual ranks that differed.
+    /// Virtual ranks that differed.
     pub ranks: BTreeSet<u64>,
-    /// Of software: in what they sent. Absent for standard output.
+    /// For software: communicator of the call. `None` for standard output.
     pub communicator: Option<String>,
-    /// Of software: with this tag.
+    /// For software: tag of the call.
     pub tag: Option<i64>,
-    /// The host that is the reason, or all on which it was found.
+    /// The host to blame, or all hosts with such findings.
     pub hosts: BTreeSet<String>,
-    /// Findings that stand for themselves.
+    /// Number of independent findings.
     pub findings: usize,
-    /// In plain words.
+    /// The conclusion in plain words.
     pub words: String,
 }
 
 impl Conclusion {
-    /// Whether it says of the same thing that it is the reason.
+    /// True if both have the same cause and, for it, the same host or call.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let place = |one: &Self| match one.cause {
@@ -144,33 +144,33 @@ impl Conclusion {
     }
 }
 
-/// The answer.
+/// Result of a judgement.
 #[derive(Clone, Debug)]
 pub struct Judgement {
-    /// What follows: first what is known to be software, then hardware, then what is open.
+    /// Conclusions: first software, then hardware, then open cases.
     pub conclusions: Vec<Conclusion>,
-    /// What each finding is taken for, in the order in which they were taken.
+    /// Standing of each finding, in the order in which they were taken in.
     pub standings: Vec<Standing>,
 }
 
-/// Why the program is the reason.
+/// Reason to blame the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Proof {
     /// No two of the replicas agree.
     AllDiffer,
-    /// It was found on several hosts, of the same rank.
+    /// It occurred on several hosts, at the same rank.
     Follows,
-    /// It was found on several hosts, of several ranks.
+    /// It occurred on several hosts, at several ranks.
     Spread,
 }
 
-/// All that was found.
+/// Findings, and the facts to judge them by.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Evidence {
     findings: Vec<Finding>,
-    /// Who took a payload that was not agreed on.
+    /// Replicas that took a payload without agreement.
     tainted: BTreeSet<Life>,
-    /// Copies, and who was copied.
+    /// Source of each copy.
     sources: BTreeMap<Life, Life>,
 }
 
@@ -197,7 +197,7 @@ impl Finding {
     }
 }
 
-/// How many of them each host may be the reason of.
+/// Number of findings that each host might explain.
 fn by_host<'a>(findings: &[&'a Finding]) -> BTreeMap<&'a str, usize> {
     let mut counts = BTreeMap::new();
     for host in findings.iter().flat_map(|finding| finding.hosts()) {
@@ -206,13 +206,13 @@ fn by_host<'a>(findings: &[&'a Finding]) -> BTreeMap<&'a str, usize> {
     counts
 }
 
-/// Whether no host explains what is found of one rank: none is in all of them, nor in much more than others.
+/// True if no host explains a rank's findings: none is in all of them, or in many more than others.
 fn follows(findings: &[&Finding]) -> bool {
     let most = by_host(findings).into_values().max().unwrap_or(0);
     findings.len() >= 2 && most < findings.len() && 3 * most <= 2 * findings.len()
 }
 
-/// The same of several ranks in one job.
+/// True if no host explains findings of several ranks in one job.
 fn is_spread(findings: &[&Finding]) -> bool {
     let counts = by_host(findings);
     let most = counts.values().max().copied().unwrap_or(0);
@@ -220,22 +220,22 @@ fn is_spread(findings: &[&Finding]) -> bool {
 }
 
 impl Evidence {
-    /// Takes in what was found.
+    /// Adds a finding.
     pub fn take(&mut self, finding: Finding) {
         self.findings.push(finding);
     }
 
-    /// A replica has gone on with a payload that was not agreed on: what it sends may be wrong though it is sound.
+    /// Notes that a replica went on with a payload without agreement: its messages may be wrong although it is sound.
     pub fn has_taken(&mut self, life: Life) {
         self.tainted.insert(life);
     }
 
-    /// A replica was copied: what was wrong in it is wrong in the copy.
+    /// Notes a copy: faults of the source are in it too.
     pub fn copied(&mut self, source: Life, copy: Life) {
         self.sources.insert(copy, source);
     }
 
-    /// Whether it may be wrong because another was.
+    /// True if a fault of another replica may be the cause.
     fn is_consequence(&self, life: &Life, wrong: &BTreeSet<&Life>) -> bool {
         let mut seen = BTreeSet::new();
         let mut at = life;
@@ -251,7 +251,7 @@ impl Evidence {
         false
     }
 
-    /// Which findings stand for themselves.
+    /// Standing of each finding, before any is attributed to software.
     fn standings(&self) -> Vec<Standing> {
         let wrong: BTreeSet<_> = self.findings.iter().flat_map(Finding::lives).collect();
         let (mut known, mut has_unknown) = (BTreeSet::new(), BTreeSet::new());
@@ -270,7 +270,7 @@ impl Evidence {
         standings
     }
 
-    /// What follows from all of it.
+    /// Judges all findings.
     #[must_use]
     pub fn judge(&self) -> Judgement {
         let mut standings = self.standings();
@@ -299,7 +299,7 @@ impl Evidence {
         Judgement { conclusions, standings }
     }
 
-    /// Why the program is the reason of what was found at one call, and of which findings.
+    /// Proof that the program is to blame for findings at one call, and the findings that it covers.
     fn software(&self, of_call: &[usize], wrong_there: &WrongThere<'_>) -> (Option<Proof>, Vec<usize>) {
         let of = |numbers: &[usize]| numbers.iter().map(|number| &self.findings[*number]).collect::<Vec<_>>();
         let split = |by: &dyn Fn(&Finding) -> (u64, usize)| {
@@ -325,7 +325,7 @@ impl Evidence {
             }
         }
         for numbers in split(&|finding| (finding.site.rank, 0)) {
-            // Two hosts may be sick in different jobs, and each explains what is found there.
+            // Two hosts may be sick in different jobs, and each explains the findings there.
             let is_unexplained = |number: &&usize| !is_explained(&self.findings[**number], wrong_there);
             let unexplained: Vec<_> = numbers.iter().filter(is_unexplained).copied().collect();
             if follows(&of(&unexplained)) {
@@ -348,10 +348,10 @@ impl Evidence {
     }
 }
 
-/// By host, and rank of a program: how often it was outvoted there.
+/// By host, and by rank of a program: number of times that a replica was outvoted there.
 type WrongThere<'a> = BTreeMap<&'a str, BTreeMap<(&'a str, u64), usize>>;
 
-/// Whether other ranks were wrong on the host of this one.
+/// True if other ranks were wrong on the host of this finding.
 fn is_explained(finding: &Finding, wrong_there: &WrongThere<'_>) -> bool {
     let of = (finding.site.program.as_str(), finding.site.rank);
     let ranks = finding.outvoted().and_then(|(life, _)| wrong_there.get(life.host.as_str()));
@@ -359,7 +359,7 @@ fn is_explained(finding: &Finding, wrong_there: &WrongThere<'_>) -> bool {
     others.map(|(_, count)| count).sum::<usize>() >= OTHERS_COUNT
 }
 
-/// The hosts that are the reason, and what is left.
+/// Hosts to blame, and the findings that they do not explain.
 fn hosts<'a>(findings: &[&'a Finding]) -> (Vec<Conclusion>, Vec<&'a Finding>) {
     let mut there = BTreeMap::<&str, Vec<&Finding>>::new();
     for finding in findings {

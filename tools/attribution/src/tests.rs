@@ -1,4 +1,4 @@
-//! Tables of findings and what follows.
+//! Tables of findings and conclusions.
 
 use super::*;
 
@@ -7,8 +7,8 @@ fn life(job: usize, name: &str) -> Life {
     Life { job, replica: replica.into(), host: host.into() }
 }
 
-/// `1.1@h2` was outvoted; `1.0@h1|1.1@h2` differ; `1.0@h1|1.1@h2|1.2@h3` all differ. Before it may stand the number of
-/// the job, behind it the tag: `2 1.1@h2 #7`.
+/// `1.1@h2`: outvoted; `1.0@h1|1.1@h2`: differ; `1.0@h1|1.1@h2|1.2@h3`: all differ. The number of the job may precede
+/// it, and the tag follow: `2 1.1@h2 #7`.
 fn finding(text: &str) -> Finding {
     let mut words: Vec<_> = text.split(' ').collect();
     let tag = words.iter().find_map(|word| word.strip_prefix('#')).map_or(0, |tag| tag.parse().expect("a tag"));
@@ -53,9 +53,9 @@ fn what_follows_from_findings() {
         (&["0.1@h2", "1.1@h2"], "open 0: h2, open 1: h2"),
         (&["0.1@h2", "1.1@h2", "2.0@h2"], "hardware 0 1 2: h2"),
         (&["0.1@h2", "1.1@h2", "2.0@h2", "3.1@h4"], "hardware 0 1 2: h2, open 3: h4"),
-        // One rank on one host: either.
+        // One rank on one host: either may be the cause.
         (&["0 0.1@h2", "1 0.1@h2", "2 0.1@h2"], "open 0: h2"),
-        // One host and a chance hit of the same rank elsewhere.
+        // One host, and a chance hit of the same rank elsewhere.
         (&["0 0.1@h2", "1 0.1@h2", "2 0.1@h2", "3 0.1@h2", "4 0.1@h5"], "open 0: h2 h5"),
         // All ranks on all hosts.
         (&["0.1@h2", "1.1@h3", "2.1@h1", "3.0@h2"], "software 0 1 2 3: h1 h2 h3"),
@@ -79,15 +79,15 @@ fn what_follows_from_findings() {
 
 #[test]
 fn what_another_corruption_may_have_caused_does_not_count() {
-    // 2.1 has computed with what was sent by 1.1, and is outvoted in its turn.
+    // 2.1 has computed with a payload of 1.1, and is outvoted in its turn.
     let mut it = evidence(&["1.1@h2", "2.1@h3", "2.1@h5"]);
     it.has_taken(life(0, "2.1@h3"));
     assert_eq!(it.judge().standings, [Standing::Counts, Standing::Consequence, Standing::Counts]);
-    // A copy of what was wrong is wrong wherever it is: that does not make it the program.
+    // A copy of a wrong replica is wrong on any host, which does not prove a fault of the program.
     let mut it = evidence(&["1.1@h2", "1.2@h4"]);
     it.copied(life(0, "1.1@h2"), life(0, "1.2@h4"));
     assert_eq!(concluded(&it), "open 1: h2");
-    // A copy of a sound one tells.
+    // A copy of a sound replica is evidence.
     let mut it = evidence(&["1.1@h2", "1.2@h4"]);
     it.copied(life(0, "1.0@h1"), life(0, "1.2@h4"));
     assert_eq!(concluded(&it), "software 1: h2 h4");

@@ -25,7 +25,7 @@ fn hosts_of(findings: &[&Finding]) -> BTreeSet<String> {
     findings.iter().flat_map(|finding| finding.hosts()).map(str::to_owned).collect()
 }
 
-/// What they are about, without words.
+/// A conclusion about these findings, without its words.
 fn about(cause: Cause, findings: &[&Finding]) -> Conclusion {
     let programs: BTreeSet<_> = findings.iter().map(|finding| finding.site.program.as_str()).collect();
     let mut programs = programs.into_iter();
@@ -46,7 +46,7 @@ fn of_program(program: &str) -> String {
     if program.is_empty() { String::new() } else { format!(" of {program}") }
 }
 
-/// The program is the reason of all of these, which are of one call.
+/// Conclusion that the program is to blame for these findings, which are of one call.
 pub(super) fn software(proof: Proof, findings: &[&Finding]) -> Conclusion {
     let mut conclusion = about(Cause::Software, findings);
     let Some(first) = findings.first() else { return conclusion };
@@ -70,7 +70,7 @@ pub(super) fn software(proof: Proof, findings: &[&Finding]) -> Conclusion {
     conclusion
 }
 
-/// This host is the reason of these; `all` are not explained by the program.
+/// Conclusion that this host is to blame for `found`. `all`: findings that the program does not explain.
 pub(super) fn hardware(host: &str, found: &[&Finding], all: &[&Finding]) -> Conclusion {
     let mut conclusion = about(Cause::Hardware, found);
     let is_of_these = |finding: &&&Finding| {
@@ -94,7 +94,7 @@ pub(super) fn hardware(host: &str, found: &[&Finding], all: &[&Finding]) -> Conc
     conclusion
 }
 
-/// What is not put down to anything: one conclusion for each rank of a program.
+/// Open conclusions, one for each rank of a program.
 pub(super) fn open(findings: &[&Finding]) -> Vec<Conclusion> {
     let ranks: BTreeSet<_> = findings.iter().map(|finding| (&finding.site.program, finding.site.rank)).collect();
     let of_rank = |(program, rank): (&String, u64)| {
@@ -107,7 +107,7 @@ pub(super) fn open(findings: &[&Finding]) -> Vec<Conclusion> {
     ranks.into_iter().map(of_rank).collect()
 }
 
-/// The hosts that each of them names.
+/// Hosts that all of these findings name.
 fn in_all<'a>(findings: &[&'a Finding]) -> BTreeSet<&'a str> {
     let all = findings.iter().map(|finding| finding.hosts());
     all.reduce(|one, other| one.intersection(&other).copied().collect()).unwrap_or_default()

@@ -1,26 +1,26 @@
 //! A digest of a record and of all records before it.
 //!
-//! BLAKE3 of the previous digest and the record's line without its digest, cut to 128 bits. Somebody who can write the
-//! whole file can make a new chain for it: what is proved is that nothing was changed since a head was seen elsewhere,
-//! or, without one, that no part was changed alone.
+//! BLAKE3 of the previous digest and of the record's line without its digest, cut to 128 bits. An attacker who can
+//! write the whole file can make a new chain. So the chain proves that nothing was changed since a head was seen
+//! elsewhere or, without a head, that no part was changed alone.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What precedes the digest in a line.
+/// Text before the digest in a line.
 const KEY: &str = ",\"chain\":\"";
-/// What follows it.
+/// Text after the digest.
 const CLOSE: &str = "\"}";
 
-/// One link.
+/// Digest of a record and all before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chain([u8; 16]);
 
 impl Chain {
-    /// What the first record of a file follows on.
+    /// Predecessor of the first record of a file.
     pub const START: Self = Self([0; 16]);
 
-    /// The link of a record, which is given as its line without the link, up to where that would stand.
+    /// Digest of the next record, given its line up to the place of the digest.
     #[must_use]
     pub fn next(self, record: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
@@ -31,13 +31,13 @@ impl Chain {
         Self(link)
     }
 
-    /// The whole line of a record, with its link and the end of the line.
+    /// Complete line of a record, with its digest and the line end.
     #[must_use]
     pub fn close(self, record: &str) -> String {
         format!("{record}{KEY}{self}{CLOSE}\n")
     }
 
-    /// A line without its end → the record as it was given to [`Chain::next`], and the link it states.
+    /// Splits a line without its end into the record as given to [`Chain::next`], and its stated digest.
     #[must_use]
     pub fn split(line: &str) -> Option<(&str, Self)> {
         let at = line.len().checked_sub(KEY.len() + 32 + CLOSE.len())?;
@@ -53,7 +53,7 @@ impl fmt::Display for Chain {
     }
 }
 
-/// Text that is no link.
+/// A text is not a digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("32 hexadecimal digits are expected")]
 pub struct NotALink;
@@ -75,12 +75,12 @@ impl FromStr for Chain {
     }
 }
 
-/// Where a log ends: number and link of its last record. Written `17:8d0f…`.
+/// End of a log: number and digest of its last record. Written `17:8d0f…`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// The record's number.
+    /// Number of the record, from 0.
     pub number: u64,
-    /// Its link.
+    /// Its digest.
     pub chain: Chain,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Head {
     }
 }
 
-/// What is not written as the head of a log is.
+/// A text is not a head.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("'{0}' is no head of a log, which is written NUMBER:32 hexadecimal digits")]
 pub struct HeadError(String);

@@ -1,4 +1,4 @@
-//! Audit logs of any contents: damaged ones, and ones that somebody has written with links that fit.
+//! Arbitrary audit logs: damaged ones, and forged ones with fitting digests.
 
 use super::chain::{Chain, Head};
 use super::read::{End, Reading, follows, head_of, read_from};
@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 const TIME: &str = "2024-02-29T23:59:59.000000Z";
 
-/// A record up to its link.
+/// A record up to its digest.
 fn record(number: u64, time: &str, event: &str, fields: &str) -> String {
     format!("{{\"v\":1,\"n\":{number},\"time\":\"{time}\",\"event\":\"{event}\"{fields}")
 }
 
-/// A log of these records, each of which has the link that fits.
+/// A log of these records, with fitting digests.
 fn linked(records: &[String]) -> (Vec<u8>, Chain) {
     let (mut text, mut chain) = (String::new(), Chain::START);
     for record in records {
@@ -24,7 +24,7 @@ fn linked(records: &[String]) -> (Vec<u8>, Chain) {
     (text.into_bytes(), chain)
 }
 
-/// A sound log of `job_count` jobs, and its head.
+/// An intact log of `job_count` jobs, and its head.
 fn sound(job_count: u64) -> (Vec<u8>, Head) {
     let events = (0..job_count).flat_map(|_| [JOB_START, "mismatch", JOB_END]);
     let records: Vec<_> =
@@ -33,7 +33,7 @@ fn sound(job_count: u64) -> (Vec<u8>, Head) {
     (bytes, Head { number: job_count * 3 - 1, chain })
 }
 
-/// Reads the log, and checks what holds of any reading.
+/// Reads the log, and checks invariants of any reading.
 fn reading_of(bytes: &[u8], is_written: bool) -> Reading {
     let reading = read_from(bytes, is_written).expect("memory can be read");
     let line_count = bytes.split_inclusive(|byte| *byte == b'\n').count() as u64;
@@ -73,7 +73,7 @@ proptest! {
     ) {
         let (whole, head) = sound(job_count);
         let bytes = damage.done_to(&whole);
-        // Without the end of its last line alone, a log says all that it said.
+        // Without its last line end alone, a log loses nothing.
         let is_same = bytes == whole || bytes == whole[..whole.len() - 1];
         let reading = reading_of(&bytes, false);
         let is_sound = reading.problems.is_empty() && reading.end == End::Complete && reading.holds(head);

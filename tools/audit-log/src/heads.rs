@@ -1,4 +1,4 @@
-//! Heads of logs, noted elsewhere while jobs run: what a log that was cut, emptied or written anew cannot match.
+//! Heads of logs, noted elsewhere while jobs run: a log that was cut, emptied or rewritten does not match them.
 //!
 //! One file for all jobs of a user, a JSON object a line, each appended by one call:
 //!
@@ -23,14 +23,14 @@ const SYSLOG: &str = "/dev/log";
 /// Facility authpriv, severity notice.
 const PRIORITY: u8 = 10 * 8 + 5;
 
-/// Where heads are noted.
+/// Place where heads are noted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HeadStore {
-    /// In this file.
+    /// A file.
     File(PathBuf),
-    /// In the system's log.
+    /// The system's log.
     Syslog,
-    /// Nowhere.
+    /// Heads are not noted.
     Nowhere,
 }
 
@@ -44,7 +44,7 @@ impl From<OsString> for HeadStore {
     }
 }
 
-/// The file of this user: below `$XDG_STATE_HOME`, or `~/.local/state`. None for a user without a home.
+/// This user's file: below `$XDG_STATE_HOME`, or `~/.local/state`. `None` without a home directory.
 #[must_use]
 pub fn default_file() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -52,18 +52,18 @@ pub fn default_file() -> Option<PathBuf> {
     Some(state.join("redrt/audit-heads"))
 }
 
-/// One line.
+/// One line of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Note {
-    /// When it was noted.
+    /// Time of the note.
     pub time: String,
-    /// The log's absolute path then.
+    /// Absolute path of the log.
     #[serde(with = "redrt_types::path_bytes")]
     pub log: PathBuf,
-    /// The job that wrote to it.
+    /// Job that wrote to it.
     pub job: String,
     #[serde(with = "as_text")]
-    /// Its last record then.
+    /// Last record at that time.
     pub head: Head,
 }
 
@@ -81,14 +81,14 @@ mod as_text {
 }
 
 impl Note {
-    /// Of a log as it is now.
+    /// A note about a log's present head.
     #[must_use]
     pub fn new(log: &Path, job: &str, head: Head) -> Self {
         let log = fs::canonicalize(log).unwrap_or_else(|_| log.to_owned());
         Self { time: time::timestamp(SystemTime::now()), log, job: job.to_owned(), head }
     }
 
-    /// Sends it to the system's log, which listens there. Never waits.
+    /// Sends it to the system's log at this socket. Never blocks.
     fn send(&self, log_socket: &Path) -> io::Result<()> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
@@ -97,7 +97,7 @@ impl Note {
         socket.send_to(text.as_bytes(), log_socket).map(drop)
     }
 
-    /// Writes it there.
+    /// Writes it to a store.
     pub fn write(&self, place: &HeadStore) -> io::Result<()> {
         match place {
             HeadStore::Nowhere => Ok(()),
@@ -116,7 +116,7 @@ impl Note {
     }
 }
 
-/// All that is noted in a file; lines that are none are left out. Nothing where there is no file.
+/// All notes in a file; other lines are left out. Empty if there is no file.
 pub fn read(path: &Path) -> io::Result<Vec<Note>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -150,7 +150,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let note = Note::new(Path::new("/no/log"), "7", Head { number: 3, chain: Chain::START.next("x") });
-        // No such log, as in a container.
+        // No system log, as in a container.
         assert_eq!(note.send(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
         let daemon = UnixDatagram::bind(&path).unwrap();
         note.send(&path).unwrap();
@@ -158,7 +158,7 @@ mod tests {
         let length = daemon.recv(&mut message).unwrap();
         let text = std::str::from_utf8(&message[..length]).unwrap();
         assert_eq!(text, format!("<85>redrun: job 7: head {} of audit log /no/log", note.head));
-        // One that reads nothing.
+        // A system log that reads nothing.
         let refused = (0..10_000).find_map(|_| note.send(&path).err());
         assert_eq!(refused.map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
     }

@@ -1,5 +1,4 @@
-//! The audit log: what happened in a job, one JSON record a line, which nobody can change afterwards without that being
-//! seen.
+//! The audit log: events of a job, one JSON record a line. A later change of any record can be detected.
 //!
 //! ```text
 //! {"v":1,"n":17,"time":"2026-03-01T12:00:00.000123Z","event":"replica-lost","host":"h2",…,"chain":"8d0f…"}
@@ -14,8 +13,8 @@
 //! - [`recorder`]: the thread that a job's log is written by
 //! - [`time`](mod@time): moments as text
 //!
-//! A file may hold several jobs, one after the other. What is cut off at its end shows as a job without its last
-//! record, or by comparison with the last record's number and chain, its *head*, which `redrun` prints when it ends.
+//! A file may hold several jobs, one after another. A cut end shows as a job without its last record, or by comparison
+//! with the *head*: number and digest of the last record, which `redrun` prints at its end.
 
 #![forbid(unsafe_code)]
 
@@ -29,15 +28,15 @@ pub mod read;
 pub mod recorder;
 pub mod time;
 
-/// The form of the records, their field `v`. It grows when a field changes its meaning; new fields and events do not
-/// count.
+/// Version of the records' format, their field `v`. It grows when a field changes its meaning; new fields and events do
+/// not count.
 pub const VERSION: u64 = 1;
 
-/// The first record of a job.
+/// First record of a job.
 pub const JOB_START: &str = "job-start";
-/// The last record of a job.
+/// Last record of a job.
 pub const JOB_END: &str = "job-end";
-/// The record before the end of a log that has lost records, if no other follows.
+/// Record before the end of a log that has lost records, if no other follows.
 pub const RECORDS_LOST: &str = "records-lost";
-/// The record after a line that is not whole: what was there, and how it is known.
+/// Record after an incomplete line: length and digest of that line.
 pub const RESUMED: &str = "log-resumed";

@@ -1,5 +1,5 @@
-//! Who writes to a log, as the kernel knows it: a lock that goes when its holder ends, and that can be asked for
-//! without being taken, so that a reader is in nobody's way.
+//! Lock of a log's writer, in the kernel: it ends with its holder. A reader can query it without taking it, so it
+//! disturbs nobody.
 
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;
@@ -14,19 +14,19 @@ fn whole_file(kind: libc::c_int) -> libc::flock {
     }
 }
 
-/// Takes the lock; `false` when another has it. Where there are no locks, nobody has it.
+/// Takes the lock. False if another process has it. True where the file system has no locks.
 pub(super) fn take(file: &File) -> bool {
     let wanted = whole_file(libc::F_WRLCK);
     !matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&wanted)), Err(nix::Error::EAGAIN | nix::Error::EACCES))
 }
 
-/// Gives it back. A process that is just being started may hold the file for a moment longer, and the lock with it.
+/// Releases the lock. A child between fork and exec may hold the file, and so the lock, for a moment longer.
 pub(super) fn release(file: &File) {
-    // Where there are no locks there is nothing to give back.
+    // Where the file system has no locks there is nothing to release.
     let _ = fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));
 }
 
-/// Whether somebody has it.
+/// True if a process has the lock.
 pub(super) fn is_taken(file: &File) -> bool {
     let mut asked = whole_file(libc::F_RDLCK);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut asked)).is_ok() && asked.l_type != libc::F_UNLCK as libc::c_short

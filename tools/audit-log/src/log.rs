@@ -1,8 +1,8 @@
-//! Writing: each record is written whole, at once, to the end of the file, so it can be read while the job runs and
-//! holds all that happened before `redrun` was killed.
+//! Writing: each record is appended whole, by one call. So it can be read while the job runs, and survives a kill of
+//! `redrun`.
 //!
-//! What a verdict follows from is put on the disk as well, by a thread of its own: a host that loses its power loses
-//! nothing of that, and a slow disk does not keep the job waiting.
+//! Records that verdicts rest on are also synchronized with the disk, by a thread of its own: they survive a power
+//! loss, and a slow disk does not delay the job.
 
 use super::chain::{Chain, Head};
 use super::{RESUMED, VERSION, lock, read, time};
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-/// Looked at from the end of a file to find its last line, more if that is longer.
+/// Bytes read from the end of a file to find its last line; more if that is longer.
 const TAIL_BYTES: u64 = 64 << 10;
-/// Records that go to the disk at once.
+/// Events whose records are synchronized at once.
 const SYNCED: [&str; 11] = [
     "mismatch",
     "path",
@@ -33,13 +33,13 @@ const SYNCED: [&str; 11] = [
     super::JOB_END,
 ];
 
-/// Whether a record goes to the disk at once.
+/// True if the event's records are synchronized at once.
 #[must_use]
 pub fn is_weighty(event: &str) -> bool {
     SYNCED.contains(&event)
 }
 
-/// A log that is being written, or nothing.
+/// A log that is being written. The default discards records.
 #[derive(Debug, Default)]
 pub struct Log(Option<Open>);
 
@@ -49,17 +49,17 @@ struct Open {
     path: PathBuf,
     number: u64,
     chain: Chain,
-    /// What stands at the end of the file and is no whole line.
+    /// Incomplete line at the end of the file.
     torn: Vec<u8>,
-    /// Records that could not be written since the last that was.
+    /// Records that could not be written since the last successful one.
     lost_count: u64,
     error: Option<io::Error>,
     disk: Option<Disk>,
-    /// Of a thread that has ended.
+    /// Error of the disk's thread, after its end.
     disk_error: Option<io::Error>,
 }
 
-/// The thread that puts the file on the disk.
+/// The thread that synchronizes the file with the disk.
 #[derive(Debug)]
 struct Disk {
     wishes: Sender<()>,
@@ -78,7 +78,7 @@ impl Disk {
             while wished.recv().is_ok() {
                 while wished.try_recv().is_ok() {}
                 match file.sync_data() {
-                    // A pipe, a terminal: there is no disk.
+                    // A pipe or terminal has no disk.
                     Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
                     Err(error) if !has_failed => {
                         has_failed = true;
@@ -93,14 +93,14 @@ impl Disk {
     }
 }
 
-/// Where the log of a job goes: the file itself, or one of its own in a directory.
+/// Path of a job's log: `path` itself, or a file of the job's own if it is a directory.
 #[must_use]
 pub fn path_in(path: &Path, job: u64) -> PathBuf {
     if path.is_dir() { path.join(format!("redrt-{job:016x}.jsonl")) } else { path.to_owned() }
 }
 
 impl Log {
-    /// Opens a file to go on after its last record. Nobody else can write to it until the log is dropped.
+    /// Opens a file, to continue after its last record. No other process can write to it until the log is dropped.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = || format!("Failed to open the audit log {}", path.display());
         let mut file = OpenOptions::new().create(true).read(true).append(true).open(path).with_context(failed)?;
@@ -112,7 +112,7 @@ impl Log {
         if let Ok(whole) = std::str::from_utf8(&torn)
             && let Some(only_unended) = read::head_of(whole).filter(|_| read::follows(whole, head.flatten()))
         {
-            // Of this one the end of the line alone is missing.
+            // Only the line end of this record is missing.
             file.write_all(b"\n").with_context(failed)?;
             (head, torn) = (Some(Some(only_unended)), Vec::new());
         }
@@ -135,19 +135,19 @@ impl Log {
         })))
     }
 
-    /// Appends a record. `fields` is an object.
+    /// Appends a record. `fields` must be an object.
     pub fn record(&mut self, event: &str, fields: &Value) {
         self.record_at(SystemTime::now(), event, fields);
     }
 
-    /// Records that were to be appended here are lost: the next one says so.
+    /// Counts lost records: the next record reports them.
     pub fn lose(&mut self, record_count: u64) {
         if let Some(open) = &mut self.0 {
             open.lost_count += record_count;
         }
     }
 
-    /// Appends a record of something that happened then.
+    /// Appends a record with an earlier time.
     pub fn record_at(&mut self, time: SystemTime, event: &str, fields: &Value) {
         let Some(open) = &mut self.0 else { return };
         if !open.torn.is_empty() || open.lost_count > 0 {
@@ -169,12 +169,12 @@ impl Log {
         }
     }
 
-    /// Why a record could not be written, once for each time that begins.
+    /// Reason why records could not be written, once for each series of failures.
     pub fn poll_error(&mut self) -> Option<io::Error> {
         self.0.as_mut()?.error.take()
     }
 
-    /// Why what was written may not be on the disk, once.
+    /// Reason why records may not be on the disk, once.
     pub fn poll_disk_error(&mut self) -> Option<io::Error> {
         self.0.as_mut()?.disk_error.take().or_else(|| {
             let disk = self.0.as_ref()?.disk.as_ref()?;
@@ -182,19 +182,19 @@ impl Log {
         })
     }
 
-    /// The file and its last record.
+    /// The file and its head. `None` without a record.
     #[must_use]
     pub fn head(&self) -> Option<(&Path, Head)> {
         let open = self.0.as_ref()?;
         Some((&open.path, Head { number: open.number.checked_sub(1)?, chain: open.chain }))
     }
 
-    /// Waits until all that is to be on the disk is there.
+    /// Waits until the disk has all records that it must have.
     pub fn close(&mut self) {
         let Some(open) = &mut self.0 else { return };
         let Some(Disk { wishes, thread, error }) = open.disk.take() else { return };
         drop(wishes);
-        // It does not panic; if it did, the records are in the file all the same.
+        // The thread does not panic; if it did, the file would have the records nevertheless.
         let _ = thread.join();
         open.disk_error = error.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -210,7 +210,7 @@ impl Drop for Log {
 }
 
 impl Open {
-    /// Whether the record is in the file now. If it is there in part, it is torn.
+    /// Appends a record. True if it is in the file completely; otherwise its written part is in `torn`.
     fn append(&mut self, before: &str, time: SystemTime, event: &str, fields: &Value) -> bool {
         let record = line_of(self.number, time, event, fields);
         let chain = self.chain.next(&record);
@@ -222,7 +222,8 @@ impl Open {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     let written = &line.as_bytes()[..line.len() - rest.len()];
-                    // A record about something torn that is torn itself: the line it began is what is torn now.
+                    // If the record about an incomplete line is incomplete itself, only its own line is torn from now
+                    // on.
                     match written.strip_prefix(b"\n") {
                         Some(line) => self.torn = line.to_vec(),
                         None => self.torn.extend_from_slice(written),
@@ -245,13 +246,13 @@ impl Open {
             self.disk = Disk::new(&self.file).ok();
         }
         if let Some(disk) = &self.disk {
-            // The thread is there as long as this is.
+            // The thread lives as long as `disk`.
             let _ = disk.wishes.send(());
         }
     }
 }
 
-/// The line of a record up to where its link stands. By hand, so that what is looked for first stands first.
+/// Line of a record up to its digest. Made by hand, so that the fields one looks for come first.
 fn line_of(number: u64, time: SystemTime, event: &str, fields: &Value) -> String {
     let fields = fields.to_string();
     let fields =
@@ -261,11 +262,11 @@ fn line_of(number: u64, time: SystemTime, event: &str, fields: &Value) -> String
     format!("{{\"v\":{VERSION},\"n\":{number},\"time\":\"{time}\",\"event\":\"{event}\"{rest}")
 }
 
-/// The last whole line of a file, and what follows it.
+/// The last complete line of a file, and the bytes after it.
 fn last_line(file: &mut File) -> io::Result<(Option<String>, Vec<u8>)> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        // A pipe, a terminal: nothing can be read back.
+        // A pipe or terminal cannot be read back.
         return Ok((None, Vec::new()));
     }
     let length = metadata.len();

@@ -1,13 +1,13 @@
-//! Reading a log, and finding whether anything in it was changed.
+//! Reading a log, and detecting changes in it.
 //!
-//! | what was done to the file | how it shows |
+//! | change of the file | effect |
 //! |---|---|
-//! | a record changed | its link is not that of its text |
-//! | a record taken out, put in or moved | a number or a link does not follow on the one before |
-//! | the end cut off | the last job has no last record; or the record of a noted head ([`super::heads`]) is not there |
-//! | the end of a job cut off before another job went on | that job has no last record |
-//! | all of it | there is no job in it |
-//! | a line cut in two by a full disk or a killed `redrun` | nothing is wrong: the next record says so |
+//! | a record changed | its digest does not fit its text |
+//! | a record removed, added or moved | a number or a digest does not follow from the one before |
+//! | the end cut off | the last job has no last record; or the record of a noted head ([`super::heads`]) is missing |
+//! | the end of a job cut off before another job's records | that job has no last record |
+//! | all of it removed | no job is in the log |
+//! | a line cut off by a full disk or a killed `redrun` | none: the next record accounts for it |
 
 use super::chain::{Chain, Head};
 use super::{JOB_END, JOB_START, RESUMED, VERSION, lock, time};
@@ -20,32 +20,31 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// One record.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Record {
-    /// Its line in the file, from 1.
+    /// Line in the file, from 1.
     pub line: u64,
-    /// When it was written, since 1970.
+    /// Time of the record, since 1970.
     pub time: Duration,
-    /// What happened.
+    /// Name of the event.
     pub event: String,
-    /// The rest.
+    /// All other fields.
     pub fields: Map<String, Value>,
 }
 
 impl Record {
-    /// The fields, as the event has them.
+    /// Decodes the event's fields.
     pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_value(Value::Object(self.fields.clone()))
     }
 }
 
-/// Something that is not as it was written.
+/// A detected change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// In this line of the file, from 1.
+    /// Line in the file, from 1.
     pub line: u64,
-    /// What.
+    /// Description of the change.
     pub what: String,
 }
 
@@ -55,47 +54,47 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How a log ends.
+/// End of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// With the last record of its last job.
+    /// The last job has its last record.
     Complete,
-    /// A job writes to it.
+    /// A job is writing to it.
     Running,
-    /// Its last job has no end: `redrun` was killed, or what followed was cut off.
+    /// The last job has no end: `redrun` was killed, or records were cut off.
     Cut,
     /// There is no job in it.
     Empty,
 }
 
-/// A log that was read.
+/// Contents of a log.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reading {
-    /// Its records, those with problems too where they can be read.
+    /// All readable records, even ones with problems.
     pub records: Vec<Record>,
-    /// What is wrong.
+    /// Detected changes.
     pub problems: Vec<Problem>,
-    /// Its last record.
+    /// Head of the log.
     pub head: Option<Head>,
-    /// How it ends.
+    /// End of the log.
     pub end: End,
-    /// The first lines of jobs that have no end though another job follows.
+    /// First lines of jobs without an end that are followed by another job.
     pub open_jobs: Vec<u64>,
-    /// Lines that were not written to their end, and are accounted for.
+    /// Number of incomplete lines that a later record accounts for.
     pub torn_count: u64,
-    /// All links, by number, where they are as they should be.
+    /// Digests by record number, as far as they are right.
     heads: Vec<Chain>,
     is_foreign: bool,
 }
 
 impl Reading {
-    /// Whether something else is in the file: lines, and none of them a record.
+    /// True if the file is no audit log: it has lines, and none is a record.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.is_foreign
     }
 
-    /// Whether a head that was noted is in this log, as it was.
+    /// True if the log has a noted head unchanged.
     #[must_use]
     pub fn holds(&self, head: Head) -> bool {
         usize::try_from(head.number).ok().and_then(|number| self.heads.get(number)) == Some(&head.chain)
@@ -119,20 +118,20 @@ struct Resumed {
     lost_records: u64,
 }
 
-/// The parts of a record: what its link is made from, its link, its fields. None if the line is no record. The last
-/// number of all is no record's, so that a number always has a successor.
+/// Parts of a record: the text of its digest, the digest, its fields. `None` if the line is no record. The highest
+/// number is excluded, so that every number has a successor.
 fn parts_of(line: &str) -> Option<(&str, Chain, Line)> {
     let (record, chain) = Chain::split(line)?;
     let fields: Line = serde_json::from_str(line).ok()?;
     (fields.n < u64::MAX).then_some((record, chain, fields))
 }
 
-/// Number and link of a line, if it is a record at all.
+/// Number and digest of a line. `None` if it is no record.
 pub(super) fn head_of(line: &str) -> Option<Head> {
     parts_of(line).map(|(_, chain, line)| Head { number: line.n, chain })
 }
 
-/// Whether a record's line follows on the record with this head, or begins a log.
+/// True if a record's line follows the record with this head or, for `None`, begins a log.
 pub(super) fn follows(line: &str, before: Option<Head>) -> bool {
     let number = before.map_or(0, |head| head.number + 1);
     let chain = before.map_or(Chain::START, |head| head.chain);
@@ -140,18 +139,18 @@ pub(super) fn follows(line: &str, before: Option<Head>) -> bool {
     is_linked && head_of(line).is_some_and(|head| head.number == number)
 }
 
-/// No record is as long; a file that has no lines is not read into memory whole.
+/// Maximum length of a line: bounds the memory for a file without lines.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
-/// Reads a file. It may be written meanwhile.
+/// Reads a file, which may be written meanwhile.
 pub fn read(path: &Path) -> io::Result<Reading> {
     let file = File::open(path)?;
-    // Asked first: what is written after that is only missing here.
+    // Asked first: records written later are only missing here.
     let is_written = lock::is_taken(&file);
     read_from(BufReader::new(file), is_written)
 }
 
-/// Reads what a log holds.
+/// Reads the contents of a log.
 pub(super) fn read_from(mut lines: impl BufRead, is_written: bool) -> io::Result<Reading> {
     let mut reader = Reader::default();
     let mut line = Vec::new();
@@ -181,7 +180,7 @@ struct Reader {
     /// The line before this one, if it was no record.
     torn: Option<Vec<u8>>,
     torn_count: u64,
-    /// The first line of the job that has no end yet.
+    /// First line of the job that has no end yet.
     open: Option<u64>,
     open_jobs: Vec<u64>,
     is_unended: bool,
@@ -199,7 +198,7 @@ impl Reader {
             if is_whole {
                 self.torn = Some(bytes.to_vec());
             } else if !is_written {
-                // The last line, which nobody goes on with.
+                // An incomplete last line that nobody continues.
                 self.is_unended = true;
             }
             return;

@@ -1,5 +1,5 @@
-//! The threads by which a running job's log is written: one for the log, one for its heads. The recorder of an event
-//! never waits for a file system; a queue that is full loses records, and the log says how many.
+//! Threads that write a running job's log: one for the log, one for its heads. The caller never waits for a file
+//! system. A full queue loses records, and the log reports their number.
 
 use super::chain::Head;
 use super::heads::{HeadStore, Note};
@@ -12,11 +12,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// With so much waiting, further records are lost. A job that says nothing unusual fills it in hours, if at all.
+/// Bytes that may wait in the queue; further records are lost. A job without trouble fills it in hours, if at all.
 const QUEUE_BYTES_MAX: usize = 32 << 20;
-/// Heads between a job's start and its end are noted no more often.
+/// Minimum interval between noted heads within a job.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
-/// What a log that takes nothing for so long is told of.
+/// Time without progress after which a stuck log is reported.
 const STILL_TIME_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Entry {
     time: SystemTime,
     event: String,
     fields: Value,
-    /// Records before it that found no place in the queue.
+    /// Records lost before this one for want of room.
     lost_count: u64,
 }
 
@@ -34,7 +34,7 @@ enum News {
     Head(Head),
 }
 
-/// See the module.
+/// Writer of a job's log: see the module.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
@@ -46,7 +46,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Writes to this log from now on, and notes its heads there.
+    /// Starts the threads, which write to this log and note its heads.
     pub fn start(mut log: Log, path: PathBuf, job: String, place: HeadStore, bell: Bell) -> io::Result<Self> {
         let notes = Worker::start("redrun-heads", bell.clone(), 0, {
             let path = path.clone();
@@ -61,7 +61,7 @@ impl Recorder {
         let serve = move |inbox: &Inbox<Entry, News>| {
             let mut set = SigSet::empty();
             set.add(Signal::SIGXFSZ);
-            // A limit of file sizes (`ulimit -f`) is an error as others are.
+            // A file size limit (`ulimit -f`) must fail writes, not kill the process.
             let _ = set.thread_block();
             let (mut noted_at, mut told_of_notes) = (None::<Instant>, false);
             let tell = |log: &mut Log| {
@@ -88,8 +88,8 @@ impl Recorder {
             }
             log.close();
             tell(&mut log);
-            // The last record's head is told here; if it cannot be noted elsewhere too, that is known by now or stands
-            // still.
+            // The last head is returned here. Failure to note it elsewhere shows by now, unless that file system is
+            // stuck.
             notes.close();
             notes.wait_for_end(STILL_TIME_MAX);
             if let Some(error) = notes.poll_event().filter(|_| !told_of_notes) {
@@ -103,7 +103,7 @@ impl Recorder {
         Ok(Self { path, worker, lost_count: 0, lost_in_all: 0, head: None, told_of_still: false })
     }
 
-    /// Records what happens now. Never waits.
+    /// Records an event with the present time. Never blocks.
     pub fn record(&mut self, event: &str, fields: &Value) {
         let byte_count = 64 + fields.to_string().len();
         if self.worker.waiting_bytes() + byte_count > QUEUE_BYTES_MAX {
@@ -120,7 +120,7 @@ impl Recorder {
         self.worker.give(entry, byte_count);
     }
 
-    /// What the user is to be told.
+    /// Next warning for the user.
     pub fn poll_trouble(&mut self) -> Option<String> {
         while let Some(news) = self.worker.poll_event() {
             match news {
@@ -138,30 +138,30 @@ impl Recorder {
         })
     }
 
-    /// When [`Recorder::poll_trouble`] may have something though nothing has happened.
+    /// Time until [`Recorder::poll_trouble`] may have a warning without an event.
     #[must_use]
     pub fn next_wait(&self) -> Option<Duration> {
         let since = self.worker.still_since().filter(|_| !self.told_of_still)?;
         Some(STILL_TIME_MAX.saturating_sub(since.elapsed()))
     }
 
-    /// Nothing more happens. Whether everything was written within this time.
+    /// Closes the log. True if everything was written within the time.
     pub fn close(&mut self, time_max: Duration) -> bool {
         if self.lost_count > 0 {
-            // The end of the log says how many are missing.
+            // The end of the log reports the number of lost records.
             self.give(RECORDS_LOST, &Value::Object(serde_json::Map::new()), 0);
         }
         self.worker.close();
         self.worker.wait_for_end(time_max)
     }
 
-    /// The file and its last record, once all is written.
+    /// The file and its head, once all is written.
     #[must_use]
     pub fn head(&self) -> Option<(&Path, Head)> {
         Some((&self.path, self.head?))
     }
 
-    /// Records that found no place in the queue.
+    /// Total number of lost records.
     #[must_use]
     pub fn lost_in_all(&self) -> u64 {
         self.lost_in_all
@@ -197,7 +197,7 @@ mod tests {
         let notes = heads::read(&noted).unwrap();
         assert_eq!(notes.last().map(|note| note.head), reading.head);
         assert_eq!(notes[0].head.number, 0);
-        // Cut before the mismatch, it does not hold what was noted.
+        // Cut before the mismatch, the log does not have the noted head.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.lines().next().unwrap().to_owned() + "\n").unwrap();
         assert!(!read(&path).unwrap().holds(notes.last().unwrap().head));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn records_that_a_log_which_stands_still_has_no_room_for_are_counted() {
-        // A pipe that nobody reads takes some, and then none.
+        // An unread pipe takes some records, and then none.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -1,13 +1,13 @@
-//! Software or hardware, over the jobs of all logs: verdicts in, what they have in common out (`attribution`).
+//! Attribution over the jobs of all logs: verdicts in, common causes out (`attribution`).
 
 use super::job::{Placed, ReportedJob, Verdict, rank_of};
 use attribution::{Evidence, Finding, Judgement, Life, Site, Standing, Who};
 use std::collections::BTreeSet;
 
-/// What follows, and what each verdict is taken for.
+/// The judgement, with each verdict's place in it.
 pub struct Attribution {
     judgement: Judgement,
-    /// By job and verdict: the number of the finding, if it is one.
+    /// By job and verdict: index of its finding. `None` if the verdict is no finding.
     findings: Vec<Vec<Option<usize>>>,
 }
 
@@ -19,7 +19,7 @@ fn at(job: usize, placed: &Placed) -> Life {
     life(job, &placed.replica, &placed.host)
 }
 
-/// Whether no two of the replicas agree, and they are three or more.
+/// True if there are three or more replicas, and no two agree.
 fn all_differ(verdict: &Verdict) -> bool {
     let digests: BTreeSet<_> = verdict.digests.values().collect();
     let messages = (digests.len(), verdict.digests.len());
@@ -32,7 +32,7 @@ fn all_differ(verdict: &Verdict) -> bool {
 
 fn finding(number: usize, job: &ReportedJob, verdict: &Verdict) -> Option<Finding> {
     if verdict.finding == "transport-corrupt" {
-        // Its way changed it, and not the program or what computed it.
+        // The transport changed the payload: neither the program nor the hardware that computed it is at fault.
         return None;
     }
     let who = match verdict.blamed() {
@@ -59,7 +59,7 @@ fn finding(number: usize, job: &ReportedJob, verdict: &Verdict) -> Option<Findin
 }
 
 impl Attribution {
-    /// Of these jobs; those with injected faults only if they count.
+    /// Judges the verdicts of these jobs. Jobs with injected faults count only with `counts_injected`.
     #[must_use]
     pub fn new(jobs: &[ReportedJob], counts_injected: bool) -> Self {
         let (mut evidence, mut count, mut findings) = (Evidence::default(), 0, Vec::new());
@@ -79,13 +79,12 @@ impl Attribution {
         Self { judgement: evidence.judge(), findings }
     }
 
-    /// What the verdict with this number in the job with that number is taken for. One on a message that changed on its
-    /// way counts.
+    /// Standing of a verdict, by the indices of its job and of itself. A message that changed on its way counts.
     pub fn standing(&self, job: usize, verdict: usize) -> Standing {
         self.findings[job][verdict].map_or(Standing::Counts, |number| self.judgement.standings[number])
     }
 
-    /// What follows from all of them.
+    /// The conclusions from all verdicts.
     pub fn into_conclusions(self) -> Vec<attribution::Conclusion> {
         self.judgement.conclusions
     }

@@ -1,4 +1,5 @@
-//! The records of a log → what became of each of its jobs. What several receivers report of one message is one verdict.
+//! From the records of a log to reports about its jobs. Reports of several receivers about one message become one
+//! verdict.
 
 use super::job::*;
 use audit_log::read::{Reading, Record};
@@ -78,7 +79,7 @@ struct OfMessage {
     sequence: u64,
 }
 
-/// The jobs of a log, in order, and what could not be understood.
+/// The jobs of a log, in order, and records that cannot be understood.
 #[must_use]
 pub fn jobs(log: &str, reading: &Reading) -> (Vec<ReportedJob>, Vec<String>) {
     let (mut jobs, mut problems) = (Vec::new(), Vec::new());
@@ -107,10 +108,10 @@ struct Builder {
     job: ReportedJob,
     begin: Duration,
     last_s: f64,
-    /// Verdicts by what they are about.
+    /// Verdicts by their subject.
     known: BTreeMap<(u64, u64, String, u64, Option<String>), usize>,
     running: BTreeMap<String, (String, f64)>,
-    /// Replicas that are about to go, and whose part another has.
+    /// Replicas that are about to leave, and whose part another has taken over.
     replaced: BTreeSet<String>,
 }
 
@@ -157,10 +158,10 @@ impl Builder {
             "coverage" => self.job.coverage.push(record.read()?),
             "redundancy" => self.job.redundancy = Some(record.read()?),
             JOB_END => self.job.exit_code = record.fields.get("exit_code").and_then(Value::as_i64),
-            // What follows from all of it is found anew, over all jobs.
+            // Conclusions are drawn anew, over all jobs.
             "came-back" | "exit" | "connection-refused" | "reattached" | "reconnected" | "attribution"
             | "killed-by-user" | "attached" | "detached" => {}
-            // What stands ready was copied before anything differed, and is no replica. A verdict follows on a dispute.
+            // Copies that stand ready predate any difference, and are no replicas. Each dispute has a verdict later.
             "clone" if word("purpose") == Some("arbitration".into()) => {}
             "held" | "dispute" => {}
             "arbitration" => self.arbitration(at_s, record.read()?),
@@ -207,7 +208,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Copies have judged. Who was named is replaced by one of them, which is there already.
+    /// Handles a judgement of arbiters: one of them, which runs already, replaces the culprit.
     fn arbitration(&mut self, at_s: f64, arbitration: Arbitration) {
         let Arbitration { rank, verdict, culprit, host, arbiters } = arbitration;
         if let Some(culprit) = &culprit {
@@ -318,7 +319,7 @@ impl Builder {
     }
 }
 
-/// A field of a record for people: lists with commas, what has fields in brackets.
+/// A record's field in words: lists with commas, objects in brackets.
 fn in_words(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,9 +1,9 @@
-//! Verdicts of all jobs, by host and core: which machine is sick?
+//! Verdicts of all jobs by host and core, to find sick hosts.
 //!
-//! Only a replica that a majority contradicts, or a message that changed on its way from it, counts against a host.
-//! Where nobody knows which of two is wrong, both are suspected; a host that is suspected again and again beside
-//! different others is named too. What the program is the reason of, or follows from what was wrong elsewhere, is
-//! no host's fault (`attribution`). Jobs into which faults were injected count only if that is asked for.
+//! A host is charged only with a replica that a majority contradicts, or with a message that changed on its way from
+//! it. Where either of two may be wrong both are suspected; a host that is suspected again and again beside different
+//! others is named too. Findings caused by the program, or by earlier faults elsewhere, are not charged
+//! (`attribution`). Jobs with injected faults count only on request.
 
 use super::attribution::Attribution;
 use super::job::ReportedJob;
@@ -12,56 +12,56 @@ use job_report::{counted, drain_command};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of verdicts from which on chance is no explanation.
+/// Number of verdicts above which chance is ruled out.
 pub const SICK_COUNT: usize = 3;
 
-/// What is known of one host.
+/// Figures of one host.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Host {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
-    /// Jobs that ran there.
+    /// Number of jobs that ran there.
     pub jobs: usize,
-    /// Hours that processes of those ran there, in all.
+    /// Total hours that processes of these jobs ran there.
     pub process_hours: f64,
-    /// Verdicts against replicas there.
+    /// Number of verdicts against replicas there.
     pub verdicts: usize,
-    /// Jobs that these are from.
+    /// Number of jobs with such verdicts.
     pub jobs_with_verdicts: usize,
     /// Verdicts for each hour of a process.
     pub rate_per_hour: f64,
-    /// By core, where the core is known.
+    /// Verdicts by core, where the core is known.
     pub cores: BTreeMap<u64, usize>,
-    /// Of them, messages that changed on their way from there.
+    /// Number of these verdicts about messages that changed on their way from the host.
     pub in_flight: usize,
-    /// Verdicts in which a replica there may be wrong, or its sibling.
+    /// Number of verdicts in which either a replica there or its sibling may be wrong.
     pub suspected: usize,
-    /// Siblings' hosts in those.
+    /// Hosts of the siblings in those.
     pub suspected_beside: BTreeSet<String>,
-    /// Verdicts on replicas there that are not the host's fault: the program is the reason, or another replica was
-    /// wrong before.
+    /// Number of verdicts on replicas there that are not charged: the program is to blame, or another replica was wrong
+    /// before.
     pub explained: usize,
-    /// Replicas that were lost there, for any reason.
+    /// Number of replicas lost there for any reason.
     pub losses: usize,
-    /// When the last verdict against it came.
+    /// Start of the last job with a verdict against it.
     pub last: Option<String>,
-    /// What to think of it.
+    /// Judgement of the host.
     pub state: State,
-    /// The same in plain words.
+    /// The judgement in plain words.
     pub conclusion: String,
-    /// The command that takes it out of use, if it should be.
+    /// Command that takes the host out of use, if it should be.
     pub drain: Option<String>,
 }
 
-/// What to think of a host.
+/// Judgement of a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// It corrupts data.
     Sick,
-    /// Something was found that may be chance.
+    /// Its findings may be chance.
     Watch,
-    /// Nothing was found.
+    /// It has no findings.
     #[default]
     Clear,
 }

@@ -1,278 +1,277 @@
-//! What became of a job. Times are seconds since its first record.
+//! Report of a job. Times are seconds since its first record.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One job.
+/// One job of a log.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReportedJob {
-    /// Its identity.
+    /// The job's number, in hexadecimal.
     pub job: String,
-    /// The file it is recorded in.
+    /// Name of its log.
     pub log: String,
-    /// When it began.
+    /// Time of its first record.
     pub start: String,
-    /// How long it ran, or has been recorded.
+    /// Seconds from the first record to the last.
     pub elapsed_s: f64,
-    /// Absent when its end is not recorded.
+    /// `None` if its end is not recorded.
     pub exit_code: Option<i64>,
-    /// What it ran.
+    /// Its programs.
     pub programs: Vec<String>,
-    /// Virtual ranks.
+    /// Number of virtual ranks.
     pub ranks: u64,
-    /// Replicas of each.
+    /// Degree of each rank.
     pub degrees: Vec<u64>,
-    /// Its hosts.
+    /// Names of its hosts.
     pub hosts: Vec<String>,
-    /// Faults that were injected on purpose: what is found may come from them.
+    /// Number of faults injected on purpose, which findings may come from.
     pub injected: u64,
-    /// Messages that did not compare equal.
+    /// Messages and lines that did not compare equal.
     pub verdicts: Vec<Verdict>,
-    /// Times in which a replica was missing.
+    /// Vulnerability windows.
     pub windows: Vec<Window>,
-    /// All else that went wrong or was done about it.
+    /// Other failures, and measures against them.
     pub incidents: Vec<Incident>,
-    /// Which replica ran where, from when to when.
+    /// Hosts of each replica, with times.
     pub lives: Vec<Life>,
-    /// Which replica was copied to where.
+    /// Copies that were begun.
     pub copies: Vec<Copy>,
-    /// What was compared, by process, as far as they told at their end.
+    /// Comparisons of each process, as reported at its end.
     pub coverage: Vec<Coverage>,
-    /// How long redundancy was missing; absent when its end is not recorded, or was by a version that did not tell.
+    /// Time without full redundancy. `None` if its end is not recorded, or was recorded by a version without this
+    /// record.
     pub redundancy: Option<Redundancy>,
 }
 
-/// How long ranks had all their replicas, as redrun measured it. Sums over all ranks that were to have two or more.
+/// Redundancy of ranks over time, as measured by `redrun`: sums over all ranks that were to have two replicas or more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Redundancy {
-    /// Seconds for which they were to have them.
+    /// Seconds for which these ranks ran.
     pub required_s: f64,
-    /// Of them, seconds with at least one missing.
+    /// Seconds of these with at least one replica missing.
     pub short_s: f64,
-    /// Of them, seconds with only one there.
+    /// Seconds of these with a single replica left.
     pub single_s: f64,
-    /// Replicas that nobody replaced.
+    /// Number of replicas that were never replaced.
     pub missing: u64,
-    /// The ranks that were short.
+    /// Ranks that lacked replicas.
     pub ranks: Vec<RankRedundancy>,
 }
 
 impl Redundancy {
-    /// The protected part of the time, from 0 to 1; absent where none was to be protected.
+    /// Protected part of the time, from 0 to 1. `None` if no rank was to be protected.
     #[must_use]
     pub fn protected_share(&self) -> Option<f64> {
         (self.required_s > 0.0).then(|| 1.0 - self.short_s / self.required_s)
     }
 }
 
-/// The same of one rank.
+/// Redundancy of one rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RankRedundancy {
-    /// Its number.
+    /// Number of the rank.
     pub rank: u64,
-    /// Seconds with at least one missing.
+    /// Seconds with at least one replica missing.
     pub short_s: f64,
-    /// Seconds with only one there.
+    /// Seconds with a single replica left.
     pub single_s: f64,
-    /// Replicas that nobody replaced.
+    /// Number of replicas that were never replaced.
     pub missing: u64,
 }
 
-/// A message on which the replicas of its sender did not agree, or that changed on its way; or a line of standard
-/// output on which they did not agree.
+/// A message or line of standard output on which the sender's replicas differed, or a message that changed on its way.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// When the first receiver told of it.
+    /// Time of the first receiver's report.
     pub at_s: f64,
-    /// replica-corrupt, transport-corrupt or undecidable.
+    /// `replica-corrupt`, `transport-corrupt` or `undecidable`.
     pub finding: String,
     /// The virtual rank that sent.
     pub sender: u64,
     /// The virtual rank that received.
     pub receiver: u64,
-    /// The replica that is wrong, or on whose way the message changed, if that is known.
+    /// The wrong replica, or the sender of a message that changed on its way. `None` if unknown.
     pub culprit: Option<String>,
-    /// All that may be it.
+    /// Replicas that may be the culprit.
     pub suspects: Vec<Suspect>,
-    /// Name and context.
+    /// Name and context of the communicator.
     pub communicator: String,
-    /// The context alone.
+    /// Its context.
     pub context: String,
-    /// Message tag.
+    /// Tag of the message.
     pub tag: i64,
-    /// Position on the channel.
+    /// Sequence number on the channel.
     pub sequence: u64,
-    /// Payload bytes.
+    /// Length of the payload.
     pub length_bytes: u64,
-    /// What the receiver takes it for.
+    /// Type of the elements, by the receiver.
     pub element: String,
-    /// What was done, by the receivers that told.
+    /// Actions of the receivers that reported.
     pub actions: Vec<String>,
-    /// Receivers that went on with what had come.
+    /// Receivers that went on with the arrived payload.
     pub taken_by: Vec<Placed>,
-    /// Digests, by replica of the sender.
+    /// Digest by replica of the sender.
     pub digests: BTreeMap<String, String>,
-    /// How the payloads differ, when two were at hand.
+    /// Difference of the payloads, where two were at hand.
     pub evidence: Option<Evidence>,
-    /// Of a line of standard output: what was printed. Then there is no receiver but the user, and none of what
-    /// messages have.
+    /// For a line of standard output: the printed texts. Fields of messages are empty then.
     pub output: Option<Printed>,
 }
 
-/// What replicas of one rank have printed.
+/// Differing texts of one rank's replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Printed {
-    /// The line in which the first difference is, from 1.
+    /// Line of the first difference, from 1.
     pub line: u64,
-    /// The first byte that differs, from 1.
+    /// First differing byte of the line, from 1.
     pub column: u64,
-    /// First the one that was shown.
+    /// The texts; the first is the shown one.
     pub sides: Vec<Side>,
 }
 
-/// What some of them have printed.
+/// Text of some replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Side {
-    /// Which, and where they ran.
+    /// Replicas that printed it.
     pub replicas: Vec<Placed>,
-    /// The line, as far as it was there.
+    /// The line, as far as it had arrived.
     pub text: String,
-    /// Nothing followed.
+    /// True if the output ended there.
     pub ended: bool,
 }
 
-/// A replica and where it ran.
+/// A replica and its host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Placed {
-    /// The replica.
+    /// The replica, as `V.I`.
     pub replica: String,
-    /// Where.
+    /// Name of its host.
     pub host: String,
 }
 
 /// A replica that may be wrong.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Suspect {
-    /// The replica.
+    /// The replica, as `V.I`.
     pub replica: String,
-    /// Where it runs.
+    /// Name of its host.
     pub host: String,
-    /// The processor that it sent its digest from, if that was told.
+    /// Core from which it sent its digest, if reported.
     pub core: Option<u64>,
 }
 
-/// How two payloads differ.
+/// Difference of two payloads.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Whose payload is the one.
+    /// Replica with the one payload.
     pub one: String,
-    /// Whose is the other.
+    /// Replica with the other payload.
     pub other: String,
-    /// The other is the one that all agree on.
+    /// True if the other payload is the one with a majority.
     pub other_is_right: bool,
-    /// The first byte that differs.
+    /// Offset of the first differing byte.
     pub first_byte: u64,
-    /// Which bits, from there on.
+    /// XOR of both from there on, in hexadecimal.
     pub xor: String,
     /// Type of the elements.
     pub element: String,
-    /// Number of the first element that differs.
+    /// Index of the first differing element.
     pub index: u64,
-    /// It in the one.
+    /// Value of that element in the one payload.
     pub one_value: Option<String>,
-    /// It in the other.
+    /// Value of that element in the other.
     pub other_value: Option<String>,
-    /// How far apart they are.
+    /// Distance of the values in units in the last place.
     pub ulps: Option<u64>,
-    /// Bits that differ.
+    /// Number of differing bits.
     pub bits: u64,
 }
 
-/// From the loss of a replica to its replacement.
+/// Time from the loss of a replica to its replacement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Window {
-    /// Which replica was missing.
+    /// The missing replica.
     pub replica: String,
-    /// From when.
+    /// Begin, in seconds.
     pub from_s: f64,
-    /// Until when; absent when it stayed so.
+    /// End, in seconds. `None` if it was never replaced.
     pub to_s: Option<f64>,
 }
 
-/// Something else that happened.
+/// Another event of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct Incident {
-    /// When.
+    /// Time in seconds.
     pub at_s: f64,
-    /// The record's event.
+    /// Name of the record's event.
     pub event: String,
-    /// The replica it is about, if any.
+    /// Replica concerned, if any.
     pub replica: Option<String>,
-    /// The host, if any.
+    /// Host concerned, if any.
     pub host: Option<String>,
-    /// The rest, in words.
+    /// Other fields, in words.
     pub what: String,
 }
 
-/// A replica on a host.
+/// Time of a replica on a host.
 #[derive(Clone, Debug, Serialize)]
 pub struct Life {
-    /// The replica.
+    /// The replica, as `V.I`.
     pub replica: String,
-    /// Where.
+    /// Name of the host.
     pub host: String,
-    /// From when.
+    /// Begin, in seconds.
     pub from_s: f64,
-    /// To when.
+    /// End, in seconds.
     pub to_s: f64,
-    /// It was lost.
+    /// True if it ended by a loss.
     pub lost: bool,
 }
 
-/// A copy of a replica that was begun.
+/// A copy that was begun.
 #[derive(Clone, Debug, Serialize)]
 pub struct Copy {
-    /// The copy.
+    /// The copy, with its new host.
     pub copy: Placed,
-    /// Who was copied.
+    /// The replica that was copied.
     pub source: Placed,
 }
 
-/// What one process sent and compared.
+/// Messages and comparisons of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Coverage {
-    /// The replica.
+    /// The replica, as `V.I`.
     pub replica: String,
-    /// Where it ended.
+    /// Host at its end.
     pub host: String,
-    /// Messages it sent.
+    /// Number of messages sent.
     pub messages_sent: u64,
-    /// Messages it compared.
+    /// Number of messages compared.
     pub messages_compared: u64,
-    /// Bytes of them.
+    /// Number of bytes compared.
     pub bytes_compared: u64,
-    /// The same by communicator.
+    /// Comparisons by communicator.
     pub communicators: Vec<Communicator>,
 }
 
-/// What was compared in one communicator.
+/// Comparisons in one communicator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Communicator {
-    /// Its name.
+    /// Name of the communicator.
     pub communicator: String,
-    /// Messages.
+    /// Number of messages compared.
     pub messages: u64,
-    /// Bytes.
+    /// Number of bytes compared.
     pub bytes: u64,
 }
 
-/// The virtual rank of `V.I`.
+/// Rank of a replica `V.I`. The highest number if the text has another form.
 pub fn rank_of(replica: &str) -> u64 {
     replica.split('.').next().and_then(|rank| rank.parse().ok()).unwrap_or(u64::MAX)
 }
 
 impl Verdict {
-    /// The replica that is known to be at fault, and where it ran.
+    /// The replica at fault. `None` if it is unknown.
     #[must_use]
     pub fn blamed(&self) -> Option<&Suspect> {
         let culprit = self.culprit.as_ref()?;

@@ -1,4 +1,4 @@
-//! What audit logs say of jobs and hosts, in figures.
+//! Figures about jobs and hosts, from audit logs.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -15,10 +15,10 @@ use audit_log::read::{Reading, read};
 use command_line::UsageError;
 use std::path::{Path, PathBuf};
 
-/// What the name of an audit log ends with, in a directory.
+/// Suffix of audit logs' names in a directory.
 pub const LOG_END: &str = ".jsonl";
 
-/// The files that are named, and those with one of these ends in the directories that are.
+/// The named files, and files with one of these suffixes in the named directories.
 pub fn files(named: &[PathBuf], ends: &[&str]) -> Result<Vec<PathBuf>> {
     let is_wanted = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
@@ -47,7 +47,7 @@ pub fn files(named: &[PathBuf], ends: &[&str]) -> Result<Vec<PathBuf>> {
 /// Reads an audit log.
 ///
 /// # Errors
-/// When it cannot be read, or is something else: the user has named the wrong file.
+/// When it cannot be read, or is no audit log: the user has named the wrong file.
 pub fn read_log(path: &Path) -> Result<Reading, UsageError> {
     let wrong = |why: String| UsageError(format!("{}: {why}", path.display()));
     match read(path) {

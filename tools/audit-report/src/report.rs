@@ -1,4 +1,4 @@
-//! All that is reported, of one job or many: what the terminal, JSON and HTML show.
+//! A report over one job or many, as shown in terminals, JSON and HTML.
 
 use super::attribution::Attribution;
 use super::builder::jobs;
@@ -10,96 +10,96 @@ use audit_log::read::{End, Reading};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The report.
+/// The whole report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The files, and whether they are as they were written.
+    /// The logs, with the changes detected in them.
     pub logs: Vec<Log>,
     /// Sums over all jobs.
     pub totals: Totals,
-    /// The sick-node table.
+    /// Hosts, the sickest first.
     pub hosts: Vec<Host>,
-    /// Software or hardware: what the verdicts of all jobs have in common.
+    /// Common causes of all jobs' verdicts.
     pub attribution: Vec<Conclusion>,
     /// Each job.
     pub jobs: Vec<ReportedJob>,
-    /// How each rank of each job fared, those that had trouble.
+    /// Ranks of each job that had trouble.
     pub spheres: Vec<Sphere>,
-    /// All jobs that began in the same day, or month.
+    /// Figures by day or month of the jobs' begin.
     pub trends: Vec<Period>,
 }
 
-/// A file.
+/// A log file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Log {
-    /// Its name.
+    /// Name of the file.
     pub log: String,
-    /// What is not as it was written, or cannot be understood.
+    /// Detected changes, and records that cannot be understood.
     pub problems: Vec<String>,
-    /// Whether its end is missing.
+    /// True if its end is missing.
     pub is_cut: bool,
-    /// Its last record.
+    /// Its head.
     pub head: Option<String>,
 }
 
-/// Sums.
+/// Sums over all jobs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Of them, those into which faults were injected.
+    /// Number of jobs with injected faults.
     pub jobs_with_injected_faults: usize,
-    /// Messages compared.
+    /// Number of messages compared.
     pub messages_compared: u64,
-    /// Bytes of them.
+    /// Number of bytes compared.
     pub bytes_compared: u64,
-    /// Messages sent by processes that told at their end.
+    /// Number of messages sent, by processes that reported at their end.
     pub messages_sent: u64,
-    /// Verdicts.
+    /// Number of verdicts.
     pub verdicts: usize,
-    /// By finding.
+    /// Number of verdicts by finding.
     pub findings: BTreeMap<String, usize>,
-    /// Replicas lost.
+    /// Number of replicas lost.
     pub losses: usize,
-    /// Of them, replaced.
+    /// Number of lost replicas that were replaced.
     pub recovered: usize,
-    /// Seconds in which some replica was missing, summed over replicas.
+    /// Seconds without some replica, summed over replicas.
     pub window_s: f64,
-    /// Seconds for which ranks were to have two replicas or more, summed over the ranks of jobs that told.
+    /// Seconds of ranks that were to have two replicas or more, summed over the jobs that recorded it.
     pub required_s: f64,
-    /// Of them, seconds with at least one missing.
+    /// Seconds of these with at least one replica missing.
     pub short_s: f64,
-    /// Of them, seconds with only one there.
+    /// Seconds of these with a single replica left.
     pub single_s: f64,
-    /// The part of that time in which all replicas were there, from 0 to 1; absent when no job told.
+    /// Part of that time with all replicas, from 0 to 1. `None` if no job recorded it.
     pub protected_share: Option<f64>,
-    /// What was compared, by communicator.
+    /// Comparisons by communicator.
     pub communicators: Vec<Communicator>,
-    /// The same by virtual rank, of all jobs.
+    /// Messages and bytes compared, by virtual rank over all jobs.
     pub ranks: BTreeMap<u64, (u64, u64)>,
 }
 
-/// One virtual rank of one job.
+/// A virtual rank of one job.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sphere {
-    /// The job.
+    /// Number of the job, in hexadecimal.
     pub job: String,
-    /// The rank.
+    /// Number of the rank.
     pub rank: u64,
     /// Its degree.
     pub degree: u64,
-    /// The fewest replicas that it ever had.
+    /// Lowest number of its replicas at any time.
     pub live_min: u64,
-    /// How often one was lost.
+    /// Number of losses.
     pub losses: usize,
-    /// Seconds in which one was missing, summed.
+    /// Seconds without a replica, summed.
     pub window_s: f64,
-    /// Verdicts on its messages and its output.
+    /// Number of verdicts on its messages and output.
     pub verdicts: usize,
 }
 
 impl Report {
-    /// Of these files. Whether jobs with injected faults count against hosts.
+    /// Report about these logs. With `counts_injected`, jobs with injected faults count against hosts.
     #[must_use]
     pub fn new(readings: &[(String, Reading)], counts_injected: bool) -> Self {
         let (mut all, mut logs) = (Vec::new(), Vec::new());
@@ -122,7 +122,7 @@ impl Report {
         Self { logs, totals, hosts, attribution: attribution.into_conclusions(), spheres, trends, jobs: all }
     }
 
-    /// Whether a log was changed.
+    /// True if a log was changed.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         self.logs.iter().any(|log| !log.problems.is_empty())
@@ -172,7 +172,7 @@ fn totals(jobs: &[ReportedJob]) -> Totals {
     totals
 }
 
-/// The ranks of a job that had trouble.
+/// Ranks of a job that had trouble.
 fn spheres(job: &ReportedJob) -> Vec<Sphere> {
     let sphere = |rank: u64| {
         let degree = usize::try_from(rank).ok().and_then(|rank| job.degrees.get(rank)).copied().unwrap_or(0);

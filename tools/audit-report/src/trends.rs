@@ -1,36 +1,36 @@
-//! How a site fares over time: all jobs that began in the same day, or month, together.
+//! Figures of a site over time: jobs by the day or month of their begin.
 
 use super::job::ReportedJob;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// More days than this are told by month.
+/// Number of days above which jobs are grouped by month.
 const DAYS_MAX: usize = 62;
 
-/// The jobs that began in one day or month.
+/// Jobs that began in one day or month.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Period {
     /// The day (2026-11-25), or the month (2026-11).
     pub period: String,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Of them, those that did not end with 0.
+    /// Number of jobs that did not end with 0.
     pub failed: usize,
-    /// Hours that their processes ran.
+    /// Hours that processes of these jobs ran.
     pub process_hours: f64,
-    /// Replicas lost.
+    /// Number of replicas lost.
     pub losses: usize,
-    /// Messages and lines of output that differed.
+    /// Number of differing messages and lines of output.
     pub verdicts: usize,
-    /// Seconds for which ranks were to have two replicas or more.
+    /// Seconds of ranks that were to have two replicas or more.
     pub required_s: f64,
-    /// Of them, seconds with at least one missing.
+    /// Seconds of these with at least one replica missing.
     pub short_s: f64,
-    /// The part of that time in which all replicas were there, from 0 to 1.
+    /// Part of that time with all replicas, from 0 to 1. `None` without such ranks.
     pub protected_share: Option<f64>,
 }
 
-/// Of these jobs, oldest first. Those with injected faults count only if that is asked for: they say nothing of a site.
+/// Periods of these jobs, oldest first. Jobs with injected faults count only on request: they say nothing about a site.
 #[must_use]
 pub fn trends(jobs: &[ReportedJob], counts_injected: bool) -> Vec<Period> {
     let counted = || jobs.iter().filter(|job| counts_injected || job.injected == 0);
