@@ -1,8 +1,8 @@
-//! A thread for work that may take any time, above all writing to files, with a queue before it.
+//! A thread for work of any duration, above all writing to files, with a queue before it.
 //!
-//! The giver of work never waits: a file system that stands still (NFS without its server, `fsfreeze`) stops this
-//! thread and nobody else. The giver sees how much waits, and for how long, and stops those that cause the work. What
-//! goes wrong comes back as events. Both are announced by a bell, an `eventfd` that the giver's loop waits for.
+//! The giver of work never waits: a stuck file system (NFS without its server, `fsfreeze`) stops only this thread. The
+//! giver sees how much work waits and for how long, and holds those that cause it. Failures come back as events. A
+//! bell, an `eventfd` that the giver's loop polls, announces both.
 
 #![forbid(unsafe_code)]
 
@@ -14,15 +14,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What wakes the loop that has given work.
+/// Eventfd that wakes the loop of the giver.
 pub type Bell = Arc<EventFd>;
 
-/// A new bell.
+/// Makes a bell.
 pub fn bell() -> io::Result<Bell> {
     Ok(Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
 }
 
-/// The giver's end. The thread ends when this is dropped and everything has been done; nobody waits for that.
+/// The giver's end. The thread ends when this is dropped and all work is done; the drop does not wait for that.
 #[derive(Debug)]
 pub struct Worker<T, E>(Arc<Shared<T, E>>);
 
@@ -35,16 +35,16 @@ struct Shared<T, E> {
     state: Mutex<State<T, E>>,
     changed: Condvar,
     bell: Bell,
-    /// The bell rings when so little waits again.
+    /// The bell rings when waiting work falls to this many bytes.
     low_bytes: usize,
 }
 
 #[derive(Debug)]
 struct State<T, E> {
     queue: VecDeque<(T, usize)>,
-    /// Bytes of the queue and of what is being done.
+    /// Bytes of queued and current work.
     waiting_bytes: usize,
-    /// The bytes of what is being done, and when it last moved.
+    /// Bytes of the current work, and the time of its last progress.
     underway: Option<(usize, Instant)>,
     events: VecDeque<E>,
     is_closed: bool,
@@ -57,15 +57,15 @@ impl<T, E> Shared<T, E> {
     }
 
     fn ring(&self) {
-        // Full only when it rings already.
+        // Fails only if the bell rings already.
         let _ = self.bell.write(1);
     }
 }
 
 impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
-    /// Starts the thread, which takes what it is to do from its inbox until there is no more.
+    /// Starts the thread, which takes work from its inbox until there is no more.
     ///
-    /// A panic of the thread ends the process, in every build: the giver of work would wait for ever.
+    /// A panic of the thread ends the process, in every build: otherwise the giver would wait without end.
     pub fn start(
         name: &str,
         bell: Bell,
@@ -90,7 +90,7 @@ impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
         Ok(Self(shared))
     }
 
-    /// Gives it something to do, and how many bytes that is.
+    /// Queues work of `byte_count` bytes.
     pub fn give(&self, work: T, byte_count: usize) {
         let mut state = self.0.lock();
         state.queue.push_back((work, byte_count));
@@ -99,43 +99,43 @@ impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
         self.0.changed.notify_all();
     }
 
-    /// Waits until no more than this waits to be done: for another thread that gives work, and may wait.
+    /// Blocks until at most `byte_count_max` bytes wait: for givers of work that may block.
     pub fn wait_for_room(&self, byte_count_max: usize) {
         let is_full = |state: &mut State<T, E>| state.waiting_bytes > byte_count_max && !state.is_over;
         drop(self.0.changed.wait_while(self.0.lock(), is_full));
     }
 
-    /// Bytes that are not done.
+    /// Bytes of unfinished work.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.0.lock().waiting_bytes
     }
 
-    /// Whether everything is done.
+    /// True if all work is done.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let state = self.0.lock();
         state.queue.is_empty() && state.underway.is_none()
     }
 
-    /// Since when what is being done has not moved.
+    /// Time of the current work's last progress. `None` without work.
     #[must_use]
     pub fn still_since(&self) -> Option<Instant> {
         self.0.lock().underway.map(|(_, since)| since)
     }
 
-    /// What the thread has to say.
+    /// Next event of the thread.
     pub fn poll_event(&self) -> Option<E> {
         self.0.lock().events.pop_front()
     }
 
-    /// Nothing more will be given: the thread ends when everything is done.
+    /// Closes the queue: the thread ends when all work is done.
     pub fn close(&self) {
         self.0.lock().is_closed = true;
         self.0.changed.notify_all();
     }
 
-    /// Waits for the thread's end, no longer than this. Whether it has come.
+    /// Waits for the thread's end. False after `time_max`.
     pub fn wait_for_end(&self, time_max: Duration) -> bool {
         let state = self.0.lock();
         let waited = self.0.changed.wait_timeout_while(state, time_max, |state| !state.is_over);
@@ -151,7 +151,7 @@ impl<T, E> Drop for Worker<T, E> {
 }
 
 impl<T, E> Inbox<T, E> {
-    /// The next thing to do; what was taken before is done. `None` when nothing more will come.
+    /// The next work; the work taken before counts as done. `None` after the last.
     #[must_use]
     pub fn next(&self) -> Option<T> {
         let mut state = self.0.lock();
@@ -176,14 +176,14 @@ impl<T, E> Inbox<T, E> {
         }
     }
 
-    /// What is being done has moved on.
+    /// Notes progress of the current work.
     pub fn moved(&self) {
         if let Some((_, since)) = &mut self.0.lock().underway {
             *since = Instant::now();
         }
     }
 
-    /// Tells the giver.
+    /// Sends an event to the giver.
     pub fn tell(&self, event: E) {
         self.0.lock().events.push_back(event);
         self.0.ring();

@@ -1,8 +1,8 @@
-//! Times and sizes on the command line: a number with a unit. And times in answers.
+//! Times and sizes: a number with a unit, on command lines and in answers.
 
 use std::fmt;
 
-/// What an option takes.
+/// Kind of an option's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// See [`seconds`].
@@ -32,13 +32,13 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// A word that is not what an option takes.
+/// A word that does not have the wanted form.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct NotAQuantity {
-    /// The word.
+    /// The word as the user gave it.
     pub text: String,
-    /// What was wanted.
+    /// The wanted kind of value.
     pub wanted: Wanted,
 }
 
@@ -46,17 +46,17 @@ fn or_not<T>(found: Option<T>, text: &str, wanted: Wanted) -> Result<T, NotAQuan
     found.ok_or_else(|| NotAQuantity { text: text.to_owned(), wanted })
 }
 
-/// `90`, `1.5h`, `5y`: seconds. A year has 365.25 days.
+/// Parses a time such as `90`, `1.5h` or `5y`, in seconds. A year has 365.25 days.
 ///
 /// # Errors
-/// Says what is accepted.
+/// When the text has another form; the message shows the accepted ones.
 pub fn seconds(text: &str) -> Result<f64, NotAQuantity> {
     const UNITS: [(&str, f64); 7] =
         [("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("y", 31_557_600.0)];
     or_not(quantity(text, &UNITS), text, Wanted::Time)
 }
 
-/// Seconds in the unit that people would say them in.
+/// Seconds in the unit in which people would state them.
 #[must_use]
 pub fn seconds_text(value: f64) -> String {
     match value {
@@ -69,10 +69,10 @@ pub fn seconds_text(value: f64) -> String {
     }
 }
 
-/// `4096`, `2GB`, `1.5GiB`: bytes.
+/// Parses a size such as `4096`, `2GB` or `1.5GiB`, in bytes.
 ///
 /// # Errors
-/// Says what is accepted.
+/// When the text has another form; the message shows the accepted ones.
 pub fn bytes(text: &str) -> Result<f64, NotAQuantity> {
     const UNITS: [(&str, f64); 8] = [
         ("KiB", 1024.0),
@@ -87,7 +87,7 @@ pub fn bytes(text: &str) -> Result<f64, NotAQuantity> {
     or_not(quantity(text, &UNITS), text, Wanted::Size)
 }
 
-/// A finite number that is not negative, without a unit the number itself.
+/// A finite number that is not negative, times the factor of its unit.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let with_unit = |(unit, factor): &(&str, f64)| text.strip_suffix(unit).map(|number| (number, *factor));
     let (number, factor) = units.iter().find_map(with_unit).unwrap_or((text, 1.0));
@@ -95,13 +95,13 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
-/// Maximum number of ranks for which clusters are found in bearable time and memory.
+/// Maximum number of ranks for which clusters are found in acceptable time and memory.
 const RANK_COUNT_MAX: u32 = 1 << 17;
 
-/// `64x16`: hosts, and processes for each.
+/// Parses a layout such as `64x16`: hosts, and processes on each.
 ///
 /// # Errors
-/// Says what is accepted.
+/// When the text has another form; the message shows the accepted ones.
 pub fn layout(text: &str) -> Result<(u32, u32), NotAQuantity> {
     let parsed = text.split_once('x').and_then(|(hosts, each)| Some((hosts.parse().ok()?, each.parse().ok()?)));
     let fits = |(hosts, each): &(u32, u32)| {
@@ -110,28 +110,28 @@ pub fn layout(text: &str) -> Result<(u32, u32), NotAQuantity> {
     or_not(parsed.filter(fits), text, Wanted::Layout)
 }
 
-/// `1@2.5s`: a rank, and when it loses a replica, in seconds.
+/// Parses a loss such as `1@2.5s`: a rank, and the time in seconds at which it loses a replica.
 ///
 /// # Errors
-/// Says what is accepted.
+/// When the text has another form; the message shows the accepted ones.
 pub fn loss(text: &str) -> Result<(u32, f64), NotAQuantity> {
     let parsed = text.split_once('@').and_then(|(rank, at)| Some((rank.parse().ok()?, seconds(at).ok()?)));
     or_not(parsed, text, Wanted::Loss)
 }
 
-/// A share from 0 to 1.
+/// Parses a share from 0 to 1.
 ///
 /// # Errors
-/// Says what is accepted.
+/// When the text has another form; the message shows the accepted ones.
 pub fn share(text: &str) -> Result<f64, NotAQuantity> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
     or_not(value, text, Wanted::Share)
 }
 
-/// A number of at least 0.
+/// Parses a number of at least 0.
 ///
 /// # Errors
-/// Says what is accepted.
+/// When the text has another form; the message shows the accepted ones.
 pub fn number(text: &str) -> Result<f64, NotAQuantity> {
     or_not(quantity(text, &[]), text, Wanted::Number)
 }

@@ -1,4 +1,4 @@
-//! Sound bytes that were damaged on the way, for tests.
+//! Damage to intact bytes, for tests.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// What happens to some bytes.
+/// A damage: changed bytes, and perhaps a cut end.
 #[derive(Clone, Debug)]
 pub struct Damage {
     changed: Vec<(Index, u8, bool)>,
@@ -14,7 +14,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// The damaged bytes. There must be at least one.
+    /// The damaged bytes. `bytes` must not be empty.
     pub fn done_to(&self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for (place, value, is_flip) in &self.changed {
@@ -28,7 +28,7 @@ impl Damage {
     }
 }
 
-/// Up to three bytes that are others, or have a bit flipped; now and then the end is missing.
+/// Damages of up to three bytes, replaced or with a bit flipped; now and then the end is cut.
 pub fn damage() -> impl Strategy<Value = Damage> {
     let changed = vec((any::<Index>(), any::<u8>(), any::<bool>()), 1..4);
     let cut = proptest::option::weighted(0.2, any::<Index>());

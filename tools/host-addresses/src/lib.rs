@@ -1,4 +1,4 @@
-//! Addresses of this host: which one `--interface` means, and which one leads to another host.
+//! Addresses of this host: the one that `--interface` selects, and the one that leads to another host.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -8,10 +8,10 @@ use nix::ifaddrs::getifaddrs;
 use redrt_types::is_same_host;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// Any port: nothing is sent there.
+/// An arbitrary port: nothing is sent there.
 const DISCARD_PORT: u16 = 9;
 
-/// The address of this host that `--interface` asks for: the name of an interface (`eth0`), an address, or a network
+/// Address of this host that `--interface` selects by the name of an interface (`eth0`), an address, or a network
 /// (`10.1.0.0/16`).
 pub fn address(wanted: &str) -> Result<IpAddr> {
     let network = parse_network(wanted);
@@ -29,7 +29,7 @@ pub fn address(wanted: &str) -> Result<IpAddr> {
     }
 }
 
-/// Names of interfaces and their addresses, those of version 4 first.
+/// Names of interfaces and their addresses, IPv4 first.
 fn own_addresses() -> Result<Vec<(String, IpAddr)>> {
     let interfaces = getifaddrs().context("Failed to list the interfaces")?;
     let found = interfaces.filter_map(|interface| {
@@ -61,34 +61,34 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     length == network_length && (shift >= 128 || address >> shift == network >> shift)
 }
 
-/// The addresses of a host.
+/// Addresses of a host, by the resolver.
 pub fn resolve(host: &str) -> Result<Vec<IpAddr>> {
     let addresses = (host, DISCARD_PORT).to_socket_addrs();
     let addresses = addresses.with_context(|| format!("host {host}: its name is not known"))?;
     Ok(addresses.map(|address| address.ip()).collect())
 }
 
-/// Whether a host of this name is this one.
+/// True if the name means this host.
 pub fn is_here(name: &str) -> bool {
     is_own_name(name) || resolve(name).is_ok_and(|addresses| is_own(&addresses))
 }
 
-/// The same by the name alone: asking a name server takes long when it does not answer.
+/// True if the name is this host's own, without a name server: waiting for one that is down takes long.
 pub fn is_own_name(name: &str) -> bool {
     let own = nix::unistd::gethostname().ok().and_then(|own| own.into_string().ok());
     name == "localhost" || own.is_some_and(|own| is_same_host(&own, name))
 }
 
-/// Whether one of these is this host's.
+/// True if one of these addresses is this host's.
 pub fn is_own(addresses: &[IpAddr]) -> bool {
     let own = own_addresses().unwrap_or_default();
     addresses.iter().any(|address| address.is_loopback() || own.iter().any(|(_, own)| own == address))
 }
 
-/// The address by which processes of this host reach each other: of version 6 where there is no other.
+/// Address by which processes of this host reach each other: IPv6 only if there is no other.
 ///
 /// # Errors
-/// When there is none. The interface lo is down then, as in a new network namespace.
+/// When there is none: the interface lo is down, as in a new network namespace.
 pub fn loopback() -> Result<IpAddr> {
     let ways: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let found = ways.into_iter().find(|way| towards(*way).is_ok());
@@ -97,7 +97,7 @@ pub fn loopback() -> Result<IpAddr> {
     )
 }
 
-/// The address of this host from which another is reached.
+/// Address of this host from which another is reached.
 pub fn towards(host: IpAddr) -> Result<IpAddr> {
     let any: SocketAddr = if host.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;

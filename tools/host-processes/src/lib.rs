@@ -1,4 +1,4 @@
-//! Processes of this host: seen as they end, ended with all that is below them, scheduled promptly.
+//! Processes of this host: notice of their end, the end of all their descendants, prompt scheduling.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -10,14 +10,14 @@ use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// A descriptor that is readable when the process has ended.
+/// A descriptor that becomes readable when the process has ended.
 pub fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
+    // SAFETY: - pidfd_open takes two integers, and returns a new descriptor or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: pidfd_open has just made this descriptor and nobody else owns it.
+    // SAFETY: - pidfd_open has just made this descriptor, and nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(fd)

@@ -1,11 +1,11 @@
-//! Daemons and `redrun` ask to be scheduled promptly: hosts are full of processes that compute, and the news of a death
-//! must not wait for all of them to have had their turn, nor a beat until others find this host silent.
+//! Prompt scheduling for daemons and `redrun`. Hosts are full of computing processes; the report of a death must not
+//! wait until all of them had their turn, nor may a beat come so late that others count this host as silent.
 
-/// The shortest slice that Linux lets a process ask for. A process that runs in short slices is served sooner, and gets
-/// no more time than others for it.
+/// Shortest slice that Linux lets a process ask for. A process with short slices is scheduled sooner, without more time
+/// in total.
 const SLICE_NS: u64 = 100_000;
 
-/// The lowest real-time priority: above everything that computes, below all that the system itself needs.
+/// Lowest real-time priority: above all computing processes, below everything that the system needs.
 const PRIORITY: u32 = 1;
 
 /// `struct sched_attr` of sched_setattr(2), the first version.
@@ -23,25 +23,25 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 48);
 
-/// What was granted.
+/// Scheduling that was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Granted {
     /// Real-time scheduling. It takes CAP_SYS_NICE or RLIMIT_RTPRIO.
     RealTime,
-    /// Short slices among the others. On a processor that the kernel itself keeps busy, as when gigabytes are mapped or
-    /// freed, seconds may pass.
+    /// Short slices among the other processes. On a processor that the kernel itself keeps busy, as when gigabytes are
+    /// mapped or freed, seconds may pass.
     ShortSlices,
-    /// Nothing: kernels before 6.12 do not know the wish for short slices.
+    /// No change: kernels before 6.12 do not support short slices.
     Nothing,
 }
 
-/// Asks for it, for this thread and not for what it starts.
+/// Asks for prompt scheduling of this thread. Its children do not inherit it.
 pub fn wish() -> Granted {
     let real_time = Attributes { policy: libc::SCHED_RR as u32, priority: PRIORITY, ..Attributes::new() };
     if set(&real_time) {
         return Granted::RealTime;
     }
-    // SAFETY: - takes numbers and touches no memory.
+    // SAFETY: - getpriority takes numbers, and touches no memory.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     match set(&Attributes { nice, runtime: SLICE_NS, ..Attributes::new() }) {
         true => Granted::ShortSlices,
@@ -58,7 +58,7 @@ impl Attributes {
 }
 
 fn set(attributes: &Attributes) -> bool {
-    // SAFETY: - the attributes are valid for their size, which they state.
+    // SAFETY: - `attributes` is valid for the size that it states.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attributes), 0) == 0 }
 }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_was_granted_is_in_force_and_not_inherited() {
         let policy = || {
-            // SAFETY: - takes any number.
+            // SAFETY: - sched_getscheduler takes any number, and touches no memory.
             unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }
         };
         let granted = std::thread::spawn(move || (wish(), policy(), std::thread::spawn(policy).join()));

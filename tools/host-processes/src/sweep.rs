@@ -1,6 +1,6 @@
-//! Leaves nothing behind: kills every descendant, whatever its process group. Members of the council of roots, and what
-//! is below them, end by themselves: they outlive daemons, and roots that are killed ([`root_records::council`]). So
-//! does who keeps what a root was about to show ([`root_records::keeper`]).
+//! Kills every descendant, whatever its process group. Members of the council of roots and their children are excepted:
+//! they outlive daemons and killed roots ([`root_records::council`]), and end by themselves. So does the keeper of a
+//! root's output ([`root_records::keeper`]).
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 const SWEEP_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Becomes the parent of all orphans among the descendants, so that the sweep finds them.
+/// Becomes the parent of all orphaned descendants, so that the sweep finds them.
 pub fn become_subreaper() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
 }
 
-/// Kills all descendants and waits until they are gone. Returns early when one cannot die. With `keeps_sessions` those
-/// go on that are in a session of their own, as a service that a program has started, and what is below them.
+/// Kills all descendants and waits for their end. Returns early if one cannot die. With `keeps_sessions`, descendants
+/// in sessions of their own, such as a service started by a program, are spared with everything below them.
 pub fn kill_descendants(keeps_sessions: bool) {
     let give_up_at = Instant::now() + SWEEP_TIME_MAX;
     loop {
-        // Those above come last: should this process be killed meanwhile, a guard among them ends what is left.
+        // Parents come last: if this process is killed meanwhile, a guard among them ends the rest.
         let found = descendants(keeps_sessions);
         for pid in found.iter().rev() {
             let _ = kill(*pid, Signal::SIGKILL);
@@ -41,14 +41,15 @@ pub fn kill_descendants(keeps_sessions: bool) {
     }
 }
 
-/// Each after its parent.
+/// Descendants, each after its parent.
 fn descendants(keeps_sessions: bool) -> Vec<Pid> {
     let own_session = nix::unistd::getsid(None).map_or(0, Pid::as_raw);
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        // The name in parentheses may hold anything; the parent is the second field after it, the session the fourth.
+        // The name in parentheses may contain anything. The second field after it is the parent, the fourth the
+        // session.
         let Some((_, fields)) = stat.rsplit_once(')') else { continue };
         let number =
             |field: usize| fields.split_whitespace().nth(field).and_then(|text| text.parse().ok()).unwrap_or(0);

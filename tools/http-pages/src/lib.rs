@@ -1,8 +1,8 @@
-//! Pages over HTTP of a program that has other things to do.
+//! HTTP pages of a program with other work.
 //!
-//! Threads of their own speak HTTP, one for each connection. They know nothing: for each question they wake the one
-//! thread that does, which answers with the whole text. So nothing is kept up to date that nobody asks for, and a slow
-//! reader keeps nobody waiting.
+//! Threads of their own speak HTTP, one for each connection. They have no data: for each question they wake the thread
+//! that has, which answers with the whole text. So nothing is kept up to date without a question, and a slow reader
+//! delays nobody.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -21,80 +21,80 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Maximum number of connections; further ones are turned away.
+/// Maximum number of connections; further ones are closed.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Who has not said, or then not read, everything after so long is left.
+/// Time for a client to send its request, and then to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between tries to accept somebody, when that fails.
+/// Pause after a failed accept.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
-/// A longer request is refused.
+/// Maximum length of a request; longer ones are refused.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// Between two events of a stream.
+/// Interval between events of a stream.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is told under a path.
+/// Content of a path.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<Q> {
-    /// A text that never changes.
+    /// A constant text.
     Fixed {
-        /// The text.
+        /// The text of the page.
         text: &'static str,
-        /// Its type.
+        /// Its media type.
         kind: &'static str,
     },
-    /// What is answered to a question.
+    /// The answer to a question.
     Asked {
-        /// The question.
+        /// The question, which the program answers.
         question: Q,
-        /// The type of the answer.
+        /// Media type of the answer.
         kind: &'static str,
     },
-    /// What is answered to it every second, as server-sent events.
+    /// The answer to a question every second, as server-sent events.
     Stream(Q),
 }
 
-/// Text for people.
+/// Media type of plain text.
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What there is, and who may see it.
+/// The pages, and the access to them.
 #[derive(Clone, Debug)]
 pub struct Site<Q: 'static> {
-    /// The paths and what is under each.
+    /// Paths and their contents.
     pub pages: &'static [(&'static str, Answer<Q>)],
-    /// What is said where nothing is.
+    /// Text for unknown paths.
     pub lost: &'static str,
-    /// Without `?token=` and this, nothing is told.
+    /// If set, only requests with `?token=` and this text are answered.
     pub token: Option<String>,
 }
 
-/// Somebody who waits for an answer.
+/// A question that waits for its answer.
 #[derive(Debug)]
 pub struct Asked<Q> {
-    /// What is asked.
+    /// The question, as in [`Answer`].
     pub question: Q,
     reply: Sender<String>,
 }
 
 impl<Q> Asked<Q> {
-    /// Answers. Who has asked may have gone.
+    /// Sends the answer. The client may be gone.
     pub fn answer(self, text: String) {
         let _ = self.reply.send(text);
     }
 }
 
-/// The listening end, and what its threads ask.
+/// The listener, and the questions of its threads.
 #[derive(Debug)]
 pub struct Pages<Q> {
     address: SocketAddr,
     /// Readable when there is a question.
     wake: Arc<EventFd>,
-    /// Absent when there will be no more answers.
+    /// `None` once no more answers are given.
     questions: Option<Receiver<Asked<Q>>>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a connection needs to be answered.
+/// State that connections share.
 struct Desk<Q: 'static> {
     site: Site<Q>,
     ask: Sender<Asked<Q>>,
@@ -102,21 +102,21 @@ struct Desk<Q: 'static> {
     is_over: Arc<AtomicBool>,
 }
 
-/// A text that is no address to listen at.
+/// A text is not an address to listen on.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// It cannot be understood, or its host is not known.
+    /// Its form is wrong, or its host is unknown.
     #[error("not HOST:PORT or PORT: {0}")]
     Form(#[from] io::Error),
-    /// Its host is known, but nowhere.
+    /// Its host is known, but has no address.
     #[error("the host has no address")]
     None,
 }
 
-/// Where to listen: `HOST:PORT`, or a port of this host.
+/// Parses an address to listen on: `HOST:PORT`, or a port of this host.
 ///
 /// # Errors
-/// When it is neither, or the host is not known.
+/// When the text has neither form, or the host is unknown.
 pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
@@ -125,10 +125,10 @@ pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
 }
 
 impl<Q: Copy + Send + Sync> Pages<Q> {
-    /// Listens there.
+    /// Listens on this address.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// When the address is not available.
     pub fn listen(address: SocketAddr, site: Site<Q>) -> Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -141,7 +141,7 @@ impl<Q: Copy + Send + Sync> Pages<Q> {
         Ok(Self { address, wake, questions: Some(questions), is_over, thread: Some(thread) })
     }
 
-    /// The next question that is not answered.
+    /// The next unanswered question.
     pub fn next_question(&self) -> Option<Asked<Q>> {
         let _ = self.wake.read();
         self.questions.as_ref()?.try_recv().ok()
@@ -149,12 +149,12 @@ impl<Q: Copy + Send + Sync> Pages<Q> {
 }
 
 impl<Q> Pages<Q> {
-    /// Where it listens.
+    /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Readable when [`Pages::next_question`] has something.
+    /// Readable when [`Pages::next_question`] has one.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -162,10 +162,10 @@ impl<Q> Pages<Q> {
 
 impl<Q> Drop for Pages<Q> {
     fn drop(&mut self) {
-        // Questions that are open fail.
+        // Open questions fail.
         self.questions = None;
         self.is_over.store(true, Ordering::Release);
-        // The thread waits for somebody to connect.
+        // The thread waits in accept; this connection wakes it.
         let reachable = match self.address.ip().is_unspecified() {
             true => SocketAddr::from((Ipv4Addr::LOCALHOST, self.address.port())),
             false => self.address,
@@ -185,7 +185,7 @@ fn serve<Q: Copy + Send + Sync>(listener: &TcpListener, desk: &Arc<Desk<Q>>) {
             return;
         }
         let Ok(stream) = stream else {
-            // No descriptors, as a rule, and then it fails at once again.
+            // Usually descriptors are short, and the next accept would fail at once too.
             thread::sleep(SHORTAGE_PAUSE);
             continue;
         };
@@ -195,7 +195,7 @@ fn serve<Q: Copy + Send + Sync>(listener: &TcpListener, desk: &Arc<Desk<Q>>) {
         count.fetch_add(1, Ordering::AcqRel);
         let (desk, left) = (desk.clone(), count.clone());
         let answer = move || {
-            // A client that has gone does not need the answer.
+            // A client that is gone does not need the answer.
             let _ = desk.serve(stream);
             left.fetch_sub(1, Ordering::AcqRel);
         };
@@ -205,7 +205,7 @@ fn serve<Q: Copy + Send + Sync>(listener: &TcpListener, desk: &Arc<Desk<Q>>) {
     }
 }
 
-/// A whole answer.
+/// A complete answer.
 struct Page {
     status: &'static str,
     kind: &'static str,
@@ -250,7 +250,7 @@ impl<Q: Copy> Desk<Q> {
         stream.shutdown(Shutdown::Write)
     }
 
-    /// An answer every second, until the reader or the job is gone.
+    /// Sends an answer every second, until the reader or the job is gone.
     fn stream(&self, stream: &TcpStream, question: Q) -> io::Result<()> {
         let mut out = head("200 OK", "text/event-stream") + "\r\n";
         loop {
@@ -299,13 +299,13 @@ impl<Q: Copy> Desk<Q> {
     }
 }
 
-/// In a time that does not tell how much of it is right.
+/// Compares in constant time, so that the time does not reveal a correct prefix.
 fn is_same(token: &str, given: &str) -> bool {
     let differs = token.bytes().zip(given.bytes()).fold(0, |differs, (own, given)| differs | (own ^ given));
     token.len() == given.len() && differs == 0
 }
 
-/// All but the end of it. Nothing is loaded from elsewhere, kept by others, or shown within another page.
+/// Headers without the end. They forbid loading from elsewhere, caching, and display within another page.
 fn head(status: &str, kind: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\nCache-Control: no-store\r\n\
@@ -330,7 +330,7 @@ mod tests {
         Pages::listen(address("0").unwrap(), site).unwrap()
     }
 
-    /// Asks while the questions are answered with their number.
+    /// Sends a request, while questions are answered with their number.
     fn ask(pages: &Pages<u8>, request: &str) -> String {
         let mut stream = TcpStream::connect(pages.address()).unwrap();
         write!(stream, "{request} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

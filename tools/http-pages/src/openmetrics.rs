@@ -10,35 +10,35 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// What the text is, for who gets it.
+/// Media type of the text.
 pub const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Names and values of labels.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// The metrics that are being gathered.
+/// Metrics that are being gathered.
 #[derive(Debug)]
 pub struct Page(Registry);
 
 impl Page {
-    /// Whose names all begin so.
+    /// An empty page, with this prefix for all names.
     pub fn new(prefix: &str) -> Self {
         Self(Registry::with_prefix(prefix))
     }
 
-    /// The text.
+    /// The text of the page.
     pub fn text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.0).expect("a string takes all");
         text
     }
 
-    /// What does not change.
+    /// Adds constant labels.
     pub fn info(&mut self, name: &str, help: &str, labels: Vec<(&'static str, String)>) {
         self.0.register(name, help, Info::new(labels));
     }
 
-    /// A number that goes up and down, by labels.
+    /// Adds gauges with labels.
     pub fn gauge(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
         let family = Family::<Labels, Gauge>::default();
         for (labels, value) in values {
@@ -47,7 +47,7 @@ impl Page {
         self.0.register(name, help, family);
     }
 
-    /// A number that goes up, by labels.
+    /// Adds counters with labels.
     pub fn counter(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
         let family = Family::<Labels, Counter>::default();
         for (labels, value) in values {
@@ -56,21 +56,21 @@ impl Page {
         self.0.register(name, help, family);
     }
 
-    /// A number that goes up.
+    /// Adds a counter.
     pub fn count(&mut self, name: &str, help: &str, value: u64) {
         let counter = Counter::<u64>::default();
         counter.inc_by(value);
         self.0.register(name, help, counter);
     }
 
-    /// A number that goes up and down.
+    /// Adds a gauge.
     pub fn value(&mut self, name: &str, help: &str, value: u64) {
         let gauge = Gauge::<i64>::default();
         gauge.set(value as i64);
         self.0.register(name, help, gauge);
     }
 
-    /// A time.
+    /// Adds a metric in seconds.
     pub fn seconds(
         &mut self,
         name: &str,
@@ -81,14 +81,14 @@ impl Page {
     }
 }
 
-/// A time that goes up and down.
+/// A gauge of a duration.
 pub fn seconds_gauge(time: Duration) -> Gauge<f64, AtomicU64> {
     let gauge = Gauge::<f64, AtomicU64>::default();
     gauge.set(time.as_secs_f64());
     gauge
 }
 
-/// Numbers by the value of one label.
+/// Values by one label.
 pub fn labelled<'a, K: ToString + 'a>(
     name: &'static str,
     values: &'a BTreeMap<K, u64>,

@@ -1,10 +1,10 @@
-//! Programs that are built for another MPI. Those of MPICH's and Open MPI's families get a library of redrt with their
-//! ABI. Of all others each process would be a job of its own under `redrun`, and nothing would be compared: they are
-//! refused before anything is started.
+//! Programs that are built for another MPI. Programs of the MPICH and Open MPI families get a library of redrt with
+//! their ABI. With any other MPI each process would be a job of its own under `redrun`, and nothing would be compared:
+//! such programs are refused before anything is started.
 //!
-//! What a program needs, and what its libraries need, the dynamic linker says (`ld.so --list`), which runs none of
-//! their code. Scripts and interpreters do not say what they will load. They are looked at when they print something
-//! and have not called `MPI_Init`: a process that has begun with another MPI has mapped it by then ([`mapped`]).
+//! The dynamic linker lists the libraries of a program (`ld.so --list`), without running their code. Libraries that
+//! scripts and interpreters will load are unknown. Such a process is examined when it prints and has not called
+//! `MPI_Init`: if it uses another MPI it has mapped that by then ([`mapped`]).
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A file server may be slow; a program that cannot be looked at in this time is started all the same.
+/// Time limit for the linker: file servers may be slow, and an unexamined program is started nevertheless.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// More than any program's list of libraries.
+/// Longer than any program's list of libraries.
 const LIST_BYTES_MAX: usize = 1 << 20;
-/// The symbol that only an MPI has.
+/// A symbol that only MPI libraries have.
 const INIT: &[u8] = b"MPI_Init";
 
-/// The machine that a program is for, if redrt's libraries are for another.
+/// The program's machine, if it is another than that of redrt's libraries.
 fn other_machine<'a>(file: &object::File<'a, impl ReadRef<'a>>) -> Option<Foreign> {
     let name = match file.architecture() {
         Architecture::X86_64 if cfg!(target_arch = "x86_64") => return None,
@@ -38,8 +38,7 @@ fn other_machine<'a>(file: &object::File<'a, impl ReadRef<'a>>) -> Option<Foreig
     Some(Foreign::Machine(name))
 }
 
-/// The family of MPIs that a library of this file name belongs to; `None` if it is no MPI library, or has the standard
-/// ABI.
+/// MPI family of a library with this file name. `None` if it is no MPI library, or has the standard ABI.
 fn family(name: &str) -> Option<&'static str> {
     let (stem, version) = name.split_once(".so").unwrap_or((name, ""));
     let of_open_mpi = ["libmpi_mpifh", "libmpi_usempif08", "libmpi_usempi_ignore_tkr", "libmpi_usempi", "libmpi_cxx"];
@@ -55,24 +54,24 @@ fn family(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What a program is built for.
+/// The MPI that a program is built for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuiltFor {
-    /// redrt, no MPI at all, or nobody can tell.
+    /// redrt, no MPI at all, or unknown.
     Nothing,
     /// An MPI whose ABI redrt has.
     Served {
-        /// The ABI.
+        /// The ABI with which redrt serves the program.
         abi: Abi,
-        /// The library that it would load.
+        /// The library that the program would load.
         foreign: Foreign,
     },
     /// Another MPI.
     Foreign(Foreign),
 }
 
-/// The ABI that a library of this name has, if redrt has it too. Debian calls MPICH's `libmpich`. Open MPI's libraries
-/// behind its modules stay as they are: all they do is call the one behind `mpif.h`. So do those of both for C++.
+/// ABI of a library with this name, if redrt has it. Debian names MPICH's `libmpich`. Open MPI's libraries behind its
+/// modules stay in use: they only call the one behind `mpif.h`. The same holds for both families' C++ libraries.
 fn served(name: &str) -> Option<Abi> {
     match name {
         "libmpi.so.12" | "libmpich.so.12" | "libmpifort.so.12" | "libmpichfort.so.12" | "libmpicxx.so.12"
@@ -86,7 +85,8 @@ fn served(name: &str) -> Option<Abi> {
     }
 }
 
-/// What the libraries say that `ld.so --list` prints. One library that redrt does not have is enough to refuse.
+/// Judges the list of libraries that `ld.so --list` prints. One library without a counterpart in redrt is enough to
+/// refuse.
 fn in_list(list: &str) -> BuiltFor {
     let names = list.lines().filter_map(|line| line.trim().split(' ').next()?.rsplit('/').next());
     let mut found = BuiltFor::Nothing;
@@ -96,7 +96,7 @@ fn in_list(list: &str) -> BuiltFor {
         match (served(name), &found) {
             (None, _) => return BuiltFor::Foreign(foreign),
             (Some(abi), BuiltFor::Nothing) => found = BuiltFor::Served { abi, foreign },
-            // Libraries for two families in one program: their functions have the same names.
+            // Libraries of two families in one program: their functions have the same names.
             (Some(abi), BuiltFor::Served { abi: before, .. }) if abi != *before => return BuiltFor::Foreign(foreign),
             _ => {}
         }
@@ -104,13 +104,13 @@ fn in_list(list: &str) -> BuiltFor {
     found
 }
 
-/// What a program is built for, in its environment.
+/// Finds out for which MPI a program is built, in this environment.
 pub fn examine(program: &Path, environment: &[(OsString, OsString)]) -> BuiltFor {
     look(program, environment).unwrap_or(BuiltFor::Nothing)
 }
 
 fn look(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor> {
-    // Large programs are not read as a whole.
+    // Large programs are not read completely.
     let bytes = ReadCache::new(File::open(program).ok()?);
     let file = object::File::parse(&bytes).ok()?;
     if let Some(other) = other_machine(&file) {
@@ -125,7 +125,7 @@ fn look(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor
     if matches!(found, BuiltFor::Served { .. }) && linker.file_name()?.as_bytes().starts_with(b"ld-musl") {
         return Some(BuiltFor::Foreign(Foreign::Musl));
     }
-    // MPICH's procedures for mpi_f08 take buffers as descriptors of the compiler that MPICH was built by.
+    // MPICH's procedures for mpi_f08 take buffers as descriptors of the compiler that MPICH was built with.
     let is_f08 = |name: &[u8]| name.ends_with(b"_f08_") || name.ends_with(b"_f08ts_");
     let asks = |symbol: object::Symbol<'_, '_, _>| symbol.is_undefined() && symbol.name_bytes().is_ok_and(is_f08);
     if matches!(found, BuiltFor::Served { abi: Abi::Mpich, .. }) && file.dynamic_symbols().any(asks) {
@@ -134,13 +134,13 @@ fn look(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor
     Some(found)
 }
 
-/// The dynamic linker that a program asks for; none has one that is static, or a shared object.
+/// Dynamic linker that a program asks for. `None` for static programs and shared objects.
 fn interpreter<'a>(file: &object::File<'a, impl ReadRef<'a>>) -> Option<PathBuf> {
     let path = file.section_by_name(".interp")?.data().ok()?.split(|byte| *byte == 0).next()?;
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// What the linker says that the program loads, if it says so in time.
+/// Libraries that the program loads, by the linker. `None` if that fails or takes too long.
 fn list(linker: &Path, program: &Path, environment: &[(OsString, OsString)]) -> Option<String> {
     let deadline = Instant::now() + TIME_MAX;
     let mut command = Command::new(linker);
@@ -161,13 +161,13 @@ fn list(linker: &Path, program: &Path, environment: &[(OsString, OsString)]) -> 
             _ => break,
         }
     }
-    // Either it has said all, or it says nothing in time.
+    // The list is complete, or the time is over.
     let _ = child.kill();
     let _ = child.wait();
     Some(String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// The library of another MPI that a process, or one below it, has mapped; none where this library is mapped, too.
+/// A foreign MPI library that a process or one of its descendants has mapped. `None` if redrt's library is mapped too.
 pub fn mapped(process: i32) -> Option<Foreign> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     in_maps(&maps).or_else(|| {
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// What is said of a list of libraries.
+    /// The judgement of a list of libraries.
     fn said(list: &str) -> (Option<Abi>, String) {
         match in_list(list) {
             BuiltFor::Nothing => (None, String::new()),

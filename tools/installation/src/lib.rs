@@ -14,16 +14,16 @@ use std::sync::OnceLock;
 
 /// redrt's library.
 pub const LIBRARY: &str = "libmpi_abi.so.1";
-/// Where the libraries with other families' ABIs are, beside redrt's own.
+/// Directory, beside redrt's library, of the libraries with other families' ABIs.
 pub const FACADES: &str = "redrt";
-/// Beside those, the library that puts them in front of what a program loads while it runs.
+/// Library in that directory that precedes libraries a program loads at run time.
 pub const LOADER: &str = "libredrt_loader.so";
 
-/// This program again, as the one of this name: all of them are one file, which answers to what it is called. Also when
-/// another file has taken its place since: jobs outlive installations.
+/// Runs this program again under another name: all programs are one file that acts by its name. Works even if the file
+/// was replaced since, as jobs outlive installations.
 ///
 /// # Errors
-/// When the own file is not known.
+/// When this program's own file is unknown.
 pub fn command(name: &str) -> io::Result<Command> {
     let own = std::env::current_exe()?;
     let called = own.with_file_name(name);
@@ -32,7 +32,7 @@ pub fn command(name: &str) -> io::Result<Command> {
     Ok(command)
 }
 
-/// A library of this installation: beside the executable (a cargo target directory) or in `../lib`.
+/// A library of this installation: beside the executable (a cargo target directory), or in `../lib`.
 pub fn find_library(name: &str) -> Option<PathBuf> {
     let executable = std::env::current_exe().ok()?;
     let directory = executable.parent()?;
@@ -44,12 +44,12 @@ pub fn find_library(name: &str) -> Option<PathBuf> {
         .and_then(|directory| Some(directory.join(Path::new(name).file_name()?)))
 }
 
-/// The library with another family's ABI.
+/// A library with another family's ABI.
 pub fn find_facade(name: &str) -> Option<PathBuf> {
     find_library(&format!("{FACADES}/{name}"))
 }
 
-/// What `--version` prints: the version, the commit that it was built from, and the standard that it follows.
+/// Text of `--version`: the version, the commit it was built from, and the standard it follows.
 #[must_use]
 pub fn version_text() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! What daemons add to the environment of a rank, and how `redrun` loses it that a rank has started: its job is another
-//! one, and what the preloaded library answers to a rank would mislead it.
+//! Environment that daemons give to a rank, and its removal for a `redrun` that a rank has started: that job is another
+//! one, and the preloaded library's answers for a rank would mislead it.
 
 use crate::{FACADES, LOADER};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE};
@@ -12,10 +12,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// The library that answers before `MPI_Init`, and what is not MPI.
+/// Library that answers before `MPI_Init`, and for calls outside MPI.
 pub const PRELOAD: &str = "libredrt_preload.so";
 
-/// Variables that say which rank a process is.
+/// Variables that identify a rank.
 const OF_RANK: [&str; 17] = [
     CONTROL_FD_VARIABLE,
     CLONER_FD_VARIABLE,
@@ -36,13 +36,13 @@ const OF_RANK: [&str; 17] = [
     "MPI_LOCALNRANKS",
 ];
 
-/// Whether a variable says which rank a process is.
+/// True if the variable identifies a rank.
 #[must_use]
 pub fn is_of_rank(name: &OsStr) -> bool {
     OF_RANK.iter().any(|other| name == *other)
 }
 
-/// Whether a library is one of those that daemons have a rank load.
+/// True if daemons make ranks load this library.
 fn is_of_daemon(library: &Path) -> bool {
     let Some(name) = library.file_name() else { return false };
     let is_facade = || {
@@ -53,8 +53,7 @@ fn is_of_daemon(library: &Path) -> bool {
     name == PRELOAD || name == LOADER || is_facade()
 }
 
-/// The environment that a rank's would be without the job. `has_facades` says whether a directory has those of an
-/// installation.
+/// Environment without the changes for a rank. `has_facades`: true for a directory with an installation's façades.
 fn without_rank(
     environment: impl Iterator<Item = (OsString, OsString)>,
     has_facades: impl Fn(&Path) -> bool,
@@ -73,10 +72,10 @@ fn without_rank(
     left
 }
 
-/// Where a rank has started this program: begins it again without the rank's surroundings. Returns where none has.
+/// If a rank has started this program, runs it again without the rank's environment. Otherwise returns.
 ///
 /// # Errors
-/// When that fails.
+/// When the program cannot be run again.
 pub fn leave() -> io::Result<()> {
     if std::env::var_os(CONTROL_FD_VARIABLE).is_none() {
         return Ok(());
@@ -108,7 +107,7 @@ mod tests {
         let preload = "/p/lib/libredrt_preload.so:/p/lib/redrt/libmpi.so.12:/p/lib/redrt/libredrt_loader.so";
         let paths = "/p/lib:/p/lib/redrt:/h/lib";
         assert_eq!(left(&[("LD_PRELOAD", preload), ("LD_LIBRARY_PATH", paths)]), "LD_LIBRARY_PATH=/p/lib:/h/lib");
-        // The user's own, and libraries of the same name that are not redrt's.
+        // The user's own libraries, and foreign ones with the same names.
         let own = "libasan.so:/opt/mpich/lib/libmpi.so.12";
         assert_eq!(left(&[("LD_PRELOAD", &format!("{preload}:{own}"))]), format!("LD_PRELOAD={own}"));
     }
