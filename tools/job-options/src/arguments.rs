@@ -1,4 +1,4 @@
-//! The options, as `clap` sees them, and the small pass before it that knows `mpiexec`'s one-dash words.
+//! The options for `clap`, and the pass before it that handles `mpiexec`'s words with one dash.
 
 use super::choices::{BindToChoice, LauncherChoice, MapByArgument, MapByParser};
 use super::files;
@@ -605,33 +605,33 @@ pub enum OnOutputError {
     Wait,
 }
 
-/// The command as `clap` knows it, for help, manual page and completions.
+/// The command for `clap`, with the long version, for help, manual page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Arguments::command().long_version(installation::version_text())
 }
 
-/// Whether it is said for each program of a command line.
+/// True if the option belongs to each program of a command line, not to the whole job.
 pub fn is_of_program(option: &clap::Arg) -> bool {
     LaterArguments::command().get_arguments().any(|own| own.get_id() == option.get_id())
 }
 
-/// The command line cut at `:`.
+/// Cuts the command line at `:`.
 pub fn segments(arguments: Vec<OsString>) -> Vec<Vec<OsString>> {
     arguments.split(|argument| argument == ":").map(<[OsString]>::to_vec).collect()
 }
 
-/// The segments that a file holds (`-configfile`): a program with its options in each line. `#` begins a line that is
-/// none; a line that ends with a backslash goes on in the next one (MPI-5.0 §11.5, Form B).
+/// Segments from a file (`-configfile`): a program with its options in each line. A line that begins with `#` is a
+/// comment; a line that ends with a backslash continues in the next (MPI-5.0 §11.5, Form B).
 ///
 /// # Errors
-/// When it cannot be read, or a line has a quote without an end.
+/// When the file cannot be read, or a line has an unterminated quote.
 pub fn segments_of_file(path: &Path) -> Result<Vec<Vec<OsString>>, UsageError> {
     let wrong = |why: String| UsageError(format!("--configfile {}: {why}", path.display()));
     let text = files::read_bytes("--configfile", path)?;
     let mut segments = Vec::new();
     let mut begun = Vec::new();
-    // What follows the last end of a line is empty, or a line too.
+    // After the last line end nothing follows, or an unterminated line.
     let lines = text.strip_suffix(b"\n").unwrap_or(&text).split(|byte| *byte == b'\n');
     for (number, line) in (1..).zip(lines) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -656,7 +656,7 @@ pub fn segments_of_file(path: &Path) -> Result<Vec<Vec<OsString>>, UsageError> {
     }
 }
 
-/// What the first segment holds.
+/// Contents of the first segment.
 pub enum Parsed {
     /// Options and a program.
     Arguments(Box<Arguments>),
@@ -664,7 +664,7 @@ pub enum Parsed {
     Text(Vec<u8>),
 }
 
-/// Reads the first segment, which begins with the name of this program.
+/// Parses the first segment, which begins with the name of this program.
 pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
     let command = command();
     let matches = match command.clone().try_get_matches_from(with_two_dashes(segment, &command)?) {
@@ -682,12 +682,13 @@ pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
     Ok(Parsed::Arguments(Box::new(arguments)))
 }
 
-/// The number of a job, 16 hexadecimal digits.
+/// Parses the number of a job: 16 hexadecimal digits.
 fn job_number(text: &str) -> Result<u64, std::num::ParseIntError> {
     u64::from_str_radix(text, 16)
 }
 
-/// A job that runs has its options already, and what a file says is not on the command line.
+/// Refuses other options beside `--attach` and `-configfile`: a running job has its options, and the file has all
+/// others.
 fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), UsageError> {
     let (own, why) = match (arguments.attach, &arguments.configfile) {
         (true, _) => ("attach", "the job runs already"),
@@ -695,7 +696,7 @@ fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), 
         (false, None) => return Ok(()),
     };
     let is_said = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    // What a console decides for itself.
+    // Options that a console decides for itself.
     let of_console = if arguments.attach { "quiet" } else { own };
     let is_other = |option: &&clap::Arg| {
         ![own, of_console, "program", "root", "come_back", "replace_root"].contains(&option.get_id().as_str())
@@ -712,7 +713,7 @@ fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), 
     }
 }
 
-/// Reads a segment after a `:`.
+/// Parses a segment after a `:`.
 pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError> {
     let mut named = vec![OsString::from("redrun")];
     named.extend(segment);
@@ -726,12 +727,12 @@ pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError>
     local.map_err(|UsageError(line)| UsageError(format!("after ':': {line}")))
 }
 
-/// Rewrites `-np 4` to `--np 4`, and the like, up to the name of the program. What has one letter stays as it is.
-/// Before the program goes a `--`, so that its arguments are not taken for ours. A negative number after an option that
-/// takes a value is that value.
+/// Rewrites words such as `-np 4` to `--np 4`, up to the program's name. Options of one letter stay. A `--` is put
+/// before the program, so that its arguments are not taken for options. A negative number after an option with a value
+/// is that value.
 ///
 /// # Errors
-/// A word with one dash that is no option: `clap` would take it apart into letters, and `-rmk` for `-r mk`.
+/// For a word with one dash that is no option: `clap` would split it into letters, and read `-rmk` as `-r mk`.
 pub fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Result<Vec<OsString>, UsageError> {
     let mut rewritten = Vec::with_capacity(arguments.len());
     let mut arguments = arguments.into_iter();
@@ -781,8 +782,8 @@ fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
 }
 
-/// Whether a word with one dash is letters that are options: any without a value, then perhaps one with a number as its
-/// value (`-lqn4`). `name` is what follows the dash.
+/// Checks that a word with one dash consists of option letters: any number without a value, then perhaps one whose
+/// value is a number (`-lqn4`). `name`: the word without its dash.
 fn check_letters(command: &clap::Command, name: &str) -> Result<(), UsageError> {
     let wrong = |advice: String| Err(UsageError(format!("there is no option '-{name}'{advice}")));
     let mut rest = name.chars();
@@ -819,7 +820,7 @@ fn prefixed(prefix: &OsStr, rest: &OsStr) -> OsString {
     whole
 }
 
-/// Number of ranks and who runs what.
+/// Number of ranks, and the program of each.
 pub struct Shape {
     pub rank_count: u32,
     pub application_of_rank: Vec<u32>,
@@ -853,7 +854,7 @@ fn parse_rank_count(text: &str) -> Result<u32, UsageError> {
     }
 }
 
-/// The greatest of the numbers in `text` that is not more than this (MPI-5.0 §11.5, `-soft`).
+/// The greatest number in `text` that does not exceed `most` (MPI-5.0 §11.5, `-soft`).
 fn soft_rank_count(text: &str, most: u32) -> Result<u32, UsageError> {
     let wrong = |why: &str| UsageError(format!("--soft {text}: {why}"));
     let numbers = |item: &str| item.split(':').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
@@ -879,7 +880,7 @@ fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
         return rank_count;
     }
     let used = hosts.hosts.iter().filter(|host| !host.spare);
-    // As many as there are slots, where all are known; else as if the other hosts were not there.
+    // The number of slots, if all are known; otherwise this host's CPUs, as if there were no others.
     let slot_count = used.map(|host| hosts.per_host.or(host.slot_count)).sum::<Option<u32>>();
     let cpu_count = || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let cpu_count = slot_count.unwrap_or_else(cpu_count);

@@ -1,4 +1,4 @@
-//! `--checkpoint` and its like: when lines are taken, where they are kept, and from which one a job goes on.
+//! `--checkpoint` and related options: the schedule of checkpoints, their place, and the one that a job resumes from.
 
 use super::arguments::{Arguments, CompressionChoice, LevelChoice};
 use super::site::{CHECKPOINT_DIRECTORY_USUAL, checkpoint_directory_of_environment};
@@ -19,40 +19,40 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where they are in memory, before the user's number.
+/// Directory for checkpoints in memory, without the user's number.
 const DIRECTORY_IN_MEMORY: &str = "/dev/shm/redrt-checkpoints";
-/// Where they are written on their way to an object store, where `$TMPDIR` does not say: on a disk that outlives a
+/// Directory for checkpoints on their way to an object store, if `$TMPDIR` is not set: on a disk that outlives a
 /// restart.
 const SCRATCH_USUAL: &str = "/var/tmp";
 const SCRATCH: &str = "redrt-checkpoints";
 
-/// Who loads the last of a chain opens all of it.
+/// Bound on chains: loading the last checkpoint of a chain opens all of it.
 const CHAIN_LENGTH_MAX: u32 = 100;
 
-/// When and where lines are taken.
+/// Schedule and place of checkpoints.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Checkpoint {
-    /// When.
+    /// Time of each checkpoint.
     pub schedule: Schedule,
-    /// Not before this time of the job.
+    /// Job time before which none is taken.
     pub first: Option<Duration>,
-    /// The directory that has those of all jobs; that of each host, with an object store.
+    /// Directory for the checkpoints of all jobs; with an object store the scratch directory of each host.
     pub directory: PathBuf,
-    /// The object store that has them all.
+    /// The object store, if one is used.
     pub access: Option<Access>,
-    /// The number of the job's life there; absent where its root comes back to it.
+    /// Number of the job's life in the object store. `None` where the job's root comes back.
     pub life: Option<u64>,
-    /// How far away.
+    /// Level of the storage.
     pub level: Level,
-    /// How many are built on each other at most.
+    /// Maximum length of a chain.
     pub chain_length: u32,
-    /// How images are compressed.
+    /// Compression of images.
     pub compression: Compression,
-    /// The key with which all of it is encrypted.
+    /// Key that encrypts all files.
     pub key: Option<Secret>,
 }
 
-/// When and where lines are taken, if they are.
+/// Schedule and place of checkpoints. `None` if none are taken.
 pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     let mtbf = arguments.mtbf.as_deref().map(|text| time("--mtbf", text)).transpose()?;
     let schedule = match arguments.checkpoint.as_deref() {
@@ -67,7 +67,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
         return Err(UsageError("--mtbf is for --checkpoint auto, which computes its interval from it".into()));
     }
     let first = match arguments.first_checkpoint.as_deref() {
-        // By now it is a time, if anything is known of the program.
+        // `auto` was replaced by a time before, if the program is known.
         None | Some(protect::AUTOMATIC) => None,
         Some(text) => Some(time("--first-checkpoint", text)?),
     };
@@ -108,7 +108,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     Ok(Some(Checkpoint { schedule, first, directory, access, life, level, chain_length, compression, key }))
 }
 
-/// What the user has named, a directory or a URL.
+/// Directory or URL that the user has named, or the default.
 fn named_place(arguments: &Arguments) -> PathBuf {
     arguments.checkpoint_directory.clone().unwrap_or_else(|| match arguments.checkpoint_level {
         Some(LevelChoice::Memory) => format!("{DIRECTORY_IN_MEMORY}-{}", nix::unistd::getuid()).into(),
@@ -116,7 +116,7 @@ fn named_place(arguments: &Arguments) -> PathBuf {
     })
 }
 
-/// The directory where lines are, and the object store that has them, if one was named.
+/// Directory of the checkpoints, and the object store if one was named.
 fn place(arguments: &Arguments) -> Result<(PathBuf, Option<Access>), UsageError> {
     let named = named_place(arguments);
     let resumed = arguments.resume.as_deref().and_then(remote::url).map(remote::without_job);
@@ -149,7 +149,7 @@ fn scratch(arguments: &Arguments) -> PathBuf {
     })
 }
 
-/// A job that takes no lines: options that are of them would look as if it did.
+/// Refuses options of checkpoints for a job without any: they would suggest that it takes some.
 fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     let of_lines = [
         ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
@@ -170,73 +170,73 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     }
 }
 
-/// Why a job cannot be resumed as it was said.
+/// Reason why a job cannot be resumed as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// Its processes run, and wait for a root.
     #[error("{}", ledger::no_root(.0))]
     Rootless(String),
-    /// The object store does not say what it has, or another host's disk refuses.
+    /// The object store does not answer, or another host's disk refuses.
     #[error("{0}")]
     Remote(String),
-    /// The URL of its store was not named.
+    /// Its checkpoints are in an object store whose URL was not named.
     #[error("its checkpoints are in an object store: name it by its URL, or by its number with --checkpoint-dir URL")]
     NoUrl,
-    /// Not named by its directory.
+    /// The name is neither a directory nor a job's number.
     #[error("there is no such directory")]
     NoDirectory,
-    /// Nor by its number.
+    /// No job with this number has a checkpoint.
     #[error("no job like this has a checkpoint in {0}")]
     NoJob(PathBuf),
-    /// A number that is not long enough.
+    /// The number fits several jobs.
     #[error("several jobs begin like this")]
     Several,
-    /// What is there cannot be read.
+    /// Its store cannot be read.
     #[error(transparent)]
     Store(#[from] line_store::Error),
-    /// It is on hosts that were not named.
+    /// The checkpoint is on hosts that were not named.
     #[error("checkpoint {generation}: {missing}; name it among the hosts (-hosts)")]
     Missing {
-        /// Which.
+        /// The checkpoint.
         generation: Generation,
-        /// Where it is.
+        /// Hosts that have parts of it.
         missing: Homeless,
     },
-    /// A program was named beside it.
+    /// A program was named as well.
     #[error("the job goes on with its own program; leave out {0}")]
     Program(String),
-    /// So was a shape.
+    /// A number of ranks or degrees was given as well.
     #[error("the job has its shape; leave out {0}")]
     Shape(&'static str),
     /// Another version has written it.
     #[error("it was written by redrt {written}, this is {own}: resume it with that version")]
     Version {
-        /// That version.
+        /// The version that has written it.
         written: String,
-        /// This one.
+        /// The present version.
         own: &'static str,
     },
-    /// Not a degree.
+    /// The value of `-r` is no degree.
     #[error("-r {0}: no degree")]
     Degree(String),
-    /// More replicas than the job has places for.
+    /// The degree exceeds the job's places.
     #[error(
         "-r {degree}: the job was started with places for {place_count} replicas of rank {rank} (redrun --max-degree)"
     )]
     NoPlaces {
-        /// What was asked for.
+        /// The requested degree.
         degree: u16,
-        /// How many there can be.
+        /// Number of places of the rank.
         place_count: u16,
-        /// Of this rank.
+        /// The rank with too few places.
         rank: VirtualRank,
     },
 }
 
-/// The store that `text` names: a directory, or a job whose lines are below `directory`.
+/// The store that `text` names: a directory, or a job whose checkpoints are below `directory`.
 ///
 /// # Errors
-/// When there is none.
+/// When there is no such store.
 pub fn find_store(text: &Path, directory: &Path) -> Result<Store, ResumeError> {
     if text.is_dir() {
         return Ok(Store::find(text)?);
@@ -255,7 +255,7 @@ pub fn find_store(text: &Path, directory: &Path) -> Result<Store, ResumeError> {
     }
 }
 
-/// A job that goes on from its newest line.
+/// A job that resumes from its newest checkpoint.
 pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageError> {
     let wrong = |why: ResumeError| UsageError(format!("--resume {}: {why}", text.display()));
     if !arguments.local.program.is_empty() {
@@ -266,15 +266,15 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(wrong(ResumeError::Shape(name)));
     }
-    // A rankfile is refused here.
+    // Refuses a rankfile.
     hosts::rankfile(arguments)?;
     let mut checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
     let (kept, unfit, lock) = match arguments.come_back {
-        // It has gone on since, and its lines with it.
+        // The job has gone on since it was resumed, and so have its checkpoints.
         Some(job) => {
             let kept = ledger::resumed(job).map_err(|error| UsageError(format!("{error:#}")))?;
             let store = Store::of_job(&parent_of(&kept), kept.manifest.job);
-            // It may be gone with the host of the root before.
+            // The directory may be lost with the previous root's host.
             let lock =
                 if store.directory().exists() { store.lock().map_err(|error| wrong(error.into()))? } else { None };
             (kept, None, lock)
@@ -288,7 +288,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
                 None => find_store(text, &checkpoint.directory).map_err(wrong)?,
             };
             let store = store.with_key(checkpoint.key.clone());
-            // Before it is looked for: a job that runs would go on to a newer one.
+            // Before the search: a running job would commit a newer checkpoint.
             let lock = lock_when_over(&store, &running_jobs::lives).map_err(|error| wrong(error.into()))?;
             if let Some(jobs) = remote {
                 let resumed = jobs.resume(&store);
@@ -307,7 +307,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
         return Err(wrong(ResumeError::Version { written: kept.manifest.program_version, own }));
     }
     let passed_over = unfit.map(|why| format!("an older checkpoint is used, since {why}"));
-    // Lines of one job stay together.
+    // Checkpoints of one job stay together.
     let parent = parent_of(&kept);
     let level = if arguments.checkpoint_level.is_some() { checkpoint.level } else { kept.manifest.level };
     if level == Level::Object && checkpoint.access.is_none() {
@@ -325,8 +325,8 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     Ok(job)
 }
 
-/// The lock of a job that is resumed. One that has ended and told so may still be putting things away: it is waited
-/// for. One that `lives`, by its name, is not.
+/// Lock of a job to be resumed. A job that has ended may still be cleaning up, so the lock is awaited; not for a job
+/// that `lives`, by its name.
 fn lock_when_over(store: &Store, lives: &dyn Fn(&str) -> bool) -> Result<Option<File>, line_store::Error> {
     const END_TIME_MAX: Duration = Duration::from_secs(10);
     const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -342,7 +342,7 @@ fn lock_when_over(store: &Store, lives: &dyn Fn(&str) -> bool) -> Result<Option<
     }
 }
 
-/// Where the only one of these jobs has its lines, on this host.
+/// Local store of the single job among these.
 fn remote_store(jobs: &remote::Jobs, directory: &Path) -> Result<Store, ResumeError> {
     let store = match &jobs.names[..] {
         [] => Err(ResumeError::NoJob(jobs.access.url().into())),
@@ -355,15 +355,15 @@ fn remote_store(jobs: &remote::Jobs, directory: &Path) -> Result<Store, ResumeEr
     Ok(store)
 }
 
-/// Where the lines of all jobs are, of which this is one.
+/// Directory that holds the checkpoints of all jobs, this one's included.
 fn parent_of(kept: &Kept) -> PathBuf {
     kept.directory.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Whether lines can be kept so far away.
+/// Checks that checkpoints can be kept at this level.
 ///
 /// # Errors
-/// When there is no other host, or what is to be in memory would be on a disk.
+/// When there is no other host, or a directory for memory is on a disk.
 pub(super) fn check_level(level: Level, directory: &Path, plan: &HostPlan) -> Result<(), UsageError> {
     if level.has_copies() && plan.hosts.len() < 2 {
         return Err(UsageError(format!(
@@ -379,13 +379,13 @@ pub(super) fn check_level(level: Level, directory: &Path, plan: &HostPlan) -> Re
     Ok(())
 }
 
-/// The newest line from which a job can go on with these hosts, and why the newest one is not.
+/// The newest checkpoint that a job can resume from on these hosts, and the reason why a newer one cannot be used.
 fn newest_at(store: &Store, plan: &HostPlan) -> Result<(Kept, Option<String>), ResumeError> {
     let (mut bound, mut why) = (None, None);
     loop {
         let (kept, unfit) = match store.newest(bound) {
             Ok(found) => found,
-            // The newest one is what the user has named.
+            // The user meant the newest one, so its error is reported.
             Err(error) => return Err(why.unwrap_or(ResumeError::Store(error))),
         };
         let unfit = unfit.into_iter().next().map(ResumeError::Store);
@@ -401,7 +401,7 @@ fn newest_at(store: &Store, plan: &HostPlan) -> Result<(Kept, Option<String>), R
     }
 }
 
-/// How many replicas of each rank go on: as many as the job was to have, or as `-r` says.
+/// Number of replicas of each rank to load: as many as the job was to have, or as `-r` says.
 fn degrees_of(arguments: &Arguments, manifest: &Manifest) -> Result<Vec<u16>, ResumeError> {
     let Some(text) = arguments.degree.as_deref() else { return Ok(manifest.degrees.clone()) };
     let degree = text.parse().ok().filter(|degree| *degree > 0);

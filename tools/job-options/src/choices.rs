@@ -1,4 +1,4 @@
-//! What options take that say where processes go: `--launcher`, `--map-by`, `--bind-to`.
+//! Values of the options about placement: `--launcher`, `--map-by`, `--bind-to`.
 
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
@@ -32,16 +32,15 @@ pub enum MapByChoice {
     Numa,
 }
 
-/// What `--map-by` takes: a word, or `rankfile:file=FILE` of Open MPI 5.
+/// Value of `--map-by`: a word, or `rankfile:file=FILE` of Open MPI 5.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MapByArgument {
-    /// A word.
     Choice(MapByChoice),
-    /// A file, as `--rankfile` has it.
+    /// Path of a rankfile, as for `--rankfile`.
     Rankfile(PathBuf),
 }
 
-/// Reads [`MapByArgument`].
+/// Parser of [`MapByArgument`].
 #[derive(Clone, Debug)]
 pub struct MapByParser;
 

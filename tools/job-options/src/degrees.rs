@@ -27,7 +27,7 @@ pub fn world(rank_count: u32, degree: Option<&str>, replicate: Option<&str>) -> 
     Ok(World::new(degrees))
 }
 
-/// All ranks get the whole part of R, and the first ones one more, until the average is R.
+/// Gives all ranks the whole part of R, and the first ones one more, until the average is R.
 fn average(rank_count: u32, text: &str) -> Result<Vec<u16>, UsageError> {
     let wrong = |why: &str| UsageError(format!("-r {text}: {why}"));
     let average: f64 = text.parse().map_err(|_| wrong("not a number of replicas"))?;
@@ -42,7 +42,7 @@ fn average(rank_count: u32, text: &str) -> Result<Vec<u16>, UsageError> {
     Ok((0..rank_count).map(|rank| whole as u16 + u16::from(rank < with_one_more)).collect())
 }
 
-/// `FIRST-LAST:R` or `RANK:R`.
+/// Parses `FIRST-LAST:R` or `RANK:R`.
 fn parse_item(item: &str) -> Result<(u32, u32, u16), UsageError> {
     let wrong = |why: &str| UsageError(format!("--replicate {item}: {why}"));
     let form = "expected RANKS:R, for example 0-3:2";

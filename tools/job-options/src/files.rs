@@ -1,6 +1,6 @@
-//! Files that options name, looked at before anything is started. Lists that are read may come by a pipe, so reading
-//! them waits for what is written there, but not for ever, and not without a bound. What is written when the job is
-//! over can be written, or the user hears of it now.
+//! Files that options name, checked before anything is started. Lists may come through a pipe, so reading waits for
+//! their writer, with limits on time and length. Files for the end of the job are checked for being writable now, while
+//! the user can react.
 
 use command_line::UsageError;
 use nix::errno::Errno;
@@ -12,12 +12,12 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Hosts and ranks have a line each; no job has as many.
+/// Maximum length of a list. Hosts and ranks have a line each; no job has as many.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
-/// A command that writes into a pipe has begun by then.
+/// Time for the next bytes of a pipe: a command that writes into it has begun by then.
 const PIPE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Why a list cannot be read.
+/// Reason why a list cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error(transparent)]
@@ -30,27 +30,27 @@ pub(super) enum ReadError {
     NotText,
 }
 
-/// The text of a file, or of a pipe that a command writes into (`--hostfile <(COMMAND)`).
+/// Text of a file, or of a pipe that a command writes into (`--hostfile <(COMMAND)`).
 ///
 /// # Errors
-/// When it cannot be read, is no text, has no end, or nothing is written to it for ten seconds.
+/// When it cannot be read, is not text, is too long, or nothing is written to it for ten seconds.
 pub(super) fn read_text(option: &str, path: &Path) -> Result<String, UsageError> {
     let text = open(path).map_err(ReadError::from).and_then(|file| text_of(&file));
     text.map_err(|why| UsageError(format!("{option} {}: {why}", path.display())))
 }
 
-/// The same of one that may have names of files, which need be no text.
+/// Like [`read_text`], for files with names of files, which need not be text.
 pub(super) fn read_bytes(option: &str, path: &Path) -> Result<Vec<u8>, UsageError> {
     let bytes = open(path).map_err(ReadError::from).and_then(|file| bytes_within(&file, PIPE_TIME_MAX));
     bytes.map_err(|why| UsageError(format!("{option} {}: {why}", path.display())))
 }
 
-/// Opens a file to be read. A pipe that nobody has opened for writing yet is not waited for.
+/// Opens a file for reading, without waiting for a pipe's writer.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// What is in such a file, or why it cannot be read.
+/// Text of such a file.
 pub(super) fn text_of(file: &File) -> Result<String, ReadError> {
     text_within(file, PIPE_TIME_MAX)
 }
@@ -70,7 +70,7 @@ fn bytes_within(file: &File, time_max: Duration) -> Result<Vec<u8>, ReadError> {
         match file.take(TEXT_BYTES_MAX + 1 - before as u64).read_to_end(&mut bytes) {
             Ok(_) if bytes.len() as u64 > TEXT_BYTES_MAX => return Err(ReadError::TooLong),
             Ok(_) => break,
-            // What came before this is among the bytes.
+            // Bytes that came before this are kept.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if bytes.len() > before {
                     until = Instant::now() + time_max;
@@ -82,7 +82,7 @@ fn bytes_within(file: &File, time_max: Duration) -> Result<Vec<u8>, ReadError> {
     Ok(bytes)
 }
 
-/// Whether something can be read, or the end of it, before that time.
+/// True if the file becomes readable, or ends, before `until`.
 fn is_readable(file: &File, until: Instant) -> io::Result<bool> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -96,10 +96,10 @@ fn is_readable(file: &File, until: Instant) -> io::Result<bool> {
     }
 }
 
-/// Whether what is there already, on this host at least, can have a directory below it.
+/// Checks that the existing part of the path is a directory, on this host at least.
 ///
 /// # Errors
-/// Says what is none.
+/// When part of the path is a file.
 pub(super) fn check_directory(option: &str, directory: &Path) -> Result<(), UsageError> {
     match directory.ancestors().find(|path| path.symlink_metadata().is_ok()) {
         Some(file) if !file.is_dir() => {
@@ -109,22 +109,22 @@ pub(super) fn check_directory(option: &str, directory: &Path) -> Result<(), Usag
     }
 }
 
-/// Whether a file can be written that is written at the end. What is there is left as it is, and nothing is left that
-/// was not there.
+/// Checks that a file for the end of the job can be written. An existing file is left unchanged, and no new one is left
+/// behind.
 ///
 /// # Errors
-/// Says why not.
+/// When it cannot be written.
 pub(super) fn check_writable(option: &str, path: &Path) -> Result<(), UsageError> {
     let wrong = |error: io::Error| UsageError(format!("{option} {}: {error}", path.display()));
     let was_there = path.symlink_metadata().is_ok();
-    // A pipe that nobody reads is refused, not waited for.
+    // A pipe without a reader is refused instead of waited for.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
     options.open(path).map_err(wrong)?;
     if was_there { Ok(()) } else { std::fs::remove_file(path).map_err(wrong) }
 }
 
-/// Makes the file of an audit log, if it is not there. A log is read when it goes on, so a pipe cannot be one.
+/// Creates an audit log if it does not exist. A log is read when it is continued, so it cannot be a pipe.
 ///
 /// # Errors
 /// When it cannot be written, or is a pipe or a socket.
@@ -171,7 +171,7 @@ mod tests {
             let path = path.clone();
             move || read_text("--hostfile", &path)
         });
-        // Opening waits for the reader.
+        // Opening blocks until the reader opens.
         let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
         for host in ["h1\n", "h2\n"] {
             io::Write::write_all(&mut writer, host.as_bytes()).unwrap();

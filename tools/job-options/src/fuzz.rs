@@ -1,11 +1,11 @@
-//! Command lines of any words: a job, a text to print, or one line that says what is wrong.
+//! Arbitrary command lines: each yields a job, a text to print, or a message of one line.
 
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStringExt;
 
-/// Words that mean something to `redrun`, numbers that are hard to read, and anything else.
+/// Words with a meaning for `redrun`, difficult numbers, and arbitrary text.
 fn word() -> impl Strategy<Value = OsString> {
     const WORDS: [&str; 52] = [
         "-r",
@@ -88,7 +88,7 @@ fn word() -> impl Strategy<Value = OsString> {
     ]
 }
 
-/// One line, printable, and short enough to be read.
+/// Checks that the line is printable and not empty.
 fn check(line: &str) {
     assert!(!line.is_empty() && !line.contains(char::is_control), "{line:?}");
 }

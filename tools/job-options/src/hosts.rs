@@ -1,4 +1,4 @@
-//! From what the user says of hosts, or a batch system says in the environment, to a plan.
+//! From the options about hosts, or a batch system's environment, to a plan.
 
 mod allocation;
 mod file;
@@ -20,17 +20,17 @@ use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Shorter, and a busy machine would be taken for a dead one.
+/// Below this a busy host would be taken for a dead one.
 const DETECT_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 const DETECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
-/// An address for documentation, which no host has: the way to it is the default route.
+/// An address for documentation, which no host has: the route to it is the default route.
 const FAR_AWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 1));
 
 fn wrong(line: String) -> UsageError {
     UsageError(line)
 }
 
-/// The rankfile that was named, if one was.
+/// The named rankfile. `None` if there is none, or the job comes back.
 pub fn rankfile(arguments: &Arguments) -> Result<Option<Rankfile>, UsageError> {
     let path = match (&arguments.rankfile, &arguments.map_by) {
         (Some(_), MapByArgument::Rankfile(_)) => {
@@ -42,12 +42,12 @@ pub fn rankfile(arguments: &Arguments) -> Result<Option<Rankfile>, UsageError> {
     if arguments.resume.is_some() {
         return Err(wrong("--rankfile: processes of a job that is resumed go where their images are".into()));
     }
-    // That of a job that comes back was read, and may be on another host.
+    // A job that comes back has read it, perhaps on another host.
     if arguments.come_back.is_some() { Ok(None) } else { Rankfile::read(path).map(Some) }
 }
 
-/// The hosts of the job. Those of one that comes back are in its journal: files and variables that named them may be
-/// on another host.
+/// The hosts of the job. A job that comes back has them in its journal: files and variables that named them may be on
+/// another host.
 pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPlan, UsageError> {
     if let Some(job) = arguments.come_back {
         let planned = ledger::planned(job).map_err(|error| wrong(format!("{error:#}")))?;
@@ -137,7 +137,7 @@ fn binding(arguments: &Arguments) -> Result<Binding, UsageError> {
     Ok(Binding { to, within, is_reported: arguments.report_bindings, gpus_per_process })
 }
 
-/// One host, `HOST`, `HOST:SLOTS` or `USER@HOST`: its name and slots.
+/// Parses a host `HOST`, `HOST:SLOTS` or `USER@HOST` into name and slots.
 pub fn parse_host(text: &str) -> Result<(HostName, Option<u32>), UsageError> {
     let line = file::parse_host(text).map_err(|error| wrong(error.to_string()))?;
     Ok((line.name, line.slot_count))
@@ -160,7 +160,7 @@ fn named_hosts(arguments: &Arguments) -> Result<Option<Vec<HostLine>>, UsageErro
     }
 }
 
-/// By srun, if there are groups of nodes.
+/// The launcher: srun if there are groups of nodes.
 fn launcher(arguments: &Arguments, groups: Option<Vec<Vec<String>>>) -> Result<Launcher, UsageError> {
     let default = if groups.is_some() { "srun" } else { "ssh" };
     let command = arguments.launcher_exec.as_deref().unwrap_or(OsStr::new(default));
@@ -176,7 +176,8 @@ fn launcher(arguments: &Arguments, groups: Option<Vec<Vec<String>>>) -> Result<L
 
 fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, UsageError> {
     let mut hosts: Vec<PlannedHost> = Vec::new();
-    // By number as well as by name. What cannot be resolved may be a name that only the launcher knows.
+    // Hosts are recognized by address as well as by name. A name that does not resolve may be known to the launcher
+    // only.
     let mut known: Vec<(IpAddr, String)> = Vec::new();
     for HostLine { name, slot_count, spare } in lines {
         let twice = |other: &str| {
@@ -205,7 +206,7 @@ fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, Usa
     Ok(hosts)
 }
 
-/// The address of this host that the daemons can reach.
+/// Address of this host that daemons can reach.
 fn root_address(plan: &HostPlan) -> Result<IpAddr, UsageError> {
     let found = match &plan.interface {
         Some(wanted) => host_addresses::address(wanted).map_err(|error| wrong(format!("--interface: {error}")))?,

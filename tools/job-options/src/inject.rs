@@ -9,7 +9,7 @@ use std::time::Duration;
 /// One fault to inject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Carried out by the process itself.
+    /// Injected by the process itself.
     Process(ReplicaId, ProcessFault),
     /// A kill at a given time.
     Timed(TimedKill),
@@ -17,15 +17,15 @@ pub enum Fault {
     Random(RandomKills),
     /// A host that corrupts one message in `period`.
     Sick {
-        /// Its name.
+        /// Name of the host.
         host: String,
-        /// How seldom.
+        /// Number of messages of which one is corrupted.
         period: u64,
     },
 }
 
 impl std::fmt::Display for Fault {
-    /// In the words of `--inject`.
+    /// Formats the fault in the words of `--inject`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let at_send = |f: &mut std::fmt::Formatter<'_>, kind, replica, send| write!(f, "{kind}:{replica}@#{send}");
         match self {
@@ -56,21 +56,21 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Why a fault cannot be injected.
+/// Reason why a fault cannot be injected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FaultError {
-    /// No such fault.
+    /// The kind is unknown.
     #[error(
         "unknown fault: expected kill, flip, wire, heap, thread, recv, log, decision, read, path, clone, stdout, reset, sick or random"
     )]
     Kind,
-    /// Not of the right form.
+    /// The form is wrong; the text shows the right one.
     #[error("expected {0}")]
     Form(&'static str),
     /// The job has no such replica.
     #[error("the job has no replica {0}")]
     NoSuchReplica(ReplicaId),
-    /// Not a time.
+    /// The text is not a time.
     #[error("'{0}' is not a time in seconds")]
     Time(String),
 }
@@ -82,7 +82,7 @@ const RESET_FORM: &str = "reset:V.I-W.J@#K";
 const SICK_FORM: &str = "sick:HOST:N, for one message in N";
 const RANDOM_FORM: &str = "random:mtbf=SECONDSs,seed=N,count=N";
 
-/// Reads all `--inject` options. Bits to flip are drawn from `seed`.
+/// Parses all `--inject` options. Bits to flip are drawn from `seed`.
 pub fn parse_all(options: &[String], world: &World, seed: u64) -> Result<Vec<Fault>, UsageError> {
     let mut bits = Random::new(seed);
     let mut faults = Vec::new();
@@ -95,7 +95,7 @@ pub fn parse_all(options: &[String], world: &World, seed: u64) -> Result<Vec<Fau
     Ok(faults)
 }
 
-/// Cuts at commas, except where one belongs to `random:…,seed=`.
+/// Cuts at commas, except at those within `random:…,seed=`.
 fn split(option: &str) -> Vec<String> {
     let mut faults: Vec<String> = Vec::new();
     for piece in option.split(',') {
@@ -186,7 +186,7 @@ fn parse_random(text: &str) -> Result<RandomKills, FaultError> {
     Ok(RandomKills { mean_time: mean_time.ok_or_else(form)?, seed, count })
 }
 
-/// A number of seconds, with or without an `s` after it.
+/// Parses a number of seconds, with or without a trailing `s`.
 pub fn parse_seconds(text: &str) -> Result<Duration, FaultError> {
     let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

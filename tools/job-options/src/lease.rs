@@ -1,4 +1,4 @@
-//! How long the processes of a job wait for its root to come back, and from how much it does.
+//! The time that a job's processes wait for its root to come back, and the length of the root's journal.
 
 use super::arguments::Arguments;
 use super::times;
@@ -6,13 +6,13 @@ use command_line::{UsageError, quantity};
 use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, JOURNAL_BYTES_USUAL};
 use std::time::Duration;
 
-/// Where nothing else is said.
+/// Default of `--root-lease`.
 pub const LEASE_USUAL: Duration = Duration::from_secs(600);
 
-/// The time, which is zero where they end with it.
+/// The lease, which is zero if processes end with the root.
 ///
 /// # Errors
-/// When a time was asked for, and this root could not come back.
+/// When a time was given, and this job's root cannot come back.
 pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> {
     let wanted = match arguments.root_lease.as_deref() {
         None => None,
@@ -26,10 +26,10 @@ pub(super) fn root_lease(arguments: &Arguments) -> Result<Duration, UsageError> 
     }
 }
 
-/// How many hosts hold what the root decides.
+/// Number of hosts that hold the root's records.
 ///
 /// # Errors
-/// When the number is not 1, 3 or 5, or the processes of the job do not outlive their root.
+/// When the number is not 1, 3 or 5, or the job's processes do not outlive its root.
 pub(super) fn roots(arguments: &Arguments, root_lease: Duration) -> Result<u8, UsageError> {
     let refused = |why: &str| Err(UsageError(format!("--roots {}: {why}", arguments.roots.unwrap_or(1))));
     match arguments.roots {
@@ -43,10 +43,10 @@ pub(super) fn roots(arguments: &Arguments, root_lease: Duration) -> Result<u8, U
     }
 }
 
-/// The length of a journal, in bytes, from which on it is shortened.
+/// Length of the journal in bytes, above which it is replaced by a snapshot.
 ///
 /// # Errors
-/// When it is no such length, or this root could not come back.
+/// When the length is not valid, or this job's root cannot come back.
 pub(super) fn root_journal_bytes(arguments: &Arguments) -> Result<u64, UsageError> {
     let Some(text) = arguments.root_journal.as_deref() else { return Ok(JOURNAL_BYTES_USUAL) };
     if !arguments.detachable && !arguments.detach {

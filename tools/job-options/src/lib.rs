@@ -1,7 +1,7 @@
-//! The command line: text in, a checked [`Job`] out, or one line that says what is wrong with it.
+//! The command line: from words to a checked [`Job`], or a message of one line.
 //!
-//! The spellings are those of both `mpiexec` families where they have one: `-np`, `-wdir` and `-genv` with one dash,
-//! `-x` of Open MPI, `-env` of MPICH, and `:` between the programs of an MPMD job.
+//! Spellings are those of both `mpiexec` families where they have one: `-np`, `-wdir` and `-genv` with one dash, `-x`
+//! of Open MPI, `-env` of MPICH, and `:` between the programs of an MPMD job.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -49,172 +49,172 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// More often than that is of no use, and costs.
+/// Lower bound of the interval: shorter ones cost, without a benefit.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// What the user asked for.
+/// The job as requested.
 #[derive(Debug)]
 pub struct Job {
-    /// The places of the virtual ranks. In a job whose replicas can be copied, each rank has one more than it is to
-    /// have replicas, so that one can move.
+    /// Places of the virtual ranks. In a job whose replicas can be copied each rank has one place more than replicas,
+    /// so that one can move.
     pub world: World,
-    /// Who is started.
+    /// Replicas to start.
     pub view: View,
-    /// Whether lost replicas are replaced by copies.
+    /// True if lost replicas are replaced by copies.
     pub is_cloneable: bool,
-    /// When and where lines are taken, if they are.
+    /// Schedule and place of checkpoints. `None` if none are taken.
     pub checkpoint: Option<checkpoint::Checkpoint>,
-    /// The line that the job goes on from.
+    /// The checkpoint to resume from.
     pub resume: Option<Kept>,
-    /// Held while it runs, so that nobody else resumes it.
+    /// Lock that keeps others from resuming the job while it runs.
     pub lock: Option<File>,
-    /// The pool of spares that other jobs use, too.
+    /// The site's pool of spares, if it is used.
     pub pool: Option<Pool>,
-    /// The programs.
+    /// Programs of the job, in the order of the command line.
     pub applications: Vec<Application>,
-    /// Which program each rank runs.
+    /// Index into `applications`, by rank.
     pub application_of_rank: Vec<u32>,
-    /// The hosts.
+    /// Hosts, launcher and binding.
     pub hosts: HostPlan,
     /// Settings of the processes.
     pub options: Options,
     /// Faults to inject.
     pub faults: Vec<Fault>,
-    /// Whether each of them has to happen.
+    /// True if a fault that does not happen is an error.
     pub needs_faults: bool,
-    /// When to end the job.
+    /// Time after which the job is ended.
     pub timeout: Option<Duration>,
-    /// Whether lines of output begin with the rank.
+    /// True if lines of output begin with the rank.
     pub label: bool,
-    /// How outputs of replicas become one.
+    /// Rule by which outputs of replicas become one.
     pub release: Release,
-    /// Where what the ranks print goes, in files.
+    /// Directory for the ranks' output, instead of standard output.
     pub output_directory: Option<PathBuf>,
-    /// What is done when output cannot be written.
+    /// Reaction to output that cannot be written.
     pub on_output_error: OnOutputError,
-    /// Whether the summary is left out.
+    /// True if there is neither summary nor status lines.
     pub quiet: bool,
-    /// Whether what is decided without being asked for is told.
+    /// True if choices that were not requested are reported.
     pub verbose: bool,
-    /// Where the audit log goes.
+    /// Path of the audit log.
     pub audit: Option<PathBuf>,
-    /// Where the heads of the audit log are noted.
+    /// Place for the heads of the audit log.
     pub audit_heads: heads::HeadStore,
-    /// Where metrics are told.
+    /// Address for Prometheus.
     pub metrics: Option<SocketAddr>,
-    /// Where Prometheus is told of them.
+    /// Directory for the file through which Prometheus finds the job.
     pub metrics_targets: Option<PathBuf>,
-    /// Where its page is.
+    /// Address of the job's page.
     pub web: Option<SocketAddr>,
-    /// The command that is run for events.
+    /// Command to run for events.
     pub on_event: Option<OsString>,
-    /// Where a profile of the run goes.
+    /// Path of the profile.
     pub profile: Option<PathBuf>,
-    /// Where the summary goes in JSON.
+    /// Path of the summary as JSON.
     pub json_summary: Option<PathBuf>,
-    /// What is done about a replica that stands still.
+    /// Reaction to a replica that stands still.
     pub on_stall: coordinator::OnStall,
-    /// How long it may.
+    /// Time for which a replica may stand still. `None`: derived from its rank's past.
     pub stall_time: Option<Duration>,
-    /// Whether programs may be built for another MPI.
+    /// True if programs for another MPI may run.
     pub allows_other_mpi: bool,
-    /// How often processes are asked whether they wait in MPI, at most.
+    /// Interval at which processes are asked whether they wait in MPI; longer in large jobs.
     pub look_interval: Duration,
     /// Number of strikes at which a host is drained.
     pub strikes_max: u32,
-    /// How often the memory of replicas is compared.
+    /// Interval of comparing the replicas' memory. `None` for never.
     pub scrub_interval: Option<Duration>,
-    /// How often copies of both replicas of a rank are made anew that judge when the two differ.
+    /// Interval of renewing the copies that arbitrate between two replicas. `None` without them.
     pub arbitration_interval: Option<Duration>,
-    /// Maximum number of clones made at a time.
+    /// Maximum number of clones at a time.
     pub clone_count_max: usize,
-    /// Settings of another MPI's that were named, in one line.
+    /// Note about ignored settings of another MPI.
     pub ignored: Option<String>,
-    /// When to wait for a host rather than go on with fewer.
+    /// Condition for waiting for a host instead of going on with fewer.
     pub host_wait: Option<HostWait>,
-    /// What was chosen because nobody said it, and why: a line each.
+    /// Automatic choices with their reasons: a line each.
     pub chosen: Vec<String>,
-    /// Where the time of the run is learned, if it is.
+    /// Path of the store that learns the time of this run, if any.
     pub learned_in: Option<PathBuf>,
-    /// Whether it outlives its terminal.
+    /// Relation to the terminal.
     pub terminal: Terminal,
-    /// Of a job that was spawned: by whom.
+    /// The spawning job, for a spawned one.
     pub origin: Option<Origin>,
 }
 
-/// What a job has to do with the terminal that it is started from.
+/// Relation of a job to the terminal that it is started from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Terminal {
-    /// It ends with it.
+    /// The job ends with the terminal.
     Own,
-    /// It goes on without it. Its root is to be started.
+    /// The job outlives the terminal. Its root is to be started.
     Detachable {
-        /// It begins without it.
+        /// True if it leaves the terminal as soon as it runs.
         leaves: bool,
     },
-    /// This process is that root.
+    /// This process is the root of such a job.
     Root {
-        /// It goes on with the job of this number, whose root was killed.
+        /// Number of a job whose root was killed, which this root continues.
         comes_back: Option<u64>,
-        /// The connection to the member of the council that has started it, and the term in which that leads.
+        /// Descriptor of the connection to the council's member that started it, and the term in which that leads.
         council: Option<(i32, u64)>,
     },
 }
 
-/// What decides whether a job that has lost a host goes on with those that are left.
+/// Data for the choice between waiting for a host and going on without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostWait {
-    /// After this time another can be had.
+    /// Time after which another host is available.
     pub wait: Duration,
-    /// What the job takes in all, if that is known: if not, it goes on.
+    /// Expected duration of the whole job. `None` if unknown: it goes on then.
     pub work: Option<Duration>,
 }
 
-/// A pool of spares that jobs share.
+/// The site's pool of spares.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Where it listens.
+    /// Address of the pool.
     pub address: SocketAddr,
-    /// What opens it.
+    /// Secret of the pool.
     pub secret: Secret,
 }
 
 impl Job {
-    /// How many replicas a rank starts with.
+    /// Number of replicas that a rank starts with.
     #[must_use]
     pub fn degree(&self, rank: VirtualRank) -> u16 {
         self.view.degree(rank)
     }
 
-    /// Whether any rank starts with several replicas.
+    /// True if any rank starts with several replicas.
     #[must_use]
     pub fn is_replicated(&self) -> bool {
         (0..self.world.rank_count()).any(|rank| self.degree(VirtualRank(rank)) > 1)
     }
 }
 
-/// What a command line asks `redrun` to do.
+/// Task of a command line for `redrun`.
 #[derive(Debug)]
 pub enum Request {
     /// Run a job.
     Run(Box<Job>),
-    /// Run a job that another has spawned, which says what.
+    /// Run a spawned job, whose programs come from the spawning one.
     RunSpawned(Box<Arguments>),
-    /// Be the terminal of a job that runs: this one, or the only one.
+    /// Be the terminal of a running job.
     Attach {
-        /// Its identity or the beginning of it, if that was said.
+        /// Beginning of the job's number. `None`: the only job.
         wanted: Option<String>,
-        /// Its root is to be ended, and another brought.
+        /// True if its root is to be killed and brought back.
         replaces_root: bool,
-        /// No summary, and no moving lines.
+        /// True for neither summary nor status lines.
         is_quiet: bool,
     },
-    /// Print something (help, version, a manual page) and leave.
+    /// Print this (help, version, a manual page) and leave.
     Print(Vec<u8>),
 }
 
-/// The command line with what files say put into it: programs and options of `-configfile`, and the options of a site.
-/// Nothing else reads those files.
+/// Adds to the command line what files say: programs and options of `-configfile`, and a site's defaults. No other code
+/// reads those files.
 ///
 /// # Errors
 /// When the file of programs cannot be read, or is wrong.
@@ -222,12 +222,12 @@ pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsStr
     let mut segments = arguments::segments(arguments.clone()).into_iter();
     let first = segments.next().unwrap_or_default();
     let name = first.first().cloned().unwrap_or_default();
-    // What is wrong with it is told when it is parsed as a whole.
+    // Its faults are reported when it is parsed as a whole.
     let Ok(arguments::Parsed::Arguments(parsed)) = arguments::parse_first(first) else {
         return Ok(defaults.before(arguments));
     };
     if parsed.root {
-        // All is in its words already.
+        // A root's words are complete already.
         return Ok(arguments);
     }
     let of_file;
@@ -250,7 +250,7 @@ pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsStr
     Ok(defaults.before(std::iter::once(name).chain(words).collect()))
 }
 
-/// Reads the command line, as [`expand`] has left it. `arguments` includes the program's own name.
+/// Parses a command line that [`expand`] has returned. `arguments` begin with the program's name.
 ///
 /// # Errors
 /// When it cannot be carried out.
@@ -288,7 +288,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     job.map(|job| Request::Run(Box::new(job)))
 }
 
-/// A path that ends in a slash names a directory for files of this job and of others; it is made if it is not there.
+/// Creates a directory named with a trailing slash, which gets files of this job and of others.
 fn make_directory(option: &str, path: Option<&Path>) -> Result<(), UsageError> {
     let Some(path) = path.filter(|path| path.as_os_str().as_bytes().ends_with(b"/")) else { return Ok(()) };
     std::fs::create_dir_all(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
@@ -298,7 +298,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     assemble_with(arguments, locals, None)
 }
 
-/// A job of these programs, or one that goes on from a line with these replicas.
+/// A job of these programs, or one that continues from a checkpoint with these replicas.
 fn assemble_with(
     arguments: &Arguments,
     locals: &[LocalArguments],
@@ -360,7 +360,7 @@ fn assemble_with(
         applications.iter().try_for_each(program::check_arguments)?;
     }
     if is_new {
-        // In a directory it has a file of its own.
+        // Tests a name like that of the job's own file in the directory.
         let own = |path: &PathBuf| match path.is_dir() {
             true => path.join(format!("redrt-{}", std::process::id())),
             false => path.clone(),
@@ -422,7 +422,7 @@ fn assemble_with(
         (world, view) = (manifest.world.clone(), of_line);
         applications.clone_from(&manifest.applications);
         application_of_rank.clone_from(&manifest.application_of_rank);
-        // What the processes have in their memory.
+        // The processes have these options in their memory.
         options = manifest.options.clone();
     }
     Ok(Job {
@@ -485,8 +485,7 @@ fn assemble_with(
     })
 }
 
-/// What was said with Open MPI's `--mca`. Scripts have it that were written for Open MPI, most often to choose a
-/// network.
+/// A note about Open MPI's `--mca`. Scripts written for Open MPI use it, most often to choose a network.
 fn ignored(locals: &[LocalArguments]) -> Option<String> {
     let names = locals.iter().flat_map(|local| local.mca.chunks(2)).map(|setting| setting[0].to_string_lossy());
     let names: std::collections::BTreeSet<_> = names.collect();
@@ -496,7 +495,7 @@ fn ignored(locals: &[LocalArguments]) -> Option<String> {
     })
 }
 
-/// What `-r` says; two where the program is checked.
+/// Value of `-r`; two for a determinism check.
 fn degree(arguments: &Arguments) -> Result<Option<&str>, UsageError> {
     match (arguments.check_determinism, arguments.degree.as_deref()) {
         (false, degree) => Ok(degree),
@@ -507,7 +506,7 @@ fn degree(arguments: &Arguments) -> Result<Option<&str>, UsageError> {
     }
 }
 
-/// How often the copies are made anew that are asked when two replicas differ.
+/// Interval of renewing the copies that arbitrate. `None` without them.
 fn arbitration_interval(arguments: &Arguments, launched: &World) -> Result<Option<Duration>, UsageError> {
     let Some(text) = &arguments.arbitrate else { return Ok(None) };
     let wrong = |why: String| UsageError(format!("--arbitrate: {why}"));
@@ -528,8 +527,7 @@ fn arbitration_interval(arguments: &Arguments, launched: &World) -> Result<Optio
     Ok(Some(interval))
 }
 
-/// The places of every rank: one more than it will ever have replicas, so that one can be moved to it, and those of
-/// copies that are to judge.
+/// Places of every rank: one more than its highest number of replicas, so that one can move, and places for arbiters.
 fn places(
     launched: &World,
     is_cloneable: bool,
@@ -555,7 +553,7 @@ fn pool(arguments: &Arguments) -> Result<Option<Pool>, UsageError> {
     Ok(Some(Pool { address, secret }))
 }
 
-/// Where an option says to listen.
+/// Parses the address of an option that listens.
 fn listening(option: &str, text: Option<&str>) -> Result<Option<SocketAddr>, UsageError> {
     let wrong = |text: &str, why: http_pages::AddressError| UsageError(format!("{option} {text}: {why}"));
     text.map(|text| http_pages::address(text).map_err(|why| wrong(text, why))).transpose()

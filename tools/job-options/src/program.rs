@@ -1,4 +1,4 @@
-//! The program of a command line: found, and given its environment and directory.
+//! The program of a command line: its path, environment and directory.
 
 use super::arguments::{AbiChoice, Arguments, LocalArguments};
 use clap::ValueEnum;
@@ -15,7 +15,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Checks and completes what one segment of the command line says.
+/// Checks and completes the program of one segment.
 pub fn application(
     arguments: &Arguments,
     local: &LocalArguments,
@@ -34,11 +34,11 @@ pub fn application(
     Ok(Application { program, arguments: local.program.clone(), environment, directory, abi })
 }
 
-/// How an argument names a descriptor that this process has: what a shell makes of `<(command)`.
+/// Prefixes of arguments that name a descriptor of this process, such as a shell makes of `<(command)`.
 const DESCRIPTORS: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
 
-/// Refuses arguments that name what the shell has opened. Processes that are replicated, or may be copied, do not have
-/// it: of a pipe each would get a part, and a file would have one position for all.
+/// Refuses arguments that name descriptors which the shell has opened. Processes that are replicated or may be copied
+/// do not have them: of a pipe each would get a part, and a file would have one position for all.
 pub fn check_arguments(application: &Application) -> Result<(), UsageError> {
     let named = application.arguments.iter().find_map(|argument| Some((argument, descriptor_in(argument)?)));
     let Some((argument, descriptor)) = named else { return Ok(()) };
@@ -49,7 +49,7 @@ pub fn check_arguments(application: &Application) -> Result<(), UsageError> {
     )))
 }
 
-/// The open descriptor, no standard one, that an argument names.
+/// The open descriptor beyond the standard ones that an argument names. `None` if there is none.
 fn descriptor_in(argument: &OsStr) -> Option<u32> {
     let bytes = argument.as_bytes();
     let behind = |at: usize| DESCRIPTORS.iter().find_map(|name| bytes[at..].strip_prefix(*name));
@@ -61,7 +61,7 @@ fn descriptor_in(argument: &OsStr) -> Option<u32> {
     (0..bytes.len()).filter_map(behind).filter_map(number).filter(|number| *number > 2).find(is_open)
 }
 
-/// All hosts of a job have the processor of this one.
+/// Refuses a processor other than this host's: all hosts of a job have the same.
 fn check_architecture(wanted: Option<&str>) -> Result<(), UsageError> {
     let own = std::env::consts::ARCH;
     let is_own = |wanted: &str| wanted.replace('-', "_").eq_ignore_ascii_case(own) || wanted == "amd64";
@@ -71,7 +71,7 @@ fn check_architecture(wanted: Option<&str>) -> Result<(), UsageError> {
     }
 }
 
-/// The ABI that a program needs. One that redrt does not have is refused.
+/// The ABI that a program needs. An ABI that redrt lacks is refused.
 fn abi(arguments: &Arguments, program: &Path, environment: &[(OsString, OsString)]) -> Result<Abi, UsageError> {
     if arguments.allow_other_mpi {
         return Ok(Abi::Standard);
@@ -106,7 +106,7 @@ fn abi(arguments: &Arguments, program: &Path, environment: &[(OsString, OsString
     }
 }
 
-/// What this installation lacks for programs of another MPI, one that was moved without its libraries for example.
+/// The library for programs of another MPI that this installation lacks, for example because it was moved without it.
 fn missing_library(abi: Abi) -> Option<&'static str> {
     if !matches!(abi, Abi::Mpich | Abi::OpenMpi) {
         return None;
@@ -116,19 +116,19 @@ fn missing_library(abi: Abi) -> Option<&'static str> {
     facade.or_else(|| find_library(LIBRARY).is_none().then_some(LIBRARY))
 }
 
-/// The directory that a process is in, whatever its name, and also when that has been removed.
+/// Path of a process's working directory, valid even if that was removed.
 const OWN_DIRECTORY: &str = "/proc/self/cwd";
 
 fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {
     let current = match std::env::current_dir() {
         Ok(current) => current,
-        // It was removed. Daemons of this host are in it all the same, and so are their programs.
+        // It was removed. Daemons of this host have it nevertheless, and so do their programs.
         Err(error) if error.kind() == ErrorKind::NotFound && given.is_none() => return Ok(OWN_DIRECTORY.into()),
         Err(error) => return Err(UsageError(format!("the current directory cannot be used: {error}"))),
     };
     let Some(given) = given else { return Ok(current) };
     let whole = current.join(given);
-    // Reading the entry "." needs the right to enter, which is what the processes will need.
+    // Reading the entry "." needs the right to enter, which the processes will need.
     match whole.join(".").metadata() {
         Ok(metadata) if metadata.is_dir() => Ok(whole),
         Ok(_) => Err(UsageError(format!("-wdir {}: not a directory", given.display()))),
@@ -136,8 +136,8 @@ fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {
     }
 }
 
-/// `hides_credentials`: images of the program go to an object store, and what opens that is not to be in them, unless
-/// the user has named it.
+/// The program's environment. With `hides_credentials` it lacks the object store's credentials, since images go there,
+/// except those that the user has named.
 fn environment(
     arguments: &Arguments,
     local: &LocalArguments,
@@ -159,7 +159,7 @@ fn environment(
     let exports = arguments.local.export.iter().chain(&local.export);
     for export in exports {
         let bytes = export.as_bytes();
-        // Without a value it names a variable of redrun's own environment.
+        // Without a value it names a variable of this process's environment.
         let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
             Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
             None => (export.as_os_str(), None),

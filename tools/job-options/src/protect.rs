@@ -1,5 +1,6 @@
-//! `--protect auto`, `--first-checkpoint auto` and `--host-wait`: what nobody said is chosen by what was learned of the
-//! program and of the hosts. What is given counts more. Each choice is told in a line, with what it rests on.
+//! `--protect auto`, `--first-checkpoint auto` and `--host-wait`: options that were not given are chosen by data
+//! learned about the program and the hosts. Given ones take precedence. Each choice is reported in a line with its
+//! grounds.
 
 use super::arguments::{Arguments, LocalArguments, Shape};
 use super::times::time;
@@ -21,32 +22,32 @@ use std::time::Duration;
 /// The value of an option that asks for a choice.
 pub(super) const AUTOMATIC: &str = "auto";
 
-/// Mean time between failures where nothing is known: three or four a day.
+/// Mean time between failures if nothing is known: three or four failures a day.
 pub(super) const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
 
-/// What was chosen.
+/// Result of the choice.
 #[derive(Default)]
 pub(super) struct Chosen {
-    /// For the user.
+    /// Lines for the user.
     lines: Vec<String>,
-    /// Where the time of the run is learned, if it is.
+    /// Path of the store that learns the time of this run, if any.
     learned_in: Option<PathBuf>,
     host_wait: Option<HostWait>,
 }
 
 impl Chosen {
-    /// The job with what is not an option of its own.
+    /// Adds the choices that have no option of their own.
     pub(super) fn into_job(self, job: Job) -> Job {
         Job { chosen: self.lines, learned_in: self.learned_in, host_wait: self.host_wait, ..job }
     }
 }
 
-/// Whether a time of the first checkpoint is to be chosen.
+/// True if the time of the first checkpoint is to be chosen.
 pub(super) fn is_automatic(arguments: &Arguments) -> bool {
     arguments.first_checkpoint.as_deref() == Some(AUTOMATIC)
 }
 
-/// Fills in what is to be chosen. Where nothing is known it stays as it is, and a line says so.
+/// Fills in options that are to be chosen. Without data they stay as they are, and a line says so.
 pub(super) fn choose(arguments: &mut Arguments, locals: &[LocalArguments]) -> Result<Chosen, UsageError> {
     let is_first_automatic = is_automatic(arguments);
     if arguments.protect.is_none() && !is_first_automatic && arguments.host_wait.is_none() {
@@ -61,7 +62,7 @@ pub(super) fn choose(arguments: &mut Arguments, locals: &[LocalArguments]) -> Re
         lines.push(format!("--first-checkpoint auto: {}", site.set_first(arguments)?));
     }
     if (arguments.protect.is_some() || is_first_automatic) && arguments.checkpoint.as_deref() != Some(AUTOMATIC) {
-        // It has been of use, and nothing else needs it.
+        // The value has served its purpose here.
         arguments.mtbf = None;
     }
     let host_wait = arguments.host_wait.as_deref().map(|text| site.host_wait(text)).transpose()?;
@@ -75,16 +76,16 @@ pub(super) fn choose(arguments: &mut Arguments, locals: &[LocalArguments]) -> Re
     Ok(Chosen { lines, learned_in, host_wait })
 }
 
-/// What is known of the job before it is started.
+/// Data about the job before it is started.
 struct SiteOfJob {
     store: PathBuf,
     program: String,
     ranks: u32,
     learned: Option<Learned>,
-    /// Hosts there are, and processes for each.
+    /// Number of hosts, and of processes for each.
     hosts: u32,
     per_host: u32,
-    /// Mean time between failures of a host, in seconds, and where that is from.
+    /// Mean time between failures of a host, in seconds, and the source of that number.
     mttf_s: f64,
     mttf_from: &'static str,
 }
@@ -100,7 +101,7 @@ impl SiteOfJob {
         let (hosts, per_host) = room(&plan, ranks);
         let store = store::chosen_path().map_err(|error| UsageError(error.to_string()))?;
         let wrong = |error: anyhow::Error| UsageError(format!("{error:#}"));
-        // Who has learned nothing has no file, and needs none to be told so.
+        // Before the first run there is no file, and none is needed to say that nothing is known.
         let opened = store.exists().then(|| Store::open(&store)).transpose().map_err(wrong)?;
         let known = opened.as_ref().map(Store::programs).transpose().map_err(wrong)?.unwrap_or_default();
         let learned = known.into_iter().find(|known| (&known.program, known.ranks) == (&program, ranks));
@@ -116,7 +117,7 @@ impl SiteOfJob {
         Ok(Self { store, program, ranks, learned, hosts, per_host, mttf_s, mttf_from })
     }
 
-    /// Sets degree, spares and checkpoints that were not given. What is to be told.
+    /// Sets degree, spares and checkpoints that were not given. Returns the report of it.
     fn protect(&self, arguments: &mut Arguments) -> Result<String, UsageError> {
         let Some(known) = self.known()? else {
             return Ok(format!(
@@ -126,7 +127,7 @@ impl SiteOfJob {
         };
         let question = planner::advise::Question {
             hosts: Some(self.hosts),
-            // What a program does itself is its own affair.
+            // The program's own checkpoints are not considered.
             checkpoint_s: None,
             ..known.question(self.per_host, self.mttf_s)
         };
@@ -155,7 +156,7 @@ impl SiteOfJob {
         )
     }
 
-    /// Sets the time of the first checkpoint. What is to be told.
+    /// Sets the time of the first checkpoint. Returns the report of it.
     fn set_first(&self, arguments: &mut Arguments) -> Result<String, UsageError> {
         let Some(known) = self.known()? else {
             let Self { program, ranks, .. } = self;
@@ -208,7 +209,7 @@ impl SiteOfJob {
     }
 }
 
-/// Hosts, and the processes that each takes, as far as that is known before daemons run there.
+/// Number of hosts, and of processes for each, as far as it is known before daemons run there.
 fn room(plan: &HostPlan, ranks: u32) -> (u32, u32) {
     if !plan.is_remote() {
         return (1, ranks);
@@ -217,11 +218,11 @@ fn room(plan: &HostPlan, ranks: u32) -> (u32, u32) {
     let slots = plan.hosts.iter().filter_map(|host| host.slot_count).min();
     let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let said = plan.per_host.or(slots);
-    // Hosts of which nobody says anything are as this one, or take what must be.
+    // Hosts without a given number count like this one, or take as many as they must.
     (hosts, said.unwrap_or_else(|| cpus.max(ranks.div_ceil(hosts))))
 }
 
-/// Whether a way to run the job is as the user has given it.
+/// True if a row of advice fits the given options.
 fn fits(row: &Row, arguments: &Arguments) -> bool {
     let degree = arguments.degree.as_deref().and_then(|text| text.parse::<f64>().ok());
     let is_degree = degree.is_none_or(|degree| (row.degree - degree).abs() < 1e-9);
@@ -230,7 +231,7 @@ fn fits(row: &Row, arguments: &Arguments) -> bool {
     is_degree && has_spares && is_saved
 }
 
-/// Sets what was not given. The options that result.
+/// Sets options that were not given. Returns all of them as text.
 fn set(row: &Row, arguments: &mut Arguments) -> String {
     let mut words = Vec::new();
     let degree = arguments.degree.get_or_insert_with(|| row.degree.to_string());

@@ -1,5 +1,5 @@
-//! What a site and a user have written down once, so that nobody says it each time: `/etc/redrt/redrt.toml` and
-//! `~/.config/redrt/redrt.toml` (`$XDG_CONFIG_HOME`), or the one that `REDRT_CONFIG` names.
+//! Defaults of a site and a user, so that they need not be given each time: `/etc/redrt/redrt.toml` and
+//! `~/.config/redrt/redrt.toml` (`$XDG_CONFIG_HOME`), or the file that `REDRT_CONFIG` names.
 //!
 //! ```toml
 //! [redrun]
@@ -8,9 +8,9 @@
 //! verbose = true
 //! ```
 //!
-//! A key is an option without its dashes. What the command line says counts, then variables of the environment, then
-//! the user's file, then the site's. It becomes words of the command line, so that all else reads no files: a root that
-//! comes back has what its job began with, whatever they say by then.
+//! A key is an option without its dashes. Precedence: the command line, then environment variables, then the user's
+//! file, then the site's. Defaults become words of the command line, so no other code reads the files: a root that
+//! comes back has the words its job began with, whatever the files say by then.
 
 use super::arguments::{command, find_option, value_count, with_two_dashes};
 use super::files;
@@ -27,17 +27,17 @@ use std::path::{Path, PathBuf};
 const VARIABLE: &str = "REDRT_CONFIG";
 const OF_SITE: &str = "/etc/redrt/redrt.toml";
 const IN_CONFIG: &str = "redrt/redrt.toml";
-/// The part of a file that is redrun's.
+/// Section of a file for redrun.
 const SECTION: &str = "redrun";
 
-/// What redctl has to know, too.
+/// Also used by redctl.
 const CHECKPOINT_DIRECTORY: &str = "checkpoint_directory";
 
-/// The default of `--checkpoint-dir`, before that of files.
+/// Default of `--checkpoint-dir`, with precedence over files.
 const CHECKPOINT_DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
 pub(super) const CHECKPOINT_DIRECTORY_USUAL: &str = "redrt-checkpoints";
 
-/// Options that belong to one run, by what clap knows them.
+/// Ids of options that concern a single run.
 const OF_ONE_RUN: [&str; 16] = [
     "attach",
     "come_back",
@@ -56,9 +56,9 @@ const OF_ONE_RUN: [&str; 16] = [
     "resume",
     "seed",
 ];
-/// With these, the options of redrun are elsewhere, or there are none.
+/// Ids of options with which redrun's other options are elsewhere, or there are none.
 const WITHOUT_DEFAULTS: [&str; 4] = ["attach", "generate", "root", "spawned"];
-/// Options that are refused without one of others: they wait for it.
+/// Options that are refused unless one of others is given: their defaults apply only then.
 const NEEDS: [(&str, &[&str]); 15] = [
     (CHECKPOINT_DIRECTORY, &["checkpoint", "resume", "protect"]),
     ("checkpoint_chain", &["checkpoint", "resume", "protect"]),
@@ -76,7 +76,7 @@ const NEEDS: [(&str, &[&str]); 15] = [
     ("root_lease", &["detachable", "detach"]),
     ("roots", &["detachable", "detach"]),
 ];
-/// Options that give way to others which say the same, or exclude it, besides those that clap knows of.
+/// Options whose defaults yield to others that say the same or exclude it, besides conflicts that clap knows.
 const GIVES_WAY: [(&str, &[&str]); 8] = [
     ("arbitrate", &["degree", "replicate", "verify", "protect"]),
     ("checkpoint", &["protect"]),
@@ -88,23 +88,23 @@ const GIVES_WAY: [(&str, &[&str]); 8] = [
     ("spares", &["pool", "protect"]),
 ];
 
-/// Options that are in force unless something else is said: words of a command line, by what clap knows them.
+/// Options that apply unless others are given: their words on a command line, by clap's ids.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults {
     words: BTreeMap<String, String>,
-    /// The files that were read.
+    /// Files that were read.
     files: Vec<PathBuf>,
 }
 
 impl Defaults {
-    /// Those of this host and user.
+    /// Defaults of this host and user.
     ///
     /// # Errors
-    /// When a file cannot be read, is no TOML, or has what redrun does not.
+    /// When a file cannot be read, is not TOML, or has an unknown option.
     pub fn of_this_user() -> Result<Self, UsageError> {
         let mut defaults = Self::default();
         if let Some(named) = std::env::var_os(VARIABLE) {
-            // Empty: none.
+            // An empty value means no file.
             if !named.is_empty() {
                 defaults.read(Path::new(&named), true)?;
             }
@@ -119,23 +119,23 @@ impl Defaults {
         Ok(defaults)
     }
 
-    /// The value of an option, by what clap knows it.
+    /// Default of an option, by clap's id.
     #[must_use]
     pub fn value(&self, id: &str) -> Option<&str> {
         self.words.get(id).map(String::as_str)
     }
 
-    /// The same with this file, which counts more.
+    /// Adds the defaults of this file, which take precedence.
     ///
     /// # Errors
-    /// When it cannot be read, is no TOML, or has what redrun does not.
+    /// When it cannot be read, is not TOML, or has an unknown option.
     pub fn with(&self, path: &Path) -> Result<Self, UsageError> {
         let mut defaults = self.clone();
         defaults.read(path, true)?;
         Ok(defaults)
     }
 
-    /// What this file says counts more than what was read before.
+    /// Reads a file, whose defaults take precedence over those read before. `must_be`: it must exist.
     pub fn read(&mut self, path: &Path, must_be: bool) -> Result<(), UsageError> {
         let wrong = |why: String| UsageError(format!("{}: {why}", path.display()));
         let opened = files::open(path).and_then(|file| Ok((file.metadata()?, file)));
@@ -144,7 +144,7 @@ impl Defaults {
             Err(error) if !must_be && is_absent(&error) => return Ok(()),
             Err(error) => return Err(wrong(error.to_string())),
         };
-        // A user who names a file knows which it is.
+        // A file that the user names is trusted.
         if !must_be {
             check_trust(&facts, Uid::effective()).map_err(|why| wrong(why.to_string()))?;
         }
@@ -171,7 +171,7 @@ impl Defaults {
         Ok(())
     }
 
-    /// The command line with these words behind the name of the program, without those that it makes superfluous.
+    /// Puts the defaults behind the program's name, except those that the given options make superfluous.
     #[must_use]
     pub fn before(&self, arguments: Vec<OsString>) -> Vec<OsString> {
         if self.words.is_empty() {
@@ -179,7 +179,7 @@ impl Defaults {
         }
         let command = command();
         let first: Vec<_> = arguments.split(|word| word == ":").next().unwrap_or_default().to_vec();
-        // What is wrong with it is told by who reads it.
+        // Its faults are reported when it is parsed.
         let Ok(first) = with_two_dashes(first, &command) else { return arguments };
         let lenient = command.clone().ignore_errors(true).disable_help_flag(true).disable_version_flag(true);
         let Ok(matches) = lenient.try_get_matches_from(first) else { return arguments };
@@ -198,7 +198,7 @@ impl Defaults {
         name.into_iter().chain(self.fitting(&command, &said)).chain(words).collect()
     }
 
-    /// The words of those that fit what is said.
+    /// Words of defaults that fit the given options.
     fn fitting(&self, command: &Command, said: &BTreeSet<&str>) -> Vec<OsString> {
         let options = || command.get_arguments().filter(|option| self.words.contains_key(option.get_id().as_str()));
         let clashes = |option: &&Arg| {
@@ -228,7 +228,7 @@ impl Defaults {
         left.iter().filter(|option| !lacks(option)).map(|option| word(option)).collect()
     }
 
-    /// Says where words come from that may be what is wrong with a command line.
+    /// Adds to a message that defaults from a file may be the fault.
     #[must_use]
     pub fn explain(&self, UsageError(why): UsageError) -> UsageError {
         match self.files.last() {
@@ -240,13 +240,13 @@ impl Defaults {
     }
 }
 
-/// Nobody has to have such a file, or be able to see where it would be.
+/// True if the file does not exist, or its directory cannot be searched: neither is needed.
 fn is_absent(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
-/// Somebody else could have written a file, whose options say what is run.
+/// Reason not to trust a file: another user may have written the options, which say what is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 enum Distrust {
     #[error("it belongs to neither root nor you: redrun does not do what others say (chown, or {VARIABLE}=)")]
@@ -255,8 +255,8 @@ enum Distrust {
     Mode,
 }
 
-/// Whether a file is its user's, or root's, and nobody else writes to it. A group that has the user's number is that
-/// user's own.
+/// Checks that a file belongs to its user or root, and nobody else can write it. A group with the user's number counts
+/// as that user's own.
 fn check_trust(facts: &Metadata, user: Uid) -> Result<(), Distrust> {
     let by_group = facts.mode() & 0o020 != 0 && facts.gid() != facts.uid();
     if facts.uid() != 0 && facts.uid() != user.as_raw() {
@@ -268,7 +268,7 @@ fn check_trust(facts: &Metadata, user: Uid) -> Result<(), Distrust> {
     }
 }
 
-/// What is wrong with a key or its value.
+/// A fault in a key or its value.
 #[derive(Debug, thiserror::Error)]
 enum KeyError {
     #[error("redrun has no such option")]
@@ -285,7 +285,7 @@ enum KeyError {
     Value(String),
 }
 
-/// The option with this name, if it can be written down.
+/// The option with this name, if files may have it.
 fn option<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, KeyError> {
     let option = find_option(command, key).filter(|option| key.len() > 1 && !option.is_hide_set());
     let option = option.ok_or(KeyError::Unknown)?;
@@ -295,7 +295,7 @@ fn option<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, KeyError> {
     if is_of_one_run { Err(KeyError::OfOneRun) } else { Ok(option) }
 }
 
-/// The value as it stands on a command line: empty of an option without. None of one that is not wanted.
+/// The value as a word of a command line; empty for an option without a value. `None` for a flag that is false.
 fn word(option: &Arg, value: &toml::Value) -> Result<Option<String>, KeyError> {
     let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
     let word = match (value, is_flag || value_count(option) == 0) {
@@ -309,22 +309,22 @@ fn word(option: &Arg, value: &toml::Value) -> Result<Option<String>, KeyError> {
     if word.is_empty() {
         return Err(KeyError::Empty);
     }
-    // The value by itself, whatever the option has to do with others.
+    // Checks the value by itself, without the option's relations to others.
     let alone = Arg::new("value").value_parser(option.get_value_parser().clone()).allow_hyphen_values(true);
     let parsed = Command::new("value").disable_help_flag(true).arg(alone).try_get_matches_from(["value", "--", &word]);
     parsed.map_err(|error| KeyError::Value(command_line::one_line(&error).0))?;
     Ok(Some(word))
 }
 
-/// Where the lines of jobs are by the environment, by files, or as ever: for redctl. A job has in its words what files
-/// said when it began.
+/// Directory of jobs' checkpoints, by the environment, files or default, for redctl. A job has its files' values in its
+/// words.
 #[must_use]
 pub fn checkpoint_directory() -> PathBuf {
     let of_files = || Some(Defaults::of_this_user().ok()?.value(CHECKPOINT_DIRECTORY)?.into());
     checkpoint_directory_of_environment().or_else(of_files).unwrap_or_else(|| CHECKPOINT_DIRECTORY_USUAL.into())
 }
 
-/// Where they are by the environment.
+/// Directory of jobs' checkpoints, by the environment.
 pub(super) fn checkpoint_directory_of_environment() -> Option<PathBuf> {
     std::env::var_os(CHECKPOINT_DIRECTORY_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
@@ -335,7 +335,7 @@ mod tests {
     use crate::tests::words;
     use std::os::unix::fs::PermissionsExt;
 
-    /// The options of files, each of which counts more than those before.
+    /// Defaults from files; each takes precedence over those before.
     fn defaults(texts: &[&str]) -> Result<Defaults, String> {
         let mut defaults = Defaults::default();
         for text in texts {
@@ -407,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Words of the program and of those behind it are not options.
+    /// Words of the program, and behind it, are not options.
     #[test]
     fn only_the_options_of_redrun_count_as_said() {
         assert_eq!(

@@ -1,5 +1,4 @@
-//! The command line of a job that is spawned: options like those of the job that spawns it, and programs that do not
-//! come from a shell.
+//! Command line of a spawned job: options like those of the spawning job, and programs that do not come from a shell.
 
 use super::arguments::InitialErrhandler;
 use super::arguments::{Arguments, LocalArguments};
@@ -12,7 +11,7 @@ use redrt_wire::daemon::{BindTo, Within};
 use redrt_wire::dynamic::{Command, Origin};
 use std::ffi::{OsStr, OsString};
 
-/// The options for a job that a process of this one spawns: it gets the same hosts and transports.
+/// Options for a job that a process of this one spawns: the same hosts and transports.
 #[must_use]
 pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     let mut options: Vec<OsString> = vec!["--quiet".into()];
@@ -47,7 +46,7 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     };
     map_by.into_iter().for_each(|what| option("--map-by", what.into()));
     let bound = match plan.binding.to {
-        // The processes that spawn it have shared the cores among themselves.
+        // The spawning processes have divided the cores among themselves.
         BindTo::None | BindTo::Share => "none",
         BindTo::Core => "core",
         BindTo::Socket => "socket",
@@ -63,7 +62,7 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     options
 }
 
-/// The hosts that are not spares, as `--hosts` takes them.
+/// The hosts that are not spares, in the form of `--hosts`.
 fn host_list(plan: &HostPlan) -> String {
     let used = plan.hosts.iter().filter(|host| !host.spare);
     let text = used.filter_map(|host| {
@@ -90,7 +89,7 @@ pub fn assemble_spawned(arguments: &Arguments, commands: Vec<Command>, origin: O
     if !hosts.is_empty() {
         (arguments.hosts, arguments.launcher) = (Some(hosts.join(",")), None);
     }
-    // A file is the log of one job.
+    // A single file is the log of the spawning job.
     arguments.audit = arguments.audit.filter(|path| path.is_dir());
     let locals: Vec<_> = commands.into_iter().map(local).collect();
     let job = assemble(&arguments, &locals)?;
@@ -99,7 +98,7 @@ pub fn assemble_spawned(arguments: &Arguments, commands: Vec<Command>, origin: O
 
 fn local(command: Command) -> LocalArguments {
     let Command { program, arguments, rank_count, directory, path, initial_errhandler, .. } = command;
-    // What the library has taken is one of the names.
+    // The library has accepted the name, so it is one of these.
     let initial_errhandler = initial_errhandler.and_then(|name| InitialErrhandler::from_str(&name, false).ok());
     LocalArguments {
         mca: Vec::new(),

@@ -2,7 +2,7 @@ use super::*;
 use redrt_wire::control::Transport;
 use redrt_wire::dynamic::{Command, INITIAL_ERRHANDLER_VARIABLE};
 
-/// The words of a command line, behind the name of the program.
+/// Words of a command line, behind the program's name.
 pub fn words(line: &str) -> Vec<OsString> {
     std::iter::once("redrun").chain(line.split(' ')).map(OsString::from).collect()
 }
@@ -306,7 +306,7 @@ fn ranks_that_can_be_copied_have_a_place_more() {
         ("-n 2 --spares 0 true", 4, 2),
         ("-r 2 -n 2 --spares 1 --max-degree 4 true", 10, 4),
         ("-r 3 -n 2 --spares 1 --max-degree 2 true", 8, 6),
-        // And two for copies that are to judge.
+        // And two for arbiters.
         ("-r 2 -n 2 --arbitrate true", 10, 4),
         ("-n 2 --replicate 0:2 --arbitrate=5 true", 7, 3),
     ] {

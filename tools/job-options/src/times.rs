@@ -3,18 +3,18 @@
 use command_line::{UsageError, quantity};
 use std::time::Duration;
 
-/// A time such as `90s`, `10min`, `1.5h` or `1d`, which is not 0.
+/// Parses a time such as `90s`, `10min`, `1.5h` or `1d`, which must not be 0.
 fn parse_time(text: &str) -> Option<Duration> {
     let seconds = quantity::seconds(text).ok()?;
     Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero())
 }
 
-/// A time with its unit. A number alone is refused: people mean minutes by it as often as seconds.
+/// Parses a time with its unit. A bare number is refused: people mean minutes by it as often as seconds.
 pub(super) fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
     time_or(option, text, "not a time such as 90s, 10min or 2h")
 }
 
-/// The same, with what is said of a word that is no time.
+/// Like [`time`], with `otherwise` as the message about a word that is no time.
 pub(super) fn time_or(option: &str, text: &str, otherwise: &str) -> Result<Duration, UsageError> {
     let wrong = |why: &str| UsageError(format!("{option} {text}: {why}"));
     let time = parse_time(text).ok_or_else(|| wrong(otherwise))?;

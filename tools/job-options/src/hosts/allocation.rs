@@ -1,28 +1,27 @@
-//! The hosts of an allocation, as Slurm, PBS and LSF tell them in the environment.
+//! Hosts of an allocation, from the environment of Slurm, PBS and LSF.
 
 use super::file::HostLine;
 use command_line::UsageError;
 use redrt_types::is_same_host;
 use redrt_wire::daemon::HostName;
 
-/// What a batch system has given to the job.
+/// Hosts that a batch system has given to the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allocation {
     /// The hosts, in the batch system's order.
     pub lines: Vec<HostLine>,
-    /// Of Slurm, which starts programs on them by srun: the nodes of each of its groups. A job has one, a heterogeneous
-    /// job several.
+    /// Nodes of each of Slurm's groups, if srun starts programs on them: one group, or several in a heterogeneous job.
     pub slurm_groups: Vec<Vec<String>>,
 }
 
 impl Allocation {
-    /// Whether srun starts programs on its hosts.
+    /// True if srun starts programs on the hosts.
     pub fn is_of_slurm(&self) -> bool {
         !self.slurm_groups.is_empty()
     }
 }
 
-/// What is wrong with a list of Slurm's.
+/// A fault in a list of Slurm's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 enum ListError {
     #[error("'{0}' is not a number of tasks")]
@@ -38,7 +37,7 @@ enum ListError {
 /// Reads a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The allocation this runs in, if any.
+/// The allocation that this process runs in, if any.
 pub fn find(variable: Variable<'_>) -> Result<Option<Allocation>, UsageError> {
     if variable("SLURM_JOB_ID").is_some()
         && let Some(groups) = slurm_groups(variable)?
@@ -63,8 +62,8 @@ pub fn find(variable: Variable<'_>) -> Result<Option<Allocation>, UsageError> {
     Ok(None)
 }
 
-/// The nodes of each group. In a heterogeneous job each has variables with its number at their ends, and those without
-/// one are the first group's.
+/// Nodes of each group. In a heterogeneous job each group has variables with its number as suffix; those without a
+/// suffix are the first group's.
 fn slurm_groups(variable: Variable<'_>) -> Result<Option<Vec<Vec<HostLine>>>, UsageError> {
     let count = variable("SLURM_HET_SIZE").and_then(|count| count.parse::<u32>().ok()).unwrap_or(1);
     let ends: Vec<_> = match count {
@@ -89,7 +88,7 @@ fn line(name: &str, slot_count: Option<u32>) -> HostLine {
     HostLine { name: HostName { user: None, name: name.to_owned() }, slot_count, spare: false }
 }
 
-/// One name for each slot, as PBS and LSF write them.
+/// Lines from a list with one name for each slot, as PBS and LSF write it.
 fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<HostLine> {
     let mut lines: Vec<HostLine> = Vec::new();
     for name in names {
@@ -101,7 +100,7 @@ fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<HostLine> {
     lines
 }
 
-/// Slurm's `4(x3),2`: 4, 4, 4, 2.
+/// Parses Slurm's `4(x3),2`: 4, 4, 4, 2.
 fn repeated(text: &str) -> Result<Vec<u32>, ListError> {
     let mut counts = Vec::new();
     for item in text.split(',') {
@@ -116,7 +115,7 @@ fn repeated(text: &str) -> Result<Vec<u32>, ListError> {
     Ok(counts)
 }
 
-/// Slurm's `h[1-3,07-09]-ib,login`, with any number of brackets in a name.
+/// Expands Slurm's `h[1-3,07-09]-ib,login`, with any number of brackets in a name.
 fn expand(list: &str) -> Result<Vec<String>, ListError> {
     let mut names = Vec::new();
     let mut depth = 0;

@@ -5,41 +5,40 @@ use command_line::UsageError;
 use redrt_wire::daemon::HostName;
 use std::path::Path;
 
-/// One host as it was named.
+/// A host as it was named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostLine {
-    /// Its name, and the user to log in as.
+    /// Name of the host, and the user to log in as.
     pub name: HostName,
-    /// Places for processes, where that is said.
+    /// Number of places for processes, if given.
     pub slot_count: Option<u32>,
-    /// Whether it is to be kept free.
+    /// True if it is to be kept free.
     pub spare: bool,
 }
 
-/// What is wrong with how a host was named.
+/// A fault in the name of a host.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostError {
-    /// It is no name.
+    /// The text is no name.
     #[error("'{0}' is not a host: expected HOST, HOST:SLOTS or USER@HOST")]
     Name(String),
-    /// It is no number, or none that makes sense.
+    /// The text is no sensible number of slots.
     #[error("'{0}' is not a number of slots")]
     Slots(String),
-    /// A word after the name.
+    /// An unknown word follows the name.
     #[error("'{0}' is not understood: expected slots=N or spare")]
     Word(String),
 }
 
-/// More processes than any host could hold; a slip of the finger.
+/// Maximum number of slots: more processes than any host can hold, so a slip of the finger.
 const SLOT_COUNT_MAX: u32 = 1 << 20;
 
-/// `h1:4,user@h2,h3`.
+/// Parses a list such as `h1:4,user@h2,h3`.
 pub fn parse_list(list: &str) -> Result<Vec<HostLine>, UsageError> {
     let items = list.split(',').map(str::trim);
     items.map(|item| parse_host(item).map_err(|why| UsageError(format!("-hosts {list}: {why}")))).collect()
 }
 
-/// Reads a host file.
 pub fn read(path: &Path) -> Result<Vec<HostLine>, UsageError> {
     let text = read_text("--hostfile", path)?;
     let lines = parse(&text).map_err(|(number, why)| at_line("--hostfile", path, number, &why.to_string()))?;
@@ -53,7 +52,7 @@ pub(super) fn at_line(option: &str, path: &Path, number: usize, why: &str) -> Us
     UsageError(format!("{option} {}, line {number}: {why}", path.display()))
 }
 
-/// The lines of a text, numbered, without comments and what is empty without them.
+/// Words of the lines of a text, with their numbers, without comments and empty lines.
 pub(super) fn meaningful(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     text.lines().enumerate().filter_map(|(number, line)| {
         let words: Vec<_> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
@@ -61,7 +60,8 @@ pub(super) fn meaningful(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)>
     })
 }
 
-/// A line is `host`, `host:4`, `user@host`, with `slots=4`, `max_slots=4` or `spare` after it; `#` begins a comment.
+/// Parses lines `host`, `host:4` or `user@host`, with `slots=4`, `max_slots=4` or `spare` after it; `#` begins a
+/// comment.
 fn parse(text: &str) -> Result<Vec<HostLine>, (usize, HostError)> {
     let mut lines = Vec::new();
     for (number, words) in meaningful(text) {
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Result<Vec<HostLine>, (usize, HostError)> {
         for word in &words[1..] {
             match word.split_once('=') {
                 Some(("slots", count)) => line.slot_count = Some(parse_count(count).map_err(|why| (number, why))?),
-                // More processes than slots are never refused.
+                // Ignored: more processes than slots are never refused.
                 Some(("max_slots" | "max-slots", count)) => drop(parse_count(count).map_err(|why| (number, why))?),
                 None if *word == "spare" => line.spare = true,
                 _ => return Err((number, HostError::Word((*word).to_owned()))),
@@ -85,7 +85,7 @@ pub(super) fn parse_host(text: &str) -> Result<HostLine, HostError> {
         Some((user, rest)) => (Some(user.to_owned()), rest),
         None => (None, text),
     };
-    // An address of version 6 has colons of its own: brackets hold it together.
+    // An IPv6 address has colons of its own, so it is put in brackets.
     let (name, count) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, rest)) => (name, rest.strip_prefix(':')),
         None => rest.split_once(':').map_or((rest, None), |(name, count)| (name, Some(count))),
@@ -105,7 +105,7 @@ pub(super) fn parse_count(text: &str) -> Result<u32, HostError> {
     }
 }
 
-/// A topology file: each line the name of a rack, then the hosts in it. The number of the rack of each host.
+/// Reads a topology file: each line has the name of a rack, then its hosts. Returns the number of each host's rack.
 pub fn read_topology(path: &Path) -> Result<Vec<(String, u32)>, UsageError> {
     let text = read_text("--topology", path)?;
     let mut racks: Vec<(String, u32)> = Vec::new();

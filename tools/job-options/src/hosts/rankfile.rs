@@ -1,5 +1,5 @@
-//! Rankfiles: on which host a process runs, and on which cores of it. A line is `rank N=HOST slot=LIST`, as Open MPI
-//! has it; `rank N.I=HOST` is for replica I, which `rank N` is for at 0.
+//! Rankfiles: host and cores of each process. A line is `rank N=HOST slot=LIST`, as for Open MPI; `rank N.I=HOST` is
+//! for replica I, and `rank N` means replica 0.
 
 use super::super::files::read_text;
 use super::file::{HostError, HostLine, at_line, meaningful, parse_host};
@@ -12,10 +12,10 @@ use redrt_wire::daemon::HostName;
 use redrt_wire::slots::{Slots, SlotsError};
 use std::path::{Path, PathBuf};
 
-/// How errors name the option, whichever it was.
+/// Name of the option in messages, whichever was used.
 const OPTION: &str = "--rankfile";
 
-/// What is wrong with a line.
+/// A fault in a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 enum LineError {
     #[error("expected rank N=HOST slot=CORES, or rank N.I=HOST slot=CORES for replica I")]
@@ -48,16 +48,15 @@ enum LineError {
     ReplicaUnknown { replica: ReplicaId, degree: u16 },
 }
 
-/// A host as a line has it.
+/// A host as a line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Named {
-    /// By its name.
     Name(HostName),
-    /// By its number among those of the job that are not spares.
+    /// Its number among the job's hosts that are not spares.
     Number(u32),
 }
 
-/// A line that was read.
+/// A parsed line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Line {
     number: usize,
@@ -66,7 +65,7 @@ struct Line {
     slots: Option<Slots>,
 }
 
-/// A rankfile that was read.
+/// A parsed rankfile.
 #[derive(Debug)]
 pub struct Rankfile {
     path: PathBuf,
@@ -74,7 +73,6 @@ pub struct Rankfile {
 }
 
 impl Rankfile {
-    /// Reads it.
     pub fn read(path: &Path) -> Result<Self, UsageError> {
         let text = read_text(OPTION, path)?;
         let lines = parse(&text).map_err(|(number, why)| at_line(OPTION, path, number, &why.to_string()))?;
@@ -84,7 +82,7 @@ impl Rankfile {
         Ok(Self { path: path.to_owned(), lines })
     }
 
-    /// The hosts that it names, each once: those of a job that was told of no others.
+    /// The named hosts, each once, for a job without a list of hosts.
     pub fn hosts(&self) -> Vec<HostLine> {
         let mut hosts: Vec<HostLine> = Vec::new();
         for line in &self.lines {
@@ -97,19 +95,19 @@ impl Rankfile {
         hosts
     }
 
-    /// As many ranks as it needs at least.
+    /// Minimum number of ranks that it needs.
     pub fn rank_count(&self) -> u32 {
         self.lines.iter().map(|line| line.replica.rank.0 + 1).max().unwrap_or(1)
     }
 
-    /// Where processes are to be, on the hosts of this plan, spares of which are known.
+    /// Places of processes on the hosts of this plan, whose spares are known.
     pub fn places(&self, plan: &HostPlan, world: &World) -> Result<Vec<RankPlace>, UsageError> {
         let topology = Topology::of_this_host();
         let place = |line: &Line| {
             let wrong = |why: LineError| at_line(OPTION, &self.path, line.number, &why.to_string());
             check(line.replica, world).map_err(wrong)?;
             let host = host(&line.host, plan).map_err(wrong)?;
-            // Other hosts say it when their daemons are there.
+            // Other hosts check this when their daemons have started.
             if let Some(slots) = line.slots.as_ref().filter(|_| plan.hosts[host as usize].local) {
                 places::check(&topology, line.replica, slots).map_err(|why| wrong(why.into()))?;
             }
@@ -210,7 +208,8 @@ mod tests {
         HostPlan { hosts: names.iter().map(host).collect(), ..HostPlan::here() }
     }
 
-    /// What a file means for two ranks with two replicas on hosts h1, h2, a spare h3 and this one, or what is wrong.
+    /// Meaning of a file for two ranks with two replicas on hosts h1, h2, a spare h3 and this one, or the message about
+    /// it.
     fn read(text: &str) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ranks");
