@@ -1,5 +1,5 @@
-//! What the coordinator has to tell, in words for people ([`line()`]) and as records of the audit log ([`record()`]).
-//! Nothing is decided here.
+//! The coordinator's reports, in words for people ([`line()`]) and as records of the audit log ([`record()`]). No
+//! decision is made here.
 
 #![forbid(unsafe_code)]
 

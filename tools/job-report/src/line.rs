@@ -1,4 +1,4 @@
-//! What the user reads.
+//! Lines for the user.
 
 use crate::words::{drain_command, in_words, line_failure, refusal_text, time_text};
 use crate::{output, path};
@@ -14,7 +14,7 @@ use say::Severity;
 use std::fmt;
 use std::time::Duration;
 
-/// The line for the user, when this deserves one. `host` names the host of a replica.
+/// The line for a report. `None` if the user need not know. `host` names the host of a replica.
 #[must_use]
 pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Severity, String)> {
     let line = match report {
@@ -52,7 +52,7 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
                 format!("{named}{more} share memory with {replica}, which is lost: they are ended, too"),
             )
         }
-        // Lines that are taken at an interval are not news.
+        // Regular checkpoints are not news.
         Report::LineTaken { .. } => return None,
         Report::LineFailed { generation, why } => {
             let why = line_failure(why, host);
@@ -478,7 +478,7 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
     }
 }
 
-/// Ranks of which the line tells what they wait for; the audit log tells it of all.
+/// Maximum number of ranks in the line; the audit log has all.
 const STALL_LINES_MAX: usize = 4;
 
 fn stall_line(stall: &Stall, have_differed: bool) -> String {
@@ -489,7 +489,7 @@ fn stall_line(stall: &Stall, have_differed: bool) -> String {
         let who = if siblings_agree { format!("rank {}", replica.rank) } else { format!("replica {replica}") };
         waits.push(format!("{who} waits for {}", passive.waits_for.join(" and ")));
     }
-    // Replicas that agree follow one another.
+    // Replicas that agree are adjacent.
     waits.dedup();
     let rest = waits.len().saturating_sub(STALL_LINES_MAX);
     waits.truncate(STALL_LINES_MAX);

@@ -1,4 +1,4 @@
-//! What is told of standard output that differs between replicas.
+//! Reports of standard output that differs between replicas.
 
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::Action;
@@ -16,7 +16,7 @@ fn printed(side: &Side) -> String {
     }
 }
 
-/// For the user.
+/// The line for the user.
 pub fn line(
     rank: VirtualRank,
     mismatch: &OutputMismatch,
@@ -48,7 +48,7 @@ pub fn line(
     )
 }
 
-/// For the audit log.
+/// The record of the audit log.
 pub fn record(
     rank: VirtualRank,
     mismatch: &OutputMismatch,

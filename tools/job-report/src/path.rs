@@ -5,7 +5,7 @@ use redrt_wire::event::{Action, Finding, OutcomeId, PathMismatch, PathStack, Ste
 use redrt_wire::trace::Trace;
 use serde_json::{Value, json};
 
-/// One line for the user.
+/// The line for the user.
 pub(crate) fn line(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) -> String {
     let names = |replicas: &[ReplicaId]| {
         let named: Vec<_> = replicas.iter().map(|replica| format!("{replica} on {}", host(*replica))).collect();
@@ -47,7 +47,7 @@ pub(crate) fn record(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) ->
     })
 }
 
-/// The same of where a replica was.
+/// The record of a replica's stack.
 pub(crate) fn stack_record(stack: &PathStack, host: &dyn Fn(ReplicaId) -> String) -> Value {
     let OutcomeId { rank, course, index } = stack.outcome;
     json!({

@@ -1,4 +1,4 @@
-//! What the audit log keeps.
+//! Records of the audit log.
 
 use crate::words::{drain_command, line_failure, refusal_text};
 use crate::{output, path};
@@ -11,7 +11,7 @@ use redrt_wire::event::{Event, Evidence, Mismatch, ReadingAlone, Vote};
 use redrt_wire::exit::Exit;
 use serde_json::{Value, json};
 
-/// The name and fields of the audit record.
+/// Name and fields of a report's record.
 #[must_use]
 pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
     match report {
@@ -256,7 +256,7 @@ fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -
     })
 }
 
-/// How a process ended.
+/// The end of a process as fields of a record.
 #[must_use]
 pub fn exit_record(exit: Exit) -> Value {
     match exit {

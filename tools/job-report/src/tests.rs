@@ -51,10 +51,10 @@ fn a_function_that_a_job_does_not_have_is_told_with_the_reason() {
 }
 
 proptest! {
-    /// Whatever an agent says happened can be told.
+    /// Every event of an agent has a record.
     #[test]
     fn fuzz_any_event_has_a_record_and_perhaps_a_line(kind in 0u8..12, bytes in proptest::collection::vec(any::<u8>(), 1..80)) {
-        // Any bytes in the shape of a message: variant first.
+        // Arbitrary bytes in the form of a message: the variant first.
         let mut frame = (bytes.len() as u32 + 3).to_le_bytes().to_vec();
         frame.extend(redrt_wire::frame::WIRE_VERSION.to_le_bytes());
         frame.push(kind);

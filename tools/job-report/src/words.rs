@@ -5,20 +5,20 @@ use redrt_types::ReplicaId;
 use sdc_detect::{Difference, Element};
 use std::time::Duration;
 
-/// `12.3 ms`, `4.56 s`.
+/// A duration such as `12.3 ms` or `4.56 s`.
 #[must_use]
 pub fn time_text(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
 
-/// A part from 0 to 1 in per cent. `100 %` is only what is whole: everything less is rounded down.
+/// A share from 0 to 1 in per cent. `100 %` means the whole: everything less is rounded down.
 #[must_use]
 pub fn share_text(share: f64) -> String {
     if share >= 1.0 { "100 %".to_owned() } else { format!("{:.1} %", (share * 1e3).floor() / 10.0) }
 }
 
-/// `1 message`, `2 messages`.
+/// A number with its noun: `1 message`, `2 messages`.
 #[must_use]
 pub fn counted(count: u64, thing: &str) -> String {
     match (count, thing.ends_with("ch") || thing.ends_with('s')) {
@@ -28,7 +28,7 @@ pub fn counted(count: u64, thing: &str) -> String {
     }
 }
 
-/// `1.5 GiB`.
+/// A size such as `1.5 GiB`.
 #[must_use]
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -40,7 +40,7 @@ pub fn bytes_text(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// Who was told what, and by whom.
+/// A refusal in words: the refusing end, the refused peer, and the reason.
 pub fn refusal_text(refusal: &Refusal) -> String {
     let by = match refusal.by {
         Some(by) => format!("replica {by} refused a frame"),
@@ -52,13 +52,13 @@ pub fn refusal_text(refusal: &Refusal) -> String {
     }
 }
 
-/// Why no line was taken, with the hosts of those that are named. `host` names the host of a replica.
+/// Reason for a failed checkpoint, with the hosts of replicas in it. `host` names the host of a replica.
 #[must_use]
 pub fn line_failure(why: &LineFailure, host: &dyn Fn(ReplicaId) -> String) -> String {
     why.told(&|replica| format!("{replica} on {}", host(replica)))
 }
 
-/// The command that takes a host out of Slurm's hands. Names are quoted for a shell.
+/// Command that drains a host in Slurm. Names are quoted for a shell.
 #[must_use]
 pub fn drain_command(host: &str, reason: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
@@ -66,7 +66,7 @@ pub fn drain_command(host: &str, reason: &str) -> String {
     format!("scontrol update nodename={name} state=drain reason=\"redrt: {reason}\"")
 }
 
-/// The difference in words: where, how much, and the values.
+/// A difference in words: place, number of bits, and values.
 #[must_use]
 pub fn in_words(difference: &Difference) -> String {
     let Difference { offset, index, bit_count, .. } = difference;

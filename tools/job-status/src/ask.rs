@@ -10,12 +10,12 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Large images take long to be written.
+/// Large images take long to write.
 const CHECKPOINT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A daemon has to be started first.
+/// The host's daemon must be started first.
 const START_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Asks a job. The answer to a wish is empty when it was granted.
+/// Asks a job. The answer to a granted wish is empty.
 ///
 /// # Errors
 /// When the job has ended, has no root, or does not answer.

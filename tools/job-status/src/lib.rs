@@ -1,4 +1,4 @@
-//! What `redctl status --json` says, as far as it is shown, and the table that shows it.
+//! Fields of `redctl status --json` that are shown, and the table that shows them.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
-/// A job.
+/// State of a job.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Status {
@@ -36,17 +36,17 @@ pub struct Status {
     pub terminal: String,
 }
 
-/// Where the root of a job is.
+/// Host of a job's root.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct RootPlace {
     pub host: String,
-    /// Those that hold what it decides; none where it alone does.
+    /// Hosts that hold the root's records; empty if only the root does.
     pub hosts: Vec<String>,
 }
 
 impl Status {
-    /// Asks a job.
+    /// Asks a job for its state.
     ///
     /// # Errors
     /// When the job has ended, or does not answer.
@@ -54,10 +54,10 @@ impl Status {
         Ok(serde_json::from_str(&ask(found, Question::Status)?)?)
     }
 
-    /// Host and process id of these replicas, as far as they run, one a line.
+    /// Host and process id of these replicas, one a line. Replicas that do not run are left out.
     ///
     /// # Errors
-    /// When none does.
+    /// When none of them runs.
     pub fn places(&self, who: Who) -> Result<String> {
         let is_meant = |replica: &&Replica| match who {
             Who::Rank(rank) => replica.replica.split_once('.').is_some_and(|(of, _)| of == rank.to_string()),
@@ -73,19 +73,19 @@ impl Status {
         Ok(lines)
     }
 
-    /// The job that is meant and the host of its root, if consoles can be attached there.
+    /// The wanted job and its root's host, if consoles can attach to it. `None` otherwise.
     #[must_use]
     pub fn root_of(wanted: Option<&str>) -> Option<(String, String)> {
         let status = Self::of(&running_jobs::find(wanted).ok()?).ok().filter(Self::is_detachable)?;
         Some((status.job, status.root.host))
     }
 
-    /// Whether consoles can be attached, on the host of its root.
+    /// True if consoles can attach to the job, on its root's host.
     pub fn is_detachable(&self) -> bool {
         self.terminal != "own"
     }
 
-    /// What ails the job, in a few words.
+    /// Health of the job in a few words.
     pub fn health(&self) -> String {
         let short_count = self.ranks.iter().filter(|rank| rank.live < rank.degree).count();
         match (self.state.as_str(), short_count) {
@@ -143,13 +143,13 @@ impl Display for Replica {
 /// A replica, or all replicas of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
-    /// This rank's.
+    /// All replicas of this rank.
     Rank(u32),
-    /// This one.
+    /// This replica.
     Replica(ReplicaId),
 }
 
-/// Words that name neither.
+/// A text is neither a rank nor a replica.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected a rank or a replica, for example 3 or 3.1")]
 pub struct NotWho;
@@ -172,23 +172,23 @@ impl Display for Who {
     }
 }
 
-/// A virtual rank and who stands for it.
+/// State of a virtual rank and its replicas.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Rank {
     pub rank: u32,
-    /// How many replicas it is to have.
+    /// Number of replicas that the rank is to have.
     pub degree: usize,
     pub live: usize,
     pub replicas: Vec<Replica>,
 }
 
-/// A rank that waits for so long is not at its work: messages take their time.
+/// Seconds of waiting after which a rank counts as held up: messages take their time.
 const WAIT_S: f64 = 5.0;
 
 impl Status {
-    /// The ranks that others wait for, as far as that is seen from outside: some have waited for long, and these do not
-    /// wait.
+    /// Ranks that hold others up, as far as it can be seen from outside: while some ranks have waited for long, these
+    /// do not wait.
     pub fn holding_up(&self) -> Vec<u32> {
         let waits = |rank: &Rank, time_min: f64| rank.replicas.iter().any(|replica| replica.waits_s > time_min);
         let runs = |rank: &Rank| rank.replicas.iter().any(|replica| replica.state == "running");
@@ -199,34 +199,34 @@ impl Status {
     }
 }
 
-/// A replica.
+/// State of a replica.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Replica {
     pub replica: String,
     pub host: String,
-    /// Its process id there.
+    /// Process id on its host. `None` while it does not run.
     pub pid: Option<i32>,
     pub state: String,
     pub retention_bytes: u64,
     pub window_messages: u64,
     pub memory_bytes: u64,
-    /// The longest time that it has waited for its siblings.
+    /// Longest time that it has waited for its siblings.
     pub stall_ms_max: f64,
-    /// For how long it has been waiting in MPI; 0 if it is at work.
+    /// Seconds that it has been waiting in MPI; 0 if it computes.
     pub waits_s: f64,
 }
 
-/// How long it was missing.
+/// Redundancy of the job over time.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Redundancy {
-    /// Which part of all rank hours had all replicas.
+    /// Part of all rank hours with all replicas. `None` if no rank was to be protected.
     pub protected_share: Option<f64>,
     pub ranks: Vec<Shortage>,
 }
 
-/// For how long a rank had fewer replicas than it is to have.
+/// Time for which a rank lacked replicas.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Shortage {
@@ -236,7 +236,7 @@ pub struct Shortage {
     pub missing: u64,
 }
 
-/// Generations.
+/// Numbers of checkpoints.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Checkpoint {
@@ -245,7 +245,7 @@ pub struct Checkpoint {
     pub progress: Option<Progress>,
 }
 
-/// A replica that is to be elsewhere.
+/// A wish to move a replica.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Move {
@@ -253,7 +253,7 @@ pub struct Move {
     pub to: Option<String>,
 }
 
-/// A copy that is being made.
+/// A copy under way.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Clone {
@@ -263,7 +263,7 @@ pub struct Clone {
     pub progress: Option<Progress>,
 }
 
-/// How far it is.
+/// Progress of a copy or a checkpoint.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Progress {
@@ -272,7 +272,7 @@ pub struct Progress {
     pub bytes_per_second: f64,
 }
 
-/// A host.
+/// State of a host.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Host {

@@ -1,4 +1,4 @@
-//! What is given about a program and what protects it, what runs of it say, and what is assumed else.
+//! Data about a program and its protection: given on the command line, measured in runs, or assumed.
 
 use super::Unknown;
 use clap::Args;
@@ -7,7 +7,7 @@ use planner::advise::{Objective, Question, SaveCost};
 use planner::policy::Replacement;
 use planner::profile::Learned;
 
-/// The usual of `--clone-slowdown`.
+/// Default of `--clone-slowdown`.
 pub const CLONE_SLOWDOWN_USUAL: f64 = 0.1;
 
 /// Options about a program and what protects it. What is given counts more than what was measured.
@@ -63,34 +63,34 @@ pub struct Given {
     pub image: Option<f64>,
 }
 
-/// All of it in figures.
+/// All data in figures.
 pub struct Known {
     /// Time of the job with one replica of each rank, without failures.
     pub work_s: f64,
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Share of the time that each replica more adds.
+    /// Fraction of the time that each further replica adds.
     pub beta: f64,
-    /// From the loss of all replicas of a rank until the job runs again.
+    /// Seconds from the loss of a rank's last replica until the job runs again.
     pub restart_s: f64,
-    /// From the loss of a replica until its place is filled.
+    /// Seconds from the loss of a replica until its place is filled.
     pub window_s: f64,
-    /// The job stands still for this when a replica is copied.
+    /// Seconds for which the job stands still when a replica is copied.
     pub clone_stop_s: f64,
-    /// Share of its speed that the job loses while one is copied.
+    /// Fraction of its speed that the job loses during a copy.
     pub clone_slowdown: f64,
-    /// Time of a checkpoint that the program makes itself, if it makes any.
+    /// Seconds of a checkpoint that the program makes itself. `None` if it makes none.
     pub own_checkpoint_s: Option<f64>,
-    /// What a checkpoint of the runtime costs.
+    /// Cost of a checkpoint of the runtime.
     pub save: SaveCost,
-    /// Memory of a process, if that is known.
+    /// Memory of a process. `None` if unknown.
     pub image_bytes: Option<f64>,
-    /// What nobody has told, as options that tell it.
+    /// Options whose values were assumed.
     pub assumed: Vec<&'static str>,
 }
 
 impl Known {
-    /// How lost replicas are replaced, with spares for all losses.
+    /// Replacement of lost replicas, with spares for all losses.
     pub fn replacement(&self) -> Replacement {
         Replacement {
             window: self.window_s,
@@ -103,7 +103,7 @@ impl Known {
 }
 
 impl Given {
-    /// What is told, then what was `learned`, then what is assumed.
+    /// Combines given values, then `learned` ones, then assumptions.
     pub fn known(&self, learned: Option<&Learned>) -> Result<Known, Unknown> {
         let missing = |what: &str| match learned {
             None => Unknown(format!("{what} is needed, or --profile or --program to take it from")),
@@ -146,13 +146,13 @@ impl Given {
 }
 
 impl Known {
-    /// The line that says what was assumed.
+    /// The line that lists assumptions. `None` if there are none.
     pub fn assumed_note(&self) -> Option<String> {
         let assumed = self.assumed.join(", ");
         (!assumed.is_empty()).then(|| format!("Assumed, for nothing was measured: {assumed}"))
     }
 
-    /// A question about this program, with all else as it usually is.
+    /// A question about this program, with default values for all else.
     pub fn question(&self, per_host: u32, mttf_s: f64) -> Question {
         Question {
             work_s: self.work_s,

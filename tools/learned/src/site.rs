@@ -1,24 +1,23 @@
-//! The hosts of a site, as logs of jobs tell of them.
+//! The hosts of a site, as logs of jobs show them.
 
 use super::Unknown;
 use planner::site::{HostFacts, Mtbf};
 
-/// What is known of the hosts of the site.
+/// Facts about the hosts of the site.
 pub struct Site {
     sound: Vec<HostFacts>,
-    /// Names of those that corrupt data.
+    /// Names of hosts that corrupt data.
     sick: Vec<String>,
 }
 
 impl Site {
-    /// Of these hosts.
+    /// Sorts these hosts into sound and sick ones.
     pub fn new(hosts: Vec<HostFacts>) -> Self {
         let (sick, sound): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| host.is_sick);
         Self { sound, sick: sick.into_iter().map(|host| host.host).collect() }
     }
 
-    /// Mean time between failures of the hosts that jobs are to have. A sick one is drained, so how it fared says
-    /// nothing of them.
+    /// Mean time between failures of the hosts that jobs get. Sick hosts are drained, so their failures do not count.
     pub fn mtbf(&self) -> Result<(f64, String), Unknown> {
         let none = match self.sick.as_slice() {
             [] => "--mtbf is needed, for no job was learned; see redplan learn",
@@ -28,7 +27,7 @@ impl Site {
         Ok((mtbf.estimate_h * planner::HOUR_S, mtbf_note(&mtbf)))
     }
 
-    /// How many of `hosts` a job can be given, and why not all.
+    /// Number of `hosts` that a job can use, and the reason if it is not all.
     pub fn usable(&self, hosts: Option<u32>) -> Result<(Option<u32>, Option<String>), Unknown> {
         if self.sick.is_empty() {
             return Ok((hosts, None));
@@ -45,7 +44,7 @@ impl Site {
     }
 }
 
-/// What is known of the time between failures, in one line.
+/// The time between failures, in one line.
 pub fn mtbf_note(mtbf: &Mtbf) -> String {
     let Mtbf { hours, losses, estimate_h, low_h } = mtbf;
     match losses {

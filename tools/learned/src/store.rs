@@ -1,4 +1,4 @@
-//! What was learned: profiles by program and ranks, and how hosts fared by job, in an embedded database.
+//! Learned data in an embedded database: profiles by program and ranks, and facts about hosts by job.
 
 use super::Unknown;
 use anyhow::{Context, Result, ensure};
@@ -15,28 +15,28 @@ const PROFILES: TableDefinition<'_, (&str, u32, &str), &[u8]> = TableDefinition:
 const HOSTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("hosts");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const FORMAT_KEY: &str = "format";
-/// Names the file.
+/// Variable that names the file.
 pub const VARIABLE: &str = "REDRT_PLAN_STORE";
-/// Of what is written here.
+/// Version of the stored format.
 const FORMAT: u64 = 1;
 
-/// The file. One process at a time has it open; others wait until it is closed.
+/// The database. One process at a time has it open; others wait until it is closed.
 pub struct Store {
     database: Database,
-    /// Dropped after the database: a process that waits for the lock finds the database closed.
+    /// Dropped after the database: a process that gets the lock must find the database closed.
     _lock: File,
 }
 
-/// What one command adds.
+/// Data that one command adds.
 #[derive(Default)]
 pub struct Additions {
-    /// With an identity: the same one again replaces what was there.
+    /// Profiles with their identities: a profile replaces one with the same identity.
     pub profiles: Vec<(String, Profile)>,
-    /// By job.
+    /// Facts about hosts, with their jobs.
     pub hosts: Vec<(String, HostFacts)>,
 }
 
-/// Where the store is if nobody says: `$XDG_DATA_HOME/redrt/plan.redb`, or below `~/.local/share`.
+/// Default path: `$XDG_DATA_HOME/redrt/plan.redb`, or below `~/.local/share`.
 pub fn default_path() -> Result<PathBuf, Unknown> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or(home);
@@ -44,7 +44,7 @@ pub fn default_path() -> Result<PathBuf, Unknown> {
     Ok(data.ok_or_else(missing)?.join("redrt/plan.redb"))
 }
 
-/// Where it is: as `REDRT_PLAN_STORE` says, or as usual.
+/// Path by `REDRT_PLAN_STORE`, or the default.
 pub fn chosen_path() -> Result<PathBuf, Unknown> {
     std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map_or_else(default_path, |path| Ok(path.into()))
 }
@@ -55,7 +55,7 @@ pub fn learn_run(path: &Path, identity: String, profile: Profile) -> Result<()> 
 }
 
 impl Store {
-    /// Opens the file, which is made if it is not there.
+    /// Opens the database. Creates it if it does not exist.
     pub fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
         if let Some(directory) = path.parent() {
@@ -84,7 +84,7 @@ impl Store {
         Ok(Self { database, _lock: lock })
     }
 
-    /// Adds all of it, or nothing.
+    /// Adds everything, or nothing on an error.
     pub fn add(&self, additions: &Additions) -> Result<()> {
         let writing = self.database.begin_write()?;
         {
@@ -102,7 +102,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is known of each program and number of ranks.
+    /// Data about each program and number of ranks.
     pub fn programs(&self) -> Result<Vec<Learned>> {
         let mut runs = BTreeMap::<(String, u32), Vec<Profile>>::new();
         for row in self.database.begin_read()?.open_table(PROFILES)?.iter()? {
@@ -115,7 +115,7 @@ impl Store {
         Ok(runs.values().filter_map(|runs| Learned::new(runs)).collect())
     }
 
-    /// What is known of each host, sums over jobs.
+    /// Facts about each host, summed over jobs.
     pub fn hosts(&self) -> Result<Vec<HostFacts>> {
         let mut hosts = BTreeMap::<String, HostFacts>::new();
         for row in self.database.begin_read()?.open_table(HOSTS)?.iter()? {

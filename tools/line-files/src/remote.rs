@@ -1,4 +1,4 @@
-//! An object store that keeps lines, and `redstore`, the program that moves files there and back.
+//! An object store for checkpoints, and `redstore`, the program that moves files to and from it.
 
 use anyhow::{Context, Result, bail};
 use line_store::Store;
@@ -13,11 +13,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The program.
+/// Name of that program.
 const PROGRAM: &str = "redstore";
-/// Variables with these beginnings say how a store is reached, and prove who wants to.
+/// Prefixes of variables for the access to a store: its address and credentials.
 const PREFIXES: [&str; 5] = ["AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "REDRT_STORE_"];
-/// Others that do.
+/// Further variables for the access.
 const VARIABLES: [&str; 10] = [
     "ALL_PROXY",
     "HTTPS_PROXY",
@@ -30,7 +30,7 @@ const VARIABLES: [&str; 10] = [
     "https_proxy",
     "no_proxy",
 ];
-/// Of these a store's door opens: they are kept out of images.
+/// Variables with credentials: they are kept out of images.
 pub const CREDENTIALS: [&str; 13] = [
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -47,27 +47,27 @@ pub const CREDENTIALS: [&str; 13] = [
     "GOOGLE_SERVICE_ACCOUNT_KEY",
 ];
 
-/// The URL that a path is, where a directory or a URL may be named.
+/// The path as a URL, where a directory or a URL may be named. `None` for a directory.
 #[must_use]
 pub fn url(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| text.contains("://"))
 }
 
-/// Why a URL does not name a store.
+/// Reason why a URL does not name a store.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
-    /// Everybody on a host can see it.
+    /// It has credentials, which every user of the host could see.
     #[error("no credentials go into a URL: name them in the environment (AWS_…, GOOGLE_…, AZURE_…)")]
     Credentials,
-    /// Nor any kind of it.
+    /// Its scheme is unknown.
     #[error("{0}: say s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY")]
     NoStore(String),
 }
 
-/// Whether this is a URL of a store that can be reached.
+/// Checks the form of a store's URL.
 ///
 /// # Errors
-/// Why it is none.
+/// When it names no store.
 pub fn check_url(url: &str) -> Result<(), UrlError> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -82,14 +82,14 @@ pub fn check_url(url: &str) -> Result<(), UrlError> {
     }
 }
 
-/// Whether nobody else can put something in the place of what is written below this directory, which is there.
+/// Checks that no other user can replace files below this directory, which must exist.
 ///
 /// # Errors
-/// When somebody can, or it cannot be looked at.
+/// When another user can, or the directory cannot be examined.
 pub fn check_scratch(directory: &Path) -> Result<()> {
     let facts = directory.metadata().with_context(|| directory.display().to_string())?;
     let is_of_others = facts.uid() != nix::unistd::geteuid().as_raw() && facts.uid() != 0;
-    // In a sticky directory names belong to who has made them.
+    // In a sticky directory only the owner of a file can rename it.
     let is_writable = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0;
     anyhow::ensure!(
         !is_of_others && !is_writable,
@@ -99,19 +99,19 @@ pub fn check_scratch(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The URL of all jobs, where that of one may have been named.
+/// URL of all jobs, given that or the URL of a single job.
 #[must_use]
 pub fn without_job(url: &str) -> &str {
     let url = url.trim_end_matches('/');
     url.rsplit_once('/').filter(|(_, last)| objects::is_job(last)).map_or(url, |(base, _)| base)
 }
 
-/// What of the environment goes along.
+/// True for variables that belong to the access.
 fn is_of_access(name: &str) -> bool {
     VARIABLES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Where a store is, and how it is reached. It has credentials, which nothing prints.
+/// Location of a store, and the means to reach it. It contains credentials, which are never printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     url: String,
@@ -125,7 +125,7 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// To the store with this URL, as the environment says.
+    /// Access to the store at this URL, with the means in this process's environment.
     #[must_use]
     pub fn of_environment(url: &str) -> Self {
         let pairs =
@@ -134,41 +134,41 @@ impl Access {
         Self { url: url.trim_end_matches('/').to_owned(), environment }
     }
 
-    /// Where.
+    /// URL of the store.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What is below this name.
+    /// Access to the part below this name.
     #[must_use]
     pub fn below(&self, name: &str) -> Self {
         Self { url: format!("{}/{name}", self.url), environment: self.environment.clone() }
     }
 
-    /// As it is sent to daemons.
+    /// The access sealed for daemons.
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// When no random bytes are available.
     pub fn sealed(&self, job_secret: &Secret) -> Result<Vec<u8>> {
         let sealed = line_store::sealed::carry_access(&serde_json::to_vec(self)?, job_secret);
         sealed.context("Failed to send how the object store is reached")
     }
 
-    /// As it was sent.
+    /// Opens a sealed access.
     ///
     /// # Errors
-    /// When somebody else has sent it.
+    /// When it was not sealed with the job's secret.
     pub fn unsealed(bytes: &[u8], job_secret: &Secret) -> Result<Self> {
         let access = line_store::sealed::carried_access(bytes, job_secret);
         let access = access.context("Failed to take how the object store is reached")?;
         Ok(serde_json::from_slice(&access)?)
     }
 
-    /// Puts files. `moved` is told how many bytes have gone.
+    /// Uploads files. `moved` is called with the number of bytes sent so far.
     ///
     /// # Errors
-    /// When one cannot be read, or the store does not take it: one line.
+    /// When a file cannot be read, or the store refuses one. The message has one line.
     pub fn put(&self, entries: &[Entry], moved: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<Stored>> {
         let mut all = Vec::new();
         self.run("put", &as_lines(entries)?, &mut |said| match said {
@@ -183,10 +183,10 @@ impl Access {
         Ok(all)
     }
 
-    /// Gets files that are not there as they are to be.
+    /// Downloads files, except those that are there unchanged.
     ///
     /// # Errors
-    /// When the store has one not, or not any more as it was; or it cannot be written.
+    /// When the store lacks an object or has a changed one, or a file cannot be written.
     pub fn get(&self, entries: &[Entry], moved: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         self.run("get", &as_lines(entries)?, &mut |said| match said {
             Said::Moved(bytes) => moved(bytes),
@@ -205,18 +205,18 @@ impl Access {
         Ok(all)
     }
 
-    /// What there is, where this is the place of one job.
+    /// Objects of the job whose place this is.
     ///
     /// # Errors
-    /// When the store does not say.
+    /// When the store does not answer.
     pub fn objects(&self) -> Result<Objects> {
         Ok(Objects::of(self.list()?.iter().map(String::as_str)))
     }
 
-    /// Begins a new life of the job whose place this is: its number.
+    /// Begins a new life of the job whose place this is. Returns its number.
     ///
     /// # Errors
-    /// When another process does so at the same time, or the store does not take it.
+    /// When another process does so at the same time, or the store refuses.
     pub fn begin_life(&self) -> Result<u64> {
         let life = self.objects()?.life() + 1;
         match self.run("create", &[objects::life_key(life)], &mut |_| Ok(())) {
@@ -228,25 +228,25 @@ impl Access {
         }
     }
 
-    /// Deletes all lines that are not kept, where this is the place of one job.
+    /// Deletes all checkpoints but these of the job whose place this is.
     ///
     /// # Errors
-    /// When the store refuses. What is left is torn.
+    /// When the store refuses. Remaining objects belong to no whole checkpoint.
     pub fn sweep(&self, kept: &[Generation]) -> Result<()> {
         self.delete(&self.objects()?.surplus(kept))
     }
 
-    /// Deletes these lines, where this is the place of one job.
+    /// Deletes these checkpoints of the job whose place this is.
     ///
     /// # Errors
-    /// When the store refuses. What is left is torn.
+    /// When the store refuses. Remaining objects belong to no whole checkpoint.
     pub fn remove(&self, gone: &[Generation]) -> Result<()> {
         let objects = self.objects()?;
         let kept: Vec<_> = objects.generations().filter(|generation| !gone.contains(generation)).collect();
         self.delete(&objects.surplus(&kept))
     }
 
-    /// One after the other.
+    /// Deletes the parts in order.
     fn delete(&self, parts: &[Vec<String>]) -> Result<()> {
         for keys in parts {
             if !keys.is_empty() {
@@ -256,10 +256,10 @@ impl Access {
         Ok(())
     }
 
-    /// Has the manifests of all lines that count in a store here, where this is the place of its job.
+    /// Downloads the manifests of all whole checkpoints into a local store. This must be the place of its job.
     ///
     /// # Errors
-    /// When they cannot be had, or written.
+    /// When a manifest cannot be read or written.
     pub fn mirror(&self, store: &Store) -> Result<()> {
         let whole: Vec<_> = self.objects()?.whole().collect();
         let manifests = store.mirror(&whole)?;
@@ -281,7 +281,7 @@ impl Access {
             .spawn()
             .with_context(|| format!("Failed to run {}", program.display()))?;
         let mut input = child.stdin.take().context("it has no standard input")?;
-        // It reads all before it says anything; one that has ended says why.
+        // The program reads everything before it answers. If it has ended, its exit tells why.
         let _ = lines.iter().try_for_each(|line| writeln!(input, "{line}"));
         drop(input);
         let output = BufReader::new(child.stdout.take().context("it has no standard output")?);
@@ -311,32 +311,32 @@ fn as_lines(entries: &[Entry]) -> Result<Vec<String>> {
     Ok(entries.iter().map(serde_json::to_string).collect::<Result<_, _>>()?)
 }
 
-/// Jobs in an object store that somebody has named.
+/// Jobs in a named object store.
 #[derive(Debug)]
 pub struct Jobs {
-    /// The store.
+    /// Access to the store.
     pub access: Access,
-    /// Those that are meant and have a line that counts, by name.
+    /// Wanted jobs that have a whole checkpoint, by name.
     pub names: Vec<String>,
 }
 
 impl Jobs {
-    /// Has what says of the lines of a job in its store here, which begins a new life. The number of that.
+    /// Begins a new life of a job, and downloads its manifests into its local store. Returns the life's number.
     ///
     /// # Errors
-    /// When that cannot be had, or another process does the same.
+    /// When the store refuses, or another process does the same.
     pub fn resume(&self, store: &Store) -> Result<u64> {
         let access = self.of_job(store);
-        // Before it looks: the one before keeps no lines from now on.
+        // Before the download: from now on the previous life commits no checkpoint.
         let life = access.begin_life()?;
         access.mirror(store)?;
         Ok(life)
     }
 
-    /// Has what says of the lines of a job in its store here.
+    /// Downloads the manifests of a job into its local store.
     ///
     /// # Errors
-    /// When that cannot be had.
+    /// When a manifest cannot be read or written.
     pub fn mirror(&self, store: &Store) -> Result<()> {
         self.of_job(store).mirror(store)
     }
@@ -347,10 +347,11 @@ impl Jobs {
     }
 }
 
-/// The store that is named by `which`, a URL or a job, or by `directory`, which may be a URL; none where neither is.
+/// Jobs in the object store that `which` (a URL or a job) or `directory` (perhaps a URL) names. `None` if neither has a
+/// URL.
 ///
 /// # Errors
-/// When the store does not say what it has.
+/// When the store does not answer.
 pub fn jobs(which: Option<&Path>, directory: &Path) -> Result<Option<Jobs>> {
     let (named, job) = match which {
         Some(which) => match url(which) {

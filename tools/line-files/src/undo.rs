@@ -1,5 +1,5 @@
-//! Files of the program, put back as they were at a line: by `redrun` those in a log that all hosts share, by each
-//! daemon those in the log of its host.
+//! Files of the program, put back as they were at a checkpoint: by `redrun` with the log that all hosts share, by each
+//! daemon with the log of its host.
 
 use anyhow::{Context, Result};
 use file_undo::{Cut, Directory, SharedLog, Undone};
@@ -9,19 +9,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What there is to say of it.
+/// Messages about the outcome.
 #[derive(Default)]
 pub struct Told {
-    /// What was done, if anything was.
+    /// Summary of the changes. `None` if there were none.
     pub done: Option<String>,
-    /// What is not right.
+    /// Warnings.
     pub wrong: Vec<String>,
 }
 
-/// Puts files back as they were at the line that is in this directory: by the log of all hosts, or that of this one.
+/// Puts files back as they were at the checkpoint in this directory, by the log of all hosts (`None`) or of this one.
 ///
 /// # Errors
-/// When what was written down to put files back is damaged: files are as they were before.
+/// When a record is damaged. Files are unchanged then.
 pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Result<Told> {
     let place = UndoPlace::beside(line, generation, host.is_some());
     let log = Directory::at(place.directory);
@@ -32,14 +32,14 @@ pub fn put_back(line: &Path, generation: Generation, host: Option<u32>) -> Resul
     }
 }
 
-/// The same by the log that hosts share which have logs of their own besides.
+/// Puts files back by the log that hosts share besides their own ones.
 ///
 /// # Errors
 /// As for [`put_back`].
 pub fn put_back_shared(shared: &SharedLog, line: &Manifest) -> Result<Told> {
     let (log, generation) = (shared.directory(), line.generation);
     if log.path().is_dir() && !log.has_log() {
-        // No host with processes sees it.
+        // No host with processes sees the log.
         return Ok(Told::default());
     }
     match check(&log).and_then(|()| log.go_back(generation.0, cut_in(&log, line)?)) {
@@ -48,8 +48,8 @@ pub fn put_back_shared(shared: &SharedLog, line: &Manifest) -> Result<Told> {
     }
 }
 
-/// The same on a host none of whose processes was saved: nobody there has changed files until all were told of the
-/// line.
+/// Puts files back on a host without a saved process: no process there changed files before all were told of the
+/// checkpoint.
 ///
 /// # Errors
 /// As for [`put_back`].
@@ -62,8 +62,8 @@ pub fn put_back_unsaved(line: &Path, generation: Generation) -> Result<Told> {
     }
 }
 
-/// Reads what belongs to the length of a log, which this file of a line says: all records since, and the bytes that
-/// were saved with them. The file may be a copy of another host's, whose log is not here: then it is read alone.
+/// Verifies a log from the length on that this file of a checkpoint has: all records since, and their saved bytes. The
+/// file may be a copy of another host's, whose log is not here; then only the file is read.
 ///
 /// # Errors
 /// When something is damaged.
@@ -73,15 +73,15 @@ pub fn verify(path: &Path) -> io::Result<()> {
     let of_host = line.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.strip_prefix("at-"));
     let is_beside_its_log = match of_host {
         Some(host) => path.file_stem().is_some_and(|stem| *stem == *format!("host-{host}")),
-        // All hosts have one log, and one of them is enough.
+        // All hosts have one log, and checking it once is enough.
         None => first_cut(line)? == path,
     };
     let log = Directory::at(line.with_file_name("undo"));
-    // What was got from an object store has none: each host has its own.
+    // A checkpoint from an object store has no log beside it: each host has its own.
     if is_beside_its_log && log.path().is_dir() { log.check(cut) } else { Ok(()) }
 }
 
-/// The same of the log that hosts share. It may not be seen from here.
+/// Verifies the log that hosts share, if it is seen from here.
 ///
 /// # Errors
 /// When something is damaged.
@@ -90,7 +90,7 @@ pub fn verify_shared(manifest: &Manifest) -> io::Result<()> {
     log.map_or(Ok(()), |log| log.check(cut_in(&log, manifest)?))
 }
 
-/// What is to be put back was written by this user.
+/// Checks that only this user could write the log.
 fn check(log: &Directory) -> io::Result<()> {
     if line_store::is_own(&log.path().metadata()?) {
         return Ok(());
@@ -117,13 +117,13 @@ fn missing() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "it does not say how long the log of changes was")
 }
 
-/// The file of a line that says how long the log of all hosts was.
+/// File of a checkpoint with the length of the log of all hosts.
 fn first_cut(line: &Path) -> io::Result<PathBuf> {
     let found = fs::read_dir(line)?.flatten().map(|entry| entry.path());
     found.filter(|path| path.extension().is_some_and(|kind| kind == "undo")).min().ok_or_else(missing)
 }
 
-/// How much of the log is older than a line.
+/// Length of the log at a checkpoint.
 fn cut_of(line: &Path, host: Option<u32>) -> io::Result<Cut> {
     let path = host.map_or_else(|| first_cut(line), |host| Ok(cut_path(line, host)))?;
     Cut::read(&path).map_err(|error| if error.kind() == io::ErrorKind::NotFound { missing() } else { error })
@@ -153,27 +153,27 @@ fn told(generation: Generation, undone: &Undone) -> Told {
     Told { done: done.filter(|_| wrong.is_empty()), wrong }
 }
 
-/// Forgets changes that are older than the oldest line that is kept, which is in this directory.
+/// Removes records older than the oldest checkpoint, which is in this directory.
 pub fn forget_before(line: &Path, generation: Generation, host: Option<u32>) {
-    // What stays takes room, and is forgotten with the next line.
+    // Failure is harmless: old records take room, and are removed with the next checkpoint.
     let _ = cut_of(line, host).and_then(|cut| {
         Directory::at(UndoPlace::beside(line, generation, host.is_some()).directory).forget_before(generation.0, cut)
     });
 }
 
-/// The same in the log that hosts share.
+/// Removes such records from the log that hosts share.
 pub fn forget_shared_before(oldest: &Manifest) {
     let log = oldest.shared_log().map(Directory::at);
     let number = oldest.generation.0;
     let _ = log.map(|log| cut_in(&log, oldest).and_then(|cut| log.forget_before(number, cut)));
 }
 
-/// How long the log that hosts share was at a line.
+/// Length of the shared log at a checkpoint.
 fn cut_in(log: &Directory, line: &Manifest) -> io::Result<Cut> {
     log.cut_at(line.generation.0, line.hosts.len() as u32)
 }
 
-/// Removes all logs of a job that can be seen from here, whose lines are gone.
+/// Removes all logs of a job that are seen from here, once its checkpoints are gone.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -182,7 +182,7 @@ pub fn remove_all(job: &Path) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(job) else { return Ok(()) };
     for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
         Directory::of_job(&entry.path()).remove()?;
-        // Empty now, unless there are lines.
+        // The directory is empty now, unless it has checkpoints.
         let _ = fs::remove_dir(entry.path());
     }
     Ok(())

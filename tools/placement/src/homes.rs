@@ -1,4 +1,4 @@
-//! On which hosts a job goes on from a line: where its parts are, if hosts keep them, and where there is room.
+//! Hosts on which a job continues from a checkpoint: those with its parts, if hosts keep them, and those with room.
 
 use crate::plan::{HostPlan, PlannedHost};
 use line_store::{Homeless, Manifest, objects, place};
@@ -8,20 +8,20 @@ use redrt_wire::object::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A job cannot go on from a line.
+/// A job cannot continue from a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoHome {
-    /// Nobody is left.
+    /// No host is left.
     #[error("no host is left to go on with")]
     NoHost,
-    /// Not from this line.
+    /// A part of the checkpoint is on no host.
     #[error(transparent)]
     Homeless(#[from] Homeless),
 }
 
-/// Whether this is the machine that was called so when a line was taken.
+/// True if the host had this name when a checkpoint was taken.
 fn is_called(host: &PlannedHost, name: &str) -> bool {
-    // One that has no name is that of redrun, and the only one.
+    // A host without a name is that of redrun, and the only one.
     host.name.as_ref().map_or(host.local, |own| is_same_host(&own.name, name))
 }
 
@@ -29,14 +29,14 @@ fn group_size(manifest: &Manifest, group: usize) -> usize {
     manifest.placement.iter().filter(|host| **host == Some(group as u32)).count()
 }
 
-/// The hosts on which a job goes on that has lost some: those of its line that live, and for each other one another
-/// that does, one that has a copy of its part if hosts keep them. Processes that shared memory stay together, so a host
-/// may get several such groups.
+/// Hosts on which a job continues after a loss. Living hosts of the checkpoint stay; each lost one is replaced by a
+/// living host, by one with a copy of its part if hosts keep them. Processes that shared memory stay together, so a
+/// host may get several such groups.
 ///
 /// # Errors
-/// When there is none left, or none that has a part.
+/// When no host is left, or none has a part.
 pub fn after_loss(manifest: &Manifest, plan: &HostPlan, is_dead: &dyn Fn(u32) -> bool) -> Result<HostPlan, NoHome> {
-    // Where only the daemon has ended, another is started; on this host at least, of which redrun knows that it lives.
+    // If only a daemon has ended, its host gets another one. That is known to be possible for this host alone.
     let lives = |host: usize| plan.hosts.get(host).is_some_and(|planned| planned.local || !is_dead(host as u32));
     let find = |name: &str| (0..plan.hosts.len()).find(|host| lives(*host) && is_called(&plan.hosts[*host], name));
     let homes = manifest.homes(&|name| find(name).is_some())?;
@@ -70,16 +70,15 @@ pub fn after_loss(manifest: &Manifest, plan: &HostPlan, is_dead: &dyn Fn(u32) ->
     Ok(HostPlan { hosts, ..plan.clone() })
 }
 
-/// Whether a job can go on from a line on these hosts.
+/// Checks that a job can continue from a checkpoint on these hosts.
 ///
 /// # Errors
-/// When a part of it is on none of them.
+/// When a part is on none of them.
 pub fn check(manifest: &Manifest, plan: &HostPlan) -> Result<(), Homeless> {
     manifest.homes(&|name| plan.hosts.iter().any(|host| is_called(host, name))).map(drop)
 }
 
-/// The hosts on which a job goes on that is resumed: its groups of processes, where their parts are, or round the hosts
-/// that the user has named.
+/// Hosts for the groups of processes of a resumed job: those with their parts, or the user's hosts in turn.
 ///
 /// # Errors
 /// As [`check`].
@@ -100,14 +99,14 @@ pub fn resumed(manifest: &Manifest, plan: &HostPlan) -> Result<HostPlan, Homeles
     Ok(HostPlan { hosts: hosts.collect(), ..plan.clone() })
 }
 
-/// Where each host has what is its own of a line, on the hosts where the job goes on: those that live have it where
-/// they had it.
+/// Directory of each host's part of a checkpoint, on the hosts where the job continues. Living hosts have it where it
+/// was.
 #[must_use]
 pub fn places(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Path) -> Vec<Place> {
     let place = |host: u32| {
         let directory = directory_on(manifest, plan, host, host, job, of_all);
         let directory = directory.unwrap_or_else(|| place::of_host(job, host, manifest.generation));
-        // What another machine had fetched, or written down of files, is not on this one.
+        // Downloads and logs of files of another machine are not on this one.
         let is_other = manifest.level.is_fetched()
             && plan.hosts.get(host as usize).is_some_and(|own| !is_called(own, &manifest.hosts[host as usize]));
         let has_sources = !is_other && manifest.members.iter().any(|member| member.host == host);
@@ -116,7 +115,7 @@ pub fn places(manifest: &Manifest, plan: &HostPlan, job: &Path, of_all: &Path) -
     (0..manifest.hosts.len() as u32).map(place).collect()
 }
 
-/// The hosts that had processes and are not there any more: their numbers, and names.
+/// Numbers and names of hosts that had processes and are gone.
 pub fn gone<'a>(manifest: &'a Manifest, plan: &'a HostPlan) -> impl Iterator<Item = (u32, &'a str)> {
     let hosts = manifest.hosts.iter().enumerate().filter(|(group, _)| group_size(manifest, *group) > 0);
     hosts
@@ -124,22 +123,23 @@ pub fn gone<'a>(manifest: &'a Manifest, plan: &'a HostPlan) -> impl Iterator<Ite
         .map(|(group, name)| (group as u32, name.as_str()))
 }
 
-/// Where a process goes on.
+/// Place at which a process continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seat {
-    /// The number of its host.
+    /// Number of its host.
     pub host: u32,
-    /// Where the image of its rank is there.
+    /// Directory on that host with its rank's image.
     pub directory: PathBuf,
 }
 
-/// Where each process of `view` goes on, in order of process number: where it was, if the image of its rank can be had
-/// there, and else on the host with the fewest processes where it can be, on one without siblings if there is one.
+/// Seat of each process of `view`, in the order of process numbers. A process stays on its host if its rank's image can
+/// be had there. Otherwise it goes to the host with the fewest processes among those that can have the image, without
+/// siblings if possible.
 #[must_use]
 pub fn seats(manifest: &Manifest, plan: &HostPlan, view: &View, job: &Path, of_all: &Path) -> Vec<Option<Seat>> {
     let mut taken: Vec<Vec<VirtualRank>> = vec![Vec::new(); plan.hosts.len()];
     let mut seats = vec![None; manifest.world.process_count() as usize];
-    // Those whose places are known come first.
+    // Processes with fixed seats come first.
     let mut later = Vec::new();
     let live = manifest.world.replicas().filter(|replica| view.is_live(*replica));
     for replica in live {
@@ -170,7 +170,7 @@ pub fn seats(manifest: &Manifest, plan: &HostPlan, view: &View, job: &Path, of_a
     seats
 }
 
-/// Where the part that a host had is seen on `here`, if it is.
+/// Directory on host `here` with the part of host `of`. `None` if it is not seen there.
 fn directory_on(
     manifest: &Manifest,
     plan: &HostPlan,
@@ -191,8 +191,8 @@ fn directory_on(
     Some(place::of_host(job, holder, manifest.generation))
 }
 
-/// What each host has to get of a line and the older ones that it is built on, where an object store has them: the
-/// images of the ranks that are seated there, and the memory that its processes shared.
+/// Objects that each host must download of a checkpoint and its chain: images of the ranks seated there, and the memory
+/// that its processes shared.
 #[must_use]
 pub fn objects(
     newest: &Manifest,
@@ -207,7 +207,7 @@ pub fn objects(
             manifest.objects.iter().map(|stored| (stored.key.as_str(), &stored.facts)).collect();
         let mut want = |host: u32, path: PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // An older line may have nothing of a process that has all its pages in a newer one.
+            // An older checkpoint may have no page of a process that a newer one does not have too.
             if let Some(facts) = stored.get(name.as_str()) {
                 let (key, facts) = (objects::key(manifest.generation, &name), Some((*facts).clone()));
                 wanted[host as usize].insert(Entry { key, path, facts });
@@ -241,7 +241,7 @@ mod tests {
         HostPlan { hosts: used.chain(spares.iter().map(|name| planned(name, true))).collect(), ..HostPlan::here() }
     }
 
-    /// A process on each of a and b, c is a spare host.
+    /// A process on each of a and b; c is a spare host.
     fn manifest(level: Level) -> Manifest {
         let world = World::uniform(2, 1);
         let member = |(host, replica)| Member {
@@ -305,7 +305,7 @@ mod tests {
         };
         let expected = |names: [&str; 2]| (0..).zip(names.map(str::to_owned)).collect::<Vec<(u32, String)>>();
         assert_eq!(places(&manifest, &found), expected(["/j/at-0/line-3", "/j/at-0/line-3"]));
-        // That host is lost after the next line: what is on it is two groups, whose copies are elsewhere.
+        // That host is lost after the next checkpoint: it has two groups, whose copies are elsewhere.
         manifest.hosts[1] = "a".into();
         manifest.copies = vec![Some(2), Some(2), None];
         let found = after_loss(&manifest, &found, &|host| host < 2).unwrap();
@@ -331,7 +331,7 @@ mod tests {
             seats.iter().map(|seat| seat.as_ref().map(|seat| seat.host)).collect()
         };
         assert_eq!(hosts(&manifest), [Some(0), Some(1), Some(2), Some(0), Some(1), None]);
-        // 0.0 is saved on a, and copied to b; 1.1 on b alone.
+        // 0.0 is saved on a, and copied to b; 1.1 is on b alone.
         (manifest.level, manifest.copies) = (Level::Partner, vec![Some(1), None, None]);
         assert_eq!(hosts(&manifest), [Some(0), Some(1), Some(0), Some(1), Some(1), None]);
     }
@@ -363,7 +363,7 @@ mod tests {
         let found = resumed(&manifest, &plan(&["x", "c", "a"], &[])).unwrap();
         assert_eq!(names(&found)[..2], [("a", false), ("c", false)]);
         assert!(check(&manifest, &plan(&["x", "a"], &[])).is_err());
-        // Where all see it, or can get it, anywhere.
+        // If all hosts see the checkpoint, or can download it, any host will do.
         for level in [Level::Shared, Level::Object] {
             manifest.level = level;
             let found = resumed(&manifest, &plan(&["x", "b"], &[])).unwrap();

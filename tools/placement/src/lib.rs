@@ -1,4 +1,4 @@
-//! Which hosts a job uses, which processors each of its processes, and on which hosts it goes on from a line.
+//! Hosts of a job, processors of its processes, and hosts on which it continues from a checkpoint.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

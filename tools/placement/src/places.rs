@@ -1,15 +1,15 @@
-//! Which processors each process of a host may use (`--bind-to`, `--rankfile`), pure.
+//! Processors of each process of a host (`--bind-to`, `--rankfile`). Pure.
 //!
-//! What a rankfile says of a process is so. The others share what is left, or everything if nothing is.
+//! Processes in a rankfile get the processors named there. The others share the rest, or all if there is no rest.
 //!
-//! If nothing is said, each process has an equal share of the cores, side by side: two that wait for each other never
-//! have one core between them while another is idle, and threads of a process have its share. Where there is not even a
-//! hardware thread for each, processes are not bound: the kernel balances them.
+//! By default each process has an equal share of the cores, side by side: two waiting processes never share a core
+//! while another is idle, and threads of a process stay in its share. With fewer hardware threads than processes
+//! nothing is bound: the kernel balances them.
 //!
-//! Processes that are bound to cores take as many each as they have threads, side by side; when there are not enough,
-//! those that come last share with the first. Processes that are bound to a socket or a node of the memory have all of
-//! it, and are spread evenly: the first ones share the first (`--map-by slot`), or they go round (`--map-by socket`,
-//! `--map-by numa`). The same goes round cores: the next process has a core of the next socket.
+//! Processes bound to cores have as many cores as threads, side by side; if these do not suffice the last processes
+//! share with the first. Processes bound to a socket or a NUMA node have all of it, and are spread evenly: neighbours
+//! share (`--map-by slot`), or they go round (`--map-by socket`, `--map-by numa`). Cores go round likewise: the next
+//! process has a core of the next socket.
 
 use crate::topology::{Processor, Topology};
 use redrt_types::ReplicaId;
@@ -20,35 +20,35 @@ use std::collections::BTreeMap;
 /// Processors of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// In ascending order.
+    /// Numbers, in ascending order.
     pub processors: Vec<usize>,
-    /// Whether it was said: what is not bound may use all.
+    /// False for a process that may use all processors.
     pub is_bound: bool,
 }
 
-/// A rankfile asks for what a host has not.
+/// A rankfile names processors that the host lacks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotThere {
-    /// A core.
+    /// The core does not exist.
     #[error("slot={range} for {replica}: {what} has {}", counted(*.count, "core"))]
     Core {
-        /// What was asked for.
+        /// The range in the file.
         range: CoreRange,
-        /// For which process.
+        /// The process in the file.
         replica: ReplicaId,
-        /// The host or one of its sockets.
+        /// The host, or one of its sockets.
         what: String,
-        /// The cores of that.
+        /// Number of cores there.
         count: usize,
     },
-    /// A socket.
+    /// The socket does not exist.
     #[error("slot={range} for {replica}: this host has {}", counted(*.count, "socket"))]
     Socket {
-        /// What was asked for.
+        /// The range in the file.
         range: CoreRange,
-        /// For which process.
+        /// The process in the file.
         replica: ReplicaId,
-        /// The sockets of the host.
+        /// Number of sockets of the host.
         count: usize,
     },
 }
@@ -60,10 +60,10 @@ fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// The places of the processes of a host, which have `threads` threads, after what a rankfile says of them.
+/// Places of a host's processes, which have `threads` threads each. `slots`: assignments of a rankfile.
 ///
 /// # Errors
-/// When it names what is not there.
+/// When the rankfile names processors that the host lacks.
 pub fn places_of(
     topology: &Topology,
     binding: Binding,
@@ -86,23 +86,22 @@ pub fn places_of(
     Ok(found)
 }
 
-/// Whether a host has the cores that a rankfile gives a process.
+/// Checks that a host has the cores that a rankfile assigns to a process.
 ///
 /// # Errors
-/// When it has not.
+/// When it lacks one.
 pub fn check(topology: &Topology, replica: ReplicaId, slots: &Slots) -> Result<(), NotThere> {
     named(topology, replica, slots).map(drop)
 }
 
-/// How many of these processes, this one among them, may use a processor that this one may use. None when nothing is
-/// known of it.
+/// Number of processes that share a processor with this one, itself included. `None` if nothing is known about it.
 pub fn sharers(places: &BTreeMap<ReplicaId, Place>, replica: ReplicaId) -> Option<usize> {
     let own = &places.get(&replica)?.processors;
     let shares = |place: &&Place| place.processors.iter().any(|processor| own.contains(processor));
     Some(places.values().filter(shares).count()).filter(|count| *count > 0)
 }
 
-/// The processors of the cores that a rankfile names.
+/// Processors of the cores that a rankfile names.
 fn named(topology: &Topology, replica: ReplicaId, slots: &Slots) -> Result<Vec<usize>, NotThere> {
     let cores = topology.groups(|one| one.core);
     let sockets = topology.groups(|one| one.socket);
@@ -129,8 +128,8 @@ fn named(topology: &Topology, replica: ReplicaId, slots: &Slots) -> Result<Vec<u
     Ok(processors)
 }
 
-/// The processors of each of `count` processes, which have `threads` threads, in ascending order; none where processes
-/// are not bound.
+/// Processors of each of `count` processes, which have `threads` threads, in ascending order. `None` if processes are
+/// not bound.
 fn places(topology: &Topology, binding: Binding, count: usize, threads: usize) -> Option<Vec<Vec<usize>>> {
     let numbered = |of: fn(&Processor) -> usize| topology.groups(of);
     let unit: fn(&Processor) -> usize = match binding.within {
@@ -149,7 +148,7 @@ fn places(topology: &Topology, binding: Binding, count: usize, threads: usize) -
     places.iter().all(|place| !place.is_empty()).then_some(places)
 }
 
-/// Each process has as many cores as the others or one more; or hardware threads, where there are too few cores.
+/// Equal shares, which differ by one core at most; or by one hardware thread, where cores are too few.
 fn shares(topology: &Topology, count: usize) -> Option<Vec<Vec<usize>>> {
     let of = |unit: fn(&Processor) -> usize| Some(topology.groups(unit)).filter(|units| units.len() >= count);
     let units = of(|one| one.core).or_else(|| of(|one| one.number))?;
@@ -157,7 +156,7 @@ fn shares(topology: &Topology, count: usize) -> Option<Vec<Vec<usize>>> {
     Some((0..count).map(|process| units[from(process)..from(process + 1)].concat()).collect())
 }
 
-/// Each process has one of these as a whole.
+/// Whole groups, one for each process.
 fn wholes(groups: &[Vec<usize>], within: Within, count: usize) -> Vec<Vec<usize>> {
     let of = |process: usize| match within {
         Within::Fill => process * groups.len() / count,
@@ -181,9 +180,9 @@ fn cores(
             round(topology.groups(unit).iter().map(of).collect(), threads)
         }
     };
-    // A process has no more than there are.
+    // A process has at most all cores.
     let width = threads.min(ordered.len());
-    // Only whole places: the last process would reach over the end into the first one's.
+    // Whole places only: otherwise the last process would reach over the end into the first one's.
     let place_count = ordered.len().checked_div(width).unwrap_or(0);
     let place = |process: usize| {
         let first = process.checked_rem(place_count)? * width;
@@ -192,12 +191,12 @@ fn cores(
     (0..count).filter_map(place).collect()
 }
 
-/// `width` cores of the first unit, as many of the second, and so on, round and round.
+/// `width` cores of the first unit, as many of the second, and so on, in turns.
 fn round(units: Vec<Vec<Vec<usize>>>, width: usize) -> Vec<Vec<usize>> {
     let longest = units.iter().map(Vec::len).max().unwrap_or(0);
     let turns = longest.div_ceil(width);
     let pieces = (0..turns).flat_map(|turn| units.iter().filter_map(move |unit| unit.chunks(width).nth(turn)));
-    // What is less than a place is at the end of each unit: it comes last.
+    // Pieces shorter than a place come last.
     let (whole, rest): (Vec<_>, Vec<_>) = pieces.partition(|piece| piece.len() == width);
     whole.into_iter().chain(rest).flatten().cloned().collect()
 }
@@ -223,7 +222,7 @@ mod tests {
         let table: [(&Topology, BindTo, Within, usize, usize, &str); 22] = [
             (&two, Share, Within::Fill, 1, 1, "0-7"),
             (&two, Share, Within::Fill, 2, 1, "0-3 4-7"),
-            // Threads have the share of their process, however many they are.
+            // Threads stay in the share of their process, however many they are.
             (&two, Share, Within::Fill, 2, 99, "0-3 4-7"),
             (&two, Share, Within::Fill, 3, 1, "0-1 2-4 5-7"),
             (&two, Share, Within::Fill, 8, 1, "0 1 2 3 4 5 6 7"),
@@ -250,7 +249,7 @@ mod tests {
         }
     }
 
-    /// The places of as many processes, after what a rankfile says: `1=0:1` of process 1.
+    /// Places of `count` processes with a rankfile: `1=0:1` is for process 1.
     fn of_file(host: &Topology, to: BindTo, count: u32, file: &str) -> String {
         let own: Vec<_> = (0..count).map(|rank| ReplicaId::new(rank, 0)).collect();
         let said = file.split_whitespace().map(|word| word.split_once('=').expect("PROCESS=SLOTS"));
@@ -304,7 +303,7 @@ mod tests {
             (&two, Core, 3, "0=1", "1 0 2"),
             (&two, Socket, 2, "0=0:*", "0-3 4-7"),
             (&two, Core, 2, "0=*", "0-7 0"),
-            // Somebody else's process: it is not on this host.
+            // The process is not on this host.
             (&two, None, 1, "7=99", "(0-7)"),
             // A core has all its hardware threads.
             (&threaded, None, 1, "0=1", "1,5"),
@@ -353,7 +352,7 @@ mod tests {
             let (least, most) = match binding.to {
                 BindTo::Core => {
                     prop_assert!(found.iter().all(|place| place.len() == width * smt));
-                    // Cores that are too few for one more process are nobody's.
+                    // Cores too few for another process stay unused.
                     let used = all.iter().map(|one| users(*one)).filter(|users| *users > 0);
                     (used.clone().min().unwrap_or(0), used.max().unwrap_or(0))
                 }

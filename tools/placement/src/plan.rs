@@ -1,4 +1,4 @@
-//! Which hosts a job uses, and how they are reached: what `redrun` was told, or finds in its environment.
+//! Hosts of a job and the means to reach them, from the command line or the environment.
 
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Binding, HostName};
@@ -8,37 +8,37 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The default of `--detect-timeout`.
+/// Default of `--detect-timeout`.
 pub const DETECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One host.
+/// A host of the plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlannedHost {
-    /// Its name; absent for the host `redrun` runs on when no hosts were named.
+    /// Name of the host. `None` for `redrun`'s own host if no hosts were named.
     pub name: Option<HostName>,
-    /// Places for processes, where that was said.
+    /// Number of places for processes, if given.
     pub slot_count: Option<u32>,
-    /// Whether it is to be kept free.
+    /// True if it is to be kept free.
     pub spare: bool,
-    /// Whether it is the host `redrun` runs on.
+    /// True for the host on which `redrun` runs.
     pub local: bool,
 }
 
-/// How daemons are started on hosts other than this.
+/// Start of daemons on other hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Launcher {
-    /// By this command, one for each host.
+    /// By this command, once for each host.
     Remote(Vec<OsString>),
     /// By srun (`control_network::job_steps`).
     Slurm {
-        /// The command.
+        /// The command, as words.
         command: Vec<OsString>,
-        /// The nodes of each group of the allocation, in its order. Only heterogeneous jobs have several groups.
+        /// Nodes of each group of the allocation, in its order. Only heterogeneous jobs have several groups.
         groups: Vec<Vec<String>>,
     },
 }
 
-/// How processes are laid out.
+/// Layout of processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum MapBy {
     /// Host after host is filled.
@@ -48,55 +48,55 @@ pub enum MapBy {
     Node,
 }
 
-/// Where a process is to be, as a rankfile has it.
+/// Place of a process by a rankfile.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RankPlace {
-    /// Which process.
+    /// The process.
     pub replica: ReplicaId,
-    /// The number of its host, in the order of the plan.
+    /// Number of its host, in the order of the plan.
     pub host: u32,
-    /// The cores it is bound to, where that was said.
+    /// Cores to bind it to, if given.
     pub slots: Option<Slots>,
 }
 
-/// All that is known of hosts before any daemon runs.
+/// Everything known about hosts before daemons run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostPlan {
     /// The hosts, in order.
     pub hosts: Vec<PlannedHost>,
-    /// How daemons are started.
+    /// Start of daemons.
     pub launcher: Launcher,
-    /// Daemons below one in the tree.
+    /// Maximum number of daemons below one in the tree.
     pub fan_out: u32,
-    /// The interface or network to use, where that was said.
+    /// Interface or network to use, if given.
     pub interface: Option<String>,
-    /// Connections are encrypted.
+    /// True if connections between processes are encrypted.
     pub secure: bool,
-    /// The address at which `redrun` listens.
+    /// Address on which `redrun` listens.
     pub root_address: IpAddr,
-    /// After this time at the latest a dead host is found.
+    /// Time within which a dead host is found.
     pub detect_timeout: Duration,
-    /// How long processes go on when the root was killed; zero if they end with it.
+    /// Time for which processes outlive a killed root; zero if they end with it.
     pub root_lease: Duration,
-    /// How many hosts hold what the root decides. With more than one, processes outlive its host, too.
+    /// Number of hosts with the root's records. With more than one, processes also outlive the root's host.
     pub roots: u8,
-    /// A longer journal of the root is shortened.
+    /// Length above which the root's journal is replaced by a snapshot.
     pub root_journal_bytes: u64,
-    /// Processes for each host, where that was said.
+    /// Number of processes for each host, if given.
     pub per_host: Option<u32>,
-    /// How processes are laid out.
+    /// Layout of processes.
     pub map_by: MapBy,
-    /// What each process may use of its host.
+    /// Processors and GPUs of each process.
     pub binding: Binding,
-    /// What a rankfile says of processes. The others go where there is room.
+    /// Places from a rankfile. Other processes go where there is room.
     pub ranks: Vec<RankPlace>,
-    /// As many ranks as that file needs: those of the job, if nobody says how many.
+    /// Number of ranks that the rankfile needs, the job's default. `None` without a rankfile.
     pub rank_count: Option<u32>,
-    /// The rack of hosts, by name, where there is a file that says so.
+    /// Rack of each host by name, from a topology file. Empty without one.
     pub racks: Vec<(String, u32)>,
-    /// Print where each process runs.
+    /// True if the host of each process is printed.
     pub report: bool,
-    /// Places for copies on the host `redrun` runs on, when there is no other.
+    /// Places for copies on `redrun`'s host, if that is the only one.
     pub spare_places: u32,
 }
 
@@ -104,14 +104,14 @@ pub struct HostPlan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("--spares {spare_count}: the job has {host_count} hosts, and one at least must be left")]
 pub struct NoHostLeft {
-    /// Hosts to keep free.
+    /// Number of hosts to keep free.
     pub spare_count: u32,
-    /// Hosts of the job.
+    /// Number of hosts of the job.
     pub host_count: usize,
 }
 
 impl HostPlan {
-    /// The host this runs on, and no other.
+    /// A plan with this host alone.
     #[must_use]
     pub fn here() -> Self {
         Self {
@@ -136,7 +136,7 @@ impl HostPlan {
         }
     }
 
-    /// The same with these hosts, as they are seen from here: another may have planned them.
+    /// Replaces the hosts. Their `local` is computed here, since the plan may come from another host.
     #[must_use]
     pub fn with_hosts(self, mut hosts: Vec<PlannedHost>) -> Self {
         if let Launcher::Remote(_) = self.launcher {
@@ -147,10 +147,10 @@ impl HostPlan {
         Self { hosts, ..self }
     }
 
-    /// Keeps `count` more hosts free for copies of lost replicas; places on this one, when it is the only one.
+    /// Keeps `count` more hosts free for copies of lost replicas; places on this host if it is the only one.
     ///
     /// # Errors
-    /// When none would be left for the job.
+    /// When no host would be left for the job.
     pub fn keep_free(&mut self, count: u32) -> Result<(), NoHostLeft> {
         if !self.is_remote() {
             self.spare_places = count;
@@ -164,13 +164,13 @@ impl HostPlan {
         Ok(())
     }
 
-    /// Whether lost replicas can be replaced.
+    /// True if lost replicas can be replaced.
     #[must_use]
     pub fn has_spares(&self) -> bool {
         self.spare_places > 0 || self.hosts.iter().any(|host| host.spare)
     }
 
-    /// Whether daemons and `redrun` may lose sight of each other.
+    /// True if daemons run on other hosts, so that connections may break.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.hosts.iter().any(|host| !host.local)

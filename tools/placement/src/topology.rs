@@ -1,4 +1,4 @@
-//! The processors of this host, as the kernel tells of them: a pure parser, and what reads the files it parses.
+//! Processors of this host: a pure parser of the kernel's files, and a reader of them.
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
@@ -8,23 +8,23 @@ use std::path::Path;
 /// A processor that the kernel schedules on: a hardware thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Processor {
-    /// Its number.
+    /// Number of the processor.
     pub number: usize,
-    /// Which core it is of: the lowest number of a processor of that.
+    /// Its core, named by the core's lowest processor number.
     pub core: usize,
-    /// Which socket.
+    /// Number of its socket.
     pub socket: usize,
-    /// Which node of the memory.
+    /// Number of its NUMA node.
     pub numa: usize,
 }
 
-/// Processors that this process may use, in order of socket, node, core and number.
+/// Processors that this process may use, ordered by socket, node, core and number.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Topology(Vec<Processor>);
 
 impl Topology {
-    /// From the texts of files: `text` is what a file below `/sys/devices/system` holds. What it does not say is as on
-    /// a host with one socket, one node and one thread a core.
+    /// Parses the kernel's files. `text`: contents of a file below `/sys/devices/system`. Missing files mean one
+    /// socket, one node and one thread a core.
     #[must_use]
     pub fn parse(allowed: &[usize], text: impl Fn(&str) -> Option<String>) -> Self {
         let nodes = numbers(&text("node/online").unwrap_or_default());
@@ -34,7 +34,7 @@ impl Topology {
             .collect();
         let processor = |number: &usize| {
             let of_core = |name: &str| text(&format!("cpu/cpu{number}/topology/{name}"));
-            // The second is what it was called before Linux 5.
+            // The second name is that of Linux before version 5.
             let siblings = of_core("core_cpus_list").or_else(|| of_core("thread_siblings_list"));
             let core = siblings.and_then(|list| numbers(&list).first().copied()).unwrap_or(*number);
             let socket = of_core("physical_package_id").and_then(|id| id.trim().parse().ok()).unwrap_or(0);
@@ -47,7 +47,7 @@ impl Topology {
         Self(processors)
     }
 
-    /// Of this host, as far as this process may use it.
+    /// Processors of this host that this process may use.
     #[must_use]
     pub fn of_this_host() -> Self {
         let own = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Topology {
         Self::parse(&allowed, |name| std::fs::read_to_string(system.join(name)).ok())
     }
 
-    /// Their numbers, in ascending order.
+    /// Numbers of all processors, in ascending order.
     #[must_use]
     pub fn all(&self) -> Vec<usize> {
         let mut all = self.groups(|_| 0).concat();
@@ -64,15 +64,15 @@ impl Topology {
         all
     }
 
-    /// Those that are left when some are taken; none if all are.
+    /// The processors that are not taken. `None` if all are.
     pub(crate) fn without(&self, is_taken: impl Fn(usize) -> bool) -> Option<Self> {
         let left: Vec<_> = self.0.iter().copied().filter(|one| !is_taken(one.number)).collect();
         (!left.is_empty()).then_some(Self(left))
     }
 
-    /// The processors, by what is the same for those of one group.
+    /// Groups of processors with the same value of `of`.
     pub(crate) fn groups(&self, of: impl Fn(&Processor) -> usize) -> Vec<Vec<usize>> {
-        // In the order of the processors, where groups are side by side.
+        // In the order of the processors, where groups are adjacent.
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for one in &self.0 {
             match groups.iter_mut().find(|(group, _)| *group == of(one)) {
@@ -83,7 +83,7 @@ impl Topology {
         groups.into_iter().map(|(_, members)| members).collect()
     }
 
-    /// How many cores, sockets and nodes there are.
+    /// Numbers of cores, sockets and nodes.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let count = |of: fn(&Processor) -> usize| self.groups(of).len();
@@ -91,7 +91,7 @@ impl Topology {
     }
 }
 
-/// A list as the kernel writes them, `0-3,8`; what is no number in it is left out.
+/// Parses a list in the kernel's format, such as `0-3,8`. Items that are no numbers are left out.
 fn numbers(list: &str) -> Vec<usize> {
     let range = |item: &str| {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
@@ -101,7 +101,7 @@ fn numbers(list: &str) -> Vec<usize> {
     list.trim().split(',').filter_map(|item| range(item.trim())).flatten().collect()
 }
 
-/// Processors as the kernel writes them.
+/// Processors as a list in the kernel's format.
 #[must_use]
 pub fn list(processors: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
@@ -121,8 +121,8 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A host with these numbers of sockets, nodes in each, cores in each and threads in each, numbered as Linux often
-    /// does: the second threads of all cores come after the first ones.
+    /// A host with these numbers of sockets, nodes in each, cores in each and threads in each. Numbering is as usual on
+    /// Linux: the second threads of all cores follow the first ones.
     pub fn host(sockets: usize, nodes: usize, cores: usize, threads: usize) -> Topology {
         let core_count = sockets * nodes * cores;
         let text = move |name: &str| {
