@@ -1,7 +1,7 @@
-//! Where a pool is and what opens it.
+//! Address and keys of a pool.
 //!
-//! The key of jobs allows to lease from a pool, the administrator's to change it. So the files
-//! that hold them are readable for those who may: one user, or a group.
+//! The jobs' key permits leases from a pool, the administrator's also changes of it. So the files with these keys are
+//! readable for those who may use them: one user, or a group.
 
 use super::wire::DEFAULT_PORT;
 use anyhow::{Context, Result, bail};
@@ -20,7 +20,7 @@ pub const SECRET_VARIABLE: &str = "REDRT_POOL_SECRET_FILE";
 pub const ADMIN_VARIABLE: &str = "REDRT_POOL_ADMIN_FILE";
 const SITE: &str = "/etc";
 
-/// `HOST`, `HOST:PORT`, `[ADDRESS]:PORT`.
+/// Resolves `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
 pub fn resolve(text: &str) -> Result<SocketAddr> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'))
@@ -34,7 +34,7 @@ pub fn resolve(text: &str) -> Result<SocketAddr> {
     found.next().with_context(|| format!("{text} has no address"))
 }
 
-/// The file that holds a key: as said, as the environment says, the user's own, or the site's.
+/// File of a key: as given, by the environment, the user's own, or the site's.
 fn secret_path(said: Option<&Path>, variable: &str, name: &str) -> Result<PathBuf> {
     if let Some(path) = said {
         return Ok(path.to_owned());
@@ -63,7 +63,7 @@ pub fn admin_secret(said: Option<&Path>) -> Result<Secret> {
     secret_file::read(&secret_path(said, ADMIN_VARIABLE, "redrt/pool.admin")?)
 }
 
-/// The secret in a file, which is made if it is not there.
+/// Reads the secret of a file, which is created with a new secret if it does not exist.
 pub fn secret_or_new(path: &Path) -> Result<Secret> {
     let secret = Secret::generate().context("The system gives no random numbers")?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {

@@ -1,8 +1,8 @@
-//! A job's side of a `redspared`.
+//! A job's end of its connection to a `redspared`.
 //!
-//! The pool may be away for a while: it is dialled again, requests are made again, and ends of leases are said again
-//! until they were taken. Leases are the job's for their time, counted from when the last renewal that was answered was
-//! *sent*, so they end here no later than there.
+//! The pool may be away for a while: it is dialled again, requests are repeated, and ends of leases are repeated until
+//! they are acknowledged. A lease lasts for its time from the *sending* of the last answered renewal, so it ends here
+//! no later than at the pool.
 
 use super::identity::{self, Pass, Proof};
 use super::wire::{End, FromPool, ToPool};
@@ -18,72 +18,72 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How long the pool may take to answer at the start and at the end of a job.
+/// Time for the pool to answer at the start and at the end of a job.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(2);
 const DIAL_TIME_MAX: Duration = Duration::from_secs(3);
-/// Between attempts to reach a pool that is away.
+/// Pause between attempts to reach a pool that is away.
 const DIAL_PAUSE: Duration = Duration::from_millis(500);
-/// A lease is renewed so often in its time.
+/// Number of renewals within the time of a lease.
 const RENEWALS: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Connection {
-    /// To be dialled at this time.
+    /// The pool is dialled again at this time.
     Away {
         dial_at: Duration,
     },
     Dialling,
-    /// Said hello; may be used.
+    /// `Hello` was sent; usable once the pool has answered with `Welcome`.
     Up {
         link: LinkId,
         is_welcome: bool,
     },
-    /// The pool will have nothing to do with this job.
+    /// The pool has refused this job for good.
     Refused,
 }
 
-/// See the module.
+/// Connection to a pool: see the module.
 pub struct Client {
     hub: Hub,
     secret: Secret,
     address: SocketAddr,
     job: JobId,
     connection: Connection,
-    /// What waits.
+    /// Requests without an answer.
     requests: BTreeMap<u64, Request>,
     leases: BTreeMap<LeaseId, Lease>,
     told_to_leave: BTreeSet<LeaseId>,
-    /// Leases given back, until the pool says that it knows.
+    /// Ends of leases that the pool has not acknowledged.
     ends: BTreeMap<LeaseId, End>,
-    /// Says whose job it is, where the pool tells users apart.
+    /// Proof of the job's user, if the pool distinguishes users.
     pass: Option<Pass>,
-    /// The job has not begun, so it may wait.
+    /// True until the job has begun: blocking is permitted.
     is_starting: bool,
-    /// The pool wants to know whose job it is.
+    /// True if the pool has asked for the job's user.
     is_asked_for_user: bool,
     lease_time: Duration,
-    /// When the last renewal that was answered was sent.
+    /// Time of sending of the last answered renewal.
     renewed_at: Duration,
     renew_at: Duration,
     round: u64,
-    /// When the renewals that were not answered yet were sent.
+    /// Renewals without an answer, with their times of sending.
     unanswered: VecDeque<(u64, Duration)>,
     is_leaving: bool,
     has_left: bool,
     is_missed: bool,
-    /// When it worked last.
+    /// Time of the last call of `work`.
     now: Duration,
     news: VecDeque<News>,
 }
 
 impl Client {
-    /// Connects to a pool and presents the job. Blocks.
+    /// Connects to a pool and introduces the job. Blocks.
     pub fn connect(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
         Self::connect_by(&Munge::default(), address, secret, job, now)
     }
 
-    /// The same with other commands for MUNGE.
+    /// Like [`Client::connect`], with other commands for MUNGE.
     pub fn connect_by(munge: &Munge, address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
         let mut client = Self::of_past(address, secret, job, now)?;
         client.introduce(munge, now)?;
@@ -94,8 +94,8 @@ impl Client {
         }
     }
 
-    /// For a job whose root was killed. It is not connected before [`Client::go_on`]. What it is told until then was
-    /// told before.
+    /// Client of a job whose root was killed. It connects in [`Client::go_on`]; calls before that replay earlier
+    /// orders.
     pub fn of_past(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
         Ok(Self {
             hub: Hub::without_door(secret.clone())?,
@@ -123,7 +123,7 @@ impl Client {
         })
     }
 
-    /// The pool has said this before.
+    /// Replays a message of the pool.
     pub fn heard_before(&mut self, news: &News) {
         match news {
             News::Granted { number, lease } => {
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Connects, and says all that was told to it. Blocks. A pool that is away is dialled again.
+    /// Connects, and repeats everything outstanding. Blocks. A pool that is away is dialled again.
     pub fn go_on(&mut self, now: Duration) {
         (self.renewed_at, self.renew_at) = (now, now + ANSWER_TIME_MAX);
         if let Err(error) = self.introduce(&Munge::default(), now)
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Connects, presents the job, and proves whose it is if the pool wants to know. Blocks.
+    /// Connects, introduces the job, and proves its user if the pool asks. Blocks.
     fn introduce(&mut self, munge: &Munge, now: Duration) -> Result<()> {
         let address = self.address;
         let opened = door::dial(address, &self.secret, ANSWER_TIME_MAX)
@@ -181,7 +181,7 @@ impl Client {
             }
             let passed = now + begin.elapsed();
             let until_next = self.next_event(passed).map_or(left, |at| at.saturating_sub(passed));
-            // Rounded up: waking too early would find nothing to do, again and again.
+            // Rounded up: waking too early would find nothing due, again and again.
             let pause = left.min(until_next + Duration::from_millis(1));
             let mut fds = [PollFd::new(self.hub.fd(), PollFlags::POLLIN)];
             match poll(&mut fds, PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX)) {
@@ -193,13 +193,13 @@ impl Client {
         Ok(())
     }
 
-    /// Readable when [`Spares::work`] has something to do.
+    /// Readable when [`Spares::work`] has work.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.hub.fd()
     }
 
-    /// Says who is there; all else follows when the pool has answered.
+    /// Sends `Hello`; everything else follows the pool's answer.
     fn present(&mut self, link: LinkId, proof: Option<Proof>, now: Duration) {
         self.connection = Connection::Up { link, is_welcome: false };
         let leases = self.leases.keys().chain(self.ends.keys()).copied().collect();
@@ -209,7 +209,7 @@ impl Client {
         self.renew(now);
     }
 
-    /// Says what the pool has not heard, or not on this connection.
+    /// Sends everything that the pool has not had, or not on this connection.
     fn say_all(&mut self, now: Duration) {
         for (lease, end) in self.ends.clone() {
             self.say(&ToPool::End { lease, end });
@@ -224,7 +224,7 @@ impl Client {
         self.renew(now);
     }
 
-    /// To a pool that knows the job.
+    /// Sends a message if the pool has welcomed the job.
     fn say(&mut self, message: &ToPool) {
         if let Connection::Up { link, is_welcome: true } = self.connection {
             self.hub.send(link, message);
@@ -269,7 +269,7 @@ impl Client {
     fn hear(&mut self, message: FromPool, now: Duration) {
         match message {
             FromPool::Prove if self.is_starting => self.is_asked_for_user = true,
-            // A new key of the administrator, or `--munge` since it was started again.
+            // The administrator has a new key, or has restarted the pool with `--munge`.
             FromPool::Prove => {
                 self.refuse("it asks anew whose job this is, and a running job cannot wait for MUNGE", now)
             }
@@ -292,7 +292,7 @@ impl Client {
                 self.leases.insert(lease.id, lease.clone());
                 self.news.push_back(News::Granted { number, lease });
             }
-            // It was withdrawn meanwhile.
+            // The request was withdrawn meanwhile.
             FromPool::Granted { lease, .. } => self.end(lease.id, End::Released),
             FromPool::Ended { lease, why } => self.lose(lease, &why),
             FromPool::EndTaken(lease) => drop(self.ends.remove(&lease)),
@@ -342,7 +342,7 @@ impl Client {
                 self.hub.dial(0, self.address, DIAL_TIME_MAX);
             }
             Connection::Up { .. } if now >= self.renew_at => {
-                // Two in a row without an answer: the connection may be dead without anybody having noticed.
+                // Two renewals without an answer: the connection may be dead unnoticed.
                 match self.unanswered.len() {
                     0 | 1 => self.renew(now),
                     _ => self.part("it does not answer", now),
@@ -352,12 +352,12 @@ impl Client {
         }
     }
 
-    /// The job is over: gives everything back. Waits a moment for the pool to hear of it.
+    /// Gives everything back at the job's end. Waits briefly for the pool's acknowledgement.
     pub fn leave(&mut self) {
         self.is_leaving = true;
         self.say(&ToPool::Leave);
-        // A pool that cannot be told takes the leases back when their time is over. One that has just come back has not
-        // said Welcome yet, and is told then.
+        // A pool that cannot be reached takes the leases back when they expire. One that has just come back has not
+        // sent `Welcome` yet, and hears of the end then.
         if !self.is_missed || matches!(self.connection, Connection::Up { .. }) {
             let is_done = |client: &Self| client.has_left || client.connection == Connection::Refused;
             let _ = self.wait_for(is_done, FAREWELL_TIME_MAX, self.now);

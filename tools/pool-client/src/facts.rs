@@ -1,10 +1,10 @@
-//! What a pool wants to know of a host: `redrtd --probe` prints it.
+//! Facts about a host for a pool: `redrtd --probe` prints them.
 
 use anyhow::{Context, Result};
 use spare_pool::Facts;
 use std::fs;
 
-/// This host.
+/// Facts about this host.
 pub fn here() -> Result<Facts> {
     let processor = cloner::host::facts().context("Failed to find out what this processor can do")?;
     let memory = fs::read_to_string("/proc/meminfo").context("Failed to read /proc/meminfo")?;

@@ -1,4 +1,4 @@
-//! What a pool tells jobs and `redctl`, damaged.
+//! Damaged messages of a pool to jobs and `redctl`.
 
 use super::refusal::{Refusal, Unsound};
 use super::wire::FromPool;

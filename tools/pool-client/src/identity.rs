@@ -1,23 +1,23 @@
-//! Whose job it is, at a pool that tells users apart by MUNGE.
+//! Proof of a job's user, at a pool that distinguishes users by MUNGE.
 //!
-//! The key of jobs opens the pool, and MUNGE says whose job it is: once, when the job connects first. The pool gives it
-//! a [`Pass`] for all later connections, because nobody may wait for MUNGE's daemon while a job runs. The pool keeps no
-//! list of passes: it knows one that it has made by its seal.
+//! The jobs' key opens the pool, and MUNGE proves the user once, at the job's first connection. The pool then issues a
+//! [`Pass`] for later connections, because a running job must not wait for MUNGE's daemon. The pool keeps no list of
+//! passes: it recognizes its own by their seal.
 
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use spare_pool::JobId;
 
-/// What a job says of its user.
+/// A job's proof of its user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Proof {
     /// [`words`] of this job, sealed by MUNGE.
     Munge(String),
-    /// What the pool has given it.
+    /// Pass that the pool has issued.
     Pass(Pass),
 }
 
-/// Says whose job it is. Sealed by the pool, for one job.
+/// Statement of a job's user, sealed by the pool for this job.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pass {
     user: String,
@@ -30,18 +30,19 @@ impl std::fmt::Debug for Pass {
     }
 }
 
-/// What a job seals by MUNGE. It names the job, so that a pool cannot show it to another as that of a job of its own.
+/// Text that a job seals by MUNGE. It names the job, so that a pool cannot present it to another pool for a job of its
+/// own.
 #[must_use]
 pub fn words(job: JobId) -> String {
     format!("redrt: a place in a pool of spares for job {job}")
 }
 
-/// Makes passes and knows them again. Its key is made from one that only the pool has.
+/// Issuer of passes. Its key is derived from one that only the pool has.
 #[derive(Debug)]
 pub struct Authority(Secret);
 
 impl Authority {
-    /// Makes passes that are sealed with a key of this one.
+    /// An issuer whose key is derived from this one.
     #[must_use]
     pub fn new(key: &Secret) -> Self {
         Self(key.derive("redrt passes of a pool's users"))
@@ -54,10 +55,10 @@ impl Authority {
         Pass { user, seal }
     }
 
-    /// Whose job this is, if the pass is sound and the job's.
+    /// User of a pass, if its seal is right and it is for this job.
     #[must_use]
     pub fn user(&self, pass: &Pass, job: JobId) -> Option<String> {
-        // A comparison of hashes takes the same time wherever they differ.
+        // The comparison of hashes takes constant time.
         (self.seal(&pass.user, job) == pass.seal).then(|| pass.user.clone())
     }
 

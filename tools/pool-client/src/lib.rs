@@ -1,4 +1,4 @@
-//! The way to a pool of spare hosts that jobs share, a `redspared`: a job's side of it is [`Client`].
+//! Client side of a pool of spare hosts that jobs share, a `redspared`; a job uses [`Client`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

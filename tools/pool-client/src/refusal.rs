@@ -1,36 +1,36 @@
-//! Why a pool does not do what it was asked for.
+//! Reasons why a pool refuses.
 
 use serde::{Deserialize, Serialize};
 use spare_pool::JobId;
 
-/// The reason, in words that follow on what was refused. The first variant stays the first one, as it was: the other
-/// end may be of another version.
+/// The reason, as words that follow the refused request. The first variant must stay first and unchanged: the other end
+/// may be of another version.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// Both ends must be of one version.
+    /// The two ends are of different versions.
     #[error("it is of version {pool}, you are of version {asker}")]
     Version {
-        /// The pool's.
+        /// Version of the pool.
         pool: String,
-        /// That of who asks.
+        /// Version of the asking end.
         asker: String,
     },
-    /// It said something else first.
+    /// The first message was not `Hello`.
     #[error("its first message was not Hello")]
     NoHello,
-    /// It said Hello, or asked, on a connection that has a job.
+    /// `Hello` or a question came on a connection that has a job.
     #[error("this connection is a job's already")]
     HasJob,
-    /// It said Hello again while its proof was looked at.
+    /// `Hello` was repeated while its proof was being checked.
     #[error("it has said whose job it is, and is not known yet")]
     ProofPending,
-    /// Its proof proves nothing.
+    /// The proof is not valid.
     #[error("MUNGE does not say whose job it is: {0}")]
     Unproven(String),
-    /// Somebody else's job has this number.
+    /// Another user's job has this number.
     #[error("job {0} is another user's")]
     OtherUser(JobId),
-    /// They are for another job, or too many.
+    /// The requests are for another job, or too many.
     #[error("its requests make no sense")]
     Requests,
     /// The key is not the administrator's.
@@ -39,32 +39,32 @@ pub enum Refusal {
          the pool's state)"
     )]
     NotAdministrator,
-    /// A host was named that the pool does not have.
+    /// The pool has no host of this name.
     #[error("host {0} is not in the pool")]
     NoHost(String),
-    /// A host was to be added that cannot be one.
+    /// A host cannot be added.
     #[error(transparent)]
     Unsound(#[from] Unsound),
-    /// A host was to be removed that a job has.
+    /// A host cannot be removed: a job leases it.
     #[error("host {host} is leased to job {job}: drain it first, or use --force")]
     Leased {
-        /// The host.
+        /// Name of the host.
         host: String,
-        /// The job.
+        /// The job with the lease.
         job: JobId,
     },
 }
 
-/// Why this cannot be a host of a pool.
+/// Reason why a host cannot be in a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Unsound {
-    /// Its name becomes a word of a command.
+    /// Its name is not valid: it becomes a word of a command.
     #[error("'{0}' is not a host")]
     Name(String),
-    /// So does that of what starts daemons there.
+    /// The name of its launcher is not valid.
     #[error("{0:?} is no name of a launcher")]
     Launcher(String),
-    /// Nothing can be put there.
+    /// It has no places.
     #[error("host {0} has no places")]
     NoPlaces(String),
 }

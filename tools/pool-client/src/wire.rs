@@ -1,4 +1,4 @@
-//! The messages between `redspared` and those who use it. Framed as all control messages are, after the same handshake.
+//! Messages between `redspared` and its clients, framed like all control messages, after the same handshake.
 //!
 //! ```text
 //! redrun                                     redspared
@@ -17,144 +17,144 @@
 //!
 //! redctl ── Ask ──▶ ◀── Answer
 //! ```
-//! A connection that breaks costs requests, which are made again on the next, but no lease.
+//! A broken connection costs no lease. Requests are lost, and are repeated on the next one.
 
 use super::identity::{Pass, Proof};
 use super::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use spare_pool::{JobId, Lease, LeaseId, Request, Spare};
 
-/// The port of `redspared`, where none is named.
+/// Default port of `redspared`.
 pub const DEFAULT_PORT: u16 = 7480;
 
-/// How a job gives a lease back.
+/// Reason why a job gives a lease back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum End {
-    /// It is not needed any more.
+    /// The place is not needed any more.
     Released,
     /// The clone failed, for this reason.
     Failed(String),
 }
 
-/// What `redctl pool` asks.
+/// Question of `redctl pool`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Question {
-    /// All there is to know, as JSON.
+    /// The complete state, as JSON.
     Status,
-    /// Add hosts, or open them again.
+    /// Add hosts, or reopen them.
     Add(Vec<Spare>),
-    /// Remove hosts; those that are leased only if it must be.
+    /// Remove hosts; leased ones only by force.
     Remove {
-        /// The hosts.
+        /// Names of the hosts.
         hosts: Vec<String>,
-        /// Take them from the jobs that have them.
+        /// True: also hosts that jobs lease.
         force: bool,
     },
-    /// Lend these no more.
+    /// Lend these hosts no more.
     Drain(Vec<String>),
-    /// Something is wrong with these.
+    /// Mark these hosts as faulty.
     Bad {
-        /// The hosts.
+        /// Names of the hosts.
         hosts: Vec<String>,
-        /// What.
+        /// The fault, for messages.
         why: String,
     },
 }
 
-/// To the pool.
+/// Message to the pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToPool {
-    /// A job presents itself.
+    /// A job introduces itself.
     Hello {
-        /// The version of redrt it is of.
+        /// Version of redrt.
         version: String,
-        /// Which job.
+        /// Number of the job.
         job: JobId,
-        /// What it believes to have.
+        /// Leases that the job believes to have.
         leases: Vec<LeaseId>,
-        /// Whose job it is, if it was asked for that on this or an earlier connection.
+        /// Proof of the job's user, if the pool has asked for it on this or an earlier connection.
         proof: Option<Proof>,
     },
-    /// It needs a place.
+    /// The job needs a place.
     Request {
-        /// Names the request in the answer.
+        /// Number of the request, for the answer.
         number: u64,
-        /// What it needs.
+        /// Properties of the place.
         request: Request,
     },
-    /// It needs the place no more.
+    /// The job does not need the place any more.
     Withdraw {
-        /// Which request.
+        /// Number of the request.
         number: u64,
     },
-    /// It is there.
+    /// The job renews its leases.
     Renew {
-        /// Names this sign of life in the answer.
+        /// Number of the renewal, for the answer.
         round: u64,
     },
-    /// The clone there runs.
+    /// The clone at this place runs.
     Succeeded(LeaseId),
     /// A place is given back.
     End {
-        /// The lease.
+        /// Lease of the place.
         lease: LeaseId,
-        /// How it went.
+        /// Reason of the return.
         end: End,
     },
-    /// The job is over.
+    /// The job has ended.
     Leave,
-    /// `redctl` asks.
+    /// A question of `redctl`.
     Ask {
-        /// The version of redrt it is of.
+        /// Version of redrt.
         version: String,
-        /// What.
+        /// The question, which is answered by `Answer`.
         question: Question,
     },
 }
 
-/// From the pool.
+/// Message of the pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromPool {
-    /// The job is to say Hello again, with a proof of whose it is.
+    /// The job must repeat `Hello` with a proof of its user.
     Prove,
-    /// The job is known from now on.
+    /// The pool accepts the job.
     Welcome {
-        /// How long its leases last when it is not heard of.
+        /// Time in milliseconds for which leases outlast the job's last sign of life.
         lease_time_ms: u64,
-        /// What it has.
+        /// Leases of the job.
         leases: Vec<LeaseId>,
-        /// For its next connections.
+        /// Pass for later connections.
         pass: Option<Pass>,
     },
     /// The connection is of no use, for this reason.
     Refused(Refusal),
-    /// Here is a place.
+    /// A request is granted.
     Granted {
-        /// For this request.
+        /// Number of the request.
         number: u64,
-        /// The place.
+        /// The granted place.
         lease: Lease,
     },
-    /// A lease is over, without the job's doing.
+    /// The pool has ended a lease.
     Ended {
-        /// The lease.
+        /// Number of the lease.
         lease: LeaseId,
-        /// Why.
+        /// The reason, for messages.
         why: String,
     },
-    /// A place was taken back as the job said.
+    /// The job's return of a place is acknowledged.
     EndTaken(LeaseId),
-    /// The answer to `Renew`.
+    /// Answer to `Renew`.
     Renewed {
-        /// To which.
+        /// Number of the renewal.
         round: u64,
-        /// What the job has.
+        /// Leases of the job.
         leases: Vec<LeaseId>,
-        /// Of these, what it should leave.
+        /// Leases among these that the job should give up.
         leaving: Vec<LeaseId>,
     },
-    /// Whatever the job had is free.
+    /// All places of the job are free.
     Left,
-    /// The answer to `Ask`: JSON, or what went wrong.
+    /// Answer to `Ask`: JSON, or the reason for a failure.
     Answer(Result<String, Refusal>),
 }

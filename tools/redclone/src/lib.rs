@@ -14,10 +14,10 @@ use redrt_wire::secret::Secret;
 use say::Console;
 use std::ffi::OsString;
 
-/// Holds the secret, where no file does.
+/// Variable with the secret, if no file is given.
 const SECRET_VARIABLE: &str = "REDCLONE_SECRET";
 
-/// Runs the command; its exit code.
+/// Runs the command. Returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redclone");
@@ -57,7 +57,7 @@ fn print(text: &[u8]) -> anyhow::Result<i32> {
     Ok(0)
 }
 
-/// The secret that both sides share. Never from the command line, where everybody on the host can read it.
+/// The secret that both sides share. It is never an argument, which every user of the host could read.
 fn secret(options: &SecretOptions) -> anyhow::Result<Secret> {
     if let Some(path) = &options.secret_file {
         return secret_file::read(path).map_err(|error| UsageError(format!("{error:#}")).into());

@@ -1,4 +1,4 @@
-//! `push` and `save`: the source.
+//! `push` and `save`: the source of an image.
 
 use super::arguments::{CloneOptions, Push, Save};
 use super::secret;
@@ -38,7 +38,7 @@ pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
 /// `redclone save`.
 pub fn save(options: &Save, console: &Console) -> anyhow::Result<i32> {
     let control = Control::connect(options.pid)?;
-    // The file gets its name when it is whole.
+    // The file is named once it is complete.
     let directory = options.file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(std::path::Path::new("."));
     let name = options.file.display();
@@ -49,7 +49,8 @@ pub fn save(options: &Save, console: &Console) -> anyhow::Result<i32> {
     let report = clone(&control, &options.clone, false, sink, console)?;
     file.as_file().sync_all().during(Phase::Finish, writing())?;
     file.persist(&options.file).map_err(|error| error.error).during(Phase::Finish, writing())?;
-    // The name is kept by the directory, which a loss of power would leave without it (fsync(2)).
+    // The directory holds the name, and must be synchronized too: a power loss could drop the name otherwise
+    // (fsync(2)).
     File::open(directory).and_then(|directory| directory.sync_all()).during(Phase::Finish, writing())?;
     if !options.clone.quiet {
         console.plain(&format!("process {} saved in {name}; {}", options.pid, summary(&report)));
@@ -97,7 +98,7 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// What the user sees meanwhile: lines of JSON, a bar on a terminal, or nothing.
+/// Progress for the user: lines of JSON, a bar on a terminal, or nothing.
 struct Display<'a> {
     json: bool,
     bar: Option<ProgressBar>,
@@ -125,7 +126,7 @@ impl<'a> Display<'a> {
             );
         }
         if self.json {
-            // The copy goes on without a reader.
+            // The copy does not depend on a reader.
             let _ = say::line(as_json(event));
         }
         if let Some(bar) = &self.bar {

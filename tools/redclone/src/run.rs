@@ -1,4 +1,4 @@
-//! `run` and `load`: a process in the foreground, the program's own or a copy.
+//! `run` and `load`: a process in the foreground, started from a program or from an image.
 
 use super::arguments::{Load, Run};
 use anyhow::{Context, bail};
@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Exit codes as shells have them.
+/// Exit codes as shells use them.
 const NOT_FOUND: i32 = 127;
 const NOT_RUNNABLE: i32 = 126;
-/// Numbers that programs hardly ever reach.
+/// A number that programs hardly ever reach.
 const AGENT_FD: i32 = 1000;
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -57,7 +57,7 @@ pub fn run(options: &Run, console: &Console) -> anyhow::Result<i32> {
     foreground(running, options.pid_file.as_deref(), options.quiet, console)
 }
 
-/// Gives the agent's socket a number that survives exec.
+/// Moves the agent's socket to a number that survives exec.
 fn hand_over(listener: &OwnedFd) -> io::Result<i32> {
     use nix::fcntl::{FcntlArg, fcntl};
     let (soft, _) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
@@ -65,7 +65,7 @@ fn hand_over(listener: &OwnedFd) -> io::Result<i32> {
     Ok(fcntl(listener.as_fd(), FcntlArg::F_DUPFD(wanted))?)
 }
 
-/// `libredclone.so`: beside the program, in `../lib`, or where `$REDCLONE_LIBRARY` says.
+/// Path of `libredclone.so`: by `$REDCLONE_LIBRARY`, beside the program, or in `../lib`.
 fn library() -> anyhow::Result<PathBuf> {
     const NAME: &str = "libredclone.so";
     if let Some(path) = std::env::var_os("REDCLONE_LIBRARY") {
@@ -127,26 +127,26 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
 extern "C" fn forward(signal: libc::c_int) {
     let pid = PROGRAM.load(Ordering::SeqCst);
     if pid > 0 {
-        // SAFETY: - a system call that is allowed in signal handlers.
+        // SAFETY: - kill is async-signal-safe, and takes numbers.
         unsafe { libc::kill(pid, signal) };
     }
 }
 
-/// Tells the process id, passes signals on, and ends as the program does.
+/// Prints the process id, passes signals on, and ends as the program does.
 fn foreground(running: Running, pid_file: Option<&Path>, quiet: bool, console: &Console) -> anyhow::Result<i32> {
     PROGRAM.store(running.pid as i32, Ordering::SeqCst);
-    // The terminal sends these to the program, too.
+    // The terminal sends these signals to the program too.
     for signal in [Signal::SIGINT, Signal::SIGQUIT] {
-        // SAFETY: - ignores a signal.
+        // SAFETY: - SIG_IGN installs no handler.
         unsafe { sigaction(signal, &SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty())) }?;
     }
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2] {
         let action = SigAction::new(SigHandler::Handler(forward), SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: - the handler only makes a system call.
+        // SAFETY: - the handler makes only an async-signal-safe system call, and reads an atomic.
         unsafe { sigaction(signal, &action) }?;
     }
     if let Some(path) = pid_file {
-        // A reader never sees half a number.
+        // A reader must never see half a number.
         let new = path.with_extension("new");
         std::fs::write(&new, format!("{}\n", running.pid))
             .and_then(|()| std::fs::rename(&new, path))

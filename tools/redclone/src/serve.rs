@@ -1,4 +1,4 @@
-//! `serve`: the destination. One process for each image, which becomes the copy.
+//! `serve`: the destination. Each image gets a process, which becomes the copy.
 
 use super::arguments::{Receive, Serve};
 use super::secret;
@@ -22,9 +22,9 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Streams of one image arrive within this.
+/// Time in which all streams of an image must arrive.
 const GATHERING_LIMIT: Duration = Duration::from_secs(10);
-/// Maximum number of images whose streams are being gathered.
+/// Maximum number of images whose streams are incomplete.
 const SESSION_COUNT_MAX: usize = 256;
 
 struct Gathering {
@@ -36,7 +36,7 @@ struct Gathering {
 struct Sessions(HashMap<[u8; 16], Gathering>);
 
 impl Sessions {
-    /// Takes a stream; all of them, when it was the last one.
+    /// Adds a stream. Returns all streams once they are complete.
     fn add(&mut self, greeting: &Greeting, stream: TcpStream) -> Option<Vec<(TcpStream, Greeting)>> {
         self.0.retain(|_, gathering| gathering.since.elapsed() < GATHERING_LIMIT);
         if self.0.len() >= SESSION_COUNT_MAX {
@@ -70,7 +70,7 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     }
     console.plain(&format!("listening at {address}"));
     let mut sessions = Sessions::default();
-    // Processes that are started leave each other's streams alone: descriptors are passed on by one at a time.
+    // One child at a time: otherwise a child would inherit streams meant for another.
     let spawning = Arc::new(Mutex::new(()));
     loop {
         match poll(&mut [PollFd::new(door.fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
@@ -99,8 +99,7 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     }
 }
 
-/// Hands a whole image over to a process. Its sender knows the secret, and may have as many threads here as
-/// images.
+/// Hands a complete image to a process. The sender knows the secret, so it may have as many threads here as images.
 fn become_process(
     peer: SocketAddr,
     greeting: Greeting,
@@ -130,7 +129,7 @@ fn session(
     let (streams, greetings): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
     let mut child = spawn(greeting, &streams, &greetings, secret, spawning)?;
     drop(streams);
-    // The receiver tells the process id, or what went wrong, by itself.
+    // The receiver reports the process id, or its failure, by itself.
     child.wait()?;
     Ok(())
 }
@@ -145,11 +144,11 @@ fn spawn(
     let numbers: Vec<String> = streams.iter().map(|stream| stream.as_raw_fd().to_string()).collect();
     let mut command = installation::command("redclone").context("Failed to find this program's own file")?;
     command.args(["receive", "--pid", &greeting.pid.to_string(), "--streams", &numbers.join(",")]).stdin(Stdio::null());
-    // The program that becomes the copy inherits nothing of it.
+    // The program that becomes the copy must not inherit the secret.
     command.env_remove(super::SECRET_VARIABLE);
     let _turn = spawning.lock().expect("no thread panics");
     let mut inherited: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
-    // What the receiver needs for its handshakes fits into the pipe.
+    // The handshake data fit the pipe.
     let (told, mut into) = io::pipe()?;
     into.write_all(secret.key())?;
     for greeting in greetings {
@@ -167,11 +166,11 @@ fn spawn(
     child.context("cannot start the receiver")
 }
 
-/// The streams that were handed over, after their handshakes.
+/// The inherited streams, after their handshakes.
 fn streams_of(options: &Receive) -> anyhow::Result<Vec<Stream>> {
-    // SAFETY: - serve left these numbers open for this process, which has just begun.
+    // SAFETY: - `serve` left these numbers open for this process, which has just begun, and nothing else owns them.
     let sockets = unsafe { net::inherited(&options.streams) }?;
-    // SAFETY: - serve left this number open for this process, which has just begun.
+    // SAFETY: - `serve` left this number open for this process, which has just begun, and nothing else owns it.
     let mut told = unsafe { std::fs::File::from_raw_fd(options.told) };
     let mut key = [0; 32];
     told.read_exact(&mut key)?;
@@ -186,12 +185,12 @@ fn streams_of(options: &Receive) -> anyhow::Result<Vec<Stream>> {
     Ok(all)
 }
 
-/// `redclone receive`: receives one image and stays with the copy until it ends.
+/// `redclone receive`: receives one image, and stays with the copy until it ends.
 pub fn receive(options: &Receive) -> anyhow::Result<i32> {
     let streams = streams_of(options).context("no copy")?;
     let first = streams.first().context("there is no stream")?.try_clone()?;
     let mut answers = FrameWriter::new(first.try_clone()?.into_writer(1));
-    // Ends with serve, and with it the copy.
+    // Ends with `serve`, and the copy with it.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let console = Console::new("redclone");
     let answers_inside = first.try_clone()?.into_writer(0);
@@ -223,7 +222,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
     let running: Running = match started {
         Ok(running) => running,
         Err(error) => {
-            // The source may be the one that has gone.
+            // The source itself may be gone.
             let told = answers.send_record(Kind::Reply, &Reply::Failed(cloner::told_of(&error)));
             let _ = told.and_then(|()| answers.flush());
             first.shut_down();
@@ -238,7 +237,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
     Ok(running.wait()?)
 }
 
-/// The copy runs, as it was told to; that the source does not hear of it changes nothing here.
+/// Ignores a lost source: the copy runs as ordered, whether or not the source hears of it.
 fn ignore_lost_source(_: io::Error) -> io::Result<()> {
     Ok(())
 }
