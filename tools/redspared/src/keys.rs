@@ -1,4 +1,4 @@
-//! Whose keys open a pool, and what each may do.
+//! Keys that open a pool, and the rights of their holders.
 //!
 //! | key | file | may |
 //! |---|---|---|
@@ -13,19 +13,19 @@ use redrt_wire::secret::Secret;
 use std::fs;
 use std::path::Path;
 
-/// Who has a key.
+/// Holder of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holder {
-    /// Any job: users are not told apart.
+    /// Any job: the pool does not distinguish users.
     Jobs,
     /// The jobs of one user.
     User(String),
-    /// Who may change the pool.
+    /// The administrator, who may change the pool.
     Administrator,
 }
 
 impl Holder {
-    /// Whose jobs these are, where users are told apart.
+    /// Name of the user of these jobs. `None` where users are not distinguished, and for the administrator.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         match self {
@@ -40,7 +40,7 @@ impl Holder {
 pub struct Keys(Vec<(Holder, Secret)>);
 
 impl Keys {
-    /// Reads the keys; those of jobs and of the administrator are made if they are not there.
+    /// Reads the keys. The key of jobs and the administrator's are created if missing.
     ///
     /// # Errors
     /// When a file cannot be read or may be read by everybody, or two holders have the same key.
@@ -61,27 +61,27 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// The secrets, in the order of their numbers.
+    /// The secrets in the order of their numbers, which [`Keys::holder`] takes.
     #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {
         self.0.iter().map(|(_, secret)| secret.clone()).collect()
     }
 
-    /// Makes passes for users, and knows them again for as long as the administrator's key is the same.
+    /// The issuer of passes for users. It recognises its passes as long as the administrator's key stays the same.
     #[must_use]
     pub fn authority(&self) -> Authority {
         let (_, key) = self.0.iter().find(|(holder, _)| *holder == Holder::Administrator).expect("it was loaded");
         Authority::new(key)
     }
 
-    /// Who has the key with this number.
+    /// Holder of the key with this number.
     #[must_use]
     pub fn holder(&self, number: usize) -> Option<&Holder> {
         self.0.get(number).map(|(holder, _)| holder)
     }
 }
 
-/// The keys of users in a directory, in the order of their names.
+/// The users' keys in a directory, sorted by path.
 fn files(directory: &Path) -> Result<Vec<std::path::PathBuf>> {
     let failed = || format!("Failed to read the keys in {}", directory.display());
     let entries = fs::read_dir(directory).with_context(failed)?;

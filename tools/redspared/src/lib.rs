@@ -1,6 +1,6 @@
 //! `redspared`: a site's pool of spare hosts, shared by many jobs.
 //!
-//! The decisions are `spare_pool`'s; here are the file, the connections and the clock.
+//! `spare_pool` makes the decisions. This crate has the file, the connections and the clock.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -119,7 +119,7 @@ fn seconds(text: &str) -> Result<Duration, NotSeconds> {
     }
 }
 
-/// Runs the command; its exit code.
+/// Runs the command and returns its exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redspared");
@@ -156,7 +156,7 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
         watch: Some(Watch {
             interval: arguments.watch_interval,
             interval_max: arguments.watch_interval.max(Duration::from_secs(300)),
-            // The look itself ends in time; this is for one that does not.
+            // The look ends by itself at `watch_timeout`; this limit is for a look that hangs.
             answer_time_max: arguments.watch_timeout + Duration::from_secs(60),
         }),
         places_per_job_max: arguments.places_per_job_max,
@@ -164,7 +164,7 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
     };
     let launcher = launchers::words(&arguments.launcher);
     anyhow::ensure!(!launcher.is_empty(), "--launcher-exec is empty");
-    // Before any thread is started, so that all have them blocked.
+    // Signals are blocked before the first thread starts: all threads inherit the mask.
     let signals = catch_signals()?;
     let keys = keys::Keys::load(&secret_file, &admin_file, arguments.user_keys.as_deref())?;
     let users = arguments.munge.then(|| users::Users::by(Munge::default(), keys.authority())).transpose()?;

@@ -1,5 +1,7 @@
-//! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a
-//! few at a time; what it found comes back through a descriptor that can be waited on.
+//! Looks at hosts: runs `redrtd --probe` there, through the launcher that starts daemons.
+//!
+//! Each look has a thread of its own, and a few run at a time. The result arrives through a descriptor that can be
+//! polled.
 
 use anyhow::{Context, Result, bail};
 use control_network::launcher::{dies_with_this, shell_on};
@@ -21,18 +23,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 const AT_ONCE_MAX: usize = 32;
-/// Flags of processors and a few numbers are far less.
+/// The answer has the processor's flags and a few numbers, far below this.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What a look found.
+/// Result of a look.
 pub struct Look {
-    /// The host.
     pub host: String,
-    /// What it is like, or why that is not known.
+    /// Facts about the host, or the reason why none are known.
     pub found: Result<Facts, Unseen>,
 }
 
-/// See the module.
+/// The looks that run or wait; see the module.
 pub struct Looks {
     launcher: Vec<OsString>,
     daemon: PathBuf,
@@ -46,8 +47,8 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Runs this program on hosts, by this command in place of `ssh`; a look that takes longer than `time_max` has
-    /// failed.
+    /// Looks that start the daemon's program through the command `launcher`. A look that takes longer than `time_max`
+    /// has failed.
     pub fn new(daemon: PathBuf, launcher: Vec<OsString>, time_max: Duration) -> Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -57,18 +58,18 @@ impl Looks {
         Ok(Self { launcher, daemon, time_max, waiting, under_way: 0, sender, receiver, wake, waker })
     }
 
-    /// Readable when [`Looks::found`] has something to tell.
+    /// Readable when [`Looks::found`] has results.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Looks at a host.
+    /// Looks at a host as soon as a thread may start.
     pub fn look(&mut self, spare: Spare) {
         self.waiting.push_back(spare);
         self.begin();
     }
 
-    /// What was found since the last call.
+    /// The results since the last call.
     pub fn found(&mut self) -> Vec<Look> {
         let mut bytes = [0; 64];
         while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
@@ -110,14 +111,14 @@ impl Looks {
     }
 }
 
-/// Tells what was found, and wakes who wants to know.
+/// Sends the result and wakes the server's poll.
 fn tell(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
     if sender.send(look).is_ok() {
         let _ = waker.write(&[0]);
     }
 }
 
-/// Runs the command; what it printed.
+/// Runs the command and parses its output.
 fn ask(mut command: Command, time_max: Duration) -> Result<Facts> {
     let deadline = Instant::now() + time_max;
     let mut said = tempfile::tempfile().context("Failed to make a temporary file")?;
@@ -127,7 +128,7 @@ fn ask(mut command: Command, time_max: Duration) -> Result<Facts> {
     let mut child = command.spawn().with_context(|| format!("Failed to run {shown}"))?;
     let mut output = child.stdout.take().context("it has no standard output")?;
     let printed = read_all(&mut output, deadline);
-    // If it has printed all it has to say, or nothing in time, it is of no more use.
+    // The command is of no more use: it has printed everything, or nothing in time.
     let _ = child.kill();
     let _ = child.wait();
     let Some(printed) = printed? else { bail!("no answer in {} s", time_max.as_secs_f32()) };
@@ -140,7 +141,7 @@ fn ask(mut command: Command, time_max: Duration) -> Result<Facts> {
     }
 }
 
-/// All that can be read until the end; `None` if there is no end in time.
+/// Reads until end of file; `None` if the end does not come in time.
 fn read_all(output: &mut (impl Read + AsFd), deadline: Instant) -> Result<Option<Vec<u8>>> {
     let mut all = Vec::new();
     let mut part = vec![0; 64 << 10];

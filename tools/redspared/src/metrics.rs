@@ -10,16 +10,16 @@ use std::time::Duration;
 
 const PAGES: &[(&str, Answer<()>)] = &[("/metrics", Answer::Asked { question: (), kind: openmetrics::KIND })];
 
-/// Listens there.
+/// Starts the page of metrics at this address.
 ///
 /// # Errors
-/// When the address cannot be had.
+/// When the address cannot be bound.
 pub fn listen(address: SocketAddr) -> Result<Pages<()>> {
     let site = Site { pages: PAGES, lost: "the metrics are at /metrics\n", token: None };
     Pages::listen(address, site).with_context(|| format!("Failed to listen on --metrics {address}"))
 }
 
-/// The text.
+/// The page in the format of OpenMetrics.
 pub fn text(pool: &Pool, connected_count: usize, now: Duration) -> String {
     let mut page = Page::new("redrt_pool");
     page.info("daemon", "The daemon", vec![("version", env!("CARGO_PKG_VERSION").to_owned())]);

@@ -5,7 +5,7 @@ use spare_pool::{Admission, HostStatus, JobId, Pool};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// All there is to know.
+/// The complete state.
 pub fn status(pool: &Pool, connected: &[JobId], now: Duration) -> Value {
     let hosts: Vec<_> = pool.hosts(now).map(|status| host(&status, now)).collect();
     let stored = pool.stored();

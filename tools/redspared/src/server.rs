@@ -1,4 +1,5 @@
-//! The daemon's loop: connections, looks and time in; the pool decides; changes to the disk, then messages out.
+//! The daemon's loop. Connections, looks and time go in; the pool decides; changes go to the disk, and then messages go
+//! out.
 
 use super::keys::{Holder, Keys};
 use super::looks::Looks;
@@ -21,10 +22,10 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Of one job. More is a mistake, or no job.
+/// Limit for the requests of one job. More is a mistake, or does not come from a job.
 const REQUEST_COUNT_MAX: usize = 4096;
 
-/// See the module.
+/// State of the daemon; see the module.
 pub struct Server<'a> {
     hub: Hub,
     pool: Pool,
@@ -33,22 +34,22 @@ pub struct Server<'a> {
     console: &'a Console,
     begin: Instant,
     keys: Keys,
-    /// Where users are told apart by MUNGE.
+    /// Present where MUNGE distinguishes users.
     users: Option<Users>,
-    /// Whose key each connection was opened with, or whom MUNGE has named.
+    /// Holder of the key that opened each connection, or the user whom MUNGE has named since.
     holders: BTreeMap<LinkId, Holder>,
-    /// Who is connected, once they have said so.
+    /// The connection of each job that has introduced itself.
     jobs: BTreeMap<JobId, LinkId>,
-    /// Which request of which connection waits for a ticket.
+    /// The connection and the request that wait for each ticket.
     tickets: BTreeMap<Ticket, (LinkId, u64)>,
-    /// Present where Prometheus is told.
+    /// Present with `--metrics`.
     metrics: Option<Pages<()>>,
-    /// What is to be sent as soon as it is true on the disk, too.
+    /// Messages that may be sent once the changes they tell of are on the disk, too.
     outgoing: Vec<(LinkId, FromPool)>,
 }
 
 impl<'a> Server<'a> {
-    /// Listens for jobs.
+    /// Starts to listen for jobs.
     pub fn new(
         address: SocketAddr,
         keys: Keys,
@@ -81,7 +82,7 @@ impl<'a> Server<'a> {
         Ok(server)
     }
 
-    /// Tells Prometheus how the pool is.
+    /// Serves the pool's metrics to Prometheus.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Option<Pages<()>>) -> Self {
         if let Some(metrics) = &metrics {
@@ -99,14 +100,14 @@ impl<'a> Server<'a> {
         self.begin.elapsed()
     }
 
-    /// Serves until a signal comes. Leases go on meanwhile.
+    /// Serves until a signal comes. Leases outlast the daemon.
     pub fn run(mut self, signals: &SignalFd) -> Result<()> {
         loop {
             let now = self.now();
             self.pool.advance(now);
             self.carry_out()?;
             let timeout = self.pool.next_event(now).map_or(PollTimeout::NONE, |at| {
-                // Rounded up: waking too early would find nothing to do, again and again.
+                // Rounded up: an early wake would find nothing to do, again and again.
                 let left = at.saturating_sub(now) + Duration::from_millis(1);
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             });
@@ -146,7 +147,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Says when a host is not to be reached any more, or is again.
+    /// Reports that a host became unreachable, or is reachable again.
     fn note_look(&self, host: &str, why: Option<&Unseen>) {
         let known = self.pool.hosts(self.now()).find(|status| status.spare.name == host);
         match (known.map(|status| status.unreachable.is_some()), why) {
@@ -190,7 +191,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// What waits on a connection is asked for again on the next; leases are not touched.
+    /// Drops a connection. The job repeats its open requests on the next one; its leases stay.
     fn drop_link(&mut self, link: LinkId) {
         self.hub.close(link);
         self.holders.remove(&link);
@@ -237,7 +238,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// A job presents itself. A key of a user says whose it is; who has the key of jobs may have to prove it.
+    /// A job introduces itself. A user's key says whose job it is; a holder of the key of jobs may have to prove its
+    /// user.
     fn meet(&mut self, link: LinkId, job: JobId, leases: Vec<LeaseId>, proof: Option<Proof>, now: Duration) {
         let is_anybodys = self.holders.get(&link).is_none_or(|holder| *holder == Holder::Jobs);
         let Some(users) = self.users.as_mut().filter(|_| is_anybodys) else {
@@ -257,7 +259,7 @@ impl<'a> Server<'a> {
         self.greet(link, job, &leases, Some(pass), now);
     }
 
-    /// A job is here, perhaps again. A lease that it has not heard of was granted while its connection broke.
+    /// Accepts a job, or accepts it again. A lease it does not know of was granted while its connection broke.
     fn greet(&mut self, link: LinkId, job: JobId, leases: &[LeaseId], pass: Option<Pass>, now: Duration) {
         let user = self.user_of(link);
         let connected = self.jobs.get(&job).map(|other| self.user_of(*other));
@@ -278,7 +280,7 @@ impl<'a> Server<'a> {
         self.answer(link, FromPool::Welcome { lease_time_ms, leases, pass });
     }
 
-    /// Whose job is at the other end, where users are told apart.
+    /// Name of the user whose job is at the other end. `None` where users are not distinguished.
     fn user_of(&self, link: LinkId) -> Option<String> {
         self.holders.get(&link).and_then(Holder::user).map(str::to_owned)
     }
@@ -395,7 +397,7 @@ impl<'a> Server<'a> {
         Ok(String::new())
     }
 
-    /// Does what the pool wants done: stores first.
+    /// Carries out the pool's outputs; changes are stored first.
     fn carry_out(&mut self) -> Result<()> {
         let mut changes = Vec::new();
         let mut told = Vec::new();
@@ -419,10 +421,10 @@ impl<'a> Server<'a> {
             }
         }
         if !changes.is_empty() {
-            // A pool that cannot be written down must not be lent from.
+            // A lease that cannot be stored must not be granted.
             self.store.commit(&changes).context("Failed to write the pool's state")?;
         }
-        // A lease is told before what was answered after it was given: `Renewed` lists it.
+        // Grants go out before the answers that were made after them: `Renewed` lists the lease.
         for (link, message) in told.into_iter().chain(std::mem::take(&mut self.outgoing)) {
             let is_refusal = matches!(message, FromPool::Refused(_));
             self.hub.send(link, &message);

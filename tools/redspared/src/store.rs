@@ -1,5 +1,5 @@
-//! Where the pool is written down: an embedded database, so that a daemon that is killed at any moment finds all that
-//! it has told anybody.
+//! The pool's state in an embedded database. A daemon that is killed at any moment finds everything it has told
+//! anybody.
 
 use anyhow::{Context, Result, ensure};
 use control_network::launchers;
@@ -16,9 +16,9 @@ const LEASES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("leases");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const FORMAT_KEY: &str = "format";
 const NEXT_LEASE_KEY: &str = "next lease";
-/// Of what is written here.
+/// Version of this file's format.
 const FORMAT: u64 = 2;
-/// How long another process may have the file before it is taken for another daemon.
+/// Time for which another process may hold the file before it counts as another daemon.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -28,7 +28,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file, which is made if it is not there.
+    /// Opens the file; creates it if missing.
     pub fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
         let database = create(path).with_context(|| format!("Failed to open the pool's state {shown}"))?;
@@ -47,17 +47,17 @@ impl Store {
         Ok(Self { database })
     }
 
-    /// A store that is gone with this process.
+    /// A store that ends with this process.
     #[cfg(test)]
     pub fn in_memory() -> Self {
         let backend = redb::backends::InMemoryBackend::new();
         Self { database: Database::builder().create_with_backend(backend).expect("there is memory") }
     }
 
-    /// All that was stored.
+    /// Everything stored.
     ///
     /// # Errors
-    /// The entry that is damaged, or cannot be.
+    /// When an entry is damaged or impossible; the message names it.
     pub fn load(&self) -> Result<Stored> {
         let reading = self.database.begin_read()?;
         let mut stored = Stored::default();
@@ -103,8 +103,8 @@ impl Store {
     }
 }
 
-/// A child that the last daemon forked, and that has not reached its exec, holds the file a moment longer than the
-/// daemon.
+/// Opens the database, with patience: a child that the previous daemon forked holds the file until its exec, a moment
+/// longer than that daemon.
 fn create(path: &Path) -> Result<Database, DatabaseError> {
     let begin = Instant::now();
     loop {
@@ -121,7 +121,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).context("is damaged")
 }
 
-/// Whether this can be a host of a pool.
+/// Checks that this can be a host of a pool.
 pub fn check(spare: &Spare) -> Result<(), Unsound> {
     let host = HostName { user: spare.user.clone(), name: spare.name.clone() };
     if !host.is_sound() {

@@ -1,5 +1,4 @@
-//! Finds out whose job it is, where users are told apart by MUNGE: on a thread of its own, as MUNGE's daemon may not
-//! answer.
+//! Finds the user of a job by MUNGE. A thread of its own does so, as MUNGE's daemon may not answer.
 
 use anyhow::{Context, Result, ensure};
 use background_worker::{Bell, Inbox, Worker};
@@ -12,48 +11,45 @@ use spare_pool::{JobId, LeaseId};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A job that has said whose it is, or need not.
+/// A job whose user is known.
 #[derive(Debug)]
 pub struct Known {
-    /// The connection.
     pub link: LinkId,
-    /// The job.
     pub job: JobId,
-    /// What it believes to have.
+    /// The leases that the job believes to hold.
     pub leases: Vec<LeaseId>,
-    /// Its user.
     pub user: String,
-    /// For its next connections.
+    /// Proof for the job's next connections.
     pub pass: Pass,
 }
 
-/// What is to be done with a job that presents itself.
+/// Decision about a job that introduces itself.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is asked for a proof.
+    /// The job must send a proof.
     Prove,
-    /// Its proof is looked at; [`Users::found`] tells more.
+    /// The proof is being checked; [`Users::found`] has the result.
     Wait,
-    /// It is this user's.
+    /// The job's user is known.
     Known(Known),
-    /// It gets nothing.
+    /// The job is refused.
     Refused(Refusal),
 }
 
-/// A connection, its job, and the words that MUNGE has sealed.
+/// A connection, its job, and the credential that MUNGE has sealed.
 type Claim = (LinkId, JobId, String);
 
-/// See the module.
+/// Finds users of jobs; see the module.
 pub struct Users {
     authority: Authority,
     munge: Worker<Claim, (LinkId, Result<String>)>,
     bell: Bell,
-    /// Jobs whose proofs are looked at: one for each connection.
+    /// Jobs whose proof is being checked, at most one for each connection.
     proving: BTreeMap<LinkId, (JobId, Vec<LeaseId>)>,
 }
 
 impl Users {
-    /// Users are who these commands say.
+    /// Checks credentials by these commands.
     ///
     /// # Errors
     /// When the system gives no thread or descriptor.
@@ -67,12 +63,12 @@ impl Users {
         Ok(Self { authority, munge: worker, bell, proving: BTreeMap::new() })
     }
 
-    /// Readable when [`Users::found`] has something to tell.
+    /// Readable when [`Users::found`] has results.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// A job presents itself.
+    /// Decides about a job that introduces itself.
     pub fn judge(&mut self, link: LinkId, job: JobId, leases: Vec<LeaseId>, proof: Option<Proof>) -> Verdict {
         if self.proving.contains_key(&link) {
             return Verdict::Refused(Refusal::ProofPending);
@@ -92,12 +88,12 @@ impl Users {
         }
     }
 
-    /// A connection is gone.
+    /// Forgets a closed connection.
     pub fn forget(&mut self, link: LinkId) {
         self.proving.remove(&link);
     }
 
-    /// What was found since the last call; the connection and a reason for those that get nothing.
+    /// The results since the last call. A refused job comes as its connection and the reason.
     pub fn found(&mut self) -> Vec<Result<Known, (LinkId, Refusal)>> {
         let _ = self.bell.read();
         let mut found = Vec::new();
@@ -115,7 +111,7 @@ impl Users {
     }
 }
 
-/// Who has sealed the words of this job: the name, or the number of a user without one.
+/// User who has sealed this job's words: the name, or the number of a user without one.
 fn user_of(munge: &Munge, job: JobId, sealed: &str) -> Result<String> {
     let opened = munge.open(sealed).context("its credential cannot be opened")?;
     ensure!(opened.text == identity::words(job), "its credential is for something else");

@@ -1,4 +1,4 @@
-//! What jobs, administrators and looks at hosts tell a pool, damaged.
+//! Damaged messages of jobs and administrators, and damaged results of looks at hosts.
 
 use super::*;
 use damage::{Damage, damage};
@@ -25,7 +25,7 @@ fn facts() -> Facts {
     }
 }
 
-/// Every message there is.
+/// At least one message of each kind.
 fn messages() -> Vec<Vec<u8>> {
     let asked = |question| ToPool::Ask { version: version(), question };
     let request = Request::new(JobId(7)).with_memory(1 << 20).apart_from(["h1"]).excluding(["h9"]);
@@ -51,12 +51,11 @@ fn messages() -> Vec<Vec<u8>> {
     all.iter().map(encode).collect()
 }
 
-/// What happens to the pool.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A message arrives on one of two connections, the second of which is the administrator's.
+    /// A message on one of two connections; the second is the administrator's.
     Message { which: prop::sample::Index, link: u64, damage: Option<Damage> },
-    /// A look at a host has printed this.
+    /// A look at a host has printed its answer, possibly damaged.
     Look { host: usize, damage: Option<Damage> },
 }
 
@@ -81,7 +80,7 @@ fn new_pool() -> Pool {
     pool
 }
 
-/// A server that nobody is connected with.
+/// A server without connections.
 fn server() -> Server<'static> {
     let directory = tempfile::tempdir().unwrap();
     let keys = Keys::load(&directory.path().join("jobs"), &directory.path().join("admin"), None).unwrap();
@@ -91,7 +90,7 @@ fn server() -> Server<'static> {
 }
 
 thread_local! {
-    /// The same for all cases: what is not the pool costs much to make.
+    /// Shared by all cases: a server's parts other than the pool are expensive to make.
     static SERVER: RefCell<Server<'static>> = RefCell::new(server());
 }
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A pool with keys of adam and eve; its state lies in the directory.
+/// Serves a pool with keys of adam and eve. Its state is in the directory.
 fn serve(directory: &std::path::Path, munge: Option<Munge>) -> (SocketAddr, Vec<redrt_wire::secret::Secret>) {
     let users = directory.join("users");
     fs::create_dir(&users).unwrap();
@@ -28,13 +28,13 @@ fn serve(directory: &std::path::Path, munge: Option<Munge>) -> (SocketAddr, Vec<
     let (told, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let store = Store::open(&state).unwrap();
-        // A host is there when a look at it says so: this one never does.
+        // A host is available once a look says so: the look of this pool never does.
         let looks = Looks::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
         let pool = Pool::restore(Settings::shared(), store.load().unwrap(), Duration::ZERO);
         let console = Console::new("redspared");
         let server = Server::new(([127, 0, 0, 1], 0).into(), keys, users, pool, store, looks, &console).unwrap();
         told.send(server.hub.address()).unwrap();
-        // It ends with this program.
+        // The server ends with this process.
         let signals = SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap();
         let _ = server.run(&signals);
     });
@@ -77,7 +77,7 @@ fn each_key_opens_what_its_holder_may_do() {
         }
         ask(secret, Question::Status).unwrap();
     }
-    // Not even the administrator says what is run.
+    // Even the administrator may not name a command to run.
     let why = ask(administrator, add(Some("sh -c id"))).unwrap_err();
     assert_eq!(why, Refusal::Unsound(Unsound::Launcher("sh -c id".into())));
     ask(administrator, add(None)).unwrap();
@@ -93,7 +93,7 @@ fn each_key_opens_what_its_holder_may_do() {
     assert!(matches!(again, FromPool::Welcome { .. }), "{again:?}");
 }
 
-/// Commands that seal as user `uid` and open, without a key.
+/// Stand-ins for MUNGE's commands that seal as user `uid`, and open without a key.
 fn commands(directory: &std::path::Path, uid: u32) -> Munge {
     let program = |name: String, script: &str| {
         let path = directory.join(name);
@@ -134,7 +134,7 @@ fn users_of_one_key_are_told_apart_by_munge() {
     assert!(why(adam, None).contains("another user"), "a key of a user says whose job it is");
 }
 
-/// Works until the pool was away and has let the job in again. Whether it has in time.
+/// Works until the pool was away and has let the job in again. False if that takes too long.
 fn comes_back(job: &mut Client) -> bool {
     let since = Instant::now();
     while since.elapsed() < TIME_MAX {
@@ -155,7 +155,7 @@ fn a_job_proves_whose_it_is_once_and_its_later_connections_need_no_munge() {
     let (address, secrets) = serve(directory.path(), Some(munge.clone()));
     let connect = |munge: &Munge| Client::connect_by(munge, address, &secrets[0], JobId(9), Duration::ZERO);
     let mut job = connect(&munge).unwrap();
-    // Another connection of the same job takes the place of its first, which it opens again.
+    // A second connection of the same job displaces the first, which reconnects.
     let other = connect(&munge).unwrap();
     drop(other);
     assert!(comes_back(&mut job), "it was let in by its pass");
