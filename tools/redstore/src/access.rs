@@ -1,4 +1,4 @@
-//! A store that a URL names, and how long it may be silent.
+//! The store that a URL names, and the limit of its silence.
 
 use crate::failure::Failure;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -19,31 +19,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
 
-/// Progress is told this often.
+/// Interval of progress reports.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
-/// What is large may take long to come: only silence ends a request.
+/// No limit in practice: a large object may take long, and only silence ends a request.
 const REQUEST_TIME: &str = "7 days";
 
-/// See the module.
+/// An open store; see the module.
 pub struct Store {
-    /// Whose paths are below the URL.
+    /// The store; its paths are relative to the URL.
     pub objects: Arc<dyn ObjectStore>,
-    /// For the user.
+    /// Name of the place in messages.
     pub place: String,
-    /// Where it is a directory.
+    /// Present where the store is a directory.
     directory: Option<PathBuf>,
     patience: Duration,
     moved_bytes: Cell<u64>,
-    /// When something moved last, and when that was told.
+    /// Time of the last progress, and of the last report of progress.
     moved_at: Cell<Instant>,
     told_at: Cell<Instant>,
 }
 
 impl Store {
-    /// The store at a URL. `is_made`: a directory that is not there is made.
+    /// Opens the store at a URL. With `is_made`, a missing directory is created.
     ///
     /// # Errors
-    /// When it is no such URL, or the environment does not say how to get there.
+    /// When the URL is not one of a store, or the environment does not say how to reach it.
     pub fn open(url: &str, patience: Duration, is_made: bool) -> Result<Self, Failure> {
         let parsed = Url::parse(url).map_err(|error| Failure::usage(format!("{url}: no URL: {error}")))?;
         if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
@@ -66,16 +66,17 @@ impl Store {
         Ok(Self { objects, place, directory, patience, moved_bytes: Cell::new(0), moved_at: now.clone(), told_at: now })
     }
 
-    /// Stores have no directories, and those below this one go when they are empty. So does this one.
+    /// Removes the store's own directory once it is empty, as happens to the directories below it: stores have no
+    /// directories.
     pub fn forget_directory(&self) {
         if let Some(directory) = &self.directory {
-            // It may have something in it.
+            // Fails while the directory is in use.
             let _ = fs::remove_dir(directory);
         }
     }
 
-    /// What was on its way into a directory when its writer was killed, with its length. The store itself shows nothing
-    /// of it, and overwrites none.
+    /// Names and lengths of files that a killed writer left unfinished in a directory. The store itself neither lists
+    /// nor overwrites them.
     pub fn unfinished(&self) -> Vec<(String, u64)> {
         let Some(root) = &self.directory else { return Vec::new() };
         let (mut found, mut open) = (Vec::new(), vec![root.clone()]);
@@ -93,7 +94,8 @@ impl Store {
         found
     }
 
-    /// Removes one of these, and directories that are empty then. Whether it was one.
+    /// Removes one such file, and the directories that are empty then. False if the key is not that of an unfinished
+    /// file.
     pub fn remove_unfinished(&self, key: &str) -> Result<bool, Failure> {
         let Some(root) = self.directory.as_ref().filter(|_| is_unfinished(key)) else { return Ok(false) };
         let path = root.join(key);
@@ -104,12 +106,12 @@ impl Store {
             Ok(()) | Err(_) => {}
         }
         let mut above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
-        // One of them may have something in it.
+        // Stops at the first directory in use.
         let _ = above.try_for_each(fs::remove_dir);
         Ok(true)
     }
 
-    /// Counts bytes that have gone, or come.
+    /// Counts bytes in either direction.
     pub fn moved(&self, byte_count: u64) {
         let now = Instant::now();
         self.moved_at.set(now);
@@ -120,7 +122,7 @@ impl Store {
         }
     }
 
-    /// Does this as long as something moves.
+    /// Runs `work`; fails if nothing moves for the time of the patience.
     pub async fn watched(&self, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
         self.moved_at.set(Instant::now());
         let silence = async {
@@ -135,7 +137,7 @@ impl Store {
     }
 }
 
-/// A line for who has started this. One that is gone needs none: its end is this program's.
+/// Prints a line for the program that started this one. If that program is gone, this one ends.
 pub fn say(said: &Said) {
     let mut line = serde_json::to_vec(said).expect("numbers and text can be written");
     line.push(b'\n');
@@ -145,7 +147,7 @@ pub fn say(said: &Said) {
     }
 }
 
-/// Whether a file has the name that `object_store` gives one until it is complete.
+/// True for the name that `object_store` gives a file until it is complete.
 fn is_unfinished(name: &str) -> bool {
     let number = name.rsplit_once('#').map(|(_, number)| number);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -157,9 +159,9 @@ fn host_name() -> String {
 
 /// A store in a network, reached as the environment says.
 fn of_network(scheme: &str, url: &str, patience: Duration) -> Result<Arc<dyn ObjectStore>, Failure> {
-    // Only one can be there: it is this program's own.
+    // Fails only if a provider is installed; then it is this program's own.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A request that is made again for the last time has half of the patience left.
+    // The last repetition of a request still has half of the patience left.
     let half = patience / 2;
     let retry = RetryConfig { max_retries: 10, retry_timeout: half, ..RetryConfig::default() };
     let silence = format!("{} seconds", half.as_secs().max(1));
@@ -198,7 +200,7 @@ fn of_network(scheme: &str, url: &str, patience: Duration) -> Result<Arc<dyn Obj
 fn of_directory(url: &Url, is_made: bool) -> Result<Arc<dyn ObjectStore>, Failure> {
     let directory = url.to_file_path();
     let directory = directory.map_err(|()| Failure::usage(format!("{url}: say file:// and an absolute path")))?;
-    // What is put there is for its owner only: files and directories that are made get no more.
+    // Objects are for their owner only: new files and directories get no further permissions.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     if is_made {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);

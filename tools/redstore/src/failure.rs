@@ -1,14 +1,14 @@
-//! What goes wrong, in one line that says with which object, why, and what to do.
+//! Failures, each in one line that names the object, the reason and the remedy.
 
 use object_store::client::{HttpError, HttpErrorKind};
 use redrt_wire::object::Ending;
 use std::error::Error as _;
 use std::fmt;
 
-/// See the module.
+/// A failure; see the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Of which kind.
+    /// Kind of the failure, which becomes the exit code.
     pub ending: Ending,
     sentence: String,
 }
@@ -24,7 +24,7 @@ impl Failure {
         Self { ending: Ending::Usage, sentence: sentence.into() }
     }
 
-    /// Something on this host.
+    /// A failure on this host.
     pub fn here(sentence: impl Into<String>) -> Self {
         Self { ending: Ending::Failed, sentence: sentence.into() }
     }
@@ -38,7 +38,7 @@ impl Failure {
         Self { ending: Ending::Silent, sentence }
     }
 
-    /// The store refuses, or cannot. `what` was to be done; `place` is where.
+    /// A store refuses or fails. `what` is the action, such as `put KEY`; `place` is the store.
     pub fn of_store(what: &str, place: &str, error: &object_store::Error) -> Self {
         use object_store::Error;
         let failed = format!("Failed to {what} in {place}");
@@ -81,7 +81,7 @@ impl Failure {
             innermost = inner.to_string();
             cause = inner.source();
         }
-        // The crate has no type for what a server has answered.
+        // The crate has no type for the status of a server's answer.
         let status = innermost.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse().ok());
         let ending = match status {
             Some(401 | 403) => Ending::Denied,
@@ -94,7 +94,7 @@ impl Failure {
     }
 }
 
-/// An error without what the server has said at length: that may repeat what it was sent, credentials too.
+/// Cuts the server's own text from an error: it may repeat the request, credentials included.
 fn without_body(error: &str) -> String {
     let (before, body) = error.split_once('<').unwrap_or((error, ""));
     let code = body.split_once("Code>").and_then(|(_, rest)| rest.split_once("</")).map(|(code, _)| code);

@@ -1,9 +1,9 @@
-//! `redstore`: moves files to an object store and back, for `redrun`, `redrtd` and `redctl`, which have no part of what
-//! that takes. What it is told and says is in [`redrt_wire::object`].
+//! `redstore`: moves files to an object store and back, for `redrun`, `redrtd` and `redctl`, which thus do without the
+//! libraries for it. [`redrt_wire::object`] has its input and output.
 //!
-//! One thread works, since the program's processes want the others; what waits for disks waits in threads besides.
-//! Nothing lasts for ever: a request that gets no answer is made again, and when nothing has moved for the time of
-//! `$REDRT_STORE_PATIENCE` seconds the store counts as silent.
+//! One thread works, since the program's processes want the other cores; threads of their own wait for disks. Nothing
+//! lasts for ever: a request without an answer is repeated, and a store where nothing moves for `$REDRT_STORE_PATIENCE`
+//! seconds counts as silent.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    // Who has started this is gone, and what it does is of no use to anybody else.
+    // Once the program that started this one is gone, nobody needs the result.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     match run(&arguments.command) {
         Ok(()) => ExitCode::from(Ending::Done as u8),
@@ -111,7 +111,7 @@ fn run(command: &Command) -> Result<(), Failure> {
             }
         }
     });
-    // A thread that waits for a disk that does not answer is not waited for.
+    // A thread that waits for a hung disk is left behind.
     runtime.shutdown_background();
     outcome
 }

@@ -1,4 +1,4 @@
-//! Files go, in pieces of which several are on their way at a time; and come.
+//! Transfers of files. A file goes in pieces, several of which are under way at a time.
 
 use crate::access::{Store, say};
 use crate::failure::Failure;
@@ -13,11 +13,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path as FilePath, PathBuf};
 use twox_hash::XxHash3_128;
 
-/// More than the least that a part of an object may have, 5 MiB.
+/// Above the minimum for a part of an object, 5 MiB.
 const PIECE_BYTES: u64 = 8 << 20;
-/// An object has 10,000 parts at most.
+/// Below the limit of an object, 10,000 parts.
 const PIECE_COUNT_MAX: u64 = 9_000;
-/// On their way at a time.
+/// Pieces under way at a time.
 const PIECES_AT_ONCE: usize = 4;
 const FILES_AT_ONCE: usize = 4;
 const DELETED_AT_ONCE: usize = 8;
@@ -50,7 +50,7 @@ impl Source {
         Ok((Self { path: path.to_owned(), file, hasher: XxHash3_128::new(), read_bytes: 0 }, bytes))
     }
 
-    /// The next piece, empty at the end, read while others are on their way.
+    /// The next piece, empty at the end. It is read while earlier pieces are under way.
     async fn next(mut self, piece_bytes: u64) -> Result<(Self, Vec<u8>), Failure> {
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -96,7 +96,7 @@ async fn put_one(store: &Store, entry: &Entry) -> Result<Facts, Failure> {
         let count = next.len() as u64;
         let waited = writer.wait_for_capacity(PIECES_AT_ONCE).await;
         if let Err(error) = waited {
-            // What has gone already would be kept, and paid for.
+            // The store would keep the uploaded parts, and bill for them.
             let _ = writer.abort().await;
             return Err(failed(error));
         }
@@ -118,7 +118,7 @@ async fn put_one(store: &Store, entry: &Entry) -> Result<Facts, Failure> {
     Ok(source.facts())
 }
 
-/// Gets these files. One that is there as it is to be is not got again.
+/// Gets these files. A file that is there with the expected content is skipped.
 pub async fn get(store: &Store, entries: &[Entry]) -> Result<(), Failure> {
     stream::iter(entries).map(Ok).try_for_each_concurrent(FILES_AT_ONCE, |entry| get_one(store, entry)).await
 }
@@ -137,7 +137,7 @@ async fn get_one(store: &Store, entry: &Entry) -> Result<(), Failure> {
     outcome
 }
 
-/// Another process may get the same file.
+/// The process id is part of the name: another process may get the same file.
 fn unfinished(path: &FilePath) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.unfinished", std::process::id()));
@@ -186,7 +186,7 @@ async fn receive(store: &Store, entry: &Entry, to: &FilePath) -> Result<(), Fail
     }
 }
 
-/// Says which objects there are.
+/// Prints the objects of the store.
 pub async fn list(store: &Store) -> Result<(), Failure> {
     let mut found = store.objects.list(None);
     let failed = |error| Failure::of_store("list objects", &store.place, &error);
@@ -198,7 +198,6 @@ pub async fn list(store: &Store) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Deletes these objects.
 pub async fn delete(store: &Store, keys: &[String]) -> Result<(), Failure> {
     let one = |key: String| async move {
         if store.remove_unfinished(&key)? {
@@ -215,7 +214,7 @@ pub async fn delete(store: &Store, keys: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes these objects, with nothing in them. Of several that try to make the same one succeeds.
+/// Creates these empty objects. Of several processes that create the same object, one succeeds.
 pub async fn create(store: &Store, keys: &[String]) -> Result<(), Failure> {
     for key in keys {
         let made = store.objects.put_opts(&path_of(key)?, PutPayload::new(), PutMode::Create.into()).await;

@@ -1,4 +1,4 @@
-//! Files go to a store and come back, and what goes wrong is told in one line, with an exit code of its own.
+//! Files go to a store and come back. Each failure is one line with an exit code of its own.
 
 use redrt_wire::object::{Ending, Entry, Facts, Said};
 use std::fs;
@@ -25,7 +25,7 @@ impl Outcome {
         self.said
     }
 
-    /// It has failed so, and says why in one line.
+    /// The error's line, after checks of the exit code and that it is the only one.
     fn failed(self, ending: Ending) -> String {
         assert_eq!((self.code, self.error.lines().count()), (ending as i32, 1), "{}", self.error);
         assert!(!self.error.contains(SECRET), "{}", self.error);
@@ -44,7 +44,7 @@ fn redstore(command: &str, url: &str, lines: &[String], environment: &[(&str, &s
         .spawn()
         .expect("it was built");
     let mut input = child.stdin.take().expect("it was asked for");
-    // One that has failed already reads nothing.
+    // A process that has failed already reads nothing.
     let _ = lines.iter().try_for_each(|line| writeln!(input, "{line}"));
     drop(input);
     let output = child.wait_with_output().expect("it ends");
@@ -65,7 +65,7 @@ fn url_of(directory: &Path) -> String {
     format!("file://{}", directory.display())
 }
 
-/// What is put in a directory: the facts of each, by its key.
+/// Puts files in a directory: the facts of each, with its key.
 fn put(url: &str, entries: &[String], environment: &[(&str, &str)]) -> Vec<(String, Facts)> {
     let said = redstore("put", url, entries, environment).done();
     let stored = said.into_iter().filter_map(|said| match said {
@@ -106,7 +106,7 @@ fn files_go_and_come_back_as_they_were_for_their_owner_only() {
         assert!(fs::read(to.join(key)).unwrap() == content(len), "{key}");
         assert_eq!(mode(&to.join(key)), 0o600);
     }
-    // What is there as it was is not got again; what is not, is.
+    // An unchanged file is not got again; a missing or changed one is.
     let _ = fs::remove_file(store.join("line-1/1.image"));
     fs::write(to.join("line-1/0.image"), content(LARGE_BYTES - 1)).unwrap();
     redstore("get", &url, &wanted, &[]).done();
@@ -134,7 +134,7 @@ fn what_is_missing_or_damaged_is_told_and_leaves_no_file() {
     assert!(told.starts_with("redstore: Failed to get 1.image in file:///"), "{told}");
     let gone = redstore("put", &url, &[entry("1.image", &parent.path().join("gone"), None)], &[]);
     assert!(gone.failed(Ending::Failed).contains("gone: No such file"));
-    // A file is where a directory would have to be.
+    // A file stands where a directory would have to be.
     let told =
         redstore("put", &url_of(&file.join("store")), &[entry("0.image", &file, None)], &[]).failed(Ending::Failed);
     assert!(told.contains("Failed to make "), "{told}");
@@ -154,7 +154,7 @@ fn what_is_no_store_is_refused() {
     assert!(told.contains("a line of standard input"), "{told}");
 }
 
-/// Does this with each connection, until this process ends.
+/// Answers each connection by `answer` until this process ends.
 fn serve(answer: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -184,7 +184,7 @@ fn a_store_that_does_not_answer_is_not_waited_for_without_end() {
     let parent = tempfile::tempdir().unwrap();
     let file = parent.path().join("file");
     fs::write(&file, content(LARGE_BYTES)).unwrap();
-    // One takes nothing, one stops in the midst of a request, one hangs up.
+    // Three servers: one takes nothing, one stops within a request, one hangs up.
     let silent = serve(|stream| {
         let _held = stream;
         thread::park();
@@ -220,7 +220,7 @@ fn a_store_that_refuses_says_so_without_credentials() {
     assert!(told.contains("the store refuses; look at AWS_ACCESS_KEY_ID"), "{told}");
 }
 
-/// Of what one left that was killed in the midst of a file, the store shows nothing by itself.
+/// The store does not list the file of a writer that was killed within it.
 #[test]
 fn what_was_on_its_way_into_a_directory_is_listed_and_deleted() {
     let parent = tempfile::tempdir().unwrap();
@@ -243,7 +243,7 @@ fn an_object_that_must_not_be_there_is_made_once() {
     assert_eq!(redstore("list", &url, &[], &[]).done(), [Said::Found("life-1".into(), 0)]);
 }
 
-/// A server that keeps objects in its memory, and answers as each kind of store does, to requests without signatures.
+/// A server that keeps objects in memory. It answers unsigned requests as each kind of store does.
 #[derive(Clone, Default)]
 struct Keeper(std::sync::Arc<std::sync::Mutex<std::collections::BTreeMap<String, Vec<u8>>>>);
 
@@ -255,7 +255,7 @@ impl Keeper {
             let target =
                 ["%2F/", "%2D-", "%2E."].iter().fold(target, |target, one| target.replace(&one[..3], &one[3..]));
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-            // The bucket comes first, or the account and the container.
+            // The path begins with the bucket, or with the account and the container.
             let key = path.rsplit_once("prefix/").map(|(_, key)| key.to_owned());
             let mut objects = self.0.lock().unwrap();
             let (status, body) = match (method.as_str(), key) {
@@ -270,7 +270,7 @@ impl Keeper {
                 ("GET", Some(key)) => {
                     objects.get(&key).map_or(("404 Not Found", Vec::new()), |got| ("200 OK", got.clone()))
                 }
-                // Several at once; here it is one.
+                // This request deletes several objects; here it is always one.
                 ("POST", _) => {
                     let text = String::from_utf8_lossy(&body).into_owned();
                     let key = text.split("prefix/").nth(1).and_then(|rest| rest.split([' ', '<', '?']).next());
@@ -293,7 +293,7 @@ impl Keeper {
     }
 }
 
-/// Method, target, whether it is only for what is not there, and body.
+/// Method, target, true if the object must not exist yet, and body.
 fn request(input: &mut impl std::io::BufRead) -> Option<(String, String, bool, Vec<u8>)> {
     let (mut first, mut length, mut has_condition) = (String::new(), 0, false);
     input.read_line(&mut first).ok().filter(|count| *count > 0)?;
@@ -314,7 +314,7 @@ fn request(input: &mut impl std::io::BufRead) -> Option<(String, String, bool, V
     Some((method, target, has_condition, body))
 }
 
-/// As S3 and Google Cloud Storage say it, and Azure.
+/// The listing in the format of S3 and Google Cloud Storage, and in Azure's.
 fn listing(objects: &std::collections::BTreeMap<String, Vec<u8>>, query: &str) -> Vec<u8> {
     let when = "2026-01-01T00:00:00.000Z";
     let of_s3 = |(key, bytes): (&String, &Vec<u8>)| {
