@@ -1,8 +1,8 @@
-//! Where the running jobs of a user are written down on each of their hosts, so that `redctl` finds them.
+//! Entries of a user's running jobs on each of their hosts, by which `redctl` finds them.
 //!
-//! A file for each job, host and writer in a directory that only the user can read: where `redrun` listens, and the
-//! job's secret. Its writer has it locked as long as it lives: what nobody has locked was left behind by somebody
-//! that was killed.
+//! There is one file for each job, host and writer, in a directory that only the user can read. It holds the address at
+//! which `redrun` listens, and the job's secret. The writer holds a lock on it as long as it lives: an entry without a
+//! lock was left by a writer that was killed.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -17,34 +17,34 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A job that is written down; crossed out when this is dropped.
+/// The entry of a job; removed when this is dropped.
 #[derive(Debug)]
 pub struct Entry {
     path: PathBuf,
     _locked: File,
 }
 
-/// A job as it was found.
+/// A job as its entry describes it.
 #[derive(Debug)]
 pub struct Found {
-    /// Its identity, 16 hexadecimal digits.
+    /// Identity of the job, 16 hexadecimal digits.
     pub job: String,
-    /// Where redrun listens.
+    /// Address at which `redrun` listens.
     pub address: SocketAddr,
-    /// The job's secret.
+    /// The job's secret, which opens a connection to `redrun`.
     pub secret: Secret,
     path: PathBuf,
 }
 
-/// In memory: it has room when disks are full.
+/// A file system in memory, which has room when disks are full.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Where jobs are written down: in the first of these that has room.
+/// Directories for entries: the first that has room is used.
 fn directories() -> [PathBuf; 2] {
     directories_by(|name| std::env::var_os(name))
 }
 
-/// For a process with these variables.
+/// The same for a process with these variables.
 fn directories_by(variable: impl Fn(&str) -> Option<OsString>) -> [PathBuf; 2] {
     let name = format!("redrt-{}", nix::unistd::geteuid());
     let first = match variable("XDG_RUNTIME_DIR") {
@@ -54,7 +54,7 @@ fn directories_by(variable: impl Fn(&str) -> Option<OsString>) -> [PathBuf; 2] {
     [first, Path::new(SHARED_MEMORY).join(name)]
 }
 
-/// Writes a job down.
+/// Writes the entry of a job.
 pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
     let [first, second] = directories();
     write_into(&first, job, host, address, secret)
@@ -63,10 +63,10 @@ pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) ->
 
 fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
     make(directory)?;
-    // redrun and the daemon of its host write both.
+    // Both `redrun` and the daemon of its host write an entry.
     let path = directory.join(format!("{job:016x}@{host}.{}", std::process::id()));
     let failed = || format!("Failed to write {}", path.display());
-    // Under another name until it is locked.
+    // The file has another name until it is locked.
     let new = directory.join(format!("{job:016x}-{host}.{}", std::process::id()));
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).with_context(failed)?;
@@ -74,15 +74,15 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
         let _ = fs::remove_file(&new);
         return Err(error).with_context(failed);
     }
-    // Where there are no locks, entries are taken for those of living jobs.
+    // Without locks, every entry counts as that of a living job.
     let _ = file.lock();
     fs::rename(&new, &path).with_context(failed)?;
-    // Of a job that ended so before it was resumed.
+    // A resumed job has no end: an earlier note of one is removed.
     let _ = fs::remove_file(end_path(directory, job, host));
     Ok(Entry { path, _locked: file })
 }
 
-/// Makes it in a directory that is there: what `$TMPDIR` names may be gone, and is nobody's to be made again.
+/// Makes a directory, but not those above it: a `$TMPDIR` that is gone is not ours to make again.
 fn make(directory: &Path) -> Result<&Path> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -94,7 +94,7 @@ fn make(directory: &Path) -> Result<&Path> {
     Ok(directory)
 }
 
-/// In a directory that everybody can write to, somebody else may have been first.
+/// Fails unless the directory is this user's: where everybody can write, somebody else may have been first.
 fn check(directory: &Path) -> Result<()> {
     let metadata =
         fs::symlink_metadata(directory).with_context(|| format!("Failed to look at {}", directory.display()))?;
@@ -110,15 +110,15 @@ impl Drop for Entry {
     }
 }
 
-/// What was written down there is removed. Shared memory has to be given back; the directory stays while another job is
-/// in it.
+/// Called after a file in the directory was removed. A directory in shared memory is removed too, unless another job
+/// uses it.
 fn give_back(path: &Path) {
     if let Some(directory) = path.parent().filter(|directory| directory.starts_with(SHARED_MEMORY)) {
         let _ = fs::remove_dir(directory);
     }
 }
 
-/// Removes what the root of a job has left behind.
+/// Removes the directory of a job's root.
 pub fn remove_root_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path).inspect(|()| give_back(path))
 }
@@ -129,7 +129,7 @@ pub fn remove_seat(path: &Path) {
     give_back(path);
 }
 
-/// Crosses a job out for all hosts that share this directory: one that died did not do it.
+/// Removes the job's entries of all hosts that share this directory: a host that died did not do so.
 pub fn cross_out(job: u64) {
     directories().iter().for_each(|directory| cross_out_in(directory, job));
 }
@@ -143,12 +143,12 @@ fn cross_out_in(directory: &Path, job: u64) {
     }
 }
 
-/// The jobs of this user that are written down on this host, or all of them where hosts share the directory.
+/// The user's jobs that have entries on this host, or on any of the hosts that share the directory.
 pub fn find_all() -> Result<Vec<Found>> {
     find_in_either(&directories())
 }
 
-/// What is wrong with the first is told when nothing is found in the second.
+/// An error of the first directory is returned only if the second has no jobs.
 fn find_in_either([first, second]: &[PathBuf; 2]) -> Result<Vec<Found>> {
     let mut found = find_in(second).unwrap_or_default();
     match find_in(first) {
@@ -173,11 +173,11 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
         };
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path());
         let Ok(file) = opened else { continue };
-        // It says whom redctl tells the secret that is in it.
+        // The file decides to whom `redctl` tells the secret in it: nobody else may have written it.
         if !file.metadata().is_ok_and(|metadata| metadata.is_file() && secret_file::is_own(&metadata)) {
             continue;
         }
-        // Nobody has it locked.
+        // The lock is free: the writer is dead.
         if file.try_lock_shared().is_ok() {
             let _ = fs::remove_file(entry.path());
             continue;
@@ -194,13 +194,13 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Whether a process of this job, which runs it or starts its processes, is known here.
+/// True while a process that runs the job, or starts its processes, has an entry here.
 #[must_use]
 pub fn lives(job: &str) -> bool {
     directories().iter().any(|directory| lives_in(directory, job))
 }
 
-/// The one job that is meant: the only one, or the one whose identity begins like this.
+/// The only job, or the only one whose identity begins with `wanted`.
 pub fn find(wanted: Option<&str>) -> Result<Found> {
     choose(find_all()?, wanted)
 }
@@ -216,7 +216,7 @@ fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
     }
 }
 
-/// Why a job has ended that had nobody left to tell, as its daemons have noted it; for who asks for it later.
+/// Ending of the files that say why a job ended. Its daemons write them when nobody is left to be told.
 const END: &str = ".end";
 
 fn end_path(directory: &Path, job: u64, host: &str) -> PathBuf {
@@ -230,39 +230,40 @@ pub fn note_end(job: u64, host: &str, why: &str, variable: impl Fn(&str) -> Opti
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         anyhow::Ok(writeln!(file, "{why}")?)
     };
-    // Where there is no room for it, nobody learns why.
+    // Without room the reason is lost.
     let _ = directories_by(variable).iter().any(|directory| write(directory).is_ok());
 }
 
-/// Why a job, whose identity begins like this, has ended on this host, if a daemon or a member of its council has noted
-/// it.
+/// The end of a job whose identity begins with `wanted`, if a daemon or a member of its council has noted it on this
+/// host.
 pub fn noted_end(wanted: &str) -> Option<String> {
     let is_wanted = |name: &str| name.starts_with(wanted) && name.ends_with(END);
     let found = entries().find(|entry| entry.file_name().to_str().is_some_and(is_wanted))?;
     Some(fs::read_to_string(found.path()).ok()?.lines().collect::<Vec<_>>().join("; "))
 }
 
-/// A job whose console can be taken over: where its root listens.
+/// The socket at which a job's root listens: there the console can be taken over.
 #[derive(Debug)]
 pub struct SeatSocket {
-    /// Its identity, 16 hexadecimal digits.
+    /// Identity of the job, 16 hexadecimal digits.
     pub job: String,
-    /// The socket.
+    /// Path of the socket, which may be left from a root that was killed.
     pub path: PathBuf,
 }
 
 const SEAT: &str = ".console";
 const ROOT: &str = ".root";
 
-/// The directory in which the root of a job keeps what another one goes on with; made if it is not there.
+/// The directory in which a job's root keeps its state for a successor; created if missing.
 pub fn root_directory(job: u64) -> Result<PathBuf> {
     fill_root_directory(job, |name| std::env::var_os(name), |_| Ok(())).map(|(directory, ())| directory)
 }
 
-/// As a process with these variables finds it, which looks in all of them: the first in which `fill` succeeds.
+/// The root's directory, for a process with these variables: the first one in which `fill` succeeds. A reader looks in
+/// all of them.
 ///
 /// # Errors
-/// What is wrong with the first.
+/// The error of the first directory.
 pub fn fill_root_directory<T>(
     job: u64,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -270,7 +271,7 @@ pub fn fill_root_directory<T>(
 ) -> Result<(PathBuf, T)> {
     let inside = |directory: &PathBuf| {
         let own = make(directory)?.join(format!("{job:016x}{ROOT}"));
-        // Where nothing else was in it, it is in nobody's way.
+        // An empty directory that could not be filled is removed again.
         let filled = fill(make(&own)?).inspect_err(|_| drop(fs::remove_dir(&own)))?;
         anyhow::Ok((own, filled))
     };
@@ -278,7 +279,7 @@ pub fn fill_root_directory<T>(
     inside(&first).or_else(|error| inside(&second).map_err(|_| error))
 }
 
-/// The jobs of this user on this host whose root has left something behind, or runs, and where.
+/// Identities and directories of this user's jobs whose root runs here, or has left its state behind.
 pub fn find_roots() -> Vec<(String, PathBuf)> {
     let mut found: Vec<_> = entries()
         .filter_map(|entry| {
@@ -286,31 +287,31 @@ pub fn find_roots() -> Vec<(String, PathBuf)> {
             check(&entry.path()).ok().map(|()| (job, entry.path()))
         })
         .collect();
-    // In memory are only this host's.
+    // Directories in memory come first: they are certainly this host's.
     found.sort_by_cached_key(|(job, path)| (job.clone(), !path.starts_with(SHARED_MEMORY), path.clone()));
     found
 }
 
-/// What the root of this job has left behind, or has while it runs.
+/// The root's directory of this job, if there is one.
 pub fn find_root(job: u64) -> Option<PathBuf> {
     let name = format!("{job:016x}");
     find_roots().into_iter().find(|(found, _)| *found == name).map(|(_, directory)| directory)
 }
 
-/// All that is in the directories where jobs are written down, as far as they are this user's alone.
+/// Everything in the directories of entries, as far as those are this user's alone.
 fn entries() -> impl Iterator<Item = fs::DirEntry> {
     let sound = directories().into_iter().filter(|directory| directory.exists() && check(directory).is_ok());
     sound.flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
 }
 
-/// Where the root of a job listens for consoles: in a directory that only the user can enter.
+/// The socket for consoles of a job's root, in a directory that only the user can enter.
 pub fn seat_path(job: u64) -> Result<PathBuf> {
     let [first, second] = directories();
     let directory = make(&first).or_else(|error| make(&second).map_err(|_| error))?;
     Ok(directory.join(format!("{job:016x}{SEAT}")))
 }
 
-/// Where roots of this user's jobs on this host listen, or have listened until they were killed.
+/// Sockets of this user's roots on this host, including those of roots that were killed.
 pub fn find_seats() -> Vec<SeatSocket> {
     let mut seats: Vec<_> = entries()
         .filter_map(|entry| {
@@ -323,8 +324,8 @@ pub fn find_seats() -> Vec<SeatSocket> {
 }
 
 impl SeatSocket {
-    /// Nobody on this host listens there any more. Where hosts share the directory somebody on another may: as long as
-    /// anything of the job lives, it stays.
+    /// Removes the socket, at which nobody on this host listens any more. It stays while anything of the job lives:
+    /// where hosts share the directory, a root on another host may listen.
     pub fn cross_out(&self) {
         if self.path.parent().is_some_and(|directory| !lives_in(directory, &self.job)) {
             let _ = fs::remove_file(&self.path);
@@ -332,14 +333,14 @@ impl SeatSocket {
     }
 }
 
-/// Whether somebody on any host that has this directory has written the job down there, and lives.
+/// True if a living process on any host that shares this directory has an entry of the job there.
 fn lives_in(directory: &Path, job: &str) -> bool {
     find_in(directory).is_ok_and(|found| found.iter().any(|found| found.job == job))
 }
 
 impl Found {
-    /// How a program is started where this job can be reached, if it has a network of its own on this host, as where
-    /// the host has none (`tools/redrun/src/own_network.rs`): what comes before the program's name.
+    /// The words before a program's name that start it where this job can be reached. `None` unless the job has a
+    /// network of its own on this host, as where the host has none (`tools/redrun/src/own_network.rs`).
     #[must_use]
     pub fn way_there(&self) -> Option<String> {
         let name = self.path.file_name()?.as_bytes();
@@ -354,7 +355,7 @@ impl Found {
         differs("net").then(|| format!("nsenter -t {process}{privileges} -n"))
     }
 
-    /// The job is over, and its writer was killed before it could cross it out.
+    /// Removes the entry of a job that is over, whose writer was killed before it could do so.
     pub fn cross_out(&self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -396,10 +397,10 @@ mod tests {
         let _second = write(&both[1], 2);
         let jobs = || find_in_either(&both).unwrap().into_iter().map(|found| found.job).collect::<Vec<_>>();
         assert_eq!(jobs(), ["0000000000000002"]);
-        // redrun had no room in the first, and its daemon a moment later had.
+        // `redrun` had no room in the first directory, and its daemon a moment later had.
         let _first = (write(&both[0], 1), write(&both[0], 2));
         assert_eq!(jobs(), ["0000000000000001", "0000000000000002"]);
-        // Somebody else's directory hides nothing.
+        // A directory of somebody else hides no jobs of the other.
         fs::set_permissions(&both[1], fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(jobs(), ["0000000000000001", "0000000000000002"]);
         fs::set_permissions(&both[0], fs::Permissions::from_mode(0o755)).unwrap();

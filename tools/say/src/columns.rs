@@ -1,7 +1,7 @@
-//! Lines of text whose cells stand below each other.
+//! Lines of text with cells in columns.
 
-/// Pads the cells of all lines, of which the first may be the headings, and joins them with two spaces. Each line has
-/// one cell for each entry of `is_left`: whether a column is aligned to the left.
+/// Pads the cells of all lines to columns, joined by two spaces. The first line may hold the headings. Each line has
+/// one cell for each entry of `is_left`, which is true for a column aligned to the left.
 pub fn aligned(lines: &[Vec<&str>], is_left: &[bool]) -> Vec<String> {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let columns: Vec<_> = is_left.iter().enumerate().map(|(column, is_left)| (width(column), *is_left)).collect();

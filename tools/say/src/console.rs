@@ -1,10 +1,10 @@
-//! Messages to the user, on standard error, coloured when that is a terminal.
+//! Messages to the user on standard error, coloured when that is a terminal.
 
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Arc;
 
-/// How urgent a line is.
+/// Urgency of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
     /// Worth knowing.
@@ -15,7 +15,7 @@ pub enum Severity {
     Error,
 }
 
-/// Where a console's lines go while others write to standard error too.
+/// Writer of a console's lines while others write to standard error too.
 pub trait Lines: std::fmt::Debug {
     /// Writes a line.
     fn error(&self, line: Vec<u8>);
@@ -23,17 +23,17 @@ pub trait Lines: std::fmt::Debug {
     fn show_status(&self, lines: Vec<String>);
 }
 
-/// Is told of an error in place of the user; whether it was.
+/// Reports an error elsewhere than to the user; returns true if that worked.
 type Above = Box<dyn Fn(&str) -> bool>;
 
 /// Writes lines that begin with the program's name.
 pub struct Console {
     name: String,
     coloured: Cell<bool>,
-    /// What writes for it while a job runs; else it writes itself.
+    /// Writer of the lines while a job runs; without one, the console writes itself.
     standard: RefCell<Option<Arc<dyn Lines>>>,
     shows_status: Cell<bool>,
-    /// In a job that was spawned, who is told of errors in place of the user.
+    /// In a spawned job: reports errors to another place than the user.
     above: Option<Above>,
     is_silent: bool,
 }
@@ -54,52 +54,52 @@ impl Console {
         console
     }
 
-    /// Standard error may have become a terminal, or ceased to be one.
+    /// Checks again if standard error is a terminal.
     pub fn look_at_terminal(&self) {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         self.coloured.set(wanted && stderr().is_terminal());
     }
 
-    /// A console that says nothing: a test that says much would hide what others say.
+    /// A console that writes nothing, for tests whose lines would hide those of others.
     #[must_use]
     pub fn silent(name: &str) -> Self {
         Self { is_silent: true, ..Self::new(name) }
     }
 
-    /// From now on errors are told there.
+    /// From now on errors go to `above` first; the user sees those it does not take.
     pub fn tell_above(&mut self, above: impl Fn(&str) -> bool + 'static) {
         self.above = Some(Box::new(above));
     }
 
-    /// From now on these write: nobody waits for the terminal, file or pipe that standard error is.
+    /// From now on `standard` writes: the caller never waits for the terminal, file or pipe behind standard error.
     pub fn attach(&self, standard: Arc<dyn Lines>) {
         self.standard.replace(Some(standard));
     }
 
-    /// From now on it writes itself.
+    /// From now on the console writes itself again.
     pub fn detach(&self) {
         self.standard.replace(None);
     }
 
-    /// From now on there may be lines at the foot of the terminal, if it is one, and if they `are_wanted`.
+    /// Allows lines at the foot of the terminal, if standard error is one and `are_wanted`.
     pub fn allow_status(&self, are_wanted: bool) {
         self.shows_status.set(are_wanted && stderr().is_terminal());
     }
 
-    /// Whether lines at the foot are seen.
+    /// True if lines at the foot are visible.
     #[must_use]
     pub fn shows_status(&self) -> bool {
         self.shows_status.get()
     }
 
-    /// Shows these lines at the foot.
+    /// Shows these lines at the foot of the terminal.
     pub fn show_status(&self, lines: Vec<String>) {
         if let Some(standard) = self.standard.borrow().as_ref().filter(|_| self.shows_status()) {
             standard.show_status(lines);
         }
     }
 
-    /// A line of some urgency.
+    /// Writes a line with this urgency.
     pub fn say(&self, severity: Severity, line: &str) {
         match severity {
             Severity::Note => self.plain(line),
@@ -108,12 +108,12 @@ impl Console {
         }
     }
 
-    /// A warning.
+    /// Writes a warning.
     pub fn warning(&self, line: &str) {
         self.write("\x1b[33m", "warning: ", line);
     }
 
-    /// An error.
+    /// Writes an error, unless it was reported elsewhere.
     pub fn error(&self, line: &str) {
         if self.above.as_ref().is_some_and(|above| above(line)) {
             return;
@@ -121,7 +121,7 @@ impl Console {
         self.write("\x1b[31m", "error: ", line);
     }
 
-    /// A plain line.
+    /// Writes a line without a mark of urgency.
     pub fn plain(&self, line: &str) {
         self.write("", "", line);
     }
@@ -131,8 +131,8 @@ impl Console {
             return;
         }
         let (on, off) = if self.coloured.get() && !colour.is_empty() { (colour, "\x1b[0m") } else { ("", "") };
-        // One write a line, so that it does not mix with what others print.
-        // What a process says of itself may be anything.
+        // One write for a line: it does not mix with the output of others. Control characters are replaced, as a
+        // process's own words may hold any.
         let line = line.replace(char::is_control, " ");
         let whole = format!("{}: {on}{kind}{off}{line}\n", self.name);
         match &*self.standard.borrow() {

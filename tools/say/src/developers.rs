@@ -1,4 +1,4 @@
-//! What developers are shown: see `redrt_log`.
+//! Messages for developers: see `redrt_log`.
 
 use redrt_log::{FilterError, Sink};
 use std::sync::OnceLock;
@@ -7,10 +7,10 @@ use std::time::Instant;
 static NAME: OnceLock<String> = OnceLock::new();
 static BEGIN: OnceLock<Instant> = OnceLock::new();
 
-/// Shows what the environment asks for, as from this program.
+/// Shows the messages that the environment asks for, under this program's name.
 ///
 /// # Errors
-/// When nobody can know what is asked for.
+/// When the environment's filter cannot be parsed.
 pub fn begin(name: &str) -> Result<(), FilterError> {
     NAME.get_or_init(|| name.to_owned());
     redrt_log::begin(Sink {

@@ -1,6 +1,5 @@
-//! Lines for the user that must cost nobody anything, wherever they go: the standard library's own macros panic when
-//! the reader has gone, and a daemon whose login has ended, or `redctl status | head -1`, would be ended by what it
-//! says.
+//! Lines for the user. Printing them never ends the program: the standard library's macros panic when the reader has
+//! gone, which would end a daemon whose login has ended, or `redctl status | head -1`.
 
 #![forbid(unsafe_code)]
 
@@ -14,13 +13,13 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
 
-/// A line on standard error, if anybody reads it.
+/// Writes a line to standard error, if anybody reads it.
 pub fn error(line: impl Display) {
-    // Nobody is left to be told.
+    // An error here has no reader either.
     let _ = stderr().write_all(format!("{}\n", shown(&line.to_string())).as_bytes());
 }
 
-/// A text on standard output. A reader that wants no more is no failure.
+/// Writes a text to standard output. A reader that has gone is no failure.
 pub fn text(text: &[u8]) -> std::io::Result<()> {
     match stdout().write_all(text).and_then(|()| stdout().flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -28,12 +27,12 @@ pub fn text(text: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// The same for a line, or several.
+/// The same for a line, or several lines.
 pub fn line(line: impl Display) -> std::io::Result<()> {
     text(format!("{}\n", shown(&line.to_string())).as_bytes())
 }
 
-/// A text as a terminal may be given it: what others have written, in a log or a name, must not move its cursor or set
+/// A text that is safe for a terminal. Control characters, which a log or a name may hold, could move its cursor or set
 /// its title.
 #[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {

@@ -1,4 +1,4 @@
-//! Secrets in files: who may read the file knows the secret, so it is looked at before the file is believed.
+//! Secrets in files. A reader of the file knows the secret, so the permissions are checked before the secret is used.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -10,15 +10,15 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A longer file holds no secret.
+/// Limit for the size; a longer file holds no secret.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The secret in a file that one user can read, or a group.
+/// Reads the secret from a file that only one user or group can read.
 pub fn read(path: &Path) -> Result<Secret> {
     let shown = path.display();
     let failed = || format!("Failed to read the secret in {shown}");
     let file = File::open(path).with_context(failed)?;
-    // Of what was opened: another file may have that name by now.
+    // Checked on the opened file: another file may have the name by now.
     let is_kept = is_kept_from_strangers(&file.metadata().with_context(failed)?);
     ensure!(is_kept, "{shown} can be read or written by everybody: chmod o= {shown}");
     let mut text = String::new();
@@ -30,7 +30,7 @@ fn is_kept_from_strangers(metadata: &Metadata) -> bool {
     metadata.mode() & 0o007 == 0
 }
 
-/// Whether only this process's user can read or write the file.
+/// True if only this process's user can read or write the file.
 #[must_use]
 pub fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == nix::unistd::geteuid().as_raw() && metadata.mode() & 0o077 == 0
