@@ -73,12 +73,11 @@ pub(super) enum What {
     },
 }
 
-/// The command as `clap` knows it.
 pub(super) fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// What a command line holds.
+/// A command line as it was parsed.
 pub(super) enum Parsed {
     Arguments(Arguments),
     /// Help or version, to be printed.

@@ -1,4 +1,4 @@
-//! The report as one page for a browser: everything is in the file, and nothing is loaded from anywhere.
+//! The report as one page for a browser. The file holds everything: the page loads nothing.
 //!
 //! The tables are whole without the script, which sorts and filters them.
 
@@ -15,10 +15,10 @@ use std::fmt::{self, Write};
 
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/script.js");
-/// More rows than this of a table of the page are too many for a browser; JSON has all.
+/// Limit for the rows of a table: more are too many for a browser. JSON has them all.
 const ROWS_MAX: usize = 5000;
 
-/// Text as it may stand in a page, also in an attribute.
+/// Text in a form that is safe in a page, and within an attribute.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -38,7 +38,7 @@ fn escaped(text: &str) -> String {
 /// One cell of a table.
 enum Cell {
     Text(String),
-    /// What is shown, and what is sorted by.
+    /// The text shown, and the number that rows are sorted by.
     Number(String, f64),
     Html(String),
 }
@@ -51,7 +51,7 @@ fn count(value: u64) -> Cell {
     Cell::Number(value.to_string(), value as f64)
 }
 
-/// A table with a heading for each column; those of numbers are marked by `#`.
+/// Writes a table. Each column has a heading; `#` marks a column of numbers.
 fn table(page: &mut String, id: &str, heads: &[&str], rows: Vec<Vec<Cell>>) -> fmt::Result {
     if rows.is_empty() {
         return writeln!(page, "<p class=\"soft\">None.</p>");

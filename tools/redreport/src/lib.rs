@@ -1,4 +1,4 @@
-//! `redreport`: audit logs in, a report or a judgement on the logs themselves out.
+//! `redreport`: reads audit logs, and prints a report or a verdict on the logs themselves.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -17,7 +17,7 @@ use command_line::{USAGE_EXIT_CODE, UsageError, generate_for};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Runs the command line, which includes the program's own name; its exit code.
+/// Runs the command line, which includes the program's own name, and returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     match run(arguments) {

@@ -1,18 +1,18 @@
-//! `redreport sick`: for what looks after hosts, a prolog or a health check.
+//! `redreport sick`: for the prolog and the health check of a host.
 
 use anyhow::Result;
 use audit_report::hosts::State;
 use audit_report::report::Report;
 
-/// The exit code when a host is sick.
+/// Exit code when a host is sick.
 const SICK_CODE: i32 = 4;
 
-/// A name without its domain: logs have what the user has written, and a host calls itself something else.
+/// A name without its domain: a log has the name that the user wrote, and the host may call itself differently.
 fn short(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-/// One line for each host that is sick, of all or of this one.
+/// Prints one line for each sick host; with `host`, only for that one.
 pub(super) fn sick(report: &Report, host: Option<&str>) -> Result<i32> {
     let is_asked = |name: &str| host.is_none_or(|host| short(host) == short(name));
     let sick: Vec<_> = report.hosts.iter().filter(|host| host.state == State::Sick && is_asked(&host.host)).collect();

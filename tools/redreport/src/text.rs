@@ -7,14 +7,14 @@ use job_report::{bytes_text, counted, share_text, time_text};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Number of verdicts of a job that are told one by one; JSON and HTML have all.
+/// Limit for the verdicts of a job that are listed one by one; JSON and HTML have all.
 const VERDICTS_MAX: usize = 10;
 
 pub(super) fn seconds_text(seconds: f64) -> String {
     time_text(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// What a verdict says, in one line without its time.
+/// A verdict in one line, without its time.
 pub(super) fn verdict_text(verdict: &Verdict) -> String {
     let Verdict { sender, receiver, communicator, tag, sequence, length_bytes, .. } = verdict;
     let message = match &verdict.output {
@@ -40,7 +40,7 @@ pub(super) fn verdict_text(verdict: &Verdict) -> String {
     format!("{who}: {message}")
 }
 
-/// What its evidence shows, if there is any.
+/// The verdict's evidence, if there is any.
 pub(super) fn evidence_text(verdict: &Verdict) -> Option<String> {
     if let Some(output) = &verdict.output {
         let sides = output.sides.iter().map(|side| {
@@ -171,7 +171,7 @@ fn tell_job(job: &ReportedJob, line: &mut impl FnMut(usize, String)) {
         };
         line(2, format!("{} of rank hours had all replicas{missing}", share_text(share)));
     }
-    // What was found and what was done about it, in the order in which it happened.
+    // Verdicts and incidents, in the order of their times.
     let mut told: Vec<(f64, Vec<(usize, String)>)> = Vec::new();
     for verdict in job.verdicts.iter().take(VERDICTS_MAX) {
         let mut lines = vec![(2, format!("{:.3} s  {}", verdict.at_s, verdict_text(verdict)))];

@@ -1,4 +1,4 @@
-//! `redreport verify`: is a log as it was written, and is all of it there?
+//! `redreport verify`: checks that a log is unchanged and complete.
 
 use anyhow::{Context, Result};
 use audit_log::JOB_START;
@@ -9,13 +9,13 @@ use audit_report::{LOG_END, files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Number of problems of a log that are told one by one.
+/// Limit for the problems of a log that are listed one by one.
 const PROBLEMS_MAX: usize = 20;
 
-/// The exit code when a log has no end.
+/// Exit code when a log has no end.
 const CUT: i32 = 3;
 
-/// Tells what is wrong with the logs, and that nothing is.
+/// Prints the problems of the logs, or that there are none.
 pub(super) fn verify(logs: &[PathBuf], heads: &[Head], noted: Option<&HeadStore>) -> Result<i32> {
     let noted = noted.cloned().or_else(|| heads::default_file().map(HeadStore::File));
     let notes = match &noted {
@@ -48,12 +48,12 @@ pub(super) fn verify(logs: &[PathBuf], heads: &[Head], noted: Option<&HeadStore>
     })
 }
 
-/// What is wrong with one log.
+/// Problems of one log.
 struct Findings<'a> {
     reading: &'a Reading,
-    /// Records that were noted of jobs in it, and are not there.
+    /// Noted records of the log's jobs that are missing in it.
     lost: Vec<&'a Note>,
-    /// The last that was noted of each job that was in a log of this path, and is not in this one.
+    /// The last note of each job that was in a log of this path and is not in this one.
     gone: Vec<&'a Note>,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs of the real library.
+//! Simulated jobs of the real library.
 
 use crate::Arguments;
 use anyhow::Result;
@@ -40,12 +40,12 @@ impl From<Program> for Kind {
     }
 }
 
-/// A name that no bug has.
+/// The name of no planted bug.
 #[derive(Debug, thiserror::Error)]
 #[error("one of {0}")]
 pub struct NoMutation(String);
 
-/// A planted bug, by its name.
+/// The planted bug of this name.
 pub fn mutation(name: &str) -> Result<Mutation, NoMutation> {
     let named = |mutation: &Mutation| format!("{mutation:?}") == name;
     Mutation::ALL.into_iter().find(named).ok_or_else(|| {
@@ -54,7 +54,7 @@ pub fn mutation(name: &str) -> Result<Mutation, NoMutation> {
     })
 }
 
-/// Runs the seeds that are asked for, and prints what they did in one line each.
+/// Runs the seeds, and prints a summary line for each.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = Options {
         rank_count: arguments.rank_count,

@@ -2,7 +2,7 @@
 
 use redrt::sim::{Kind, Mutation, Options, Summary, run};
 
-/// What the runs of these seeds did together; all of them are right.
+/// Runs the seeds, which all must be right, and adds up their summaries.
 fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
     let mut all = Summary::default();
     for seed in seeds {
@@ -40,7 +40,7 @@ fn jobs_that_lose_nothing_do_too() {
 
 #[test]
 fn replicas_of_programs_that_poll_do_not_stay_behind() {
-    // A leader that waits for nobody keeps its followers behind in one of 20 of these, for ever.
+    // A leader that waits for nobody keeps its followers behind for ever in one of 20 of these seeds.
     let options = Options { kind: Some(Kind::Updates), rank_count: Some(2), degree: Some(3), ..Options::default() };
     right(&options, 2000..2120);
 }
@@ -49,23 +49,24 @@ fn replicas_of_programs_that_poll_do_not_stay_behind() {
 fn a_replica_that_leaves_the_path_of_two_siblings_costs_no_result_and_none_of_them() {
     let options = Options { leaves: true, degree: Some(3), ..Options::default() };
     let all = right(&options, 0..400);
-    // In most runs somebody leaves, and in most of these two are left who know better.
+    // In most runs a replica leaves the path of its siblings, and mostly the siblings that remain know who was right.
     assert!(all.left > 200 && all.open < all.left / 2, "{all:?}");
-    // Whose leader is lost while its siblings are in dispute with it; who agrees with a sibling that has said so; where
-    // ranks poll for what two processes do not tell each other whose hosts are parted; whose successor retracts what was
-    // asked for in no call, and kept the sources that its siblings had taken.
+    // In the first, a leader is lost while its siblings are in dispute with it. In the second, a replica agrees with a
+    // sibling that has said so. In the third, ranks poll for a fact that two processes on parted hosts do not tell each
+    // other. In the fourth, the successor of a leader retracts a question of no call, and kept the sources that its
+    // siblings had taken.
     for seed in [915, 1385, 2225, 807] {
         right(&options, seed..seed + 1);
     }
-    // Whose ballot on a cancelled receive was counted for another one; who waits for a leader that does not ask `redrun`
-    // for a line.
+    // In the first, a ballot on a cancelled receive was counted for another receive. In the second, a replica waits for
+    // a leader that does not ask `redrun` for a checkpoint.
     for seed in [19040, 31342] {
         right(&options, seed..seed + 1);
     }
-    // Who stands at its siblings' call after it has gone another way in one about a checkpoint.
+    // A replica stands at its siblings' call after it has taken another path in a call about a checkpoint.
     right(&options, 50597..50598);
     let pairs = right(&Options { degree: Some(2), ..options }, 0..200);
-    // Who asks anew for what a lost leader of its path has changed since.
+    // A replica repeats a question whose answer a leader of its path has changed since, and that leader is lost.
     right(&Options { degree: Some(2), ..options }, 12627..12628);
     assert!(pairs.left > 100, "{pairs:?}");
 }

@@ -1,19 +1,19 @@
-//! Time lines: which replica was there when, and when one was missing.
+//! Time lines: the times at which each replica lived, and those at which one was missing.
 
 use super::{escaped, seconds_text};
 use audit_report::job::{ReportedJob, rank_of};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
-/// Number of jobs that are drawn, those with trouble.
+/// Limit for the jobs that are drawn; only jobs with trouble are.
 const JOBS_MAX: usize = 50;
-/// Number of lines of one job.
+/// Limit for the lines of one job.
 const LINES_MAX: usize = 60;
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 60.0;
 const LINE: f64 = 14.0;
 
-/// A drawing for each job that had trouble.
+/// One drawing for each job that had trouble.
 pub(super) fn timelines(page: &mut String, jobs: &[ReportedJob]) -> fmt::Result {
     let troubled: Vec<_> = jobs.iter().filter(|job| !job.windows.is_empty() || !job.verdicts.is_empty()).collect();
     if troubled.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn timelines(page: &mut String, jobs: &[ReportedJob]) -> fmt::Result 
 }
 
 fn draw(page: &mut String, job: &ReportedJob) -> fmt::Result {
-    // Whole ranks of which one replica had trouble.
+    // All replicas of a rank are drawn if one of them had trouble.
     let of_windows = job.windows.iter().map(|window| rank_of(&window.replica));
     let ranks: BTreeSet<_> = of_windows.chain(job.verdicts.iter().map(|verdict| verdict.sender)).collect();
     let lines: BTreeSet<_> = job.lives.iter().map(|life| (rank_of(&life.replica), life.replica.as_str())).collect();

@@ -1,4 +1,4 @@
-//! Bars for each day or month: how a site fares over time.
+//! Bars for each day or month: the trends of a site.
 
 use super::{Cell, count, escaped, table, text};
 use audit_report::trends::Period;
@@ -10,7 +10,7 @@ const LEFT: f64 = 150.0;
 const HEIGHT: f64 = 46.0;
 const GAP: f64 = 16.0;
 
-/// Nothing where all jobs began in one.
+/// Writes nothing if all jobs began in the same period.
 pub(super) fn trends(page: &mut String, periods: &[Period]) -> fmt::Result {
     if periods.len() < 2 {
         return Ok(());
@@ -59,7 +59,7 @@ fn unprotected_percent(one: &Period) -> f64 {
     one.protected_share.map_or(0.0, |share| (1.0 - share) * 100.0)
 }
 
-/// One row of bars, all as high as their share of the highest.
+/// One row of bars, each drawn as its share of the highest.
 fn draw(page: &mut String, periods: &[Period], top: f64, (name, class, values): (&str, &str, &[f64])) -> fmt::Result {
     let (bottom, most) = (top + HEIGHT, values.iter().copied().fold(0.0, f64::max));
     let shown = if most.fract() == 0.0 { format!("{most}") } else { format!("{most:.2}") };
