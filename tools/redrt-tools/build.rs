@@ -1,4 +1,4 @@
-//! Debuggers find these names of `redrun` in its table of dynamic symbols, which stripping leaves there.
+//! Debuggers find these names in the table of dynamic symbols of `redrun`, which stripping keeps.
 
 fn main() {
     for name in [

@@ -52,17 +52,17 @@ impl Agent {
             ToAgent::Release => self.released = true,
             ToAgent::Place(_) | ToAgent::Pins(_) | ToAgent::LineGoes(_) => panic!("this program cannot be cloned"),
             ToAgent::ChangesSince(_) | ToAgent::NoFlip => {}
-            // It has no memory that others have, and asks nothing about other jobs.
+            // The program has no memory to compare with its siblings, and asks nothing about other jobs.
             ToAgent::Scrub(_) | ToAgent::Dynamic(..) => {}
-            // It makes no MPI calls at which a signal could come.
+            // The program makes no MPI calls at which a signal could arrive.
             ToAgent::Signal { .. } => {}
-            // It remembers nothing of what it sent, and makes no progress for others.
+            // The program remembers nothing of what it sent, and makes no progress for others.
             ToAgent::Trace(sending) => {
                 self.send(&FromAgent::Trace(sending, None));
                 self.receive();
             }
             ToAgent::Held(_) => self.receive(),
-            // This is a program with work of its own.
+            // The program always counts as active: it has work of its own.
             ToAgent::Ask { wave } => {
                 self.send(&FromAgent::Answer { wave, passive: None, waits: false, statistics: Statistics::default() });
                 self.receive();
@@ -158,7 +158,8 @@ impl Agent {
 
 fn main() {
     let fd = std::env::var(CONTROL_FD_VARIABLE).expect("run me under redrun").parse().expect("a number");
-    // SAFETY: redrtd passes this descriptor to the process, and nothing else in it uses it.
+    // SAFETY: - `redrtd` passes this open descriptor to the process.
+    // - Nothing else in the process uses it, so the stream owns it alone.
     let stream = unsafe { UnixStream::from_raw_fd(fd) };
     let (reader, welcome, cards) = (FrameReader::default(), None, None);
     let mut agent = Agent { stream, reader, welcome, cards, view: 0, released: false };

@@ -1,5 +1,5 @@
-//! `redrt`: all programs of redrt in one file, which answers to the name it is called by. The names are links to it;
-//! `redrt run …` is `redrun …`.
+//! `redrt`: all programs of redrt in one file. The name by which it is called selects the program. The names are links
+//! to the file; `redrt run …` is `redrun …`.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -10,14 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// Gets the words of the command line, the first of which is a name; returns the exit code.
+/// A program's entry: takes the words of the command line, the first of which is a name, and returns the exit code.
 type Main = fn(Vec<OsString>) -> i32;
 
-/// One of the programs.
 struct Program {
-    /// What it is called, the usual name first.
+    /// Names of the program, the usual one first.
     names: &'static [&'static str],
-    /// The word behind `redrt` that means the same.
+    /// The word after `redrt` that selects the program.
     word: &'static str,
     about: &'static str,
     main: Main,
@@ -102,14 +101,14 @@ fn command() -> clap::Command {
 fn main() {
     let words: Vec<OsString> = std::env::args_os().collect();
     if let Some((name, main)) = called(words.first()) {
-        // What started it may have used the file's own name: ps and pkill shall find it by that of the program.
+        // The process may have the file's own name: `ps` and `pkill` shall find it by the program's.
         if let Ok(name) = CString::new(name) {
             let _ = nix::sys::prctl::set_name(&name);
         }
         std::process::exit(main(words));
     }
     let code = match words.get(1).and_then(|word| PROGRAMS.iter().find(|program| program.is_meant(word))) {
-        // So all of it sees the command line that it would have under its name.
+        // Started anew, so that the program sees the command line that it would have under its own name.
         Some(program) => become_program(program.names[0], &words[2..]),
         None => own(words),
     };
@@ -117,21 +116,21 @@ fn main() {
 }
 
 impl Program {
-    /// Whether a word behind `redrt` means this one.
+    /// True if a word after `redrt` selects this program.
     fn is_meant(&self, word: &OsStr) -> bool {
         word == self.word || self.names.iter().any(|name| word == *name)
     }
 }
 
-/// The name that a path ends with, and what it does, if it is a program's.
+/// The program's name at the end of a path, and its entry.
 fn program_of(called: &OsStr) -> Option<(&'static str, Main)> {
     let called = Path::new(called).file_name()?;
     let mut names = PROGRAMS.iter().flat_map(|program| program.names.iter().map(|name| (*name, program.main)));
     names.find(|(name, _)| called == *name)
 }
 
-/// The program of the name by which this was called, as its first word says or, where that says something else, the
-/// path that was executed.
+/// The program of the name by which this process was called. The first word decides, or the executed path if the first
+/// word names no program.
 fn called(first: Option<&OsString>) -> Option<(&'static str, Main)> {
     first.and_then(|first| program_of(first)).or_else(|| {
         // SAFETY: - the entry is null or a pointer to the path, which the kernel has put there for as long as the
@@ -144,7 +143,7 @@ fn called(first: Option<&OsString>) -> Option<(&'static str, Main)> {
     })
 }
 
-/// What is asked of `redrt` itself; the exit code.
+/// Runs `redrt` itself, and returns the exit code.
 fn own(words: Vec<OsString>) -> i32 {
     let parsed = command().try_get_matches_from(words).and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed {
@@ -155,7 +154,7 @@ fn own(words: Vec<OsString>) -> i32 {
     }
 }
 
-/// Returns only when it fails, with the exit code.
+/// Executes the program in place of this one. Returns only on failure, with the exit code.
 fn become_program(name: &str, words: &[OsString]) -> i32 {
     let error = installation::command(name).map(|mut command| command.args(words).exec()).unwrap_or_else(|error| error);
     say::error(format_args!("redrt: cannot run {name}: {error}"));

@@ -1,4 +1,4 @@
-//! What is installed for who runs a site: rules, a dashboard, checks of hosts, units.
+//! Files for a site's administrator: rules, a dashboard, checks of hosts, units.
 
 use super::program;
 use audit_log::log::Log;
@@ -16,12 +16,12 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Where programs of the system are, also those that only its administrator has in PATH.
+/// Directories of the system's programs, including those that only the administrator has in PATH.
 fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
-/// Whether a program of the system is there; if not, that is printed.
+/// True if a program of the system is installed; otherwise that is printed.
 fn is_there(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").env("PATH", search_path()).output().is_ok();
     if !is_there {
@@ -35,14 +35,14 @@ fn accepted(output: &Output) {
     assert!(output.status.success(), "{out}{err}");
 }
 
-/// Names that begin with `redrt_`, without what Prometheus and OpenMetrics put behind them.
+/// Names that begin with `redrt_`, without the endings that Prometheus and OpenMetrics append.
 fn metrics(text: &str) -> BTreeSet<String> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let names = text.split(|c| !is_of_name(c)).filter(|word| word.starts_with("redrt_"));
     names.map(str::to_owned).collect()
 }
 
-/// A rule about a metric that is not told never fires, and nobody notices.
+/// A rule about a metric that nobody exports never fires, unnoticed.
 #[test]
 fn rules_and_the_dashboard_name_metrics_that_there_are() {
     let told = metrics(&text(&admin("../docs/metrics.md")));
@@ -82,7 +82,7 @@ fn what_prometheus_and_logrotate_read_is_right() {
     }
 }
 
-/// All commented out, and all that is written there is an option.
+/// Every line of the example is commented out, and every name in it is an option.
 #[test]
 fn the_example_of_a_sites_options_is_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn the_example_of_a_sites_options_is_read() {
     {
         wanted = wanted.replace(&from, &to);
     }
-    // Nobody keeps this pool.
+    // No daemon keeps this pool.
     let wanted: String =
         wanted.lines().filter(|line| !line.starts_with("pool")).map(|line| format!("{line}\n")).collect();
     std::fs::write(&file, wanted).unwrap();
@@ -112,7 +112,7 @@ fn the_example_of_a_sites_options_is_read() {
     assert!(directory.path().join("log").is_dir(), "the audit log is where the site wants it");
 }
 
-/// A log in which a host corrupts messages again and again.
+/// Writes a log in which a host corrupts messages repeatedly.
 fn write_log(directory: &Path) {
     let mut log = Log::open(&directory.join("job.jsonl")).expect("a new file");
     let hosts = ["node1", "node2", "node3"];
@@ -135,7 +135,7 @@ fn write_log(directory: &Path) {
     log.close();
 }
 
-/// A script of the kit as it is installed, with the programs of this build.
+/// A script of the kit in its installed form, with the programs of this build.
 fn installed(directory: &Path, name: &str) -> PathBuf {
     let path = directory.join(Path::new(name).file_name().expect("it has a name"));
     let script = text(&admin(name)).replace("@PREFIX@/share/redrt/admin/", &format!("{}/", directory.display()));
@@ -178,7 +178,7 @@ fn a_host_that_corrupts_data_takes_no_job_and_is_drained() {
         let begin = "update|nodename=node2|state=drain|reason=redrt: node2: corrupts data";
         assert!(code == Some(0) && drained.starts_with(begin), "{name}: {drained}");
     }
-    // NHC reads its checks, and gives them `die`.
+    // NHC sources its checks, and provides `die`.
     let nhc = installed(directory.path(), "nhc/redrt.nhc");
     let script = format!("die() {{ echo \"$2\"; }}; . {}; check_redrt", nhc.display());
     let mut bash = Command::new("bash");

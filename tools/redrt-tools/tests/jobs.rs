@@ -30,7 +30,7 @@ fn redrun_with_input(arguments: &[&str], input: &[u8]) -> Ended {
     let mut child = start(arguments, Stdio::piped());
     let mut standard_input = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // The job may end without having read it all.
+    // The job may end before it has read all input.
     let writer = std::thread::spawn(move || drop(standard_input.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -61,7 +61,7 @@ fn sorted_lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Processes whose command line holds `mark`.
+/// Number of processes whose command line holds `mark`.
 fn processes_with(mark: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -121,8 +121,7 @@ fn wrong_usage_is_one_line_and_code_2() {
     }
 }
 
-/// What else is said of a replicated job of a program that is no MPI program: that no message was compared is said
-/// last.
+/// Messages of a replicated job without MPI, without the warning that no message was compared, which comes last.
 #[track_caller]
 fn without_warning(said: &str) -> String {
     const WARNING: &str = "redrun: warning: no message was compared: no process of this program called MPI_Init.";
@@ -131,8 +130,8 @@ fn without_warning(said: &str) -> String {
     without_preload(before)
 }
 
-/// What was said, but for the line that the preload library is not there: cargo builds it beside `redrun` only if it is
-/// asked to, and these programs need nothing of it.
+/// Messages without the line that the preload library is missing. cargo builds it beside `redrun` only on request, and
+/// these programs need nothing of it.
 fn without_preload(said: &str) -> String {
     const MISSING: &str = "redrun: warning: libredrt_preload.so was not found: clocks, random numbers and process ids \
                            differ between replicas\n";
@@ -232,7 +231,7 @@ fn redctl_shows_kills_and_stops() {
 
 #[test]
 fn a_replica_that_prints_something_else_is_named() {
-    // The process id is made equal where the preload library was built, the open file's number is not.
+    // The process id is the same in all replicas where the preload library was built; the number in the link is not.
     let script = "sleep 0.1; echo same; readlink /proc/self; echo same";
     let job = redrun(&["-r", "2", "-n", "1", "sh", "-c", script]);
     assert_eq!((job.code, job.out.lines().count()), (0, 3));
@@ -263,7 +262,7 @@ fn a_killed_replica_makes_a_view_and_a_warning() {
     let job = agents(&["-r", "2", "-n", "2"], &steps);
     assert_eq!((job.code, sorted_lines(&job.out)), (0, vec!["cards 4, view 1"; 2]));
     assert!(job.err.contains("lost replica 1.0") && job.err.contains("SIGKILL"), "{}", job.err);
-    // Also before anyone has its cards, and while others wait in MPI_Finalize.
+    // Also before any process has the cards, and while others wait in MPI_Finalize.
     let job = agents(&["-r", "2", "-n", "2"], &["hello", "0.1:kill", "ready", "cards", "show", "finalize"]);
     assert_eq!((job.code, sorted_lines(&job.out)), (0, vec!["cards 3, view 1"; 2]));
     let job = agents(&["-r", "2", "-n", "2"], &["hello", "ready", "0.1:sleep=200", "0.1:kill", "finalize", "show"]);
@@ -356,7 +355,7 @@ fn the_first_signal_is_gentle_and_the_second_is_not() {
 #[test]
 fn nothing_is_left_when_redrun_or_redrtd_is_killed() {
     for victim in ["redrun", "redrtd"] {
-        // A number nobody else sleeps for, so that the processes can be found.
+        // A duration that no other process sleeps for, by which these are found.
         let mark = format!("86{}{}", std::process::id(), victim.len());
         let script = format!("setsid sleep {mark}.5 & sleep {mark}.5");
         let mut child = start(&["-r", "2", "-n", "2", "sh", "-c", &script], Stdio::null());

@@ -1,4 +1,4 @@
-//! The programs as processes. One program, since each would be linked apart.
+//! Tests of the programs as processes. They share one program, as each would be linked separately.
 
 mod admin;
 mod jobs;
@@ -10,7 +10,7 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-/// A program of this build by its name: a link beside the file that all of them are, as in an installation.
+/// A program of this build by its name: a link beside the file of all programs, as in an installation.
 fn program(name: &str) -> PathBuf {
     static LINKS: Once = Once::new();
     let file = Path::new(env!("CARGO_BIN_EXE_redrt"));

@@ -1,5 +1,5 @@
-//! `redspared` as a process, jobs as clients of it, and `redctl pool`. The hosts are names: their launcher runs here
-//! what it is given.
+//! `redspared` as a process, jobs as its clients, and `redctl pool`. The hosts are only names: the launcher runs every
+//! command here.
 
 use super::program;
 use pool_client::wire::{Question, ToPool};
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(30);
 const BRIEF: Duration = Duration::from_millis(5);
 
-/// A pool that can be killed and started again.
+/// A pool whose daemon can be killed and restarted.
 struct Site {
     directory: TempDir,
     address: SocketAddr,
@@ -34,7 +34,7 @@ struct Site {
 impl Site {
     fn new(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("the temporary directory can be written");
-        // Hosts named bad-… cannot be reached.
+        // Hosts named bad-… are unreachable.
         let script = "#!/bin/sh\ncase $1 in bad-*) echo \"no route to $1\" >&2; exit 255;; esac\nexec sh -c \"$2\"\n";
         let launcher = directory.path().join("launcher");
         script_file::write(&launcher, script);
@@ -66,7 +66,7 @@ impl Site {
         self.daemon = Some(daemon);
     }
 
-    /// As `kill -9`.
+    /// Kills the daemon by SIGKILL.
     fn kill(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill().expect("it is our child");
@@ -78,7 +78,7 @@ impl Site {
         self.log.lock().expect("nobody panics with it").clone()
     }
 
-    /// A thread reads what it says.
+    /// Waits until the daemon's log has this text; a thread reads the log.
     #[track_caller]
     fn wait_for_line(&self, part: &str) {
         wait(part, || self.log().contains(part));
@@ -103,7 +103,7 @@ impl Site {
         hosts.iter().find(|host| host["host"] == name).cloned().unwrap_or(Value::Null)
     }
 
-    /// Adds hosts and waits until they were looked at.
+    /// Adds hosts, and waits until each was looked at.
     fn add(&self, names: &[&str]) {
         let spares = names.iter().map(|name| Spare::new(*name, 1)).collect();
         self.ask(Question::Add(spares)).expect("they are hosts");
@@ -133,7 +133,7 @@ impl Drop for Site {
     }
 }
 
-/// One that is free now, and after a restart: not of those that the kernel gives to outgoing connections.
+/// An address that is free now and after a restart: the port is outside the range for outgoing connections.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let begin = std::process::id() as u16 % 400 * 25;
@@ -172,7 +172,7 @@ impl Job {
         self.client.request(number, request, now);
     }
 
-    /// What is there to hear now.
+    /// The next news, if there is any.
     fn news(&mut self) -> Option<News> {
         let now = self.now();
         self.client.work(now);
@@ -215,7 +215,7 @@ fn a_job_gets_a_spare_and_gives_it_back() {
     assert_eq!(lease.spare.name, "h1");
     other.ask_for(5, 2);
     wait("the other job waits", || site.status()["waiting"][0]["why"][0]["why"] == "leased to job 0000000000000001");
-    // It failed there: the host rests, then the other job gets it.
+    // The lease failed on this host: the host rests, then the other job gets it.
     let now = one.now();
     one.client.failed(lease.id, "the restorer was killed", now);
     let lease = other.granted(5);
@@ -275,7 +275,7 @@ fn a_job_without_its_pool_gives_its_leases_up_in_time() {
     site.kill();
     assert!(matches!(job.next(), News::Lost { lease: lost, .. } if lost == lease));
     assert!(job.notes[0].contains("cannot be reached"), "{:?}", job.notes);
-    // When it is back, it hears that the job has nothing any more.
+    // A pool that is back tells the job that it has no leases any more.
     site.start();
     wait("the pool is back", || job.news().is_none() && job.notes.iter().any(|note| note.contains("is back")));
     wait("the host is free", || site.host("h1")["leased"] == 0);
@@ -290,7 +290,7 @@ fn strangers_are_refused_and_written_down() {
     let wrong = Secret::new([7; 32]);
     assert!(Client::connect(site.address, &wrong, JobId(1), Duration::ZERO).is_err());
     assert!(ask(site.address, &wrong, Question::Status).is_err());
-    // A frame without a handshake: as long as a greeting, so that it is not waited for.
+    // A frame without a handshake, as long as a greeting so that the pool does not wait for more.
     let mut stranger = TcpStream::connect(site.address).expect("it listens");
     let mut rubbish = encode(&ToPool::Leave);
     rubbish.resize(56, 0);
@@ -298,10 +298,10 @@ fn strangers_are_refused_and_written_down() {
     let mut answer = Vec::new();
     stranger.read_to_end(&mut answer).expect("the connection is closed");
     assert!(answer.is_empty(), "a stranger was answered");
-    // Who is dropped at once tries three times: it may have been the other end's haste.
+    // A client that is dropped at once tries three times: the other end may have been in haste.
     wait("all are written down", || site.log().matches("refused a connection from 127.0.0.1").count() == 7);
     assert_eq!(site.host("h1")["leased"], 0);
-    // One who knows the secret and makes no sense is closed, and nothing else happens.
+    // A client that knows the secret and sends rubbish is disconnected, without other effects.
     let mut mad = control_network::door::dial(site.address, &site.secret(), PATIENCE).expect("it listens");
     let mut sealed = Vec::new();
     mad.cipher.seal(&[0xff; 64], &mut sealed);
@@ -379,15 +379,15 @@ fn only_one_daemon_has_a_state() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("Failed to open the pool's state"));
 }
 
-/// What a job has by what it was told.
+/// A job's leases, by the pool's messages.
 #[derive(Default)]
 struct Told {
     held: BTreeMap<LeaseId, Lease>,
     next_number: u64,
 }
 
-/// Jobs lease, fail and give back while the daemon is killed at random moments. What was told stays true: no lease that
-/// a job holds is lost, no host is of two jobs, and in the end all is free again.
+/// Jobs lease, fail and give back while the daemon is killed at random moments. Every message of the daemon stays true:
+/// no lease of a job is lost, no host belongs to two jobs, and in the end all hosts are free.
 #[test]
 fn a_daemon_that_is_killed_forgets_nothing_it_has_told() {
     let seed = std::env::var("REDRT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
@@ -440,7 +440,7 @@ fn a_daemon_that_is_killed_forgets_nothing_it_has_told() {
             }
         }
         std::thread::sleep(Duration::from_micros(random(3000)));
-        // At any moment: while it writes, has written and not told, or has nothing to do.
+        // The kill may come while the daemon writes, between its write and its message, or while it is idle.
         if random(300) == 0 {
             site.kill();
             kills += 1;

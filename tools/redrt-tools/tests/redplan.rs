@@ -1,4 +1,4 @@
-//! The program `redplan`: its answers, its pictures, and what it says of wrong input.
+//! The program `redplan`: its answers, its pictures, and its messages for wrong input.
 
 use super::program;
 use audit_log::log::Log;
@@ -23,7 +23,7 @@ fn answer_json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text(&with)).unwrap()
 }
 
-/// One line that says what is wrong, and this exit code.
+/// The line of an error, with this exit code.
 #[track_caller]
 fn refused(arguments: &[&str], code: i32) -> String {
     let output = redplan(arguments);
@@ -59,14 +59,14 @@ fn advice_ends_with_a_line_to_paste_and_says_what_it_assumed() {
     assert!(advice.contains("\nredrun -n 1024 -N 16 --spares 16 --checkpoint 402s PROGRAM\n"), "{advice}");
     assert!(advice.contains("Assumed, for nothing was measured: --beta 0.05, --restart 60s, --window 30s"), "{advice}");
     assert!(advice.contains("groups that go back alone do not exist yet, so no row has them"), "{advice}");
-    // What cannot be saved has replicas.
+    // A program that cannot be saved needs replicas.
     let unsaved = [job.as_slice(), &["--no-checkpoints"]].concat();
     let advice = text(&unsaved);
     assert!(advice.contains("\nredrun -r 2 -n 1024 -N 16 --spares "), "{advice}");
     assert!(!advice.contains("--checkpoint") && !advice.contains("erasure"), "{advice}");
     let rows = answer_json(&unsaved);
     assert_eq!(rows["tables"][0]["rows"][0]["degree"], 2.0);
-    // What never ends has no figure, and is the last.
+    // A job that never ends has no figure, and is listed last.
     let never = answer_json(&["advise", "--work", "24h", "-n", "64", "-N", "1", "--mtbf", "10s", "--window", "1s"]);
     assert_eq!(never["tables"][0]["rows"].as_array().unwrap().last().unwrap()["time_s"], Value::Null);
 }
@@ -83,7 +83,7 @@ fn what_a_job_takes_in_one_way_is_predicted_by_formula_simulation_and_for_given_
     assert_eq!(time(&[]), (35.0, "losses as given".into()));
     assert!((time(&["-r", "2"]).0 - 38.5).abs() < 1e-9);
     assert_eq!(time(&saved).0, 38.0);
-    // Five seconds behind a checkpoint are done again, three seconds later.
+    // Five seconds of work after a checkpoint are repeated, three seconds later.
     assert_eq!(time(&[saved.as_slice(), &["--lose", "1@16s"]].concat()).0, 46.0);
     let (long, by) = time(&[saved.as_slice(), &["--mtbf", "2min"]].concat());
     assert!(by == "formula" && long > 38.0, "{long} {by}");
@@ -104,7 +104,7 @@ fn a_profile_of_a_run_that_was_disturbed_tells_no_time_and_says_why() {
     for more in [r#","exit_code":9"#, r#","losses":1"#, r#","injected":1"#, r#","returns":1"#, r#","checkpoints":1"#] {
         let error = refused(&["advise", "--profile", &profile(more), "-N", "4", "--mtbf", "1y"], 2);
         assert!(error.contains("no run of app was left alone"), "{error}");
-        // What it was interrupted by is of use beside a time that is told.
+        // The cause of an interruption is useful beside a time that is given.
         text(&["advise", "--profile", &profile(more), "--work", "1h", "-N", "4", "--mtbf", "1y"]);
     }
     assert!(refused(&["advise", "--profile", "/nowhere.json", "-N", "4", "--mtbf", "1y"], 2).contains("/nowhere.json"));
@@ -146,7 +146,7 @@ fn the_chain_of_1024_ranks_has_sixteen_clusters_within_the_baseline() {
     assert_eq!(written["cluster_of_rank"].as_array().unwrap().len(), 1024);
     assert_eq!(written["groups"].as_array().unwrap().len(), 256);
     assert!(std::fs::read_to_string(radar).unwrap().contains("baseline"));
-    // A sixteenth of it, measured and scaled, is divided alike.
+    // A sixteenth of the job, measured and scaled, is divided in the same way.
     let pairs: Vec<_> = (1..64).flat_map(|rank| [(rank - 1, rank, 8), (rank, rank - 1, 8)]).collect();
     let matrix = path("m.json");
     std::fs::write(&matrix, serde_json::json!({"ranks": 64, "pairs": pairs}).to_string()).unwrap();
@@ -248,7 +248,7 @@ fn every_command_answers_and_wrong_figures_have_one_line() {
     refused(&[], 2);
 }
 
-/// The log of a job of two ranks on hosts a and b; of rank 1 and its host b if `loses`.
+/// Writes the log of a job of two ranks on hosts a and b. With `loses`, rank 1 is lost with its host b.
 fn write_log(path: &Path, number: u64, degrees: [u64; 2], loses: bool) {
     let mut log = Log::open(path).unwrap();
     let start = json!({
@@ -261,7 +261,7 @@ fn write_log(path: &Path, number: u64, degrees: [u64; 2], loses: bool) {
             log.record("started", &json!({ "replica": format!("{rank}.{index}"), "host": host, "pid": 9 }));
         }
     }
-    // The times of records are the real ones, and a job takes some.
+    // Records have real times, so the job must take some.
     std::thread::sleep(std::time::Duration::from_millis(20));
     if loses {
         let lost = json!({ "replica": "1.0", "host": "b", "exit": { "signal": 9 }, "left": 0, "view": 1 });
@@ -283,7 +283,7 @@ fn what_audit_logs_and_profiles_say_is_kept_once_and_advice_uses_it() {
     let first = answer_json(&learn);
     assert_eq!(first["notes"][0], "Runs whose time was learned: 3");
     assert!(first["notes"][1].as_str().unwrap().starts_with("Jobs that tell no time: 1."), "{first}");
-    // The same files again change nothing.
+    // Learning the same files again changes nothing.
     assert_eq!(answer_json(&learn), first);
     let known = answer_json(&["known", "--store", &store]);
     assert_eq!(known["tables"], first["tables"]);
@@ -294,7 +294,7 @@ fn what_audit_logs_and_profiles_say_is_kept_once_and_advice_uses_it() {
     );
     assert_eq!((&programs[0]["beta_by"], &programs[1]["work_s"]), (&json!("measured"), &json!(1000.0)));
     assert_eq!((&hosts[0]["losses"], &hosts[1]["losses"]), (&json!(0), &json!(1)));
-    // Time of the program and failures of the site are found there.
+    // The program's time and the site's failures are found in the store.
     let advice =
         answer_json(&["advise", "--program", "other", "-n", "8", "-N", "4", "--mtbf", "1000y", "--store", &store]);
     assert!((advice["tables"][0]["rows"][0]["time_s"].as_f64().unwrap() - 1000.0).abs() < 0.1, "{advice}");
@@ -307,17 +307,17 @@ fn what_audit_logs_and_profiles_say_is_kept_once_and_advice_uses_it() {
     assert!(
         refused(&["advise", "--work", "1h", "-n", "8", "-N", "4", "--store", &empty], 2).contains("no job was learned")
     );
-    // What was changed teaches nothing.
+    // A log that was changed teaches nothing.
     let changed = std::fs::read_to_string(path("1.jsonl")).unwrap().replace("./heat", "./cool");
     std::fs::write(path("4.jsonl"), changed).unwrap();
     assert!(refused(&["learn", &path("4.jsonl"), "--store", &store], 1).contains("nothing is learned"));
     assert_eq!(answer_json(&["known", "--store", &store])["tables"], first["tables"]);
-    // Nor is something else taken for the store.
+    // A file of another kind is refused as the store.
     assert!(refused(&["known", "--store", &profile], 1).contains("p.json"));
 }
 
-/// The log of a job of one rank with three replicas on hosts a, b and c, of which that on b sends `count` messages that
-/// are outvoted.
+/// Writes the log of a job of one rank with three replicas on hosts a, b and c. The replica on b sends `count` messages
+/// that are outvoted.
 fn write_verdicts(path: &Path, number: u64, count: u64) {
     let mut log = Log::open(path).unwrap();
     let start = json!({
@@ -350,7 +350,7 @@ fn advice_counts_on_no_host_that_was_found_to_corrupt_data() {
     let store = path("plan.redb");
     write_verdicts(Path::new(&path("1.jsonl")), 1, 2);
     write_verdicts(Path::new(&path("2.jsonl")), 2, 2);
-    // In a directory there are profiles too, and what is neither.
+    // The directory also has a profile and a file that is neither.
     std::fs::write(path("x.profile.json"), r#"{"format":1,"program":"other","ranks":8,"elapsed_s":1000}"#).unwrap();
     std::fs::write(path("summary.json"), "{}").unwrap();
     let known = answer_json(&["learn", directory.path().to_str().unwrap(), "--store", &store]);
@@ -364,7 +364,7 @@ fn advice_counts_on_no_host_that_was_found_to_corrupt_data() {
     let words = |advise: &[String]| text(&advise.iter().map(String::as_str).collect::<Vec<_>>());
     let open = words(&advise(&[]));
     assert!(open.contains("Sick, so leave them out of --hosts of redrun: b\n"), "{open}");
-    // How long hosts live is told by the sound ones.
+    // The lifetime of hosts comes from the sound ones.
     assert!(open.contains(&format!("in {:.1} host hours", hours(0) + hours(2))), "{open}");
     let three = words(&advise(&["--hosts", "3"]));
     assert!(three.contains("Of 3 hosts, 2 are counted on, without those that are sick: b\n"), "{three}");

@@ -42,6 +42,6 @@ fn what_is_no_program_is_refused_in_one_line() {
 fn a_job_runs_by_the_word() {
     let output = redrt(&["run", "-n", "2", "sh", "-c", "cat /proc/$PPID/comm"]);
     assert!(output.status.success(), "{output:?}");
-    // Whose child a rank is: it is known by its name though the file has another.
+    // The parent of a rank has the program's name, although the file has another.
     assert_eq!(text(&output.stdout), "redrtd\nredrtd\n");
 }

@@ -1,4 +1,4 @@
-//! `redreport` on logs as redrun writes them, and its page in a real browser.
+//! `redreport` on logs as `redrun` writes them, and its page in a real browser.
 
 use super::program;
 use audit_log::heads::{HeadStore, Note};
@@ -23,7 +23,7 @@ fn mismatch(sender: u64, culprit: Option<u64>, sequence: u64, receiver: &str, fi
             "core": if index == 0 { Value::Null } else { json!(10 + index) }, "digest": format!("{:032x}", index),
         })
     };
-    // Nobody can judge where they are two.
+    // Two replicas are no majority: nobody can judge between them.
     let votes: Vec<_> = (0..if culprit.is_some() { 3 } else { 2 }).map(vote).collect();
     json!({
         "receiver": receiver, "receiver_host": "node1", "sender": sender, "supplier": format!("{sender}.0"),
@@ -34,8 +34,8 @@ fn mismatch(sender: u64, culprit: Option<u64>, sequence: u64, receiver: &str, fi
     })
 }
 
-/// A job of two ranks with three replicas each on three hosts, in which `count` messages of 1.1 on node2 are outvoted;
-/// each is reported by two receivers.
+/// Writes the log of a job of two ranks with three replicas each on three hosts. In it `count` messages of 1.1 on node2
+/// are outvoted, and two receivers report each.
 fn write_job(path: &Path, number: u64, count: u64, is_injected: bool) {
     let mut log = Log::open(path).expect("a new file");
     let start = json!({
@@ -141,11 +141,11 @@ fn what_is_no_audit_log_is_refused_with_exit_code_2() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && error.contains(says) && error.lines().count() == 1, "{error}");
     }
-    // A job that ends before its first record leaves this.
+    // A job that ends before its first record leaves an empty log.
     assert_eq!(redreport(&[&path("empty", "")]).status.code(), Some(0));
 }
 
-/// As a prolog and a health check ask.
+/// The question of a prolog and a health check.
 #[test]
 fn sick_hosts_are_told_by_an_exit_code() {
     let (directory, logs) = write_logs();
@@ -208,8 +208,8 @@ fn where_nobody_knows_which_is_wrong_both_hosts_are_suspected() {
     assert!(!text.contains("scontrol"), "{text}");
 }
 
-/// A job of four ranks on three hosts, in which these replicas are outvoted or, in pairs, differ; receivers take what
-/// comes where nobody can judge.
+/// Writes the log of a job of four ranks on three hosts. These replicas are outvoted or, in pairs, differ; where nobody
+/// can judge, receivers take the first message.
 fn write_verdicts(path: &Path, number: u64, hosts: [&str; 3], degree: u64, verdicts: &[(u64, Option<u64>)]) {
     let mut log = Log::open(path).expect("a new file");
     let start = json!({
@@ -236,10 +236,10 @@ fn write_verdicts(path: &Path, number: u64, hosts: [&str; 3], degree: u64, verdi
     log.record(JOB_END, &json!({ "exit_code": 0 }));
 }
 
-/// Hosts, degree, and for each verdict the rank and the replica that is outvoted, if it is known.
+/// Hosts, degree, and for each verdict the rank and the outvoted replica, if it is known.
 type Verdicts<'a> = ([&'a str; 3], u64, &'a [(u64, Option<u64>)]);
 
-/// What `redreport` says of such jobs, and its report as JSON.
+/// The text and the JSON of `redreport` on such jobs.
 fn told_of(jobs: &[Verdicts<'_>]) -> (String, Value) {
     let directory = tempfile::tempdir().unwrap();
     for (number, (hosts, degree, verdicts)) in (0..).zip(jobs) {
@@ -256,7 +256,7 @@ fn what_follows_a_rank_from_host_to_host_is_the_programs_and_no_hosts_fault() {
     assert!(text.contains(" with tag 7: it follows rank 2 of ./app from host to host (n1, n2 and n3)"), "{text}");
     assert!(!text.contains("scontrol") && text.contains("nothing found on 3 hosts"), "{text}");
     assert_eq!((&report["attribution"][0]["cause"], &report["hosts"][0]["explained"]), (&json!("software"), &json!(1)));
-    // At r = 2, in jobs that had no host in common.
+    // At r = 2, in jobs without a common host.
     let (text, report) = told_of(&[(["n1", "n2", "n3"], 2, &[(2, None)]), (["n4", "n5", "n6"], 2, &[(2, None)])]);
     assert!(text.contains("software: "), "{text}");
     assert_eq!(report["attribution"].as_array().map(Vec::len), Some(1));
@@ -264,7 +264,7 @@ fn what_follows_a_rank_from_host_to_host_is_the_programs_and_no_hosts_fault() {
 
 #[test]
 fn what_several_ranks_have_on_one_host_is_the_hosts() {
-    // 0.1, 1.0 and 3.1 are on n2, or were in the first job.
+    // Replicas 0.1, 1.0 and 3.1 are on n2, or were in the first job.
     let (text, report) = told_of(&[(["n1", "n2", "n3"], 3, &[(0, Some(1)), (1, Some(0)), (3, Some(1))])]);
     assert!(text.contains("hardware: host n2: replicas of ranks 0, 1 and 3 were wrong there, 3 in all"), "{text}");
     assert_eq!(report["attribution"][0]["cause"], "hardware");
@@ -373,14 +373,14 @@ fn a_log_that_was_cut_before_its_first_mismatch_emptied_or_left_open_is_not_call
     assert_eq!(verify().0, Some(0));
     let whole = std::fs::read_to_string(&path).unwrap();
     let before: Vec<_> = whole.lines().take_while(|line| !line.contains("\"event\":\"mismatch\"")).collect();
-    // With what was noted, it is known that there was more.
+    // The noted heads show that records are missing.
     std::fs::write(&path, before.join("\n") + "\n").unwrap();
     let (code, words) = verify();
     assert!(code == Some(1) && words.contains("CHANGED") && words.contains("is not there"), "{words}");
-    // Without, that it has no end.
+    // Without them, only the end is missing.
     let output = redreport(&["verify", "--noted", "none", &path.display().to_string()]);
     assert!(output.status.code() == Some(3) && said(&output).contains("INCOMPLETE"), "{output:?}");
-    // Nor has it one when another job goes on.
+    // The end is missing even if another job follows in the log.
     write_job(&path, 2, 0, false);
     let output = redreport(&["verify", "--noted", "none", &path.display().to_string()]);
     assert!(output.status.code() == Some(3) && said(&output).contains("line 1: the job that begins here has no end"));
@@ -405,13 +405,14 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
     }
 }
 
-/// Chromium without a window, on a page at an address with a fragment. The document after the script has run.
+/// Chromium without a window. It opens a page at an address with a fragment, and gives the document after the script
+/// has run.
 struct Browser {
     profile: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Absent where there is none.
+    /// `None` where Chromium is not installed.
     fn find() -> Option<Self> {
         let is_there = Command::new("chromium").arg("--version").output().is_ok_and(|output| output.status.success());
         if !is_there {
@@ -423,7 +424,7 @@ impl Browser {
     fn run(&self, arguments: &[&str], page: &Path, fragment: &str) -> Output {
         let mut chromium = Command::new("chromium");
         chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
-        // Whatever the page asked of the network would fail.
+        // Every request to the network would fail.
         chromium.args(["--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1400,1800"]);
         chromium.arg(format!("--user-data-dir={}", self.profile.path().display())).args(arguments);
         let output = chromium.arg(format!("file://{}#{fragment}", page.display())).output().expect("it can be run");
@@ -431,7 +432,7 @@ impl Browser {
         output
     }
 
-    /// The first cells of the rows of a table that are shown, in order.
+    /// The first cells of a table's visible rows, in order.
     fn shown(&self, page: &Path, fragment: &str, table: &str) -> Vec<String> {
         let document = said(&self.run(&["--dump-dom"], page, fragment));
         let from = document.find(&format!("<table id=\"{table}\"")).expect("the table is there");
@@ -471,7 +472,7 @@ fn the_page_renders_sorts_filters_and_prints_in_a_browser() {
     let mut pixels = vec![0; reader.output_buffer_size().expect("it fits")];
     let frame = reader.next_frame(&mut pixels).expect("a picture");
     assert_eq!((frame.width, frame.height), (1400, 1800));
-    // The alarm's red border and the ink of text: the style was applied.
+    // The style was applied: the page has the alarm's red border and the ink of text.
     let has = |colour: [u8; 3]| pixels.chunks(frame.color_type.samples()).any(|pixel| pixel[..3] == colour);
     assert!(has([0xb4, 0x23, 0x18]) && has([0x1b, 0x1f, 0x24]), "colours are missing");
 }
