@@ -1,4 +1,4 @@
-//! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
+//! `redctl checkpoints` and `redctl checkpoint verify|delete`: checkpoint lines of jobs that run, ended or were lost.
 
 mod objects;
 mod parts;
@@ -24,11 +24,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Kinds of files of a line.
+/// Endings of a line's files.
 const IMAGE: &str = "image";
 const PAGES: &str = "pages";
 const MEMORY: &str = "memory";
-/// How long the log of changed files was.
+/// The length that the log of changed files had at the line.
 const CUT: &str = "undo";
 
 /// Which lines.
@@ -92,7 +92,7 @@ impl Which {
         self.directory.clone().unwrap_or_else(checkpoint_directory)
     }
 
-    /// Where they are looked for, for the user.
+    /// Name of the place that is searched, for messages.
     fn place(&self) -> PathBuf {
         let named = self.which.clone().filter(|which| remote::url(which).is_some());
         named.unwrap_or_else(|| self.directory())
@@ -110,7 +110,7 @@ impl Which {
         Ok(Found { stores, remote })
     }
 
-    /// The store of the job that is meant. It is an error if there is none, or more than one.
+    /// The store of the only job that matches. Fails if there is none, or more than one.
     fn only(&self) -> Result<(Store, Option<Remote>)> {
         let Found { mut stores, remote } = self.stores()?;
         match (stores.pop(), stores.is_empty()) {
@@ -129,10 +129,10 @@ impl Which {
     }
 }
 
-/// Lines that were looked for.
+/// Lines that were found.
 struct Found {
     stores: Vec<Store>,
-    /// They are in an object store, and what says of them was got from there.
+    /// Present if the lines are in an object store; their manifests were got from there.
     remote: Option<Remote>,
 }
 
@@ -141,7 +141,7 @@ fn age(kept: &Kept) -> Duration {
     SystemTime::now().duration_since(taken_at).unwrap_or_default()
 }
 
-/// How many lived, of which one of each rank was saved.
+/// Number of replicas that lived. One of each rank was saved.
 fn process_count(kept: &Kept) -> usize {
     kept.manifest.placement.iter().flatten().count()
 }
@@ -150,7 +150,7 @@ fn bytes(kept: &Kept) -> u64 {
     kept.manifest.image_bytes
 }
 
-/// Where a store is, for the user.
+/// Name of a store's place, for messages.
 fn place_of(store: &Store, remote: Option<&Remote>) -> String {
     remote.map_or_else(|| store.directory().display().to_string(), |remote| remote.of_job(store).url().to_owned())
 }
@@ -179,7 +179,7 @@ fn program(kept: &Kept) -> String {
 /// Lists lines.
 ///
 /// # Errors
-/// When a directory cannot be read, or standard output not be written.
+/// When a directory cannot be read, or standard output cannot be written.
 pub fn list(list: &List) -> Result<()> {
     let mut rows = Vec::new();
     let found = list.which.stores()?;
@@ -218,7 +218,7 @@ pub fn list(list: &List) -> Result<()> {
 /// Verifies or removes lines.
 ///
 /// # Errors
-/// When one is not as it was written, or cannot be removed.
+/// When a line is damaged, or cannot be removed.
 pub fn work(work: &Work) -> Result<()> {
     match work {
         Work::Part(part) => parts::work(part),
@@ -233,7 +233,7 @@ pub fn work(work: &Work) -> Result<()> {
                     .is_wanted
                     .then(|| ask(on_hosts, PartWork::Verify, store.directory(), &manifests, key.as_ref()));
                 let mut on_hosts = on_hosts.transpose()?;
-                // What others are built on comes first.
+                // Oldest first: a line that others are built on is judged before them.
                 for generation in store.generations()?.into_iter().rev() {
                     let got = remote.as_ref().map_or(Ok(()), |remote| remote.get(&store, generation));
                     let elsewhere = on_hosts.as_mut().map(|wrong| wrong.remove(&generation.0).unwrap_or_default());
@@ -280,14 +280,14 @@ pub fn work(work: &Work) -> Result<()> {
             if store.generations()?.is_empty() {
                 undo::remove_all(store.directory())?;
             }
-            // Empty now, unless a job is writing there.
+            // The directory is empty now, unless a job is writing there.
             let _ = std::fs::remove_dir(store.directory());
             Ok(())
         }
     }
 }
 
-/// The files of a line that can be seen from here.
+/// The files of a line that this host can see.
 fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
     if kept.manifest.level.is_fetched() {
         return Ok(kept.manifest.objects.iter().map(|stored| kept.directory.join(&stored.key)).collect());
@@ -315,7 +315,8 @@ fn opened(path: &Path, key: Option<&Secret>) -> io::Result<Box<dyn Read + Send>>
     line_store::reader(path, key).map_err(io::Error::other)
 }
 
-/// What an image has, by itself and from those that it is built on: from what lies beside them, or from themselves.
+/// The contents of an image, including the images that it is built on. They come from the files beside the images where
+/// these are readable, otherwise from the images.
 fn base(image: &Path, number: u64, key: Option<&Secret>) -> io::Result<Base> {
     let lower = names::of_line(image, Generation(number));
     let beside = opened(&pages_path(&lower), key).and_then(Contents::read);
@@ -327,7 +328,7 @@ fn base(image: &Path, number: u64, key: Option<&Secret>) -> io::Result<Base> {
     contents.on(number, below.as_ref())
 }
 
-/// Reads an image, and what lies beside it if that is there.
+/// Checks an image, and the list of pages beside it if there is one.
 fn check_image(path: &Path, key: Option<&Secret>) -> io::Result<()> {
     let facts = check(opened(path, key)?, |number| base(path, number, key))?;
     let beside = pages_path(path);
@@ -337,7 +338,7 @@ fn check_image(path: &Path, key: Option<&Secret>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file of a line is as it was written; `None` when it belongs to no line.
+/// Checks a file of a line; `None` when it belongs to no line.
 pub(super) fn check_file(path: &Path, key: Option<&Secret>) -> Option<io::Result<()>> {
     Some(if is_kind(path, IMAGE) {
         check_image(path, key)
@@ -352,12 +353,13 @@ pub(super) fn check_file(path: &Path, key: Option<&Secret>) -> Option<io::Result
     })
 }
 
-/// The manifests that can be read of these lines.
+/// The readable manifests of these lines.
 fn manifests(store: &Store, generations: &[Generation]) -> Vec<Manifest> {
     generations.iter().filter_map(|generation| store.open(*generation).ok()).map(|kept| kept.manifest).collect()
 }
 
-/// Reads a line through. What is to be told of it. `elsewhere`: what is wrong on other hosts, if they were asked.
+/// Checks a line by reading it, and returns the report. `elsewhere` has the problems on other hosts, if they were
+/// asked.
 fn verify(
     store: &Store,
     generation: Generation,
@@ -365,7 +367,7 @@ fn verify(
     (damaged, elsewhere): (&BTreeSet<Generation>, Option<Vec<String>>),
 ) -> Result<String> {
     let kept = store.open(generation)?;
-    // A host that was asked has read what it has.
+    // Each host that was asked has read its own part.
     let here = if elsewhere.is_some() && kept.manifest.level.is_of_hosts() { Vec::new() } else { files(store, &kept)? };
     for path in here {
         if let Some(checked) = check_file(&path, key) {

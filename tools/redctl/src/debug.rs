@@ -1,4 +1,4 @@
-//! `redctl debug`: a debugger at replicas of a job, in this terminal, or in a window of tmux for each.
+//! `redctl debug`: a debugger for replicas of a job, in this terminal or in one tmux window for each.
 
 use anyhow::{Context, Result, bail};
 use command_line::UsageError;
@@ -27,10 +27,10 @@ pub struct Arguments {
     print: bool,
 }
 
-/// Runs the debugger in place of this program; in windows of tmux if it is to be at several processes.
+/// Runs the debugger in place of this program, or in windows of tmux for several processes.
 ///
 /// # Errors
-/// When one of them does not run, or the debugger or tmux cannot be started.
+/// When a replica does not run, or the debugger or tmux cannot be started.
 pub fn run(arguments: &Arguments, found: &Found) -> Result<()> {
     let status = Status::of(found)?;
     let windows = arguments.who.iter().map(|who| arguments.window(&status, *who)).collect::<Result<Vec<_>>>()?;
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments, found: &Found) -> Result<()> {
         [(_, words)] => shell(words),
         _ => tmux(&windows, &found.job),
     };
-    // It only comes back when it has failed.
+    // `exec` returns only on failure.
     let program = command.get_program().to_owned();
     let error = command.exec();
     if windows.len() > 1 && error.kind() == std::io::ErrorKind::NotFound {
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, found: &Found) -> Result<()> {
 }
 
 impl Arguments {
-    /// Its name, and a command of the shell.
+    /// Name and shell command of the window for this replica.
     fn window(&self, status: &Status, who: Who) -> Result<(String, String)> {
         let places = status.places(who)?;
         let first = places.lines().next().unwrap_or_default();
@@ -71,7 +71,7 @@ fn shell(words: &str) -> Command {
     command
 }
 
-/// A session with a window for each. Within tmux they are windows of that.
+/// A session with one window for each replica. Inside tmux, the windows go into the current session.
 fn tmux(windows: &[(String, String)], job: &str) -> Command {
     let mut command = Command::new("tmux");
     let is_within = std::env::var_os("TMUX").is_some();

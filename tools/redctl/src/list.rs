@@ -1,4 +1,4 @@
-//! `redctl list`: the jobs of this user that run here, and those that wait for a terminal.
+//! `redctl list`: this user's jobs on this host, and those that wait for a terminal.
 
 use anyhow::Result;
 use job_status::Status;
@@ -17,19 +17,19 @@ pub struct Arguments {
     json: bool,
 }
 
-/// A job.
+/// A job in the list; serialized as JSON.
 #[derive(PartialEq, Debug, Serialize)]
 struct Row {
     job: String,
-    /// Where its redrun listens. Absent when the job has ended, or its root was killed.
+    /// Address at which `redrun` listens. `None` when the job has ended, or its root was killed.
     address: Option<String>,
-    /// Absent when it has ended, or does not answer.
+    /// `None` when the job has ended or does not answer.
     #[serde(flatten)]
     facts: Option<Facts>,
     health: String,
-    /// Whether `redrun --attach` can be its terminal, on this host.
+    /// True if `redrun --attach` on this host can become its terminal.
     is_detachable: bool,
-    /// The host where it can, if that is another.
+    /// The host where it can, if that is another one.
     attach_on: Option<String>,
 }
 
@@ -38,15 +38,15 @@ struct Facts {
     program: String,
     user: String,
     ranks: usize,
-    /// Those that live.
+    /// Number of live replicas.
     replicas: usize,
     age_s: f64,
 }
 
-/// Prints them.
+/// Prints the list.
 ///
 /// # Errors
-/// When it cannot be seen which jobs run, or nothing can be printed.
+/// When the running jobs cannot be found, or nothing can be printed.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let rows = rows()?;
     if arguments.json {
@@ -60,13 +60,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn rows() -> Result<Vec<Row>> {
     let seats: Vec<_> = client::seats().into_iter().map(|(job, _)| job).collect();
     let running = running_jobs::find_all()?;
-    // All are asked at once: one that does not answer takes some seconds.
+    // Asked in parallel: a job that does not answer takes some seconds.
     let asked = thread::scope(|scope| {
         let asking: Vec<_> = running.iter().map(|found| scope.spawn(|| Status::of(found))).collect();
         asking.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect::<Vec<_>>()
     });
     let mut rows: Vec<_> = running.iter().zip(asked).map(|(found, status)| row(found, status, &seats)).collect();
-    // Not those that are among the above: they could not be asked, and their rows say why.
+    // Jobs of the rows above are left out: they could not be asked, and their rows say why.
     let is_new = |job: &String| running.iter().all(|found| found.job != *job);
     rows.extend(ledger::rootless().into_iter().filter(is_new).map(|job| Row {
         health: ledger::no_root(&job),

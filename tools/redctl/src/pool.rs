@@ -94,7 +94,7 @@ fn question(what: &What) -> Result<Question> {
     })
 }
 
-/// Asks the pool and prints what it says.
+/// Sends the question to the pool, and prints the answer.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(address) = &arguments.pool else {
         bail!(UsageError(format!("which pool? --pool ADDRESS, or {}", access::ADDRESS_VARIABLE)))
@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The status for people.
+/// The status as a table.
 fn table(status: &Value) -> String {
     let text = |value: &Value| match value {
         Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! The command line of `redctl`: looks at a running job and changes it, from any of its hosts.
+//! The command line of `redctl`.
 
 use super::{checkpoints, debug, list, pool, top};
 use anyhow::{Result, bail};
@@ -124,7 +124,7 @@ enum SpareChange {
     },
 }
 
-/// First and last ranks.
+/// First and last rank of each range.
 #[derive(Clone, Debug)]
 struct Ranges(Vec<(u32, u32)>);
 
@@ -141,7 +141,7 @@ fn ranges(text: &str) -> Result<Ranges, NotRanks> {
     ranges.map(Ranges).ok_or(NotRanks)
 }
 
-/// Runs the command line, which includes the program's own name; its exit code.
+/// Runs the command line, which includes the program's own name, and returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let arguments = match command_line::parse_from::<Arguments>(arguments) {
@@ -210,7 +210,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no replica is there that is meant.
+/// Waits until no live replica satisfies `is_meant`. Fails if one will not move.
 fn wait_for(found: &Found, is_meant: &dyn Fn(&Replica) -> bool) -> Result<()> {
     loop {
         let status = Status::of(found)?;
@@ -225,14 +225,14 @@ fn wait_for(found: &Found, is_meant: &dyn Fn(&Replica) -> bool) -> Result<()> {
     }
 }
 
-/// Shows the status again and again, until the job ends.
+/// Shows the status repeatedly, until the job ends.
 fn watch(found: &Found, interval: Duration) -> Result<()> {
     let is_terminal = std::io::stdout().is_terminal();
     let mut is_first = true;
     loop {
         let status = match Status::of(found) {
             Ok(status) => status,
-            // It was there a moment ago.
+            // The job answered before, so it has ended.
             Err(_) if !is_first => return Ok(say::line(format_args!("job {} has ended", found.job))?),
             Err(error) => return Err(error),
         };

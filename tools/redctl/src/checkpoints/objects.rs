@@ -1,5 +1,5 @@
-//! Lines in an object store: what says of them is got into a directory that goes with `redctl`, and to verify them all
-//! of them.
+//! Lines in an object store. Their manifests go into a temporary directory of this process, and to verify a line, so
+//! does all of it.
 
 use anyhow::{Context, Result};
 use line_files::remote::{Access, Jobs, jobs};
@@ -9,17 +9,17 @@ use redrt_wire::object::Entry;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// See the module.
+/// An object store with lines; see the module.
 pub struct Remote {
     jobs: Jobs,
     here: TempDir,
 }
 
 impl Remote {
-    /// The store that is named so, if one is.
+    /// The object store that the user has named, if one is named.
     ///
     /// # Errors
-    /// When it does not say what it has.
+    /// When the store cannot be listed.
     pub fn find(which: Option<&Path>, directory: &Path) -> Result<Option<Self>> {
         if which.is_some_and(Path::is_dir) {
             return Ok(None);
@@ -29,10 +29,10 @@ impl Remote {
         Ok(Some(Self { jobs, here }))
     }
 
-    /// Those of all jobs, with the manifests of their lines.
+    /// The stores of all jobs, with the manifests of their lines.
     ///
     /// # Errors
-    /// When these cannot be had.
+    /// When the manifests cannot be got.
     pub fn stores(&self) -> Result<Vec<Store>> {
         let store = |name: &String| {
             let store = Store::of_job(self.here.path(), u64::from_str_radix(name, 16)?);
@@ -42,17 +42,17 @@ impl Remote {
         self.jobs.names.iter().map(store).collect()
     }
 
-    /// The place of the job of such a store.
+    /// The place of this store's job.
     #[must_use]
     pub fn of_job(&self, store: &Store) -> Access {
         let name = store.directory().file_name().and_then(|name| name.to_str()).unwrap_or_default();
         self.jobs.access.below(name)
     }
 
-    /// Gets all of a line.
+    /// Gets all files of a line.
     ///
     /// # Errors
-    /// When something of it is missing, or not as it was put.
+    /// When a file is missing, or is not as it was put.
     pub fn get(&self, store: &Store, generation: Generation) -> Result<()> {
         let kept = store.open(generation)?;
         let entry = |stored: &redrt_wire::object::Stored| Entry {

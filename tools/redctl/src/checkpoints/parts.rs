@@ -1,5 +1,5 @@
-//! Parts of lines on other hosts: they are looked at and removed there, by `redctl` itself, which is started as daemons
-//! are.
+//! Parts of lines on other hosts. `redctl` checks and removes them there: it starts itself on those hosts as daemons
+//! are started.
 //!
 //! ```text
 //!  redctl checkpoint verify --on-hosts ── ssh h3 ── redctl checkpoint part verify /scratch/ckpt/8f3a… 2 7
@@ -22,7 +22,7 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How many hosts are asked at a time.
+/// Limit for the hosts that are asked at a time.
 const ASKED_COUNT_MAX: usize = 32;
 
 /// Whether other hosts are asked, and how they are reached.
@@ -62,19 +62,19 @@ pub struct Part {
     key_follows: bool,
 }
 
-/// What is there of a file.
+/// A file of a part, as a host reports it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Found {
     number: u64,
     file: String,
-    /// What is wrong with it.
+    /// The problem with the file; `None` if it is sound.
     why: Option<String>,
 }
 
-/// Does what another host's redctl wants.
+/// Does the work that `redctl` on another host asks for.
 ///
 /// # Errors
-/// When the part cannot be listed or removed, or nobody reads what is said.
+/// When the part cannot be listed or removed, or the answer cannot be written.
 pub fn work(part: &Part) -> Result<()> {
     let key = match part.key_follows {
         false => None,
@@ -114,7 +114,7 @@ fn read(place: &Path, number: u64, key: Option<&Secret>) -> Result<Vec<Found>> {
     Ok(paths.iter().filter_map(found).collect())
 }
 
-/// With the last line of a host its log of changed files goes too.
+/// Removes a place. After the last line of a host, its log of changed files goes too.
 fn remove(part: &Part, place: &Path) -> Result<()> {
     std::fs::remove_dir_all(place).with_context(|| format!("Failed to remove {}", place.display()))?;
     let of_host = place.parent().context("a place is below that of its host")?;
@@ -123,13 +123,13 @@ fn remove(part: &Part, place: &Path) -> Result<()> {
         |name: std::ffi::OsString| name.to_str().is_some_and(|name| line_store::names::Name::parse(name).is_some());
     if !names.map(|entry| entry.file_name()).any(is_line) {
         file_undo::Directory::of_job(of_host).remove()?;
-        // Empty now, and so is that of the job unless it has more than this.
+        // The host's directory is empty now. The job's is, too, unless it holds more.
         let _ = std::fs::remove_dir(of_host).and_then(|()| std::fs::remove_dir(&part.directory));
     }
     Ok(())
 }
 
-/// The images that each host has to have, as far as lines are of hosts: by host, number of the line and name.
+/// The images that each host must have, of lines that hosts keep: by host, number of the line and name.
 fn expected(manifests: &[Manifest]) -> BTreeMap<u32, BTreeSet<(u64, String)>> {
     let mut all = BTreeMap::<_, BTreeSet<_>>::new();
     for manifest in manifests.iter().filter(|manifest| manifest.level.is_of_hosts() && !manifest.level.is_fetched()) {
@@ -143,8 +143,8 @@ fn expected(manifests: &[Manifest]) -> BTreeMap<u32, BTreeSet<(u64, String)>> {
     all
 }
 
-/// What is wrong on the hosts that keep these lines, by the number of the line: damaged and missing files, and hosts
-/// that cannot be asked. When they are to delete them: what was not deleted.
+/// Problems on the hosts that keep these lines, by the number of the line. To verify: damaged and missing files, and
+/// hosts that cannot be asked. To delete: everything that was not deleted.
 pub fn ask(
     on: &OnHosts,
     what: PartWork,
@@ -185,7 +185,7 @@ pub fn ask(
     Ok(wrong)
 }
 
-/// What a host has said, beside what it has to have.
+/// The problems of a host, from its answer and the files that it must have.
 fn judged(what: PartWork, files: &BTreeSet<(u64, String)>, answer: Result<Vec<Found>>) -> BTreeSet<(u64, String)> {
     let found = match answer {
         Ok(found) => found,
@@ -216,7 +216,7 @@ fn run(command: &mut Command, key: Option<&Secret>) -> Result<Vec<Found>> {
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.with_context(|| format!("Failed to run {}", command.get_program().display()))?;
     if let (Some(mut input), Some(key)) = (child.stdin.take(), key) {
-        // One that has failed already says why.
+        // A process that has failed already reports its reason.
         let _ = writeln!(input, "{}", key.to_text());
     }
     let output = child.wait_with_output().context("Failed to hear of a host")?;

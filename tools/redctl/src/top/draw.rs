@@ -1,4 +1,4 @@
-//! The picture: a line for each rank with its replicas, the hosts beside it, and what is under way below.
+//! The screen: a line for each rank with its replicas, the hosts beside it, and the work under way below.
 
 use super::screen::Screen;
 use job_report::share_text;
@@ -10,18 +10,18 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
 const KEYS: &str = "q quit   arrows select   k kill   m move   d free its host   c checkpoint";
-/// Columns of a replica.
+/// Width of a replica, in columns.
 const REPLICA_WIDTH: usize = 24;
-/// Columns of the list of hosts.
+/// Width of the list of hosts, in columns.
 const HOSTS_WIDTH: u16 = 34;
-/// A terminal with fewer columns has the hosts below the ranks.
+/// A terminal with fewer columns shows the hosts below the ranks.
 const WIDE: u16 = 100;
 
 fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// How a state looks: a sign, which is enough without colours, and a colour.
+/// Sign and colour of a state. The sign is enough without colours.
 fn look(state: &str) -> (char, Color) {
     match state {
         "running" | "alive" => ('●', Color::Green),
@@ -37,7 +37,7 @@ fn styled(text: String, colour: Color, is_coloured: bool) -> Span<'static> {
     Span::styled(text, style)
 }
 
-/// Draws it. Without colours the signs say the same.
+/// Draws the screen. Without colours, the signs carry the same information.
 pub fn draw(frame: &mut Frame<'_>, screen: &Screen, is_coloured: bool) {
     let [head, middle, below, message, keys] = Layout::vertical([
         Constraint::Length(1),
@@ -106,7 +106,7 @@ fn detail(replica: &Replica) -> String {
 fn draw_ranks(frame: &mut Frame<'_>, area: Rect, screen: &Screen, status: &Status, is_coloured: bool) {
     let height = usize::from(area.height.saturating_sub(2)).max(1);
     let (row, column) = screen.selected;
-    // The selected one is always seen.
+    // The rows scroll so that the selected one is visible.
     let first = row.saturating_sub(height - 1);
     let shown = status.ranks.iter().enumerate().skip(first).take(height);
     let holding_up = status.holding_up();
@@ -215,13 +215,13 @@ mod tests {
                 assert!(picture.contains(part), "{part}: {picture}");
             }
         }
-        // One has waited for long, and the other does not wait.
+        // One replica has waited for long, and the other does not wait.
         let mut held = status();
         held.ranks[0].replicas[1].waits_s = 7.0;
         screen.update(held);
         let picture = drawn(&screen, 140, 30);
         assert!(picture.contains("others wait for 1 (*)") && picture.contains("!     1*"), "{picture}");
-        // Too small for anything is no reason to fail.
+        // A terminal too small for the screen is no failure.
         drawn(&screen, 5, 2);
     }
 

@@ -1,7 +1,7 @@
 //! `redctl top`: a job on the whole terminal.
 //!
-//! One thread draws and reads keys; another asks the job, once a second and what a key wants, so that neither waits for
-//! the other.
+//! One thread draws and reads keys. Another asks the job for its status once a second, and each key's request has a
+//! thread of its own: no thread waits for another.
 
 mod draw;
 mod screen;
@@ -19,17 +19,17 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Between looks at the job.
+/// Interval of the questions for the status.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Between looks at the job's answers, while no key is pressed.
+/// Time to wait for a key before the answers are looked at.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
-/// What the threads that ask have heard.
+/// News from the threads that ask the job.
 enum News {
     Status(Box<Status>),
-    /// The job does not answer: it has ended, most likely.
+    /// The job does not answer: most likely it has ended.
     Silent(String),
-    /// What came of a wish.
+    /// The outcome of a key's request, with its name.
     Answered(String, Result<()>),
 }
 
@@ -52,7 +52,7 @@ pub fn run(wanted: Option<&str>) -> Result<()> {
     outcome
 }
 
-/// Asks for the status once a second, until nobody wants to know.
+/// Asks for the status once a second, until the receiver is gone.
 fn look(found: &Found, tell: &Sender<News>) {
     loop {
         let news = match Status::of(found) {
@@ -104,7 +104,7 @@ fn serve(
     }
 }
 
-/// Asks the job for something, which may take long.
+/// Asks the job for something on a thread of its own, as the answer may take long.
 fn wish(found: &Arc<Found>, tell: &Sender<News>, question: Question, what: String) -> Result<()> {
     let (found, tell) = (found.clone(), tell.clone());
     thread::Builder::new().name("redctl-ask".into()).spawn(move || {
@@ -113,7 +113,7 @@ fn wish(found: &Arc<Found>, tell: &Sender<News>, question: Question, what: Strin
             Ok(answer) => Err(anyhow!(answer)),
             Err(error) => Err(error),
         };
-        // Nobody wants to know any more.
+        // Fails when the user has left.
         let _ = tell.send(News::Answered(what, outcome));
     })?;
     Ok(())
@@ -124,7 +124,7 @@ mod tests {
     use super::Status;
     use serde_json::json;
 
-    /// What a job says, as `redrun` writes it.
+    /// The status of a job, in the JSON of `redrun`.
     pub fn status() -> Status {
         let replica = |name: &str, host: &str, state: &str| {
             json!({

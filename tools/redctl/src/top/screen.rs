@@ -1,52 +1,51 @@
-//! What is shown and selected, and what keys do. Pure: keys and answers in, wishes out.
+//! State of the screen and the effect of keys. Pure: keys and answers go in, requests come out.
 
 use crossterm::event::KeyCode;
 use job_status::{Replica, Status};
 use redrt_wire::tree::Question;
 
-/// What a key asks for.
+/// Request of a key.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Leave.
+    /// Leave the program.
     Quit,
-    /// Tell the job.
+    /// Ask the job.
     Ask {
-        /// What.
         question: Question,
-        /// In words.
+        /// The request in words, for messages.
         what: String,
     },
 }
 
-/// What waits for a yes.
+/// A request that waits for confirmation.
 #[derive(Debug)]
 pub struct Pending {
-    /// In words.
+    /// The request in words.
     pub what: String,
     question: Question,
 }
 
-/// See the module.
+/// State of the screen; see the module.
 #[derive(Default, Debug)]
 pub struct Screen {
-    /// What the job said last.
+    /// The job's last status; `None` until the first arrives.
     pub status: Option<Status>,
-    /// Row of the selected rank, and which of its replicas.
+    /// Row of the selected rank, and index of the selected replica in it.
     pub selected: (usize, usize),
-    /// To be answered with y.
+    /// Waits for the key `y`; any other key drops it.
     pub pending: Option<Pending>,
-    /// What came of the last wish, or why nothing is heard.
+    /// Outcome of the last request, or the reason why the job is silent.
     pub message: String,
 }
 
 impl Screen {
-    /// The job has said this.
+    /// Takes a new status.
     pub fn update(&mut self, status: Status) {
         self.status = Some(status);
         self.keep_selection();
     }
 
-    /// What was asked for has been granted, or has failed.
+    /// Takes the outcome of a request.
     pub fn answered(&mut self, what: &str, outcome: anyhow::Result<()>) {
         self.message = match outcome {
             Ok(()) => format!("{what}: done"),
@@ -62,13 +61,13 @@ impl Screen {
         self.selected = (row, column.min(count.saturating_sub(1)));
     }
 
-    /// The replica that keys are about.
+    /// The selected replica, to which keys apply.
     pub fn replica(&self) -> Option<&Replica> {
         let (row, column) = self.selected;
         self.status.as_ref()?.ranks.get(row)?.replicas.get(column)
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub fn press(&mut self, key: KeyCode) -> Option<Action> {
         if let Some(Pending { what, question }) = self.pending.take() {
             return (key == KeyCode::Char('y')).then_some(Action::Ask { question, what });
